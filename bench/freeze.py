@@ -131,7 +131,7 @@ def question_commands() -> Iterator[tuple[str, list[str]]]:
         yield run, [*ask, *some, "--option-score", rule, "--out", run]
     orders = ["--vary", "order=rotations", "--vary", "labels=A,1"]
     yield "questions-orders", [*ask, *some, *orders, "--out", "questions-orders"]
-    floor = ["--noise-floor", "--out", "questions-floor"]
+    floor = ["--noise-floor", "20", "--out", "questions-floor"]
     yield "questions-floor", [*ask, *some, "--vary", "order=reversed", *floor]
     yield "questions-labels", [*ask, *some, "--generate", "--out", "questions-labels"]
     open_ones = ["mini-open", "--groups", "capital", "--match", "contains"]
@@ -195,13 +195,18 @@ def more_table_commands() -> Iterator[tuple[str, list[str]]]:
     yield "floor", [*some, *floor]
     for seed in ("1", "2"):
         run = f"seed-{seed}"
-        yield run, [*some, "--model", "baseline:random", "--seed", seed, "--out", run]
+        whole = ["probe", "--suite", "mini", "--groups", "capital,sport", "--seed", seed]
+        yield run, [*whole, "--model", "baseline:random", "--out", run]
     yield "gate-of-two.txt", ["gate", "seed-1", "seed-2", "--rule", "consistency >= 0.05"]
-    yield "compare-three", ["compare", "mini-majority-strict", "seed-1", "seed-2"]
+    yield "compare-seeds", ["compare", "seed-1", "seed-2"]
     yield "verify", ["verify", "mini-random-strict"]
     yield "verify.txt", ["verify", "mini-random-strict"]
-    yield "publish", ["publish", "mini-random-strict", "--format", "eee", "--out", "published"]
-    yield "publish-card.txt", ["publish", "mini-random-strict", "--format", "model-card"]
+    named = ["--model-id", "me/mine", "--organization", "me"]
+    yield "publish", ["publish", "seed-1", "--format", "eee", *named, "--out", "published"]
+    yield (
+        "publish-card.txt",
+        ["publish", "seed-1", "--format", "model-card", *named[:2], "--out", "card"],
+    )
     yield "plan", [*some, "--model", "baseline:random", "--dry-run"]
     forms = ["--perturbations", "all", "--out", "mini-forms"]
     yield "mini-forms", [*some, "--model", "baseline:random", *forms]

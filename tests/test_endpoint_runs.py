@@ -219,7 +219,13 @@ def test_a_full_disk_keeps_whole_lines(tmp_path, monkeypatch):
 
 
 def test_a_record_with_a_damaged_cost_is_refused():
-    record = {"settings": {}, "started": "2026-11-23", "versions": {}, "warnings": []}
+    record = {
+        "settings": {},
+        "started": "2026-11-23",
+        "versions": {},
+        "warnings": [],
+        "answers": {},
+    }
     assert not fault_of_run(record | {"cost": {"requests": 3, "cost": 0.1}})
     damaged = fault_of_run(record | {"cost": {"requests": "many"}})
     assert damaged == """'cost' is {"requests": "many"}; expected an object of numbers"""

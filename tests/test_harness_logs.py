@@ -356,7 +356,7 @@ def test_a_log_of_inspect_needs_inspect(consilience, monkeypatch, tmp_path):
     (tmp_path / "log.eval").write_bytes(b"PK")
     status, _, err = consilience("score", "log.eval", "--suite", "mini-questions")
     assert (status, "inspect_ai is not installed, which reads its logs" in err) == (2, True)
-    assert "Install it with `pip install" in err
+    assert "Install the extra consilience[inspect]: `pip install" in err
 
 
 def test_log_probabilities_of_any_origin_are_scored(consilience, questions, tmp_path):

@@ -322,22 +322,6 @@ def test_an_answers_file_that_the_run_did_not_write_is_not_counted(tmp_path):
         read_answers(tmp_path)
 
 
-def test_a_run_without_digests_is_read_and_resumed(tmp_path):
-    """As older versions wrote it; its answers are trusted as they are, and get digests."""
-    suite = mini("capital", "sport")
-    whole = ask_suite(suite, Counting(), RunFolder(tmp_path, ASKED))
-    record = json.loads((tmp_path / "run.json").read_text())
-    digests = record.pop("answers")
-    record["versions"]["numpy"] = "1.0"
-    (tmp_path / "run.json").write_text(json.dumps(record))
-    assert read_answers(tmp_path).height == whole.height
-    model = Counting()
-    assert ask_suite(suite, model, RunFolder(tmp_path, ASKED)).equals(whole)
-    assert model.calls == 0
-    assert json.loads((tmp_path / "run.json").read_text())["answers"] == digests
-    assert set(digests) == {"capital", "sport"}
-
-
 def test_two_runs_of_one_folder_keep_the_digests_of_both(tmp_path):
     """Each has opened the folder before the other wrote."""
     first, second = RunFolder(tmp_path, ASKED), RunFolder(tmp_path, ASKED)

@@ -7,7 +7,7 @@ import pytest
 from consilience.errors import ConsilienceError
 from consilience.run import SENTENCE_PAIRS, Run, open_runs
 
-RECORD = {"started": "2026-01-31T12:00:00+00:00", "versions": {}, "warnings": []}
+RECORD = {"started": "2026-01-31T12:00:00+00:00", "versions": {}, "warnings": [], "answers": {}}
 
 
 def make(folder, **settings):

@@ -282,7 +282,7 @@ def test_the_hub_without_its_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(
         ConsilienceError,
-        match=r"datasets is not installed. Install it with `pip install 'datasets>=4'`",
+        match=r"datasets is not installed. Install the extra consilience\[hub\]: `pip install 'datasets>=4'`",
     ):
         read_pairs("hub:validation", load_task("rte"))
     with pytest.raises(ConsilienceError, match="the task 'x' names no dataset of the Hub"):

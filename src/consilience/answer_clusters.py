@@ -45,7 +45,6 @@ class LabelledPair:
     part: str
     """``tune``: thresholds may be chosen on it; ``test``: errors are reported on it."""
     pair: AnswerPair
-    """The question and the answers."""
     is_same: bool
     """Whether whoever accepts one of the answers would accept the other."""
     kind: str
@@ -57,7 +56,6 @@ class JudgeError:
     """How often a judge is right about labelled pairs."""
 
     pairs: int
-    """The pairs."""
     true_same: int
     """Pairs that are the same and judged the same."""
     false_same: int

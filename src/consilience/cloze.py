@@ -30,7 +30,6 @@ class Pattern:
     extended_lemma: str = ""
     """The lemma with its particles and prepositions."""
     tense: str = ""
-    """The tense of the predicate."""
     form: str = ""
     """The perturbation that made the pattern of another one; empty for a pattern of the suite."""
     language: str = ENGLISH

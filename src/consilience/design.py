@@ -22,11 +22,8 @@ class Edge:
     """How two patterns of a relation differ (ParaRel, Section 6.3)."""
 
     syntactic: bool
-    """Whether the syntax differs."""
     lexical: bool
-    """Whether the words differ."""
     determiner: bool
-    """Whether the determiner differs."""
 
     @property
     def kind(self) -> str:

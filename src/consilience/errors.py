@@ -52,16 +52,25 @@ class UnansweredError(ConsilienceError):
     status = 3
 
 
+OF_MODELS = {"torch", "transformers", "tokenizers", "safetensors", "sentencepiece", "sklearn"}
+"""What the extra ``models`` brings, by the names of the modules."""
+
+
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
     """Turn a failed import into an error that names the extra to install."""
     try:
         yield
     except ImportError as error:
-        raise ConsilienceError(
-            f"'{error.name}' is not installed",
-            todo=how_to_install(extra),
-        ) from error
+        raise missing(error, extra) from error
+
+
+def missing(error: ImportError, extra: str = "models") -> ConsilienceError:
+    """The error for a failed import of what an extra brings; else ``error`` is raised again."""
+    name = (error.name or "").partition(".")[0]
+    if extra == "models" and name not in OF_MODELS:
+        raise error
+    return ConsilienceError(f"'{name}' is not installed", todo=how_to_install(extra))
 
 
 def how_to_install(extra: str) -> str:
@@ -74,11 +83,16 @@ def how_to_install(extra: str) -> str:
         requirements = metadata.requires("consilience") or []
     except metadata.PackageNotFoundError:  # a checkout that is not installed
         requirements = []
-    marker = re.compile(f"extra == ['\"]{extra}['\"]")
-    lines = [line.partition(";")[0].strip() for line in requirements if marker.search(line)]
-    if not lines:
-        return f"Install it with `pip install '.[{extra}]'` in the checkout."
-    return f"Install it with `pip install {' '.join(map(shlex.quote, lines))}`."
+
+    def packages(of: str) -> Iterator[str]:
+        for line in requirements:
+            if re.search(f"extra == ['\"]{of}['\"]", line):
+                package = line.partition(";")[0].strip()
+                inner = re.fullmatch(r"consilience\[(.+)\]", package)
+                yield from packages(inner[1]) if inner else [package]
+
+    wanted = " ".join(map(shlex.quote, packages(extra))) or f"'.[{extra}]'"
+    return f"Install the extra consilience[{extra}]: `pip install {wanted}`."
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:

@@ -120,22 +120,17 @@ class Expectation:
         return conclusion in self.rules[premises] if premises in self.rules else None
 
     @property
-    def one_to_one(self) -> tuple[int, ...] | None:
-        """The position of the one answer that the conclusion may get after each of the premise.
-
-        In the order of the premise's options; None where the permitted answers are not one to one.
-        """
-        positions = self._positions
-        size = len(self.conclusion.options)
-        return positions if positions and sorted(positions) == list(range(size)) else None
-
-    @property
     def moves(self) -> tuple[int, ...] | None:
         """The option of the conclusion that gets the probability of each option of the premise.
 
-        Those of ``one_to_one``, and of ``merges``; None of other expectations.
+        In the order of the premise's options. None where the permitted answers are not one to one;
+        those of ``merges`` need not be.
         """
-        return self._positions if self.kind == "merges" else self.one_to_one
+        positions = self._positions
+        if self.kind == "merges":
+            return positions
+        size = len(self.conclusion.options)
+        return positions if positions and sorted(positions) == list(range(size)) else None
 
     @property
     def merges_all(self) -> bool:

@@ -70,7 +70,6 @@ class FactorialDesign:
     """Which combinations of levels are asked."""
 
     factors: tuple[Factor, ...]
-    """The factors."""
     cells: tuple[Cell, ...]
     """The combinations, the base levels first."""
 

@@ -24,7 +24,6 @@ class WrittenName:
     """A row of the table."""
 
     text: str
-    """How the name is written."""
     where: str
     """``file:line``."""
 

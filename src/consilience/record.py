@@ -8,20 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of JSON value."""
-
-    one: str
-    """One of it, in words."""
-    many: str
-    """Many of it, in words."""
-    fits: Callable[[object], bool]
-    """Whether a value is one."""
+Fits = Callable[[Any], bool]
 
 
 def _is_time(value: object) -> bool:
@@ -31,99 +21,81 @@ def _is_time(value: object) -> bool:
         return False
 
 
-TEXT = Kind("a text", "texts", lambda value: isinstance(value, str))
-TIME = Kind("a time", "times", _is_time)
-DIGEST = Kind(
-    "a SHA-256 digest",
-    "SHA-256 digests",
-    lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value)),
-)
-NUMBER = Kind("a number", "numbers", lambda value: isinstance(value, int | float))
-WHOLE = Kind("a whole number", "whole numbers", lambda value: type(value) is int)
-TRUTH = Kind("true or false", "truths", lambda value: isinstance(value, bool))
-OBJECT = Kind("an object", "objects", lambda value: isinstance(value, dict))
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value))
 
 
-def either(*kinds: Kind) -> Kind:
-    """One of several kinds."""
-    one, many = (
-        " or ".join(names) for names in zip(*((k.one, k.many) for k in kinds), strict=True)
-    )
-    return Kind(one, many, lambda value: any(kind.fits(value) for kind in kinds))
+def _is(*types: type) -> Fits:
+    return lambda value: isinstance(value, types)
 
 
-NULL = Kind("null", "nulls", lambda value: value is None)
+def _list_of(fits: Fits) -> Fits:
+    return lambda value: isinstance(value, list) and all(map(fits, value))
 
 
-def list_of(kind: Kind) -> Kind:
-    """A list of values of one kind."""
-    return Kind(
-        f"a list of {kind.many}",
-        f"lists of {kind.many}",
-        lambda value: isinstance(value, list) and all(map(kind.fits, value)),
-    )
+def _object_of(fits: Fits) -> Fits:
+    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
 
 
-def object_of(kind: Kind) -> Kind:
-    """An object whose values are of one kind, whatever their names."""
-    return Kind(
-        f"an object of {kind.many}",
-        f"objects of {kind.many}",
-        lambda value: isinstance(value, dict) and all(map(kind.fits, value.values())),
-    )
+KINDS: Mapping[str, Fits] = {
+    "a text": _is(str),
+    "a text or null": _is(str, type(None)),
+    "a text or an object": _is(str, dict),
+    "a time": _is_time,
+    "a time or null": lambda value: value is None or _is_time(value),
+    "a number": _is(int, float),
+    "a number or null": _is(int, float, type(None)),
+    "a whole number": lambda value: type(value) is int,
+    "a whole number or null": lambda value: value is None or type(value) is int,
+    "true or false": _is(bool),
+    "an object": _is(dict),
+    "an object of SHA-256 digests": _object_of(_is_digest),
+    "an object of numbers": _object_of(_is(int, float)),
+    "an object of whole numbers": _object_of(lambda value: type(value) is int),
+    "an object of texts": _object_of(_is(str)),
+    "an object of lists of texts": _object_of(_list_of(_is(str))),
+    "an object of objects of numbers": _object_of(_object_of(_is(int, float))),
+    "an object of objects of texts": _object_of(_object_of(_is(str))),
+    "a list of texts": _list_of(_is(str)),
+    "a list of texts or null": lambda value: value is None or _list_of(_is(str))(value),
+}
+"""Kinds of JSON values in words, and whether a value is one."""
 
-
-Fields = Mapping[str, Kind]
-"""Fields of an object by name; those that are not named may be anything."""
+Fields = Mapping[str, Sequence[str]]
+"""Names of fields by their kind, one of ``KINDS``; fields that are not named may be anything."""
 
 RUN: Fields = {
-    "settings": OBJECT,
-    "options": OBJECT,
-    "started": TIME,
-    "finished": either(TIME, NULL),
-    "command": TEXT,
-    "versions": object_of(TEXT),
-    "git": either(TEXT, NULL),
-    "warnings": list_of(TEXT),
-    "answers": object_of(DIGEST),
-    "products": OBJECT,
-    "screened": object_of(object_of(NUMBER)),
-    "suite_source": object_of(TEXT),
-    "cost": object_of(NUMBER),
-    "served_as": list_of(TEXT),
-    "scoring": OBJECT,
-    "words": object_of(list_of(TEXT)),
-    "data": TEXT,
-    "texts": object_of(TEXT),
+    "an object": ("settings", "options", "products", "scoring"),
+    "a time": ("started",),
+    "a time or null": ("finished",),
+    "a text": ("command", "data"),
+    "a text or null": ("git",),
+    "an object of SHA-256 digests": ("answers",),
+    "an object of texts": ("versions", "suite_source", "texts"),
+    "an object of numbers": ("cost",),
+    "an object of objects of numbers": ("screened",),
+    "an object of lists of texts": ("words",),
+    "a list of texts": ("warnings", "served_as"),
 }
 """``run.json``."""
 
-ALWAYS = ("settings", "started", "versions", "warnings")
-"""Fields of ``RUN`` that every version of this package has written."""
+ALWAYS = ("settings", "started", "versions", "warnings", "answers")
 
 SETTINGS: Fields = {
-    "kind": TEXT,
-    "suite": TEXT,
-    "suite_digest": TEXT,
-    "groups": either(list_of(TEXT), NULL),
-    "as_shipped": TRUTH,
-    "protocol": TEXT,
-    "limit": either(WHOLE, NULL),
-    "task": OBJECT,
-    "pairs": TEXT,
-    "perturbation_sources": object_of(object_of(TEXT)),
-    "model": either(TEXT, OBJECT),
+    "a text": ("kind", "suite", "suite_digest", "protocol", "pairs"),
+    "a text or an object": ("model",),
+    "a list of texts or null": ("groups",),
+    "a whole number or null": ("limit",),
+    "true or false": ("as_shipped",),
+    "an object": ("task",),
+    "an object of objects of texts": ("perturbation_sources",),
 }
 """What decided the answers, ``settings`` of ``RUN``."""
 
 MODEL: Fields = {
-    "model": TEXT,
-    "architecture": TEXT,
-    "parameters": WHOLE,
-    "dtype": TEXT,
-    "device": TEXT,
-    "digest": either(TEXT, NULL),
-    "revision": either(TEXT, NULL),
+    "a text": ("model", "architecture", "dtype", "device"),
+    "a text or null": ("digest", "revision"),
+    "a whole number": ("parameters",),
 }
 """The model, ``model`` of ``SETTINGS``."""
 
@@ -152,9 +124,10 @@ def fault(record: object, fields: Fields, needed: Sequence[str] = (), prefix: st
     for name in needed:
         if name not in record:
             return f"no '{prefix}{name}'"
-    for name, kind in fields.items():
-        if name in record and not kind.fits(record[name]):
-            return f"'{prefix}{name}' is {_shown(record[name])}; expected {kind.one}"
+    for kind, names in fields.items():
+        for name in names:
+            if name in record and not KINDS[kind](record[name]):
+                return f"'{prefix}{name}' is {_shown(record[name])}; expected {kind}"
     return ""
 
 

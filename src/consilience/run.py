@@ -45,7 +45,7 @@ def read_answers(path: str | Path) -> pl.DataFrame:
         files = sorted((path / "answers").glob("*.parquet"))
         _refuse_missing(path)
         if not files:
-            levels = ("*", "*/*", "*/*/*")  # as perturb, improve and the user have them
+            levels = ("*", "*/*", "*/*/*")  # as improve and the user have them
             inside = [
                 path_in.parent for level in levels for path_in in path.glob(f"{level}/answers")
             ]
@@ -109,7 +109,7 @@ def _log_in(folder: Path) -> str:
 def _refuse_missing(run: Path) -> None:
     """Raise where a finished run has fewer answers files than it recorded; others are resumed."""
     record = record_of(run)
-    recorded = record.get("answers", {}) if record.get("finished") else {}
+    recorded = record["answers"] if record.get("finished") else {}
     missing = [name for name in recorded if not (run / "answers" / f"{name}.parquet").is_file()]
     if missing:
         files = "answers file" + "s" * (len(missing) > 1)
@@ -122,15 +122,13 @@ def _refuse_missing(run: Path) -> None:
 
 
 def _check_digests(run: Path, files: Sequence[Path]) -> None:
-    """Raise where an answers file is not the one that the run recorded; old runs have no digests.
+    """Raise where an answers file is not the one that the run recorded; without a record none is.
 
     The record is read after the files were listed: whatever is written meanwhile is in it.
     """
-    digests = record_of(run).get("answers")
-    if digests is None:  # no record, or one of a version that kept no digests
-        return
-    for file in files:
-        if digests.get(file.stem) != digest_of(file):
+    record = record_of(run)
+    for file in files if record else ():
+        if record["answers"].get(file.stem) != digest_of(file):
             raise ConsilienceError(
                 "these answers were changed after the run wrote them",
                 expected="the SHA-256 that is in run.json",
@@ -215,7 +213,6 @@ class Run:
 
     @property
     def is_of_questions(self) -> bool:
-        """Whether questions were asked."""
         return self.settings.get("kind") == QUESTIONS
 
     @property

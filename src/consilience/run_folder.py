@@ -129,9 +129,6 @@ class RunFolder:
         self.record = now | {
             name: value for name, value in existing.items() if name not in ("settings", "finished")
         }
-        if "answers" not in existing:  # of a version that kept no digests
-            files = sorted((self.path / "answers").glob("*.parquet"))
-            self.record["answers"] = {file.stem: digest_of(file) for file in files}
         self._add_notes(self.record, _changes(self.record, now))
 
     def _read_record(self) -> dict[str, Any] | None:

@@ -41,9 +41,6 @@ order of ``words`` in ``run.json``; null for one that took no part.
 SEVERAL_TOKENS = "split into"
 """In ``excluded``: the gold is several tokens of the model."""
 
-SEVERAL_TOKENS_BEFORE = "cut into"
-"""The reason's text in answers of earlier versions."""
-
 FLIPS = "flips"
 """The metric of a noise floor: the share of answers of a sample that changed."""
 

@@ -28,7 +28,6 @@ class ScoringRule:
     """How options are scored."""
 
     name: str
-    """Names the rule."""
     reply: Reply
     """What is scored."""
     meaning: str

@@ -221,7 +221,6 @@ class Answered:
     """A result, and how many pairs of variants of each of its items agree."""
 
     result: Result
-    """The result."""
 
     @cached_property
     def agreement(self) -> list[pl.DataFrame]:

@@ -23,9 +23,7 @@ class Reply:
     variant: str
     """The pattern."""
     answer: str
-    """What the model answered."""
     right: bool
-    """Whether the answer is the gold."""
     margin: float | None
     """Log-probability of the best candidate minus that of the second, in nats; None if unknown."""
     prompt: str | None = None

@@ -67,9 +67,7 @@ class RelationVectors:
     """The vectors of a relation."""
 
     relation: str
-    """Its id."""
     layers: tuple[int, ...]
-    """The numbers of the layers."""
     array: npt.NDArray[np.float32]
     """(row, layer, width); a row that the model could not read is NaN."""
     index: pl.DataFrame

@@ -89,7 +89,6 @@ class Parsed:
     """A parsed pattern."""
 
     pattern: Pattern
-    """The pattern."""
     words: tuple[Word, ...]
     """Its words, with fillers in the slots."""
     subject: int

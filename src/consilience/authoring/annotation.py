@@ -74,7 +74,6 @@ class SheetKey:
     """What was drawn; only the person who scores may see it."""
 
     task: str
-    """The name of the task."""
     question: str
     """What annotators are asked."""
     labels: tuple[str, ...]
@@ -84,7 +83,6 @@ class SheetKey:
     digest: str
     """SHA-256 of the drawn pairs."""
     items: Mapping[str, SheetItem] = field(repr=False)
-    """The items by their names."""
     sheets: Mapping[str, tuple[Question, ...]] = field(repr=False)
     """The questions of each annotator, in order."""
     patterns: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)

@@ -29,7 +29,6 @@ class ScoredSheets:
     key: SheetKey
     """What they were asked."""
     annotators: tuple[str, ...]
-    """Those who answered."""
     metrics: pl.DataFrame
     """The metrics table (``METRICS_SCHEMA``)."""
     warnings: tuple[str, ...]

@@ -35,9 +35,7 @@ class Finding:
     count: int = 1
     """How many patterns, facts, candidates or questions it is about."""
     check: str = ""
-    """The name of the check."""
     severity: Severity = "note"
-    """The severity of the check."""
     todo: str = ""
     """What to do about it."""
 
@@ -94,7 +92,6 @@ class FactMaterial:
     """What the checks of a suite of facts read."""
 
     suite: Suite
-    """The suite."""
     places: Places = field(default_factory=Places)
     """Where its patterns and facts are."""
     aliases: Mapping[str, Sequence[tuple[str, ...]]] = field(default_factory=dict)

@@ -36,15 +36,13 @@ class SharedSuite:
     """A suite with all that a person who uses it should know."""
 
     suite: Suite
-    """The suite."""
     about: Mapping[str, Any]
     """Its ``suite.json``."""
     provenance: Sequence[Proposal]
     """Where its patterns come from."""
     signoffs: Sequence[SignOff]
-    """Who judged them."""
     files_digest: str
-    """SHA-256 of its metadata, which have the digest of every table."""
+    """SHA-256 of ``suite.json`` and of all tables."""
 
     @property
     def licence(self) -> str:
@@ -55,7 +53,6 @@ class SharedSuite:
 
     @property
     def patterns(self) -> list[PatternKey]:
-        """All patterns."""
         return [(group.id, pattern.text) for group in self.suite for pattern in group.patterns]
 
     @property
@@ -106,7 +103,7 @@ def _tables(shared: SharedSuite) -> Iterator[Table]:
         ["patterns with a provenance", f"{len(shared.provenance)} of {len(shared.patterns)}"],
         ["patterns accepted by people", f"{len(shared.accepted)} of {len(shared.patterns)}"],
         ["SHA-256 of patterns and facts, as in the run.json of a run", suite.digest],
-        ["SHA-256 of croissant.json, which has those of all tables", shared.files_digest],
+        ["SHA-256 of suite.json and all tables, sign-offs included", shared.files_digest],
     ]
     yield Table("The suite", [Column("property"), Column("value")], facts)
     total, by_relation = statistics_tables(suite_statistics(suite), suite.name)

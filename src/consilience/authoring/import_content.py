@@ -53,11 +53,8 @@ class SourceFact:
     """A fact of a source."""
 
     relation: str
-    """The id of its relation."""
     subject: str
-    """Its subject."""
     object: str
-    """Its object."""
     item: str = ""
     """Its id, the same in all languages; empty without one."""
     language: str = ""
@@ -71,11 +68,9 @@ class Name:
     """How a subject or object of the facts is written in another language."""
 
     relation: str
-    """The id of the relation."""
     name: str
     """The subject or object, as in the facts."""
     language: str
-    """The language."""
     text: str
     """How it is written there."""
     form: str = ""

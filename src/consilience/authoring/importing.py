@@ -38,7 +38,6 @@ class Similar:
     """A pattern of an import that is like another one."""
 
     proposal: Proposal
-    """The pattern."""
     other: str
     """The pattern that it is like, which comes first."""
     likeness: Likeness
@@ -52,19 +51,13 @@ class ImportPlan:
     """What an import adds to a suite folder, and what it leaves out."""
 
     folder: Path
-    """The suite folder."""
     format: str
-    """The format of the source."""
     is_new: bool
-    """Whether the folder is new."""
     patterns: tuple[Proposal, ...]
-    """The patterns that are added."""
     facts: tuple[SourceFact, ...]
-    """The facts that are added."""
     names: tuple[Name, ...]
     """The names in other languages that are added."""
     relations: tuple[str, ...]
-    """The relations that are new."""
     similar: tuple[Similar, ...]
     """Duplicates, which are left out, and near-duplicates."""
     known_facts: int

@@ -46,13 +46,9 @@ class PatternPair:
     """Two patterns, and the facts that fill both."""
 
     relation: Relation
-    """The relation of the facts."""
     first: Pattern
-    """A pattern."""
     second: Pattern
-    """Another pattern."""
     facts: Sequence[Fact]
-    """The facts."""
 
 
 def sentence(relation: Relation, pattern: Pattern, fact: Fact) -> str:
@@ -115,7 +111,6 @@ class Separation:
     low: float
     """Lower bound of its 95 % interval, over relations; NaN with too few of them."""
     high: float
-    """Upper bound."""
     threshold: float | None
     """The score with the greatest sum of sensitivity and specificity; None where the lower bound
     of the AUC is unknown or below ``LEAST_AUC``."""

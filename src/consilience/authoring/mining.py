@@ -46,7 +46,6 @@ class Support:
     texts: int = 0
     """The number of texts it is in."""
     last_text: int = -1
-    """The last one of them."""
     evidence: dict[int, list[str]] = field(default_factory=dict)
     """Relation -> sentences."""
 
@@ -67,7 +66,6 @@ class Mined:
     """The patterns of a corpus, and what was searched."""
 
     index: FactIndex
-    """The facts."""
     supports: dict[str, Support]
     """Pattern -> what speaks for it."""
     sentences: int
@@ -120,7 +118,6 @@ class RankedPattern:
     """A pattern as a candidate for one relation."""
 
     text: str
-    """The pattern."""
     facts: int
     """Distinct facts of the relation that it connects."""
     other_facts: int

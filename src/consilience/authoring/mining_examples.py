@@ -40,7 +40,6 @@ class ExampleMatch:
     object: str
     """The words in place of ``Y``."""
     sentence: str
-    """The sentence."""
 
 
 def example_pattern(text: str, language: str = ENGLISH) -> Pattern:

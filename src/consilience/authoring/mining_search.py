@@ -46,7 +46,6 @@ class FactSentence:
     text: int
     """The number of its text in the corpus."""
     sentence: str
-    """The sentence."""
     pairs: tuple[NamedPair, ...]
     """The subjects and objects in it."""
 
@@ -60,7 +59,6 @@ class NameTrie:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> NameTrie:
-        """The trie of these names."""
         trie = cls()
         for name in names:
             node = trie.root
@@ -102,7 +100,6 @@ class FactIndex:
     """The facts of relations, for the search in sentences. Duplicate facts count once."""
 
     relations: tuple[str, ...]
-    """The relations."""
     relation_of: list[int]
     """The relation of each fact, by its position."""
     facts_of: Mapping[tuple[str, str], tuple[int, ...]]
@@ -116,7 +113,6 @@ class FactIndex:
 
     @classmethod
     def of(cls, facts: Facts) -> FactIndex:
-        """The index of the facts of all relations."""
         relation_of: list[int] = []
         facts_of: dict[tuple[str, str], tuple[int, ...]] = {}
         objects_of: dict[str, set[str]] = {}

@@ -34,13 +34,9 @@ class JudgedPattern:
     """A pattern that annotators compare with the base pattern of its relation and language."""
 
     relation: Relation
-    """Its relation."""
     base: Pattern
-    """The base pattern."""
     pattern: Pattern
-    """The pattern."""
     fact: Fact
-    """The fact that both are filled with."""
 
     @property
     def item(self) -> str:

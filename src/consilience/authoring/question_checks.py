@@ -211,7 +211,6 @@ def _repeated(items: Sequence[Question]) -> Iterator[tuple[Question, Question]]:
 
 
 def _texts(question: Question) -> list[str]:
-    """All phrasings of a question."""
     return [text for texts in question.paraphrases.values() for text in texts]
 
 

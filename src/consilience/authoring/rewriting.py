@@ -47,7 +47,6 @@ class Refusal:
     """A text that is no proposal."""
 
     relation: str
-    """The id of the relation."""
     text: str
     """What the model wrote."""
     reason: str
@@ -59,11 +58,8 @@ class Draft:
     """A pattern that a model wrote, while rules are applied to it."""
 
     relation: Relation
-    """Its relation."""
     pattern: Pattern
-    """The pattern."""
     sample: int
-    """The number of the sample that it is from."""
 
 
 Rule = Callable[[Relation, str, "Vocabulary"], bool]
@@ -81,7 +77,6 @@ class Vocabulary:
 
     @classmethod
     def of(cls, suite: Suite) -> Vocabulary:
-        """The vocabulary of a suite."""
         texts: dict[str, list[str]] = {}
         for pattern in (pattern for group in suite for pattern in group.patterns):
             texts.setdefault(pattern.language, []).append(pattern.text)

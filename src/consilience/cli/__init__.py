@@ -13,7 +13,7 @@ from consilience.cli import process
 from consilience.cli.command import Entry, UsageError
 from consilience.cli.command_table import COMMANDS
 from consilience.cli.commands import Commands, usage_error
-from consilience.errors import ConsilienceError
+from consilience.errors import ConsilienceError, missing
 
 HELP = "Measure whether a language model answers the same however it is asked."
 
@@ -79,6 +79,8 @@ def main() -> None:
         _run()
     except ConsilienceError as error:
         _fail(error)
+    except ImportError as error:
+        _fail(missing(error))
     except OSError as error:
         _fail(ConsilienceError(error.strerror or str(error), where=error.filename or "input"))
     except SystemExit as stop:

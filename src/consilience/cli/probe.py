@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from consilience.choices import By
-from consilience.cli.console import Screen, out, warn
+from consilience.cli.console import Screen, warn
 from consilience.cli.output_options import ProbeOutput, ScoreOutput
 from consilience.cli.printing import print_json, print_lines, print_tables, rows_of, without_nan
 from consilience.endpoints.usage import cost_in_words
@@ -15,7 +15,7 @@ from consilience.files import csv_of, write_whole
 from consilience.report import metric_tables
 from consilience.report.columns import in_words
 from consilience.report.language_tables import language_table
-from consilience.report.summary import brief_notes, fitted_summary
+from consilience.report.summary import brief_notes
 from consilience.report.table import Table
 from consilience.suites.question_suites import is_questions
 from consilience.suites.tasks import is_task
@@ -27,9 +27,6 @@ from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probe_plan import ProbePlan
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.sharding import Shard, ShardReport
-
-SUMMARY_LINES = 12
-"""Lines of a summary on a screen, with the two that say what to do next."""
 
 
 def probe(options: ProbeOptions, output: ProbeOutput) -> None:
@@ -161,14 +158,9 @@ def _show(probed: CountedRun, named: str, report: str, output: ProbeOutput | Sco
         print_tables([_table_by(by, probed)], format_)
         warn(probed.notes)
         return
-    table = probed.summary.table()
-    notes: list[str] = []
+    print_tables([probed.summary.table()], format_)
     if format_ == "table":
         cost = probed.record.get("cost")
-        most = SUMMARY_LINES - 2 - bool(cost)
-        table, notes = fitted_summary(probed.summary, out.table_width, most)
-    print_tables([table], format_)
-    if format_ == "table":
         has_forms = any(len(group.design.forms) > 1 for group in probed.suite)
         absent = {"group"} | ({"edit"} if not any(g.edges for g in probed.suite) else set())
         absent |= set() if has_forms else {"form"}
@@ -179,7 +171,7 @@ def _show(probed: CountedRun, named: str, report: str, output: ProbeOutput | Sco
         details = f"Details: consilience score {named} --by group  (or {choices})"
         lines = [f"Cost:    {cost_in_words(cost)}"] if cost else []
         print_lines([*lines, f"Report:  {report}", details] if report else [*lines, details])
-    warn([*notes, *brief_notes(probed.summary, probed.notes, "--by group prints all")])
+    warn(brief_notes(probed.summary, probed.notes, "--by group prints all"))
 
 
 def _table_by(by: By, probed: CountedRun) -> Table:

@@ -53,7 +53,6 @@ class Backlog:
 
     @property
     def keys(self) -> KeysView[Hashable]:
-        """The keys of the units."""
         return self._waiting.keys()
 
     def count(self, key: Hashable) -> int:

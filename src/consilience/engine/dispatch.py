@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ def run_units(
     factory: Factory,
     workers: Workers,
     *,
-    shared: Mapping[str, Any] | None = None,
     advance: Advance = lambda steps: None,
     inform: Callable[[str], None] = lambda line: None,
 ) -> Generator[UnitOutcome, None, None]:
@@ -30,13 +29,11 @@ def run_units(
     so that at most one value for each worker is in memory. A unit whose worker dies is tried
     again by another one, three times in all; a unit that raises is not. After an error that no
     input should cause the worker is replaced, because an accelerator may be unusable then.
-    ``units``: as a ``Backlog`` the caller may change them after each outcome. ``shared``: values by
-    name, which are sent once to each worker that needs them.
+    ``units``: as a ``Backlog`` the caller may change them after each outcome.
     """
     backlog = units if isinstance(units, Backlog) else Backlog(units)
     dispatcher = _Dispatcher(backlog, factory, workers, advance, inform)
     try:
-        workers.share(shared or {})
         yield from dispatcher.outcomes()
     finally:
         workers.close()
@@ -47,9 +44,7 @@ class _Worker:
     """A worker that was started."""
 
     key: Hashable
-    """The key of its units."""
-    where: str = ""
-    """Where it is; empty until it is ready."""
+    is_ready: bool = False
     unit: Unit | None = None
     """Its unit; None while it has none."""
 
@@ -74,7 +69,6 @@ class _Dispatcher:
         self._steps: Counter[str] = Counter()
 
     def outcomes(self) -> Iterator[UnitOutcome]:
-        """The outcome of each unit."""
         while self._backlog or any(worker.unit for worker in self._workers.values()):
             yield from self._give_up()
             self._occupy()
@@ -91,14 +85,14 @@ class _Dispatcher:
         for key, fault in self._faults.items():
             if key not in served:
                 while self._backlog.count(key):
-                    yield self._ended(self._backlog.take(key), "", fault)
+                    yield self._ended(self._backlog.take(key), fault)
 
     def _occupy(self) -> None:
         """Give units to idle workers, and stop those for which none is left."""
         for number, worker in list(self._workers.items()):
             if worker.unit is None and not self._backlog.count(worker.key):
                 self._dismiss(number)
-            elif worker.unit is None and worker.where:
+            elif worker.unit is None and worker.is_ready:
                 worker.unit = self._backlog.take(worker.key)
                 self._site.give(number, worker.unit)
 
@@ -106,7 +100,9 @@ class _Dispatcher:
         """Start workers: each for the key with the most waiting steps for each of its workers."""
         while True:
             present = Counter(worker.key for worker in self._workers.values())
-            starting = Counter(worker.key for worker in self._workers.values() if not worker.where)
+            starting = Counter(
+                worker.key for worker in self._workers.values() if not worker.is_ready
+            )
             keys = [
                 key
                 for key in self._backlog.keys
@@ -132,7 +128,7 @@ class _Dispatcher:
         worker = self._workers[event.worker]
         unit = worker.unit
         if event.kind == "ready":
-            worker.where = event.value
+            worker.is_ready = True
         elif event.kind == "died":
             self._dismiss(event.worker)
             yield from self._after_death(worker, event.value)
@@ -146,19 +142,19 @@ class _Dispatcher:
             worker.unit = None
             if failure and not failure.is_expected:
                 self._dismiss(event.worker)
-            yield self._ended(unit, worker.where, failure, None if failure else event.value)
+            yield self._ended(unit, failure, None if failure else event.value)
 
     def _after_death(self, worker: _Worker, reason: str) -> Iterator[UnitOutcome]:
         """Try its unit again; after three deaths it fails, or all units of a key do."""
         unit = worker.unit
         about: Hashable = unit.id if unit else worker.key
         self._deaths[about] += 1
-        failure = UnitFailure(reason, is_death=True)
+        failure = UnitFailure(reason)
         if unit is None:
             if self._deaths[about] == TRIES:
                 self._fault(worker.key, failure)
         elif self._deaths[about] == TRIES:
-            yield self._ended(unit, worker.where, failure)
+            yield self._ended(unit, failure)
         else:
             self._inform(f"{unit.id}: {reason} It is tried again.")
             self._backlog.add(unit, is_next=True)
@@ -173,12 +169,10 @@ class _Dispatcher:
         self._site.stop(number)
         del self._workers[number]
 
-    def _ended(
-        self, unit: Unit, where: str, failure: UnitFailure | None, value: Any = None
-    ) -> UnitOutcome:
+    def _ended(self, unit: Unit, failure: UnitFailure | None, value: Any = None) -> UnitOutcome:
         self._progress(unit, unit.size)
         self._steps.pop(unit.id, None)
-        return UnitOutcome(unit, value, failure, where)
+        return UnitOutcome(unit, value, failure)
 
     def _progress(self, unit: Unit, steps: int) -> None:
         """Show all steps of a unit so far; those of an earlier try are not shown again."""

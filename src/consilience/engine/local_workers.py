@@ -9,14 +9,13 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from consilience.engine.units import Event, Factory, Needs, Unit, UnitFailure, attempted, made
 from consilience.errors import ConsilienceError
@@ -33,13 +32,10 @@ class _Process:
     """A worker process."""
 
     process: BaseProcess
-    """The process."""
     connection: Connection
     """This end of its pipe."""
     log: Path | None
     """The file of what it prints."""
-    shared: set[str] = field(default_factory=set)
-    """Names of the values that it has."""
 
 
 class LocalWorkers:
@@ -53,15 +49,9 @@ class LocalWorkers:
         self._logs = logs
         self._processes: dict[int, _Process] = {}
         self._started = 0
-        self._shared: Mapping[str, Any] = {}
         self._scratch = TemporaryDirectory(prefix="consilience-")
 
-    def share(self, values: Mapping[str, Any]) -> None:
-        """A worker gets a value with its first unit that needs it."""
-        self._shared = values
-
     def start(self, factory: Factory, key: Hashable, needs: Needs) -> int:
-        """Start a process."""
         self._started += 1
         log = self._logs / f"worker-{self._started}.txt" if self._logs else None
         context = multiprocessing.get_context("spawn")
@@ -76,13 +66,8 @@ class LocalWorkers:
 
     def give(self, worker: int, unit: Unit) -> None:
         """Send a unit; a process that has just died is reported by ``events``."""
-        one = self._processes[worker]
-        value = None
-        if is_new := unit.shared not in one.shared and bool(unit.shared):
-            one.shared.add(unit.shared)
-            value = self._shared[unit.shared]
         with suppress(OSError):
-            one.connection.send((unit.payload, unit.shared, is_new, value))
+            self._processes[worker].connection.send(unit.payload)
 
     def events(self, timeout: float | None = None) -> list[Event]:
         """What has come through the pipes; nothing after so many seconds without."""
@@ -139,13 +124,9 @@ def _serve(
         connection.send(("failed", work))
         return
     connection.send(("ready", f"{socket.gethostname()}, process {os.getpid()}"))
-    shared: dict[str, Any] = {"": None}
     with suppress(EOFError):  # the process that started it is gone
         while True:
-            payload, name, is_new, value = connection.recv()
-            if is_new:
-                shared[name] = value
-            result = attempted(work, payload, shared[name], _SentSteps(connection))
+            result = attempted(work, connection.recv(), _SentSteps(connection))
             is_failure = isinstance(result, UnitFailure)
             connection.send(("failed" if is_failure else "done", result))
     with suppress(OSError):  # until the last process has ended it is not empty

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
 
 from consilience.engine.local_workers import LocalWorkers
 from consilience.engine.units import Event, Factory, Needs, Unit, Workers
@@ -21,11 +20,6 @@ class MixedWorkers:
         self._cluster, self._here = cluster, LocalWorkers(0, logs)
         self._started: set[int] = set()
 
-    def share(self, values: Mapping[str, Any]) -> None:
-        """Both get the values."""
-        self._cluster.share(values)
-        self._here.share(values)
-
     def start(self, factory: Factory, key: Hashable, needs: Needs) -> int:
         """Start a worker on the cluster, or a process here."""
         if needs.is_network:
@@ -36,7 +30,6 @@ class MixedWorkers:
         return number
 
     def give(self, worker: int, unit: Unit) -> None:
-        """Give a unit to an idle worker."""
         self._here.give(-worker, unit) if worker < 0 else self._cluster.give(worker, unit)
 
     def events(self) -> list[Event]:
@@ -47,11 +40,9 @@ class MixedWorkers:
         return [*events, *(self._cluster.events() if has_cluster else [])]
 
     def stop(self, worker: int) -> None:
-        """End a worker."""
         self._started.discard(worker)
         self._here.stop(-worker) if worker < 0 else self._cluster.stop(worker)
 
     def close(self) -> None:
-        """End all workers."""
         self._here.close()
         self._cluster.close()

@@ -11,7 +11,7 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -47,35 +47,24 @@ class RayWorkers:
         self._running: dict[Any, int] = {}
         self._where: dict[int, str] = {}
         self._started = 0
-        self._shared: dict[str, Any] = {}
         self._waiting = ThreadPoolExecutor(1)
-
-    def share(self, values: Mapping[str, Any]) -> None:
-        """Put each value into the object store once; a node copies it when it is needed there."""
-        self._shared = {name: self._ray.put(value) for name, value in values.items()}
 
     def start(self, factory: Factory, key: Hashable, needs: Needs) -> int:
         """Ask for an actor where its needs are met; they are spread over the nodes."""
         self._started += 1
         number = self._started
         self._note_unmet(needs)
-        options: dict[str, Any] = {"num_cpus": needs.cpus, "num_gpus": needs.gpus}
-        if needs.resources:
-            options["resources"] = dict(needs.resources)
-        if needs.labels:
-            options["label_selector"] = dict(needs.labels)
-        else:
-            options["scheduling_strategy"] = "SPREAD"
-        actor = self._ray.remote(RayWorker).options(max_restarts=0, **options).remote()
+        actor_class = self._ray.remote(RayWorker).options(
+            max_restarts=0, num_cpus=needs.cpus, num_gpus=needs.gpus,
+            resources=dict(needs.resources), scheduling_strategy="SPREAD",
+        )  # fmt: skip
+        actor = actor_class.remote()
         self._actors[number] = actor
         self._running[actor.make.remote(factory, key, build())] = number
         return number
 
     def give(self, worker: int, unit: Unit) -> None:
-        """Send a unit; shared values are sent as references."""
-        references = [self._shared[unit.shared]] if unit.shared else []
-        actor = self._actors[worker]
-        self._running[actor.do.remote(unit.payload, unit.shared, references)] = worker
+        self._running[self._actors[worker].do.remote(unit.payload)] = worker
 
     def events(self) -> list[Event]:
         """What actors have returned, and which have died."""
@@ -107,7 +96,6 @@ class RayWorkers:
         """End all actors, and leave the cluster; one that was started here ends."""
         for worker in list(self._actors):
             self.stop(worker)
-        self._shared.clear()
         self._waiting.shutdown()
         self._ray.shutdown()
 
@@ -115,15 +103,11 @@ class RayWorkers:
         """Say that a worker has to wait for a node that there is not."""
         wanted = {"CPU": needs.cpus, "GPU": needs.gpus, **dict(needs.resources)}
         for node in self._ray.nodes():
-            has, labels = node["Resources"], node.get("Labels", {})
+            has = node["Resources"]
             fits = all(has.get(name, 0) >= amount for name, amount in wanted.items() if amount)
-            if node["Alive"] and fits and all(labels.get(k) == v for k, v in needs.labels):
+            if node["Alive"] and fits:
                 return
-        shown = {
-            **{name: amount for name, amount in wanted.items() if amount},
-            **dict(needs.labels),
-        }
-        text = ", ".join(f"{name}={amount}" for name, amount in shown.items())
+        text = ", ".join(f"{name}={amount}" for name, amount in wanted.items() if amount)
         self._inform(f"no node of the cluster has {text}: waiting for one (Ctrl-C ends)")
 
 
@@ -143,16 +127,11 @@ class RayWorker:
         if isinstance(work, UnitFailure):
             return "failed", work
         self._work = work
-        self._shared: dict[str, Any] = {"": None}
         return "ready", where
 
-    def do(self, payload: Any, name: str, references: list[Any]) -> tuple[str, Any]:
+    def do(self, payload: Any) -> tuple[str, Any]:
         """The value of a unit, or why it failed."""
-        if name not in self._shared:
-            import ray
-
-            self._shared[name] = ray.get(references[0])
-        result = attempted(self._work, payload, self._shared[name], lambda steps: None)
+        result = attempted(self._work, payload, lambda steps: None)
         return "failed" if isinstance(result, UnitFailure) else "done", result
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from consilience.errors import ConsilienceError
 from consilience.watch import Advance
 
-Work = Callable[[Any, Any, Advance], Any]
-"""What a worker does with a unit: its payload, its shared value (or None), and its progress."""
+Work = Callable[[Any, Advance], Any]
+"""What a worker does with the payload of a unit, and its progress."""
 
 Factory = Callable[[Any], Work]
 """Makes the work of a worker from the key of its units. An importable function."""
@@ -22,13 +22,10 @@ class Needs:
     """What a worker occupies. The local engine gives each worker a process and ignores this."""
 
     cpus: float = 1
-    """Processors."""
     gpus: float = 0
     """GPUs; a fraction shares one."""
     resources: tuple[tuple[str, float], ...] = ()
     """Names that the nodes of a cluster were started with, and amounts."""
-    labels: tuple[tuple[str, str], ...] = ()
-    """Labels of nodes, and their values."""
     is_network: bool = False
     """Whether it waits on the network and not on a processor. Its key has one worker at a time, a
     process of the driver's machine that does not count."""
@@ -48,8 +45,6 @@ class Unit:
     """Its size in steps of progress."""
     needs: Needs = field(default_factory=Needs)
     """What its worker occupies; the same for all units of a key."""
-    shared: str = ""
-    """The name of the shared value that it needs; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +52,8 @@ class UnitFailure:
     """Why a unit has no value."""
 
     message: str
-    """The message."""
     traceback: str = ""
     """Where it was raised; empty for wrong input and for a worker that died."""
-    is_death: bool = False
-    """Whether the worker died: by a signal, for lack of memory, or with its node."""
     is_expected: bool = False
     """Whether it was raised as wrong input (``ConsilienceError``, ``OSError``)."""
 
@@ -71,13 +63,10 @@ class UnitOutcome:
     """What became of a unit: a value or a failure."""
 
     unit: Unit
-    """The unit."""
     value: Any
     """What the work returned; None for a failure."""
     failure: UnitFailure | None
     """Why it failed; None for a value."""
-    where: str
-    """The machine and the process of the worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +74,6 @@ class Event:
     """What a worker reports."""
 
     worker: int
-    """The number of the worker."""
     kind: Literal["ready", "advanced", "done", "failed", "died"]
     """ready: it can take units. failed: while it was made, or by its unit. died: it is gone."""
     value: Any = None
@@ -98,9 +86,6 @@ class Workers(Protocol):
     @property
     def count(self) -> int:
         """How many workers there may be at once, without those that wait on the network."""
-
-    def share(self, values: Mapping[str, Any]) -> None:
-        """Values that many units need; a worker gets one when its first unit needs it."""
 
     def start(self, factory: Factory, key: Hashable, needs: Needs) -> int:
         """Start a worker, and return its number at once."""
@@ -126,10 +111,10 @@ def made(factory: Factory, key: Hashable) -> Work | UnitFailure:
         return described(error)
 
 
-def attempted(work: Work, payload: Any, shared: Any, advance: Advance) -> Any | UnitFailure:
+def attempted(work: Work, payload: Any, advance: Advance) -> Any | UnitFailure:
     """The value of a unit, or why it failed; called in the worker."""
     try:
-        return work(payload, shared, advance)
+        return work(payload, advance)
     except Exception as error:
         return described(error)
 

@@ -64,7 +64,6 @@ class WrittenTask:
     folder: Path
     """What ``--include_path`` names."""
     documents: int
-    """How many documents it has."""
     items: int
     """How many items they are of."""
     is_of_facts: bool

@@ -28,7 +28,6 @@ class Correlation:
     p: float
     """Two-sided p."""
     n: int
-    """Number of pairs."""
 
 
 def correlation(

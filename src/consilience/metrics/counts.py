@@ -200,7 +200,6 @@ class Prepared:
         return list(by_relation(self.table, self.suite))
 
     def rows_of(self, relation: Relation) -> pl.DataFrame:
-        """The rows of a relation."""
         return self._rows[relation.id]
 
     @cached_property

@@ -52,7 +52,6 @@ class Grid:
     words: npt.NDArray[np.int64]
     """The codes of the answers that occur (answer,)."""
     n_candidates: float
-    """How many candidates there are."""
     invalid: tuple[int, ...] = ()
     """The codes of answers that are none of the group's labels."""
     positive: int = -1

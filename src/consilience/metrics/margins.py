@@ -39,7 +39,6 @@ class Threshold:
     """A limit of a number, and on which side of it the number has to be."""
 
     value: float
-    """The limit."""
     at_least: bool
     """Whether the number has to be at least, not at most, the limit."""
 

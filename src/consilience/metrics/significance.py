@@ -113,15 +113,12 @@ class TTest:
     """The difference of two means, first minus second."""
 
     difference: float
-    """The difference."""
     low: float
     """Lower bound of its interval."""
     high: float
     """Upper bound of its interval."""
     t: float
-    """The t statistic."""
     freedom: float
-    """Degrees of freedom."""
     p: float
     """Two-sided p."""
 

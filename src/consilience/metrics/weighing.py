@@ -32,7 +32,6 @@ class Replicates:
     total: Floats
     """Its totals (replicate,)."""
     clusters: int
-    """How many clusters were counted."""
 
     @property
     def values(self) -> Floats:
@@ -130,7 +129,6 @@ class ClusterCounts:
         return finished
 
     def joined(self, parts: Sequence[Mapping[Key, Hits]]) -> dict[Key, Replicates]:
-        """The replicates of all parts."""
         size = sum(len(next(iter(part.values()))[0]) for part in parts)
         drawn = {
             key: Replicates(np.full(size, constant.hits), np.full(size, constant.total), 0)

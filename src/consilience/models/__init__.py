@@ -18,8 +18,8 @@ from typing import Protocol as Interface
 
 from consilience.choices import SERVED, Connection, Loading, MultiToken, Protocol
 from consilience.endpoints.decisions import ROUTES
-from consilience.errors import ConsilienceError
-from consilience.models.baselines import BASELINES, load_baseline
+from consilience.errors import ConsilienceError, missing
+from consilience.models.baselines import load_baseline
 from consilience.types import Candidates, Query, Scores
 
 
@@ -95,11 +95,7 @@ def load_model(
         from consilience.models.pieces import PiecewiseModel
         from consilience.models.seq2seq import Seq2SeqModel
     except ImportError as error:
-        raise ConsilienceError(
-            f"'{error.name}' is not installed",
-            todo="Install consilience with its dependencies again, or use a baseline: "
-            f"{', '.join(f'baseline:{known}' for known in BASELINES)}.",
-        ) from error
+        raise missing(error) from error
     if fast and (dtype != "float32" or scheme in SERVED):
         raise _not_fast(f"--model {spec}" if scheme in SERVED else f"--dtype {dtype}")
     loaded = load_pretrained(spec, Loading(device, dtype, revision, trust_remote_code))

@@ -29,13 +29,11 @@ class Push:
     repository: str
     """``ORGANISATION/NAME``."""
     type: RepositoryType
-    """The type of the repository."""
     visibility: str
     """Who sees it: ``public``, ``private``, ``new, private`` or ``new, public``."""
     as_pull_request: bool
     """Whether a pull request is opened instead of a commit to ``main``."""
     files: Files
-    """The files."""
     replaced: frozenset[str]
     """The names of files that are in the repository already."""
 

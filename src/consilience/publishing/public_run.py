@@ -46,7 +46,6 @@ class PublicSuite:
     """A suite as the world knows it."""
 
     name: str
-    """What it is called."""
     kind: Kind
     """What its items are."""
     digest: str

@@ -82,9 +82,7 @@ class FactorView:
     """What is shown of the factors of one run."""
 
     name: str
-    """The label of the run."""
     tables: FactorTables
-    """The numbers."""
     noise: pl.DataFrame
     """The noise floor that the run measured (``METRICS_SCHEMA``); empty for none."""
 

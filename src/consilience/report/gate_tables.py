@@ -18,7 +18,6 @@ class GateCheck:
     """A rule on the numbers of one group, or of all."""
 
     rule: str
-    """The rule as it was written."""
     group: str
     """The group; ``MACRO`` for means over groups, ``MICRO`` for all items together."""
     of: str
@@ -30,7 +29,6 @@ class GateCheck:
     low: float
     """Lower one-sided 95 % bound of the number, or of its difference; NaN without one."""
     high: float
-    """Upper bound."""
     limit: float
     """The limit of the number, or of its difference."""
     verdict: Verdict
@@ -60,7 +58,6 @@ class PlanRow:
     """The power of a rule in one design."""
 
     rule: str
-    """The rule as it was written."""
     of: str
     """What its number is over, in words."""
     design: str

@@ -34,7 +34,6 @@ class HtmlCell:
     """A cell of a table as the page shows it."""
 
     text: str
-    """What is shown."""
     is_number: bool
     """Whether it is right-aligned."""
     number: float | None

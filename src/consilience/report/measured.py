@@ -15,7 +15,6 @@ class Measured:
     value: float
     """The number; NaN for no data."""
     std: float = NAN
-    """Its standard deviation."""
     low: float = NAN
     """Lower bound of its 95 % interval; NaN for a number that has none, such as a count."""
     high: float = NAN

@@ -41,19 +41,14 @@ class Tile:
     """One headline number with its sentence; numbers are in percent, NaN without data."""
 
     label: str
-    """The name of the number."""
     value: float
-    """The number."""
     low: float
     """Lower bound of its 95 % confidence interval."""
     high: float
     """Upper bound of the interval."""
     chance: float
-    """The value expected by chance."""
     baseline: float
-    """The value of the majority baseline."""
     sentence: str
-    """The number in a plain sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,6 @@ class Tiles:
     """Headline numbers side by side."""
 
     tiles: Sequence[Tile]
-    """The numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +63,6 @@ class Beside:
     """Parts that are side by side where the page is wide enough."""
 
     parts: Sequence[Part]
-    """The parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +70,6 @@ class Text:
     """Paragraphs."""
 
     paragraphs: Sequence[str]
-    """The texts."""
     code: bool = False
     """Whether they are commands, which keep their lines."""
 
@@ -87,7 +79,6 @@ class Points:
     """A list."""
 
     items: Sequence[str]
-    """The texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +96,6 @@ class Folded:
     summary: str
     """The line that unfolds them."""
     parts: Sequence[Part]
-    """The parts."""
 
 
 Part = Table | Figure | Facts | Text | Points | Links | Folded | Tiles | Beside

@@ -66,7 +66,6 @@ class PairView:
     """What is shown only of runs on sentence pairs."""
 
     task: Task
-    """The task."""
     changed: pl.DataFrame
     """The answers that a form changed (``CHANGED_ANSWERS_SCHEMA``)."""
     changes: pl.DataFrame | None = None
@@ -90,7 +89,6 @@ class RunView:
     metrics: pl.DataFrame
     """The metrics table (``METRICS_SCHEMA``)."""
     summary: Summary
-    """The headline numbers."""
     baseline: Mapping[Key, float] = field(default_factory=dict)
     """Every metric of the majority baseline."""
     warnings: Sequence[str] = ()
@@ -104,7 +102,6 @@ class RunView:
 
     @property
     def seeds(self) -> int:
-        """The number of seeds."""
         return len(self.records)
 
 

@@ -23,11 +23,9 @@ class StudyRow:
     """The headline numbers of a model on one suite with one combination of factors."""
 
     model: str
-    """The name of the model in the study."""
     missing: str
     """Why there are no numbers; empty where there are."""
     numbers: Mapping[str, SummaryRow] = field(default_factory=dict)
-    """The headline numbers by metric."""
     metrics: pl.DataFrame | None = None
     """The metrics table of the run (``METRICS_SCHEMA``)."""
     notes: Sequence[str] = ()

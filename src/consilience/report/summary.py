@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from statistics import stdev
 from typing import Any
 
@@ -18,7 +18,6 @@ from consilience.metrics.notes import constant_answers
 from consilience.report.noise_tables import noise_sentence
 from consilience.report.notebook import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
-from consilience.report.terminal import fitted_text
 from consilience.text import counted, listed
 from consilience.types import FACT_WORDS, QUESTION_WORDS, Relation, Suite, SuiteWords
 
@@ -116,7 +115,6 @@ class Summary:
     title: str
     """The model, the suite and their sizes."""
     rows: Sequence[SummaryRow]
-    """The headline numbers."""
     least: Sequence[tuple[str, float]]
     """Labels and consistency of the least consistent groups, the lowest first."""
     most: Sequence[tuple[str, float]]
@@ -186,21 +184,6 @@ class Summary:
         if len({number for groups in shown for _, number in groups}) > 1:
             least, most = (", ".join(map(" ".join, groups)) for groups in shown)
             yield f"Least consistent: {least}. Most: {most}."
-
-
-def fitted_summary(summary: Summary, width: int, lines: int) -> tuple[Table, list[str]]:
-    """The summary in at most so many lines of a screen, and the notes that have no room in it.
-
-    Notes are left out from the last one, then all but one of the least consistent groups.
-    """
-    whole, first = len(summary.notes), min(1, len(summary.notes))
-    groups = len(summary.least)
-    attempts = [(count, groups) for count in range(whole, first - 1, -1)]
-    for count, named in (*attempts, (first, 1), (0, 1)):
-        shown = replace(summary, notes=summary.notes[:count], least=summary.least[:named])
-        if len(fitted_text(shown.table(), width).plain.splitlines()) <= lines:
-            break
-    return shown.table(), list(summary.notes[count:])
 
 
 def brief_notes(summary: Summary, notes: Sequence[str], rest: str) -> list[str]:

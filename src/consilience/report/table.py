@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    pass
+from typing import Any, Literal
 
 Kind = Literal["text", "share", "points", "p", "count", "number", "detectable"]
 """What a column holds.
@@ -99,7 +96,6 @@ class Table:
     """Rows under headings, in the order in which they are shown."""
 
     title: str
-    """What the table shows."""
     columns: Sequence[Column]
     """The columns; the first one names the row."""
     rows: Sequence[Sequence[Value]]
@@ -114,7 +110,6 @@ class Table:
     """Whether a reader of the page may sort the rows."""
 
     def cells(self, row: int) -> list[Cell]:
-        """The cells of a row."""
         return [value if isinstance(value, Cell) else Cell(value) for value in self.rows[row]]
 
 

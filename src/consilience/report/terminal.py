@@ -45,7 +45,6 @@ class _Grid:
     shown: Sequence[int]
     """The positions of these columns."""
     headings: Sequence[Lines]
-    """Their headings."""
     cells: Sequence[Sequence[Lines]]
     """The cells below them, by row."""
     widths: Sequence[int]

@@ -41,7 +41,6 @@ class Number:
     """A number of a table, in percent."""
 
     value: float
-    """The number."""
     std: float = NAN
     """Its standard deviation over relations."""
     relations: Mapping[str, float] = field(default_factory=dict)
@@ -61,7 +60,6 @@ class Comparison:
     higher: Number
     """The one that should be higher."""
     lower: Number
-    """The other one."""
 
     @property
     def difference(self) -> float:

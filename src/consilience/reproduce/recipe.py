@@ -63,7 +63,6 @@ class Recipe:
     needs: str
     """The models, data and time that it needs."""
     make: Callable[[Recipe, Work], RecipeResult]
-    """Makes the numbers."""
     table: str
     """Where the paper's numbers are in papers.csv."""
     models: Mapping[str, str] = field(default_factory=dict)

@@ -66,7 +66,6 @@ class Request:
 
     @property
     def training_device(self) -> str:
-        """The device of trainings."""
         return "cpu" if self.device == "cpu" else "auto"
 
     def folder_of(self, row: str, part: str = "pararel") -> Path:
@@ -187,7 +186,6 @@ class Work:
         return folder
 
     def note(self, row: str, part: str, texts: Iterable[str]) -> None:
-        """Add notes on a row."""
         for text in texts:
             rows = self._remarks.setdefault((part, text), [])
             if row not in rows:

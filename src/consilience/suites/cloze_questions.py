@@ -32,7 +32,9 @@ def questions_of_suite(suite: Suite, distractors: int | None = None, seed: int =
         dict.fromkeys(pattern.language for group in suite for pattern in group.patterns)
     )
     several = len(languages) > 1
-    parts = [_questions_of(relation, distractors, seed, several) for relation in suite.relations]
+    parts = [
+        questions_of_relation(relation, distractors, seed, several) for relation in suite.relations
+    ]
     items = tuple(question for part in parts for question in part.items)
     notes = [note for part in parts for note in part.notes]
     if not items:
@@ -51,7 +53,10 @@ def questions_of_suite(suite: Suite, distractors: int | None = None, seed: int =
 
 
 def questions_of_relation(
-    relation: Relation, distractors: int | None = None, seed: int = 0
+    relation: Relation,
+    distractors: int | None = None,
+    seed: int = 0,
+    several: bool | None = None,
 ) -> Questions:
     """The facts of a relation as questions, with a phrasing for each pattern.
 
@@ -67,14 +72,10 @@ def questions_of_relation(
     options, so exactly one option is right. A subject with several right objects is no open
     question and is left out, with a note. Of such a relation all facts are needed: a sample of them
     raises, because another right object could be unknown.
+
+    ``several``: whether phrasings name their language; None where the patterns have several.
     """
-    return _questions_of(relation, distractors, seed, bool(relation.design.languages))
-
-
-def _questions_of(
-    relation: Relation, distractors: int | None, seed: int, several: bool
-) -> Questions:
-    """The facts of a relation as questions; ``several``: whether phrasings name their language."""
+    several = bool(relation.design.languages) if several is None else several
     _refuse_sample(relation)
     golds: dict[str, dict[str, None]] = {}
     for fact in relation.facts:

@@ -32,7 +32,6 @@ class _Draft:
     """A relation while its tables are read."""
 
     id: str
-    """Its id."""
     label: str
     """Its name for people."""
     cardinality: Cardinality
@@ -44,7 +43,6 @@ class _Draft:
     places: dict[Pattern, str] = field(default_factory=dict)
     """``file:line`` of each pattern."""
     facts: list[Fact] = field(default_factory=list)
-    """Its facts."""
     items: set[str] = field(default_factory=set)
     """The items of its facts."""
     edges: dict[tuple[int, int], Edge] = field(default_factory=dict)

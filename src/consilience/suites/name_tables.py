@@ -68,7 +68,6 @@ def missing_names(relation: Relation) -> list[tuple[Writing, str]]:
 
 
 def _needed(pattern: Pattern, facts: Iterable[Fact]) -> Iterator[tuple[Writing, str]]:
-    """The names that a pattern writes, and how."""
     for fact in facts:
         yield (pattern.language, pattern.subject_form), fact.subject
         yield (pattern.language, pattern.object_form), fact.object

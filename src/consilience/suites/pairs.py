@@ -266,7 +266,6 @@ def _objects(document: Any, path: Path) -> list[Row]:
 
 
 def _hub_rows(task: Task, split: str) -> list[Row]:
-    """Rows of a split."""
     if not task.hub:
         raise ConsilienceError(
             f"the task '{task.name}' names no dataset of the Hub", todo="Give a file."

@@ -36,7 +36,6 @@ class Perturbation:
     """A way to present items, and why it does not change their answers."""
 
     name: str
-    """Names the form."""
     guarantee: str
     """Why the expected answer stays the same."""
     rewrite: Callable[..., Any]

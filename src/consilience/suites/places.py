@@ -26,7 +26,6 @@ class Places:
     """Relation, subject and object -> the places of the fact."""
 
     def pattern(self, relation: str, *texts: str) -> tuple[str, ...]:
-        """The places of patterns of a relation."""
         keys = ((relation, text) for text in texts)
         return tuple(self.patterns[key] for key in keys if key in self.patterns)
 

@@ -46,7 +46,6 @@ class Proposal:
     """A pattern that may join a suite, or has joined it, and where it comes from."""
 
     relation: str
-    """The id of its relation."""
     pattern: str
     """The pattern, with one ``[X]`` and one ``[Y]``."""
     origin: Origin

@@ -21,9 +21,7 @@ class Questions:
     """The questions of a suite, in the order of their files."""
 
     name: str
-    """Names the suite."""
     items: tuple[Question, ...]
-    """The questions."""
     notes: tuple[str, ...] = ()
     """What a reader should know of them."""
     expectations: tuple[Expectation, ...] = ()

@@ -36,13 +36,9 @@ class _QuestionDraft:
     row: Row
     """Its first row."""
     group: str
-    """Its group."""
     gold: Choice
-    """Its gold."""
     options: tuple[Choice, ...]
-    """Its options."""
     context: str
-    """Its context."""
     phrasings: dict[str, list[str]] = field(default_factory=dict)
     """Language -> its phrasings."""
 

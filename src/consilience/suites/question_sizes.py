@@ -15,17 +15,12 @@ class GroupStatistics:
     """Counts of one group of questions."""
 
     group: str
-    """Its name."""
     questions: int
-    """Number of questions."""
     min_phrasings: int
-    """Fewest phrasings of a question."""
     max_phrasings: int
-    """Most phrasings of a question."""
     min_options: int
     """Fewest options of a question; 0 for open questions."""
     max_options: int
-    """Most options of a question."""
     majority: float
     """Share of the questions whose gold is at the most frequent position; NaN without options."""
 
@@ -35,17 +30,12 @@ class QuestionStatistics:
     """Counts of a suite of questions."""
 
     groups: int
-    """Number of groups."""
     questions: int
-    """Number of questions."""
     phrasings: int
-    """Number of phrasings of all questions."""
     languages: int
-    """Number of languages."""
     expectations: int
     """Number of expectations between answers."""
     by_group: tuple[GroupStatistics, ...] = field(repr=False)
-    """The counts of each group."""
 
 
 def question_statistics(questions: Questions) -> QuestionStatistics:

@@ -40,7 +40,6 @@ class GroupOfQuestions:
     """What is counted of a group of questions."""
 
     id: str
-    """Names the group."""
     facts: tuple[Fact, ...]
     """The questions with their golds."""
     golds: tuple[int, ...]
@@ -48,7 +47,6 @@ class GroupOfQuestions:
     options: int
     """The greatest number of options of a question; 0 for open questions."""
     writes_freely: bool
-    """Whether the model writes the answers."""
 
     def design(self, whole: FactorialDesign) -> FactorialDesign:
         """The design of the group: open questions do not vary in options."""
@@ -200,7 +198,6 @@ def _not_read(folder: Path, files: Sequence[Path]) -> list[str]:
 
 
 def _hub_rows(name: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """The rows of a split on the Hub."""
     dataset, _, split = name.partition(":")
     path, _, config = dataset.partition("@")
     if not split:

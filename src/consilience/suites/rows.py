@@ -53,7 +53,6 @@ class Row:
     """Where its problems go."""
 
     def report(self, problem: str, *, expected: str = "", todo: str = "") -> None:
-        """Add a problem of this row."""
         error = ConsilienceError(problem, expected=expected, where=self.where, todo=todo)
         self.problems.append(error)
 

@@ -27,9 +27,7 @@ class SignOff:
     """A person's verdict on a pattern."""
 
     relation: str
-    """The id of its relation."""
     pattern: str
-    """The pattern."""
     who: str
     """The person."""
     when: str

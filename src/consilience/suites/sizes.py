@@ -18,21 +18,16 @@ class RelationStatistics:
     """Counts of one relation."""
 
     relation: str
-    """Its id."""
     label: str
-    """Its name."""
     cardinality: str
     """N-1 or N-M."""
     patterns: int
-    """Number of patterns."""
     syntactic_variants: float
     """Kinds of patterns by syntax (``variants``); NaN where edges are not known."""
     lexical_variants: float
     """Kinds of patterns by lemmas; NaN where edges are not known."""
     facts: int
-    """Number of facts."""
     subjects: int
-    """Number of different subjects."""
     candidates: int
     """Number of different objects."""
     majority: float
@@ -50,13 +45,9 @@ class SuiteStatistics:
     """Counts of a suite, with the means over relations of the paper's Table 1."""
 
     relations: int
-    """Number of relations."""
     patterns: int
-    """Number of patterns of all relations."""
     min_patterns: int
-    """Fewest patterns of a relation."""
     max_patterns: int
-    """Most patterns of a relation."""
     mean_patterns: float
     """Patterns of a relation."""
     mean_syntactic_variants: float
@@ -64,11 +55,9 @@ class SuiteStatistics:
     mean_lexical_variants: float
     """Kinds of patterns of a relation by lemmas."""
     facts: int
-    """Number of facts of all relations."""
     queries: int
     """Facts times patterns, summed over relations."""
     by_relation: tuple[RelationStatistics, ...] = field(repr=False)
-    """The counts of each relation."""
 
 
 def variants(relation: Relation, changed: Callable[[Edge], bool]) -> float:

@@ -39,7 +39,6 @@ class ClassifierPlan(TrainingPlan):
     """How to fine-tune. CALUM leaves warm-up, patience, stopping and sampling open."""
 
     weight_decay: float
-    """Weight decay of AdamW."""
     warmup: float
     """Share of the updates in which the learning rate rises."""
     patience: int
@@ -74,9 +73,7 @@ class TaskPairs:
     """The pairs of one task."""
 
     task: Task
-    """The task."""
     train: Pairs
-    """Pairs to train on."""
     validation: Pairs | None
     """Pairs that choose the best checkpoint; the main task must have some."""
 
@@ -90,9 +87,7 @@ class Finetuned:
     validation: Mapping[str, float]
     """Accuracy of each task that has validation pairs, at the best checkpoint."""
     epochs: int
-    """Epochs until it stopped."""
     seconds: float
-    """Time that it took."""
     truncated: Mapping[str, int]
     """How many training pairs of each task were too long."""
     truncated_validation: Mapping[str, int]

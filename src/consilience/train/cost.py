@@ -37,9 +37,7 @@ class TrainingCost:
     held_out: str
     """The data that measure the trained model, in words; empty where nothing is measured."""
     seeds: int
-    """The number of seeds."""
     trainings: int
-    """Trainings over all seeds."""
     breakdown: str
     """What the trainings are, in words."""
     updates: int
@@ -47,11 +45,9 @@ class TrainingCost:
     validations: int
     """Validations of one training, at most."""
     validation_queries: int
-    """Queries of one validation."""
     runs: int
     """Runs that measure a model, before and after training."""
     run_queries: int
-    """Queries of one run."""
     load_seconds: float
     """Measured time to load the model; NaN where nothing was timed, like the next three."""
     update_seconds: float

@@ -54,11 +54,9 @@ class Chosen:
     name: str
     """``improved``, or the ablation."""
     seed: int
-    """The seed of the trainings."""
     weight: float
     """The lambda with the best validation (``last_best``)."""
     tried: Mapping[float, Trained]
-    """The training of each lambda."""
 
     @property
     def best(self) -> Trained:
@@ -85,7 +83,6 @@ class TableRow:
     name: str
     """``improved``, or the ablation."""
     outcomes: tuple[Outcome, ...]
-    """The outcome of each seed."""
     metrics: pl.DataFrame
     """Metrics on the test relations, means over seeds."""
     compared: pl.DataFrame
@@ -104,7 +101,6 @@ class Improved:
     """The result of ``improve``."""
 
     kind: Kind
-    """The kind of the model."""
     before: pl.DataFrame
     """Metrics of the model before, on the test relations."""
     perplexity: float | None

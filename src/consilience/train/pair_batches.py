@@ -32,7 +32,6 @@ class EncodedPairs:
     """How many pairs were too long for the model."""
 
     def first(self, count: int) -> EncodedPairs:
-        """The first pairs."""
         return EncodedPairs(self.forms[:count], self.labels[:count])
 
 

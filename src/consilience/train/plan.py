@@ -77,7 +77,6 @@ class Plan(TrainingPlan):
     """The settings of a consistency training (ParaRel, Section 8.2)."""
 
     train: tuple[str, ...]
-    """Relations to train on."""
     validation: tuple[str, ...]
     """Relations that choose the checkpoint and the lambda."""
     weights: tuple[float, ...]
@@ -89,7 +88,6 @@ class Plan(TrainingPlan):
     text: TrainingText
     """The text of language modelling."""
     facts: int
-    """Facts of each training relation."""
     accumulation: int
     """Steps of each relation in an update."""
     validation_facts: int

@@ -18,17 +18,7 @@ from consilience.files import is_disk_full, write_whole
 from consilience.models.fast import Library, speed_up_training
 from consilience.provenance import versions
 from consilience.read import parse_json
-from consilience.record import (
-    NULL,
-    NUMBER,
-    OBJECT,
-    TRUTH,
-    WHOLE,
-    Fields,
-    either,
-    fault,
-    object_of,
-)
+from consilience.record import Fields, fault
 
 FILE = "training.json"
 """The record of a training: settings, versions, whether it is finished, history, result."""
@@ -37,15 +27,12 @@ PRODUCTS = "products.json"
 """The library that multiplies in an unfinished training (``speed_up``)."""
 
 FIELDS: Fields = {
-    "settings": OBJECT,
-    "finished": TRUTH,
-    "validation": object_of(NUMBER),
-    "checkpoint": object_of(WHOLE),
-    "perplexity": either(NUMBER, NULL),
-    "epochs": NUMBER,
-    "seconds": NUMBER,
-    "truncated": object_of(WHOLE),
-    "truncated_validation": object_of(WHOLE),
+    "an object": ("settings",),
+    "true or false": ("finished",),
+    "a number": ("epochs", "seconds"),
+    "a number or null": ("perplexity",),
+    "an object of numbers": ("validation",),
+    "an object of whole numbers": ("checkpoint", "truncated", "truncated_validation"),
 }
 """The fields of ``FILE`` that are read."""
 

@@ -34,9 +34,7 @@ class TrainedRelation:
     """A relation to train on, with what is compared in it."""
 
     relation: Relation
-    """The relation with its facts."""
     patterns: tuple[Pattern, ...]
-    """The patterns that are compared."""
     tokens: torch.Tensor
     """Tokens (pattern, candidate) of the candidates in each pattern; a column is one word.
 

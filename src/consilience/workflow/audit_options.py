@@ -88,11 +88,11 @@ class PatternSheetOptions:
 
 @dataclass(frozen=True, slots=True)
 class CardOptions:
-    """Write the data card (README.md) and the metadata (croissant.json) of a suite folder.
+    """Write the data card (README.md) of a suite folder.
 
     The card has the statistics of the ParaRel paper's Tables 1 and 8, where the patterns come from,
     and who judged them. Only its own part of README.md is replaced. Name, description, licence,
-    creator, url, date, version and citation come from suite.json.
+    creator, url and date come from suite.json.
     """
 
     suite: SuiteArgument

@@ -18,7 +18,7 @@ from consilience.authoring.checks import FactMaterial, Finding, is_english
 from consilience.authoring.meaning import sentence
 from consilience.authoring.outlier_checks import FEWEST
 from consilience.design import Edge, VariantPair
-from consilience.errors import ConsilienceError
+from consilience.errors import ConsilienceError, needs_extra
 from consilience.metrics.intervals import Floats
 from consilience.read import read_rows
 from consilience.run import open_runs
@@ -151,7 +151,8 @@ def _material(suite: Suite, options: AuditOptions) -> tuple[FactMaterial, dict[s
 def _or_missing(make: Callable[[], T], names: tuple[str, ...], missing: dict[str, str]) -> T | None:
     """What ``make`` returns; None, with the reason noted, where something is not installed."""
     try:
-        return make()
+        with needs_extra("models"):
+            return make()
     except ConsilienceError as error:
         missing |= dict.fromkeys(names, f"{error.found}. {error.todo}")
         return None

@@ -44,7 +44,6 @@ class Comparison:
     """
 
     runs: Sequence[Run]
-    """The runs."""
     suite: Suite
     """What they were asked."""
     protocol: Protocol

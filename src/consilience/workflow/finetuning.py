@@ -39,7 +39,6 @@ class Finetuning:
     trainings: SeedTrainings | None
     """The training with each seed, and those that chose the plan; None in a dry run."""
     notes: Sequence[str]
-    """Notes on the pairs."""
 
 
 def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | None:

@@ -34,7 +34,6 @@ class GateRuns:
     runs: Sequence[Run]
     """The run, or several of the same model on the same questions."""
     baseline: Run | None
-    """The run that they are compared with."""
     suite: Suite
     """The questions."""
     protocol: Protocol
@@ -44,7 +43,6 @@ class GateRuns:
     common: Tables
     """Those to items that the baseline has too, with those of the baseline; empty without one."""
     seed: int
-    """The seed of the bootstrap."""
     notes: Sequence[str]
     """What a reader should know."""
 

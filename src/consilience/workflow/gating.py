@@ -48,7 +48,6 @@ class Gate:
     """The checks of a run, or of several of the same model."""
 
     of: GateRuns
-    """The runs and their answers."""
     checks: Sequence[GateCheck]
     """A check of each rule, by group where a rule is about several."""
     undecided: Undecided

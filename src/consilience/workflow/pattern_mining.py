@@ -35,7 +35,6 @@ class MinedPatterns:
     proposals: Mapping[str, Sequence[Proposal]]
     """Relation -> its proposals, the most specific first."""
     mined: Mined
-    """All patterns with their counts."""
     notes: Sequence[str]
     """What a reader should know."""
     file: Path | None
@@ -49,7 +48,6 @@ class Matches:
     example: str
     """The example as a pattern."""
     matches: Sequence[ExampleMatch]
-    """The first matches."""
     relations: Sequence[tuple[str, ...]] | None
     """Of each match, the relations that have its names as a fact; None without a suite.
 

@@ -34,7 +34,6 @@ class ProbePlan:
     """What a run would ask."""
 
     model: str
-    """The model."""
     suite: str
     """The suite or the task."""
     protocol: Protocol
@@ -52,7 +51,6 @@ class ProbePlan:
     complete: int
     """Number of queries that the folder already has answers to."""
     folder: str
-    """The folder of the run."""
     is_new: bool
     """Whether the folder has no run yet."""
     loading: float
@@ -252,4 +250,4 @@ def complete_groups(
         now = json.loads(json.dumps({"format": FORMAT, **settings}))
         refuse_other_run(record["settings"], now, folder)
     files = {path.stem for path in (folder / "answers").glob("*.parquet")}
-    return False, files & set(record.get("answers", files))
+    return False, files & set(record["answers"])

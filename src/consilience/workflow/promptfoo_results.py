@@ -150,7 +150,6 @@ class _TestDraft:
     """An item while its results are read."""
 
     group: str
-    """Its group."""
     gold: Choice
     """The right answer."""
     phrasings: dict[str, int] = field(default_factory=dict)

@@ -33,9 +33,7 @@ class Publication:
     runs: Sequence[PublicRun]
     """The runs, as they were published."""
     folder: Path
-    """The folder of the files."""
     files: Files
-    """The files."""
     notes: Sequence[str]
     """What was left out."""
     push: hub.Push | None = None
@@ -183,7 +181,6 @@ def _several(options: PublishOptions, fault: str, expected: str) -> ConsilienceE
 
 
 def _files_of(options: PublishOptions, runs: Sequence[PublicRun]) -> Files:
-    """The files of a format."""
     if options.format_ == "model-card":
         return {CARD: with_results("", runs).encode()}
     makers: Mapping[str, Callable[[PublicRun], Files]] = {

@@ -45,7 +45,6 @@ class Report:
     """A page, tables of the same runs for files, and what a reader should know."""
 
     runs: Sequence[Run]
-    """The runs, opened."""
     page: Page
     """The page, not yet rendered."""
     tables: Mapping[str, Table]

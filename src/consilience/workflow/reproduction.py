@@ -32,11 +32,9 @@ class Reproduction:
     """Our numbers next to the paper's."""
 
     recipe: Recipe
-    """The recipe of the table."""
     numbers: pl.DataFrame
     """The paper's numbers and ours (``BESIDE_SCHEMA``)."""
     notes: Sequence[str]
-    """Notes on the numbers."""
     warnings: Sequence[str]
     """Differences from the paper's settings, and reasons for missing numbers."""
     commands: Sequence[str]

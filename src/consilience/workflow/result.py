@@ -50,7 +50,6 @@ class Result:
     run: Run
     """The run, with its folder and settings."""
     suite: Suite
-    """The suite with its questions."""
     protocol: Protocol
     """How the answers were counted."""
     metrics: pl.DataFrame
@@ -155,7 +154,6 @@ class Plots:
     """The figures of a result, as Altair charts."""
 
     result: Result = field(repr=False)
-    """The result."""
 
     def agreement(self, group: str | None = None) -> altair.Chart:
         """How often each two patterns of a relation, or variants of questions, agree.

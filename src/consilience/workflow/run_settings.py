@@ -57,8 +57,8 @@ def _plain(value: object) -> object:
 def options_of_record(record: Mapping[str, Any], where: str) -> ProbeOptions:
     """The options of ``probe`` that a run was made with, from its record (``Run.record``).
 
-    ``where``: the folder of the run, for the messages. A run that no command can repeat raises: of
-    an earlier version, or of a suite or a model that was a Python value.
+    ``where``: the folder of the run, for the messages. A run of a suite or a model that was a
+    Python value raises: no command can repeat it.
     """
     options = record.get("options")
     if options is None:

@@ -1,11 +1,11 @@
-"""A suite made ready to share: its data card and metadata, and what is still missing."""
+"""A suite made ready to share: its data card, and what is still missing."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from consilience import suites
-from consilience.authoring.croissant import croissant, croissant_text
 from consilience.authoring.data_card import PatternKey, SharedSuite, card_of, with_card
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
@@ -26,7 +25,7 @@ from consilience.suites.signoff import is_date, signoffs_of
 from consilience.workflow.audit_options import CardOptions
 from consilience.workflow.auditing import writable_folder
 
-CARD, METADATA = "README.md", "croissant.json"
+CARD = "README.md"
 
 ABOUT = {
     "description": "what the suite asks, in a sentence",
@@ -43,16 +42,12 @@ class WrittenCard:
     """What ``suite card`` wrote."""
 
     files: tuple[Path, ...]
-    """The files."""
     problems: tuple[ConsilienceError, ...]
     """What ``suite check --shared`` still misses."""
 
 
 def write_card(options: CardOptions) -> WrittenCard:
-    """Write README.md and croissant.json into the folder of a suite.
-
-    Of README.md only the part between its marks is replaced.
-    """
+    """Write README.md into the folder of a suite; only the part between its marks is replaced."""
     if is_questions(options.suite):
         raise ConsilienceError(
             "a data card of a suite of questions",
@@ -62,11 +57,10 @@ def write_card(options: CardOptions) -> WrittenCard:
         )
     folder = writable_folder(options.suite, options.data_dir)
     shared = _shared(folder)
-    card, metadata = folder / CARD, folder / METADATA
+    card = folder / CARD
     readme = read_text(card) if card.is_file() else ""
     write_whole(card, with_card(readme, shared).encode())
-    write_whole(metadata, _metadata(folder, shared).encode())
-    return WrittenCard((card, metadata), tuple(_problems(folder, shared)))
+    return WrittenCard((card,), tuple(_problems(folder, shared)))
 
 
 def sharing_problems(spec: str, data_dir: Path | None) -> list[ConsilienceError]:
@@ -91,13 +85,16 @@ def _shared(folder: Path) -> SharedSuite:
     path = folder / "suite.json"
     about: dict[str, Any] = parse_json(read_text(path)) if path.is_file() else {}
     about = {"name": suite.name} | about
-    shared = SharedSuite(suite, about, provenance_of(folder), signoffs_of(folder, suite), "")
-    digest = hashlib.sha256(_metadata(folder, shared).encode()).hexdigest()
-    return replace(shared, files_digest=digest)
+    return SharedSuite(
+        suite, about, provenance_of(folder), signoffs_of(folder, suite), _files_digest(folder)
+    )
 
 
-def _metadata(folder: Path, shared: SharedSuite) -> str:
-    return croissant_text(croissant(folder, shared.about, shared.licence))
+def _files_digest(folder: Path) -> str:
+    """SHA-256 of the digests of ``suite.json`` and of every table, in the order of their names."""
+    files = sorted(file for file in folder.iterdir() if file.suffix in (".json", ".jsonl", ".tsv"))
+    digests = (f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files)
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 def _is_url(text: str) -> bool:
@@ -191,18 +188,12 @@ def _of_patterns(
 
 
 def _card_problems(folder: Path, shared: SharedSuite) -> Iterator[ConsilienceError]:
-    """Problems of README.md and croissant.json: missing, or of another state of the suite."""
-    card, metadata = folder / CARD, folder / METADATA
-    written = card_of(read_text(card)) if card.is_file() else ""
-    is_current = (
-        (card, shared.files_digest in written),
-        (metadata, metadata.is_file() and read_text(metadata) == _metadata(folder, shared)),
-    )
-    for path, current in is_current:
-        if not current:
-            yield ConsilienceError(
-                "missing, or not of the suite as it is now",
-                expected="the data card" if path is card else "the metadata",
-                where=str(path),
-                todo="Run `consilience suite card`.",
-            )
+    """The problem of a README.md that has no data card, or that of another state of the suite."""
+    card = folder / CARD
+    if not card.is_file() or shared.files_digest not in card_of(read_text(card)):
+        yield ConsilienceError(
+            "missing, or not of the suite as it is now",
+            expected="the data card",
+            where=str(card),
+            todo="Run `consilience suite card`.",
+        )

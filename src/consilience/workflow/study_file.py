@@ -59,9 +59,7 @@ class StudyRun:
     """One run of a study: a model, a suite, a combination of factors and perhaps a seed."""
 
     model: str
-    """The name of the model in the study."""
     suite: str
-    """The name of the suite in the study."""
     factors: tuple[tuple[str, str], ...]
     """The names of the factors, and the value of each as text."""
     seed: int | None
@@ -77,7 +75,6 @@ class StudyRun:
 
     @property
     def folder(self) -> Path:
-        """The folder of the run."""
         assert self.options.folder is not None
         return self.options.folder
 
@@ -92,17 +89,14 @@ class Study:
     """A study file."""
 
     file: Path
-    """The file."""
     name: str
     """What the study is called."""
     folder: Path
-    """The folder of all its runs."""
     address: str
     """Where finished runs are copied to, an address of fsspec; empty for nowhere."""
     reference: str
     """The model that the others are compared with."""
     pairs: ComparedPairs
-    """Which models are compared."""
     runs: Sequence[StudyRun]
     """The runs, by model, suite, factors and seed in the order of the file."""
 
@@ -153,7 +147,6 @@ class _Named:
     """A ``[[models]]`` or ``[[suites]]`` table."""
 
     name: str
-    """Its name in the study."""
     where: str
     """Its position in the file, for messages."""
     spec: str
@@ -173,12 +166,10 @@ class _Reader:
     """Reads the parts of a study file."""
 
     file: Path
-    """The file, for messages."""
 
     def error(
         self, where: str, fault: str, *, expected: str = "", todo: str = ""
     ) -> ConsilienceError:
-        """An error at a position in the file."""
         return ConsilienceError(f"{where}: {fault}", expected=expected, where=str(self.file),
                                 todo=todo)  # fmt: skip
 
@@ -310,7 +301,6 @@ class _Reader:
         factors: Mapping[str, Sequence[tuple[str, Any]]],
         folder: Path,
     ) -> Iterator[StudyRun]:
-        """The runs of a model on a suite."""
         tables = [
             (model.where, model.options),
             (suite.where, suite.options),

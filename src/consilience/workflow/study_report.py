@@ -63,7 +63,6 @@ class StudyReport:
 
     @property
     def study(self) -> Study:
-        """The study."""
         return self.state.study
 
     def tables(self) -> dict[str, Table]:

@@ -46,9 +46,7 @@ class Failure:
     """Why a run failed, as ``failures/NAME.json`` keeps it until the run is asked again."""
 
     run: str
-    """The name of the run."""
     message: str
-    """The message, in one line."""
     traceback: str = ""
     """Where a bug is; empty for wrong input and for a process that was killed."""
 
@@ -63,7 +61,6 @@ class RunState:
     """How far a run of a study is."""
 
     run: StudyRun
-    """The run."""
     state: Progress
     """How far it is."""
     done: int = 0
@@ -100,18 +97,15 @@ class StudyState:
     """How far the runs of a study are."""
 
     study: Study
-    """The study."""
     runs: Sequence[RunState]
     """Its runs, in the order of the file."""
 
     @property
     def unfinished(self) -> list[RunState]:
-        """The runs that are not complete."""
         return [state for state in self.runs if state.state != "complete"]
 
     @property
     def failed(self) -> list[RunState]:
-        """The runs that failed."""
         return [state for state in self.runs if state.state == "failed"]
 
     def table(self) -> Table:
@@ -224,9 +218,7 @@ def changed_option(run: StudyRun, record: Mapping[str, Any]) -> ConsilienceError
 
     ``record``: that of the run. Options of ``NOT_COMPARED`` do not count.
     """
-    before, now = record.get("options"), options_record(run.options, {})
-    if before is None:  # of a version that kept no options
-        return None
+    before, now = record.get("options", {}), options_record(run.options, {})
     for field in option_fields(ProbeOptions):
         values = [options.get(field.name, field.default) for options in (before, now)]
         if field.name not in NOT_COMPARED and values[0] != values[1]:

@@ -40,7 +40,6 @@ class PlannedRun:
     """A run of a study and its groups."""
 
     run: StudyRun
-    """The run."""
     groups: Mapping[GroupOfSeed, int]
     """The queries of each group; empty where the options of the run are wrong."""
     fault: str = ""
@@ -48,7 +47,6 @@ class PlannedRun:
 
     @property
     def queries(self) -> int:
-        """All queries of the run."""
         return sum(self.groups.values())
 
     @property

@@ -45,9 +45,7 @@ class StudyTask:
     """What a worker gets."""
 
     run: str
-    """The name of the run."""
     options: ProbeOptions
-    """Its options."""
     groups: Mapping[str, int] = field(default_factory=dict)
     """The group to ask, and its queries; empty to count the run."""
     seed: str = ""
@@ -88,7 +86,7 @@ class StudyWorker:
         self._run: tuple[str, str] | None = None
         self._loaded: tuple[Setup, Loaded] | None = None
 
-    def __call__(self, task: StudyTask, shared: object, advance: Advance) -> Written | None:
+    def __call__(self, task: StudyTask, advance: Advance) -> Written | None:
         """Do a unit. A run of a model behind a URL is asked as a whole, in its own folder."""
         from consilience.workflow.probing import probe
 

@@ -47,9 +47,7 @@ class Rewriting:
     """Proposals that a model wrote, and what was refused."""
 
     file: Path
-    """The file of proposals."""
     proposals: Sequence[Proposal]
-    """The proposals."""
     refusals: Sequence[Refusal]
     """Texts that are no proposals."""
     separation: Separation | None

@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consilience.ask_questions import Presenter, ask_options
-from consilience.asking.asker import NO_PREMISE
+from consilience.ask_questions import NO_PREMISE, Presenter, ask_options
 from consilience.errors import ConsilienceError
 from consilience.factors import Factor, FactorialDesign
 from consilience.presentation import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,12 @@ import polars as pl
 from consilience.asking import asker
 from consilience.asking.asker import UNCERTAIN, Column
 from consilience.asking.asker import Progress as Progress  # noqa: PLC0414
-from consilience.core.asks import Ask, Group, Ints, Item, Model, Scores
+from consilience.core.asks import Ask, Group, Ints, Item, Scores
 from consilience.errors import ConsilienceError
 from consilience.models import LanguageModel
 from consilience.run_folder import RunFolder
 from consilience.schemas import ANSWERS_SCHEMA
-from consilience.types import Relation, Suite
+from consilience.types import Query, Relation, Suite
 
 N_BOUNDS = "n_bounds"
 """The column of answers with the number of candidates of which only a bound is known, where a
@@ -161,8 +162,9 @@ def ask(
         if keep_scores and scores.logprob is not None:
             every_score[rows] = scores.logprob
 
-    asked = OfQueries(model, None if whole_vocabulary else relation)
-    table = asker.ask(group, asked, every=keep_scores, seen=keep, progress=progress)
+    among = None if whole_vocabulary else relation
+    score = partial(scores_of_facts, model, among, every=keep_scores)
+    table = asker.ask(group, score, seen=keep, progress=progress)
     if n_bounds.any():
         table = table.with_columns(pl.Series(N_BOUNDS, n_bounds))
     if not keep_scores:
@@ -204,22 +206,19 @@ def facts_of(relation: Relation, suite: str, *, whole_vocabulary: bool = False) 
     return Group(suite, relation.id, items, names, asks, ANSWERS_SCHEMA)
 
 
-class OfQueries(Model):
-    """A ``LanguageModel`` that is asked facts. Without a ``relation`` every word is a candidate."""
+def scores_of_facts(
+    model: LanguageModel, relation: Relation | None, queries: Sequence[Query], *, every: bool
+) -> Iterator[Scores]:
+    """The scores of queries whose objects are written alike, one writing after the other.
 
-    def __init__(self, model: LanguageModel, relation: Relation | None) -> None:
-        self.model, self.relation = model, relation
-
-    def score(self, asks: Sequence[Ask], *, every: bool = True) -> Iterator[Scores]:
-        """The scores of the facts whose objects are written alike, one writing after the other."""
-        queries = [one.shown for one in asks]
-        if self.relation is None:
-            yield from self.model.score(queries, None, every=every)
-            return
-        for rows, candidates in self.relation.by_candidates(queries):
-            chosen = [queries[row] for row in rows]
-            for scores in self.model.score(chosen, candidates, every=every):
-                yield replace(scores, rows=np.array(rows)[scores.rows])
+    Without a ``relation`` every word is a candidate.
+    """
+    if relation is None:
+        yield from model.score(queries, None, every=every)
+        return
+    for rows, candidates in relation.by_candidates(queries):
+        for scores in model.score([queries[row] for row in rows], candidates, every=every):
+            yield replace(scores, rows=np.array(rows)[scores.rows])
 
 
 def judge(scores: Scores, golds: Sequence[str]) -> dict[str, Column]:

@@ -13,7 +13,7 @@ import polars as pl
 from consilience.asking import asker
 from consilience.asking.asker import Progress
 from consilience.choices import Long
-from consilience.core.asks import Ask, Group, Item, Model, NoAnswer, Scores
+from consilience.core.asks import Ask, Group, Item, NoAnswer, Scores
 from consilience.design import ORIGINAL
 from consilience.errors import ConsilienceError
 from consilience.free_text import matched_word
@@ -220,30 +220,11 @@ def pairs_of(presented: Presented, *, writes_freely: bool = False) -> Group:
     return Group(TASK_SUITE, name, items, presented.names, asks, ANSWERS_SCHEMA)
 
 
-class OfForms(Model):
-    """A ``PairModel`` that is asked sentence pairs; ``write``: how it writes freely."""
-
-    def __init__(self, model: PairModel | None, write: Write | None = None) -> None:
-        self.model, self.write_forms = model, write
-
-    def score(self, asks: Sequence[Ask], *, every: bool = True) -> Iterator[Scores]:
-        """The scores of the task's labels."""
-        assert self.model is not None
-        return self.model.score([one.shown for one in asks])
-
-    def write(
-        self, asks: Sequence[Ask], samples: Sequence[int]
-    ) -> Iterator[tuple[npt.NDArray[np.int64], Sequence[str | NoAnswer]]]:
-        """What is written; a single sample."""
-        assert self.write_forms is not None
-        return self.write_forms([one.shown for one in asks])
-
-
 def ask_labels(
     presented: Presented, model: PairModel, *, progress: Progress = lambda done: None
 ) -> pl.DataFrame:
     """The labels that the model finds most probable: an answers table, group the task's name."""
-    return asker.ask(pairs_of(presented), OfForms(model), progress=progress)
+    return asker.ask(pairs_of(presented), model.score, progress=progress)
 
 
 def ask_text(
@@ -259,7 +240,7 @@ def ask_text(
         return {"answer": matched_word(text, labels) or text, "n_candidates": len(labels)}
 
     group = pairs_of(presented, writes_freely=True)
-    return asker.ask_texts(group, OfForms(None, write), read, progress=progress)
+    return asker.ask_texts(group, lambda forms, _: write(forms), read, progress=progress)
 
 
 def pair_prompts(presented: Presented, model: PairModel) -> pl.DataFrame:

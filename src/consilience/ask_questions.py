@@ -5,15 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from typing import Protocol as Interface
 
+import numpy as np
 import polars as pl
 
 from consilience.asking import asker
 from consilience.asking.asker import Progress
-from consilience.core.asks import Ask, Floats, Group, Ints, Item, Model, NoAnswer, Scores
+from consilience.core.asks import Ask, Floats, Group, Item, Scores, is_near_tie
 from consilience.errors import ConsilienceError
 from consilience.factors import FACTORS, Cell, FactorialDesign
 from consilience.presentation import (
@@ -52,6 +53,9 @@ SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)
 
 PROMPTS_AT_ONCE = 4096
 """Prompts whose texts and token ids are in memory at once; one question may have more."""
+
+NO_PREMISE = "the score of an option without the question is not known"
+"""Why an option has no score by a rule that subtracts it."""
 
 PROMPT_SCHEMA: Mapping[str, type[pl.DataType] | pl.DataType] = {
     "item": pl.String,
@@ -298,35 +302,12 @@ def item_of(question: Question) -> Item:
     return Item(question.item, question.item, question.gold.text, options, gold_at)
 
 
-class OfPrompts(Model):
-    """A ``PromptModel`` or ``WritingModel`` that is asked questions."""
-
-    def __init__(self, model: Any) -> None:
-        self.model, self.tie = model, getattr(model, "tie", 0.0)
-
-    def why_not(self, asks: Sequence[Ask]) -> list[str | None]:
-        """Why each prompt cannot be asked; None where it can."""
-        reasons: list[str | None] = self.model.why_not([one.shown for one in asks])
-        return reasons
-
-    def score(self, asks: Sequence[Ask], *, every: bool = True) -> Iterator[Scores]:
-        """The scores of the answers of prompts."""
-        for scores in self.model.score([one.shown for one in asks]):
-            yield scores.aligned() if isinstance(scores, PromptScores) else scores
-
-    def alone(self, ask: Ask) -> Floats:
-        """The log-probabilities of the answers of one prompt."""
-        totals: Floats = self.model.score_alone(ask.shown)
-        return totals
-
-    def write(
-        self, asks: Sequence[Ask], samples: Sequence[int]
-    ) -> Iterator[tuple[Ints, Sequence[str | NoAnswer]]]:
-        """What the model writes after prompts."""
-        written: Iterator[tuple[Ints, Sequence[str | NoAnswer]]] = self.model.write(
-            [one.shown for one in asks], samples
-        )
-        return written
+def askable(group: Group, model: Any) -> Group:
+    """The group with the reasons why a model cannot be asked some of it."""
+    open_ = [one.shown for one in group.asks if one.why_not is None]
+    reasons = iter(model.why_not(open_))
+    asks = [one if one.why_not else one._replace(why_not=next(reasons)) for one in group.asks]
+    return replace(group, asks=asks)
 
 
 def ask_options(
@@ -354,17 +335,65 @@ def ask_asks(
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
     """The answers to asks of questions with options."""
-    rule = presenter.rule
+    rule, group, premises = presenter.rule, askable(group, model), dict[tuple[int, int], Prompt]()
+    if rule.has_premise:
+        premises = {
+            one[:2]: premise_of(
+                presenter.presentation(presenter.design.cells[one.variant]), one.answers
+            )
+            for one in group.asks
+            if one.why_not is None
+        }
+    without = dict(zip(premises, _distinct_totals([*premises.values()], model), strict=True))
 
-    def premise(one: Ask) -> Ask:
-        cell = presenter.design.cells[one.variant]
-        prompt = premise_of(presenter.presentation(cell), one.answers)
-        return Ask(-1, -1, prompt, prompt.answers, prompt.options)
+    def rescale(scores: Scores, asks: Sequence[Ask]) -> Scores:
+        if scores.totals is None or scores.lengths is None:
+            return scores
+        totals, reasons = np.full_like(scores.totals, np.nan), list(scores.unasked or ())
+        reasons = reasons or [None] * len(asks)
+        for row, one in enumerate(asks):
+            size, premise = len(one.answers), without.get(one[:2])
+            if premise is not None and reasons[row] is None and np.isnan(premise).any():
+                reasons[row] = NO_PREMISE
+            if reasons[row]:
+                continue
+            tokens = scores.lengths[row, :size]
+            values = rule.scores(scores.totals[row, :size], tokens, one.answers, premise)
+            if is_near_tie(values, model.tie):
+                alone = model.score_alone  # type: ignore[attr-defined]
+                premise = alone(premises[one[:2]]) if premises else None
+                values = rule.scores(alone(one.shown), tokens, one.answers, premise)
+            totals[row, :size] = values
+        return replace(scores, totals=totals, unasked=reasons)
 
-    return asker.ask(
-        group,
-        OfPrompts(model),
-        rescale=rule.scores,
-        premise=premise if rule.has_premise else None,
-        progress=progress,
-    )
+    score = partial(_aligned, model)
+    return asker.ask(group, score, rescale=rescale, progress=progress)
+
+
+def _aligned(model: PromptModel, prompts: Sequence[Prompt]) -> Iterator[Scores]:
+    for scores in model.score(prompts):
+        yield scores.aligned() if isinstance(scores, PromptScores) else scores
+
+
+def _distinct_totals(prompts: Sequence[Prompt], model: PromptModel) -> list[Floats]:
+    """The log-probabilities (answer,) of each prompt; those with the same answers once.
+
+    NaN where the model refuses a prompt, or gives only a bound of an answer.
+    """
+    totals: dict[Prompt, dict[str, float]] = {_sorted(prompt): {} for prompt in prompts}
+    distinct = list(totals)
+    for scores in _aligned(model, distinct) if distinct else ():
+        assert scores.totals is not None
+        unknown = np.zeros_like(scores.totals, bool) if scores.bounds is None else scores.bounds
+        for at, row in enumerate(scores.rows):
+            is_refused = bool(scores.unasked and scores.unasked[at])
+            values = np.where(unknown[at] | is_refused, np.nan, scores.totals[at])
+            totals[distinct[row]] = dict(zip(distinct[row].answers, values.tolist(), strict=False))
+    return [
+        np.array([totals[_sorted(prompt)][answer] for answer in prompt.answers])
+        for prompt in prompts
+    ]
+
+
+def _sorted(prompt: Prompt) -> Prompt:
+    return replace(prompt, answers=tuple(sorted(prompt.answers)))

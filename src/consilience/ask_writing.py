@@ -8,7 +8,7 @@ from typing import Protocol as Interface
 
 import polars as pl
 
-from consilience.ask_questions import SCHEMA, OfPrompts, Presenter, questions_of, slices_of
+from consilience.ask_questions import SCHEMA, Presenter, askable, questions_of, slices_of
 from consilience.asking.asker import Progress, ask_texts
 from consilience.core.asks import Ask, Ints, NoAnswer
 from consilience.free_text import NO_CHOICE, Rule, match, usual_rule
@@ -77,8 +77,8 @@ def ask_writing(
             style = presenter.presentation(presenter.design.cells[one.variant]).labels
             return answered(text, one.shown, some[one.item], style, rule)
 
-        group = questions_of(some, presenter, suite, columns)
-        return ask_texts(group, OfPrompts(model), read, list(map(int, samples)), progress)
+        group = askable(questions_of(some, presenter, suite, columns), model)
+        return ask_texts(group, model.write, read, list(map(int, samples)), progress)
 
     return pl.concat([ask_some(some) for some in slices_of(questions, presenter)])
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import polars as pl
 
-from consilience.ask import OfQueries, facts_of
-from consilience.ask_pairs import OfForms, Presented, pairs_of
+from consilience.ask import facts_of, scores_of_facts
+from consilience.ask_pairs import Presented, pairs_of
 from consilience.ask_questions import Presenter, ask_asks, group_of
 from consilience.asking import asker
 from consilience.asking.asker import Progress
@@ -79,7 +79,7 @@ def fact_samples(
     """About equally many queries of each relation, any fact in any pattern."""
     relations = [relation for relation in suite.relations if relation.facts]
     share = -(-size // max(1, len(relations)))
-    samples = []
+    samples: list[Sample] = []
     for relation in relations:
         group = facts_of(relation, suite.name, whole_vocabulary=whole_vocabulary)
         ask = partial(_ask_facts, None if whole_vocabulary else relation)
@@ -89,7 +89,7 @@ def fact_samples(
 
 
 def _ask_facts(relation: Relation | None, group: Group, model: LanguageModel) -> pl.DataFrame:
-    return asker.ask(group, OfQueries(model, relation))
+    return asker.ask(group, partial(scores_of_facts, model, relation, every=False))
 
 
 def pair_samples(presented: Presented, size: int, generator: random.Random) -> list[Sample]:
@@ -97,7 +97,7 @@ def pair_samples(presented: Presented, size: int, generator: random.Random) -> l
     group = pairs_of(presented)
     asks = [one for one in group.asks if one.why_not is None]
     asks = generator.sample(asks, min(size, len(asks)))
-    return [(partial(_answers, group, lambda some, of: asker.ask(some, OfForms(of))), asks)]
+    return [(partial(_answers, group, lambda some, of: asker.ask(some, of.score)), asks)]
 
 
 def question_samples(
@@ -107,7 +107,7 @@ def question_samples(
 
     ``groups``: the questions of each group, and how they are presented.
     """
-    share, samples = -(-size // len(groups)), []
+    share, samples = -(-size // len(groups)), list[Sample]()
     for questions, presenter in groups:
         design = presenter.design
         cells = generator.sample(design.cells, min(MOST_SAMPLED_CELLS, len(design.cells)))

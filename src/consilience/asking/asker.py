@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consilience.core.asks import Ask, Bools, Floats, Group, Ints, Item, Model, NoAnswer, Scores
+from consilience.core.asks import Ask, Bools, Floats, Group, Ints, Item, NoAnswer, Scores
 
 Progress = Callable[[int], None]
 """Called with the number of queries that have just been answered."""
-
-Rescale = Callable[[Floats, Ints, Sequence[str], Floats | None], Floats]
-"""A scoring rule: the scores (answer,) of totals, numbers of tokens, texts, and totals without the
-question."""
 
 Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
 
@@ -33,96 +29,81 @@ UNCERTAIN = "a candidate of which only a bound is known may be the most probable
 """In ``excluded``: the server lists the most probable tokens only, and the answer is not among
 them."""
 
-NO_PREMISE = "the score of an option without the question is not known"
-"""Why an option has no score by a rule that subtracts it."""
-
 WHOLE = 1e-3
 """How far from 1 the sum of known probabilities may be for the others to be 0."""
 
 
 def ask(
     group: Group,
-    model: Model,
+    score: Callable[[list[Any]], Iterable[Scores]],
     *,
-    every: bool = False,
-    rescale: Rescale | None = None,
-    premise: Callable[[Ask], Ask] | None = None,
+    rescale: Callable[[Scores, Sequence[Ask]], Scores] = lambda scores, asks: scores,
     seen: Callable[[Ints, Scores], None] = lambda rows, scores: None,
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
     """The answers that have the highest scores.
 
-    ``every`` has every candidate scored. ``rescale``: the rule by which answers are scored, if it
-    is not the sum of their tokens; ``premise``: what its totals without the question are asked
-    with. ``seen`` is called with rows of the table and their scores as the model gave them.
+    ``score`` gives those of what is shown. ``rescale``: the rule by which they are compared.
+    ``seen`` is called with rows of the table and their scores.
     """
-    columns, rows = _unanswered(group, model)
-    asks = [group.asks[row] for row in rows]
-    premises = [premise(one) for one in asks] if premise else []
-    without = _totals_of(premises, model)
-    for given in model.score(asks, every=every) if asks else ():
-        scores, chosen = given, [asks[at] for at in given.rows]
-        seen(rows[scores.rows], scores)
-        if rescale is not None and scores.lengths is not None:
-            alone = [premises[at] for at in scores.rows] if premises else []
-            some = [without[at] for at in scores.rows] if premises else []
-            scores = _rescaled(scores, chosen, rescale, model, alone, some)
-        for name, values in judge(scores, chosen, group.items).items():
+    columns = _columns(group)
+    rows = np.array([row for row, one in enumerate(group.asks) if one.why_not is None], dtype=int)
+    for given in score([group.asks[row].shown for row in rows]) if len(rows) else ():
+        of_given = rows[given.rows]
+        asks = [group.asks[row] for row in of_given]
+        seen(of_given, given)
+        for name, values in judge(rescale(given, asks), asks, group.items).items():
             if name in columns:
-                columns[name][rows[scores.rows]] = values
-        progress(len(scores.rows))
+                columns[name][of_given] = values
+        progress(len(of_given))
     return _table(group, columns)
 
 
 def ask_texts(
     group: Group,
-    model: Model,
+    write: Callable[[list[Any], list[int]], Iterable[tuple[Ints, Sequence[str | NoAnswer]]]],
     read: Callable[[str, Ask], Mapping[str, Any]],
     samples: Sequence[int] = (),
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
-    """The answers in what the model writes; ``read`` makes the columns of a row of a text.
+    """The answers in what a model writes; ``read`` makes the columns of a row of a text.
 
-    ``samples``: the number of the sample of each variant; empty for 1 in all.
+    ``write`` gives the texts after what is shown, as samples of these numbers. ``samples``: the
+    number of each variant; empty for 1 in all.
     """
-    columns, rows = _unanswered(group, model)
+    records: list[Mapping[str, Any]] = [{} for _ in group.asks]
+    rows = [row for row, one in enumerate(group.asks) if one.why_not is None]
     asks = [group.asks[row] for row in rows]
     numbers = [samples[one.variant] if samples else 1 for one in asks]
-    for positions, texts in model.write(asks, numbers):
+    for positions, texts in write([one.shown for one in asks], numbers):
         for at, text in zip(positions.tolist(), texts, strict=True):
-            no_answer = {"excluded": text.reason} if isinstance(text, NoAnswer) else None
-            _fill(columns, rows[at], no_answer or read(str(text), asks[at]))
+            if isinstance(text, NoAnswer):
+                records[rows[at]] = {"excluded": text.reason}
+            else:
+                records[rows[at]] = read(text, asks[at])
         progress(len(positions))
-    return _table(group, columns)
+    return table_of(group, records)
 
 
 def table_of(group: Group, records: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     """The answers table of a group from the answer columns of each ask."""
-    columns, _ = _unanswered(group, Model())
+    columns = _columns(group)
     for row, record in enumerate(records):
-        _fill(columns, row, record)
+        for name, value in record.items():
+            columns[name][row] = value
     return _table(group, columns)
 
 
-def _fill(columns: Mapping[str, Column], row: int, record: Mapping[str, Any]) -> None:
-    for name, value in record.items():
-        columns[name][row] = value
-
-
-def _unanswered(group: Group, model: Model) -> tuple[dict[str, Column], Ints]:
-    """The columns that answers fill in, with the reasons of what is not asked, and other rows."""
-    size = len(group.asks)
-    heads = (*HEADS, *group.levels)
+def _columns(group: Group) -> dict[str, Column]:
+    """The columns that answers fill in, with the reasons of what is not asked."""
+    size, heads = len(group.asks), (*HEADS, *group.levels)
     columns: dict[str, Column] = {
         name: np.full(size, np.nan) if name in NUMBERS else np.full(size, None, dtype=np.object_)
         for name in group.schema
         if name not in heads
     }
-    open_ = np.array([row for row, one in enumerate(group.asks) if one.why_not is None], dtype=int)
     columns["excluded"][:] = [one.why_not for one in group.asks]
-    reasons = model.why_not([group.asks[row] for row in open_])
-    columns["excluded"][open_] = reasons
-    return columns, open_[[reason is None for reason in reasons]]
+    return columns
 
 
 def _table(group: Group, columns: Mapping[str, Column]) -> pl.DataFrame:
@@ -196,10 +177,9 @@ def judge(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[st
             columns[name][is_other] = texts[is_other]
     uncertain = (known[rows, best] < highest) | ~is_known.any(axis=1)
     reasons = [
-        _why_excluded(scores, row, gold, has_some) or (UNCERTAIN if is_open else None)
-        for row, (gold, has_some, is_open) in enumerate(
-            zip(gold_at.tolist(), taken.any(axis=1).tolist(), uncertain.tolist(), strict=True)
-        )
+        _why_excluded(scores, row, int(gold_at[row]), bool(taken[row].any()))
+        or (UNCERTAIN if uncertain[row] else None)
+        for row in rows
     ]
     out = np.array([reason is not None for reason in reasons], dtype=bool)
     for values in columns.values():
@@ -214,18 +194,12 @@ def _by_option(scores: Scores, asks: Sequence[Ask]) -> Scores:
     places = np.tile(np.arange(scores.totals.shape[1]), (len(asks), 1))
     for row, one in enumerate(asks):
         places[row, : len(one.order)] = one.order
-
-    def placed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        by_option = np.empty_like(values)
-        np.put_along_axis(by_option, places, values, axis=1)
-        return by_option
-
-    return replace(
-        scores,
-        totals=placed(scores.totals),
-        bounds=None if scores.bounds is None else placed(scores.bounds),
-        lengths=None if scores.lengths is None else placed(scores.lengths),
-    )
+    placed = {}
+    for name in ("totals", "bounds", "lengths"):
+        if (values := getattr(scores, name)) is not None:
+            placed[name] = np.empty_like(values)
+            np.put_along_axis(placed[name], places, values, axis=1)
+    return replace(scores, **placed)
 
 
 def _of_options(scores: Scores, asks: Sequence[Ask], best: Ints) -> dict[str, Column]:
@@ -316,67 +290,3 @@ def _objects(values: Sequence[Any]) -> npt.NDArray[np.object_]:
     for at, value in enumerate(values):
         array[at] = value
     return array
-
-
-def _totals_of(asks: Sequence[Ask], model: Model) -> list[Floats]:
-    """The log-probabilities (answer,) of each ask; those with the same answers are asked once.
-
-    NaN where the model refuses an ask, or gives only a bound of an answer.
-    """
-    totals: dict[Ask, dict[str, float]] = {_sorted(one): {} for one in asks}
-    distinct = list(totals)
-    for scores in model.score(distinct) if distinct else ():
-        assert scores.totals is not None
-        unknown = (
-            np.zeros(scores.totals.shape, dtype=bool) if scores.bounds is None else scores.bounds
-        )
-        for at, row in enumerate(scores.rows):
-            refused = scores.unasked and scores.unasked[at]
-            values = np.where(unknown[at] | bool(refused), np.nan, scores.totals[at])
-            totals[distinct[row]] = dict(zip(distinct[row].answers, values.tolist(), strict=False))
-    return [np.array([totals[_sorted(one)][answer] for answer in one.answers]) for one in asks]
-
-
-def _sorted(one: Ask) -> Ask:
-    answers = tuple(sorted(one.answers))
-    return one._replace(answers=answers, shown=replace(one.shown, answers=answers))
-
-
-def _rescaled(
-    scores: Scores,
-    asks: Sequence[Ask],
-    rescale: Rescale,
-    model: Model,
-    premises: Sequence[Ask],
-    without: Sequence[Floats],
-) -> Scores:
-    """Scores by a rule, near ties of which passes of their own decide.
-
-    ``premises`` and ``without``: of each row the ask without the question, and its totals.
-    """
-    assert scores.totals is not None and scores.lengths is not None
-    totals, reasons = (
-        np.full(scores.totals.shape, np.nan),
-        list(scores.unasked or [None] * len(asks)),
-    )
-    for row, one in enumerate(asks):
-        size = len(one.answers)
-        if without and reasons[row] is None and np.isnan(without[row]).any():
-            reasons[row] = NO_PREMISE
-        if reasons[row]:
-            continue
-        tokens, premise = scores.lengths[row, :size], without[row] if without else None
-        values = rescale(scores.totals[row, :size], tokens, one.answers, premise)
-        if _is_near_tie(values, model.tie):
-            premise = model.alone(premises[row]) if without else None
-            values = rescale(model.alone(one), tokens, one.answers, premise)
-        totals[row, :size] = values
-    return replace(scores, totals=totals, unasked=reasons)
-
-
-def _is_near_tie(scores: Floats, tie: float) -> bool:
-    """Whether the best two of the scores (answer,) are closer than ``tie``."""
-    if len(scores) < 2:
-        return False
-    second, best = np.partition(scores, -2)[-2:]
-    return bool(best - second < tie)

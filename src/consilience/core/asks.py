@@ -7,7 +7,7 @@ what it may answer. One ask is one row of the answers table. Axis names in shape
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -154,29 +154,9 @@ class NoAnswer:
     reason: str
 
 
-class Model:
-    """A model of any family, here or behind a URL, that scores answers or writes them."""
-
-    tie: float = 0.0
-    """If the best two scores are closer, ``alone`` decides; 0 of a model that decides itself."""
-
-    def why_not(self, asks: Sequence[Ask]) -> list[str | None]:
-        """Why each ask cannot be asked; None where it can."""
-        return [None] * len(asks)
-
-    def score(self, asks: Sequence[Ask], *, every: bool = True) -> Iterator[Scores]:
-        """The scores of answers, each ask in exactly one of the values, in any order.
-
-        With ``every`` False only the best answer and the gold are needed.
-        """
-        raise NotImplementedError
-
-    def alone(self, ask: Ask) -> Floats:
-        """Log-probabilities (answer,) in nats, whatever other asks there are."""
-        raise NotImplementedError
-
-    def write(
-        self, asks: Sequence[Ask], samples: Sequence[int]
-    ) -> Iterator[tuple[Ints, Sequence[str | NoAnswer]]]:
-        """Positions of asks, and the texts after them; ``samples``: which sample of each."""
-        raise NotImplementedError
+def is_near_tie(scores: Floats, tie: float) -> bool:
+    """Whether the best two of the scores (answer,) are closer than ``tie``."""
+    if len(scores) < 2:
+        return False
+    second, best = np.partition(scores, -2)[-2:]
+    return bool(best - second < tie)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from consilience.errors import ConsilienceError, did_you_mean, unknown_name
-from consilience.models.functions import Chooser, PlainPairs, two_texts
+from consilience.models.functions import Choices, Chooser, PlainPairs, two_texts
 from consilience.presentation import Prompt
 from consilience.questions import Question
 from consilience.sentence_pairs import Form, TextPair
@@ -40,38 +40,40 @@ sample, ``majority`` the most frequent one, ``constant`` and ``first`` that of t
 ``oracle`` that of the question itself.
 """
 
-Choose = Callable[[Any, Candidates | None], int]
-"""The position of an answer to what is asked, among the candidates of facts."""
+Rules = Mapping[str, Callable[[Any, Candidates | None], int]]
+"""The position of an answer to what is asked, among the candidates of facts, by baseline."""
 
 
 class Baseline(Chooser):
-    """A model that chooses by a rule."""
+    """A model that chooses by a rule; that of facts puts all probability on one candidate."""
 
     def __init__(
-        self, name: str, seed: int, rules: Mapping[str, Choose], words: Sequence[str] = ()
+        self, name: str, seed: int, rules: Rules, words: Sequence[str] = (), *, of: str = ""
     ) -> None:
+        if name not in rules:
+            raise ConsilienceError(
+                f"no baseline '{name}'{of}",
+                expected=", ".join(f"baseline:{known}" for known in rules),
+                todo=did_you_mean(name, list(rules)),
+            )
         identity: dict[str, object] = {"model": f"baseline:{name}", "kind": "baseline"}
         super().__init__(identity | ({"seed": seed} if name == "random" else {}), words)
         self.rule = rules[name]
 
     def choose(
-        self, asked: Sequence[Any], candidates: Candidates | None
-    ) -> tuple[Sequence[int | None], Sequence[str]]:
-        """The answers by the rule."""
+        self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
+    ) -> Choices:
+        if self.is_certain and candidates is None:
+            raise ConsilienceError(
+                "a baseline has no vocabulary", todo="Ask it with --candidates objects."
+            )
         return [self.rule(one, candidates) for one in asked], ()
 
 
 class FactBaseline(Baseline):
-    """A baseline for facts, which puts all probability on one candidate."""
+    """A baseline for facts."""
 
     is_certain = True
-
-    def check(self, candidates: Candidates | None, *, every: bool) -> None:
-        """The whole vocabulary raises."""
-        if candidates is None:
-            raise ConsilienceError(
-                "a baseline has no vocabulary", todo="Ask it with --candidates objects."
-            )
 
 
 class PairBaseline(PlainPairs, Baseline):
@@ -88,7 +90,6 @@ class PromptBaseline(Baseline):
         return prompt.text
 
     def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        """None: every prompt can be asked."""
         return [None] * len(prompts)
 
     def write(
@@ -121,7 +122,6 @@ def load_baseline(name: str, seed: int) -> Baseline:
         "oracle": lambda query, candidates: candidates.words.index(query.gold),
         "constant": lambda query, candidates: 0,
     }
-    _check(name, rules)
     return FactBaseline(name, seed, rules)
 
 
@@ -138,22 +138,12 @@ def label_baseline(
     def draw(form: Form, candidates: object) -> int:
         return _draw(seed, *two_texts(form)).randrange(len(labels))
 
-    rules: dict[str, Choose] = {
+    rules: Rules = {
         "majority": lambda form, candidates: labels.index(majority),
         "constant": lambda form, candidates: 0,
         "random": draw,
     }
-    _check(name, rules, " for sentence pairs")
-    return PairBaseline(name, seed, rules, labels)
-
-
-def _check(name: str, rules: Mapping[str, Choose], of: str = "") -> None:
-    if name not in rules:
-        raise ConsilienceError(
-            f"no baseline '{name}'{of}",
-            expected=", ".join(f"baseline:{known}" for known in rules),
-            todo=did_you_mean(name, list(rules)),
-        )
+    return PairBaseline(name, seed, rules, labels, of=" for sentence pairs")
 
 
 def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> PromptBaseline:
@@ -180,7 +170,7 @@ def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> Prom
     def at_position(prompt: Prompt, position: int) -> int:
         return prompt.options.index(min(position, len(prompt.options) - 1))
 
-    rules: dict[str, Choose] = {
+    rules: Rules = {
         "random": lambda prompt, _: _draw(seed, prompt.text).randrange(len(prompt.answers)),
         "majority": lambda prompt, _: at_position(prompt, most.get(prompt.group, 0)),
         "constant": lambda prompt, _: at_position(prompt, 0),

@@ -31,6 +31,9 @@ QUOTED = 60
 CELLS = 4_000_000
 """Scores that are held in memory at once, unless one query has more."""
 
+Choices = tuple[Sequence[int | None], Sequence[str]]
+"""The positions of chosen answers, None for none, and what was written, if anything."""
+
 TwoTexts = tuple[str, str]
 """The two texts of a form, as a model reads them: ``("Premise: ...", "Hypothesis: ...")``."""
 
@@ -51,27 +54,26 @@ class Chooser:
         self.notes: list[str] = []
 
     def choose(
-        self, asked: Sequence[Any], candidates: Candidates | None
-    ) -> tuple[Sequence[int | None], Sequence[str]]:
-        """The positions of the chosen answers, None for none, and what was written, if anything."""
+        self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
+    ) -> Choices:
+        """The choices; what the model cannot do raises."""
         raise NotImplementedError
 
     def score(
         self, asked: Sequence[Any], candidates: Candidates | None = None, *, every: bool = True
     ) -> Iterator[Scores]:
         """The chosen answers."""
-        self.check(candidates, every=every)
+        chosen, texts = self.choose(asked, candidates, every=every)
         words = candidates.words if candidates else self.words
-        chosen, texts = self.choose(asked, candidates)
         sizes = np.array([len(words) if words else len(one.answers) for one in asked])
         width = int(sizes.max(initial=0))
         step = max(1, CELLS // max(1, width))
         for start in range(0, len(asked), step):
             some = slice(start, start + step)
             values = np.where(np.arange(width) < sizes[some, None], -np.inf, np.nan)
-            found = [(row, at) for row, at in enumerate(chosen[some]) if at is not None]
-            for row, at in found:
-                values[row, at] = 0.0
+            for row, at in enumerate(chosen[some]):
+                if at is not None:
+                    values[row, at] = 0.0
             yield Scores(
                 start + np.arange(len(values)),
                 words,
@@ -81,42 +83,36 @@ class Chooser:
                 texts=texts[some],
             )
 
-    def check(self, candidates: Candidates | None, *, every: bool) -> None:
-        """Raise where the answers or their scores are not to be had."""
-
 
 class Function(Chooser):
-    """A function from a list of inputs to a list of texts; ``kind``: what a text should be.
+    """A function from a list of inputs to a list of texts. Equal inputs are asked once.
 
     A text that is none of the answers counts as a wrong answer, and in ``notes``. An empty text is
-    no answer. Equal inputs are asked once.
+    no answer.
     """
-
-    kind = "candidate"
 
     def __init__(
         self,
         function: Callable[[list[Any]], Sequence[str]],
         identity: Mapping[str, object],
+        kind: str,
+        read: Callable[[Any, Sequence[str]], Any],
+        match: Callable[[str, Any, Sequence[str]], int | None],
         words: Sequence[str] = (),
     ) -> None:
+        """``kind``: what a text should be.
+
+        ``read`` makes the input of what is asked and of its answers. ``match`` finds the position
+        of the answer that a text is.
+        """
         super().__init__(identity, words)
-        self.function = function
-
-    def input(self, one: Any, words: Sequence[str]) -> Any:
-        """What the function gets of what is asked."""
-        raise NotImplementedError
-
-    def match(self, text: str, one: Any, words: Sequence[str]) -> int | None:
-        """The position of the answer that a text is; None for none."""
-        raise NotImplementedError
+        self.function, self.kind, self.read, self.match = function, kind, read, match
 
     def choose(
-        self, asked: Sequence[Any], candidates: Candidates | None
-    ) -> tuple[Sequence[int | None], Sequence[str]]:
-        """The answers that the texts are."""
+        self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
+    ) -> Choices:
         words = candidates.words if candidates else self.words
-        texts = texts_of(self.function, [self.input(one, words) for one in asked])
+        texts = texts_of(self.function, [self.read(one, words) for one in asked])
         chosen = [self.match(text, one, words) for text, one in zip(texts, asked, strict=True)]
         wrong = [text for text, at in zip(texts, chosen, strict=True) if text and at is None]
         if wrong:
@@ -144,26 +140,23 @@ class TextFunction(Function):
             raise ConsilienceError(
                 f"the template '{self.template}'", expected=f"a text with {SENTENCE}"
             )
-        super().__init__(function, identity_of(function, "texts") | {"template": self.template})
+        identity = identity_of(function, "texts") | {"template": self.template}
+        super().__init__(function, identity, "candidate", self._prompt, _candidate_at)
 
-    def check(self, candidates: Candidates | None, *, every: bool) -> None:
-        """The whole vocabulary and the scores of all candidates raise."""
+    def choose(
+        self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
+    ) -> Choices:
         _refuse_vocabulary(candidates)
         if every:
             raise ConsilienceError(
                 "a function that writes texts has no scores of candidates",
                 todo="Leave out keep_scores and noise_floor, or use ScoringFunction.",
             )
+        return super().choose(asked, candidates, every=every)
 
-    def input(self, one: Query, words: Sequence[str]) -> str:
-        """The prompt."""
-        sentence = one.pattern.fill_blank(one.subject, BLANK)
+    def _prompt(self, query: Query, words: Sequence[str]) -> str:
+        sentence = query.pattern.fill_blank(query.subject, BLANK)
         return self.template.replace(CHOICES, ", ".join(words)).replace(SENTENCE, sentence)
-
-    def match(self, text: str, one: Query, words: Sequence[str]) -> int | None:
-        """The candidate that a text is."""
-        word = match_candidate(text, one, words)
-        return None if word is None else words.index(word)
 
 
 class ScoringFunction:
@@ -193,12 +186,12 @@ class ScoringFunction:
 
 
 class PlainPairs:
-    """How a model without a tokenizer reads sentence pairs."""
+    """How a model without a tokenizer reads sentence pairs: any length, a line each."""
 
     longest = sys.maxsize
 
     def prompt(self, form: Form) -> str:
-        """The two texts, a line each."""
+        """The two texts."""
         return as_lines(form)
 
     def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
@@ -210,7 +203,6 @@ class PlainPairs:
         return list(forms)
 
     def why_not(self, form: Form) -> str | None:
-        """None: every form can be asked."""
         return None
 
 
@@ -221,21 +213,15 @@ class LabelFunction(PlainPairs, Function):
     a wrong answer. An empty text is no answer.
     """
 
-    kind = "label"
-
     def __init__(
         self, function: Callable[[list[TwoTexts]], Sequence[str]], labels: Sequence[str]
     ) -> None:
-        super().__init__(function, identity_of(function, "labels"), labels)
+        def label_at(text: str, form: Form, labels: Sequence[str]) -> int | None:
+            label = matched_word(text, labels)
+            return None if label is None else labels.index(label)
 
-    def input(self, one: Form, words: Sequence[str]) -> TwoTexts:
-        """The two texts."""
-        return two_texts(one)
-
-    def match(self, text: str, one: Form, words: Sequence[str]) -> int | None:
-        """The label that a text is."""
-        label = matched_word(text, words)
-        return None if label is None else words.index(label)
+        identity = identity_of(function, "labels")
+        super().__init__(function, identity, "label", two_texts, label_at, labels)
 
 
 class PromptFunction(Function):
@@ -245,30 +231,24 @@ class PromptFunction(Function):
     is found by a rule for written texts (``free_text``).
     """
 
-    kind = "option"
-
     def __init__(
         self, function: Callable[[list[str]], Sequence[str]], rule: str = DEFAULT_RULE
     ) -> None:
         """``rule``: the name of one of ``free_text.RULES``, or ``regex:PATTERN``."""
-        super().__init__(function, identity_of(function, "answers") | {"rule": rule})
-        self.rule = rule_of(rule)
+        found = rule_of(rule)
 
-    def text(self, prompt: Prompt) -> str:
+        def answer_at(text: str, prompt: Prompt, words: Sequence[str]) -> int | None:
+            return match_answer(text, prompt, found)
+
+        identity = identity_of(function, "answers") | {"rule": rule}
+        super().__init__(function, identity, "option", self.text, answer_at)
+
+    def text(self, prompt: Prompt, words: Sequence[str] = ()) -> str:
         """The prompt that the function gets."""
         return f"{prompt.system}\n\n{prompt.text}" if prompt.system else prompt.text
 
     def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        """None: every prompt can be asked."""
         return [None] * len(prompts)
-
-    def input(self, one: Prompt, words: Sequence[str]) -> str:
-        """The prompt that the function gets."""
-        return self.text(one)
-
-    def match(self, text: str, one: Prompt, words: Sequence[str]) -> int | None:
-        """The answer that a text is: by label, text or alias."""
-        return match_answer(text, one, self.rule)
 
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]
@@ -279,7 +259,7 @@ class PromptFunction(Function):
             yield np.array(rows), texts_of(self.function, [self.text(prompts[at]) for at in rows])
 
 
-def two_texts(form: Form) -> TwoTexts:
+def two_texts(form: Form, labels: Sequence[str] = ()) -> TwoTexts:
     """The two texts of a form."""
     first, second = form
     return first.text, second.text
@@ -315,6 +295,11 @@ def match_candidate(text: str, query: Query, words: Sequence[str]) -> str | None
         if len(matches) == 1:
             return matches[0]
     return None
+
+
+def _candidate_at(text: str, query: Query, words: Sequence[str]) -> int | None:
+    word = match_candidate(text, query, words)
+    return None if word is None else words.index(word)
 
 
 def _folded(text: str) -> str:

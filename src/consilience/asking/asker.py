@@ -176,10 +176,10 @@ def judge(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[st
             texts = _objects(scores.texts) if name != "option" else np.full(len(asks), None)
             columns[name][is_other] = texts[is_other]
     uncertain = (known[rows, best] < highest) | ~is_known.any(axis=1)
+    has_some, is_open = list(taken.any(axis=1)), list(uncertain)
     reasons = [
-        _why_excluded(scores, row, int(gold_at[row]), bool(taken[row].any()))
-        or (UNCERTAIN if uncertain[row] else None)
-        for row in rows
+        _why_excluded(scores, row, gold, has_some[row]) or (UNCERTAIN if is_open[row] else None)
+        for row, gold in enumerate(gold_at.tolist())
     ]
     out = np.array([reason is not None for reason in reasons], dtype=bool)
     for values in columns.values():

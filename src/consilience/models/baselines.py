@@ -105,16 +105,12 @@ class PromptBaseline(Baseline):
         yield np.arange(len(prompts)), texts
 
 
-def _draw(seed: int, *key: object) -> random.Random:
-    """Draws the same for the same key."""
-    return random.Random("\t".join(map(str, (seed, *key))))
-
-
 def load_baseline(name: str, seed: int) -> Baseline:
     """The baseline of that name for facts; an unknown name is an error."""
 
     def draw(query: Query, candidates: Candidates) -> int:
-        return _draw(seed, query.pattern.text, query.subject).randrange(len(candidates.words))
+        key = f"{seed}\t{query.pattern.text}\t{query.subject}"
+        return random.Random(key).randrange(len(candidates.words))
 
     rules: dict[str, Any] = {
         "majority": lambda query, candidates: candidates.counts.index(max(candidates.counts)),
@@ -136,7 +132,8 @@ def label_baseline(
     majority = Counter(pair.label for pair in pairs).most_common(1)[0][0]
 
     def draw(form: Form, candidates: object) -> int:
-        return _draw(seed, *two_texts(form)).randrange(len(labels))
+        first, second = two_texts(form)
+        return random.Random(f"{seed}\t{first}\t{second}").randrange(len(labels))
 
     rules: Rules = {
         "majority": lambda form, candidates: labels.index(majority),
@@ -171,14 +168,16 @@ def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> Prom
         return prompt.options.index(min(position, len(prompt.options) - 1))
 
     rules: Rules = {
-        "random": lambda prompt, _: _draw(seed, prompt.text).randrange(len(prompt.answers)),
+        "random": lambda prompt, _: random.Random(f"{seed}\t{prompt.text}").randrange(
+            len(prompt.answers)
+        ),
         "majority": lambda prompt, _: at_position(prompt, most.get(prompt.group, 0)),
         "constant": lambda prompt, _: at_position(prompt, 0),
         "first": lambda prompt, _: 0,
         "oracle": lambda prompt, _: prompt.gold,
     }
     sayers: dict[str, Callable[[Prompt, int], str]] = {
-        "random": lambda prompt, sample: _draw(seed, sample, prompt.text).choice(
+        "random": lambda prompt, sample: random.Random(f"{seed}\t{sample}\t{prompt.text}").choice(
             golds[prompt.group]
         ),
         "majority": lambda prompt, sample: common[prompt.group],

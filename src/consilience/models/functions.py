@@ -70,10 +70,11 @@ class Chooser:
         step = max(1, CELLS // max(1, width))
         for start in range(0, len(asked), step):
             some = slice(start, start + step)
-            values = np.where(np.arange(width) < sizes[some, None], -np.inf, np.nan)
-            for row, at in enumerate(chosen[some]):
-                if at is not None:
-                    values[row, at] = 0.0
+            values = np.full((len(sizes[some]), width), -np.inf)
+            if not words:
+                values[np.arange(width) >= sizes[some, None]] = np.nan
+            rows = [row for row, at in enumerate(chosen[some]) if at is not None]
+            values[rows, [chosen[start + row] for row in rows]] = 0.0
             yield Scores(
                 start + np.arange(len(values)),
                 words,

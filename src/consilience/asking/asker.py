@@ -175,11 +175,13 @@ def judge(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[st
         for name in {"answer", "label", "option"} & columns.keys():
             texts = _objects(scores.texts) if name != "option" else np.full(len(asks), None)
             columns[name][is_other] = texts[is_other]
-    uncertain = (known[rows, best] < highest) | ~is_known.any(axis=1)
-    has_some, is_open = list(taken.any(axis=1)), list(uncertain)
+    uncertain: Bools = (known[rows, best] < highest) | ~is_known.any(axis=1)
+    has_scores: Bools = taken.any(axis=1)
     reasons = [
-        _why_excluded(scores, row, gold, has_some[row]) or (UNCERTAIN if is_open[row] else None)
-        for row, gold in enumerate(gold_at.tolist())
+        _why_excluded(scores, row, gold, has_some) or (UNCERTAIN if is_open else None)
+        for row, (gold, has_some, is_open) in enumerate(
+            zip(gold_at.tolist(), list(has_scores), list(uncertain), strict=True)
+        )
     ]
     out = np.array([reason is not None for reason in reasons], dtype=bool)
     for values in columns.values():

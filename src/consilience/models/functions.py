@@ -73,8 +73,8 @@ class Chooser:
             values = np.full((len(sizes[some]), width), -np.inf)
             if not words:
                 values[np.arange(width) >= sizes[some, None]] = np.nan
-            rows = [row for row, at in enumerate(chosen[some]) if at is not None]
-            values[rows, [chosen[start + row] for row in rows]] = 0.0
+            found = [(row, at) for row, at in enumerate(chosen[some]) if at is not None]
+            values[[row for row, _ in found], [at for _, at in found]] = 0.0
             yield Scores(
                 start + np.arange(len(values)),
                 words,

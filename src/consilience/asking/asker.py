@@ -175,8 +175,8 @@ def judge(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[st
         for name in {"answer", "label", "option"} & columns.keys():
             texts = _objects(scores.texts) if name != "option" else np.full(len(asks), None)
             columns[name][is_other] = texts[is_other]
-    uncertain: Bools = (known[rows, best] < highest) | ~is_known.any(axis=1)
-    has_scores: Bools = taken.any(axis=1)
+    uncertain = np.asarray((known[rows, best] < highest) | ~is_known.any(axis=1))
+    has_scores = np.asarray(taken.any(axis=1))
     reasons = [
         _why_excluded(scores, row, gold, has_some) or (UNCERTAIN if is_open else None)
         for row, (gold, has_some, is_open) in enumerate(

@@ -13,7 +13,7 @@ from conftest import ROOT
 WITHOUT_MODELS = """if True:
     import json, sys
 
-    from consilience.errors import OF_MODELS
+    from consilience.core.errors import OF_MODELS
 
     class Absent:
         def find_spec(self, name, path=None, target=None):

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from consilience.ask_questions import Presenter
-from consilience.factors import Factor, FactorialDesign
+from consilience.core.factors import Factor, FactorialDesign
 from consilience.models.baselines import prompt_baseline
 from consilience.noise import noise_floor, question_samples
 from consilience.presentation import Presentation, PromptScores

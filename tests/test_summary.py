@@ -13,12 +13,12 @@ from consilience.report.summary import (
     Summary,
     SummaryRow,
     brief_notes,
+    majority_baseline,
     summarize,
 )
 from consilience.report.table import all_notes
-from consilience.suites.selection import sample_facts
+from consilience.suites.facts import sample_facts
 from consilience.types import Candidates, Fact
-from consilience.workflow.majority import majority_baseline
 from pair_builders import answers_of, suite_of
 from test_metrics import make_suite
 from test_metrics import table as answers_table

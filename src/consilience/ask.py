@@ -14,10 +14,10 @@ from consilience.asking import asker
 from consilience.asking.asker import UNCERTAIN, Column
 from consilience.asking.asker import Progress as Progress  # noqa: PLC0414
 from consilience.core.asks import Ask, Group, Ints, Item, Scores
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
+from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import LanguageModel
-from consilience.run_folder import RunFolder
-from consilience.schemas import ANSWERS_SCHEMA
+from consilience.runs.folder import RunFolder
 from consilience.types import Query, Relation, Suite
 
 N_BOUNDS = "n_bounds"

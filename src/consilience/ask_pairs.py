@@ -12,16 +12,15 @@ import polars as pl
 
 from consilience.asking import asker
 from consilience.asking.asker import Progress
-from consilience.choices import Long
 from consilience.core.asks import Ask, Group, Item, NoAnswer, Scores
-from consilience.design import ORIGINAL
-from consilience.errors import ConsilienceError
-from consilience.free_text import matched_word
-from consilience.schemas import ANSWERS_SCHEMA
+from consilience.core.errors import ConsilienceError, Long
+from consilience.core.factors import ORIGINAL
+from consilience.core.free_text import matched_word
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.core.text import counted
 from consilience.sentence_pairs import Form, Task, TextPair
 from consilience.suites.pairs import TASK_SUITE, generated_group
 from consilience.suites.perturbations import Perturbation, forms_of
-from consilience.text import counted
 
 CHANGED_ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {
     "group": pl.String,

@@ -15,8 +15,11 @@ import polars as pl
 from consilience.asking import asker
 from consilience.asking.asker import Progress
 from consilience.core.asks import Ask, Floats, Group, Item, Scores, is_near_tie
-from consilience.errors import ConsilienceError
-from consilience.factors import FACTORS, Cell, FactorialDesign
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import FACTORS, Cell, FactorialDesign
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.core.scoring_rules import ScoringRule, rule_for
+from consilience.core.text import counted
 from consilience.presentation import (
     Presentation,
     Prompt,
@@ -26,9 +29,6 @@ from consilience.presentation import (
     present,
 )
 from consilience.questions import Question
-from consilience.schemas import ANSWERS_SCHEMA
-from consilience.scoring_rules import ScoringRule, rule_for
-from consilience.text import counted
 
 QUESTION_COLUMNS: Mapping[str, type[pl.DataType] | pl.DataType] = {
     "option": pl.Int32,

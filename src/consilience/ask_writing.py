@@ -11,10 +11,10 @@ import polars as pl
 from consilience.ask_questions import SCHEMA, Presenter, askable, questions_of, slices_of
 from consilience.asking.asker import Progress, ask_texts
 from consilience.core.asks import Ask, Ints, NoAnswer
-from consilience.free_text import NO_CHOICE, Rule, match, usual_rule
+from consilience.core.free_text import NO_CHOICE, Rule, match, usual_rule
+from consilience.core.text import counted, truncated
 from consilience.presentation import Prompt, labels_of
 from consilience.questions import Question
-from consilience.text import counted, truncated
 
 WRITTEN_COLUMNS: Mapping[str, type[pl.DataType]] = {"text": pl.String, "unmatched": pl.String}
 """Columns of written answers after those of ``ask_questions.QUESTION_COLUMNS``.

@@ -21,10 +21,10 @@ from consilience.ask_questions import Presenter, ask_asks, group_of
 from consilience.asking import asker
 from consilience.asking.asker import Progress
 from consilience.core.asks import Ask, Group
-from consilience.metrics.intervals import wilson_interval
+from consilience.core.schemas import FLIPS, METRICS_SCHEMA
+from consilience.metrics.statistics import wilson_interval
 from consilience.models import LanguageModel
 from consilience.questions import Question
-from consilience.schemas import FLIPS, METRICS_SCHEMA
 from consilience.types import Relation, Suite
 
 QUERIES = 256

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from consilience.core.asks import NoAnswer as NoAnswer  # noqa: PLC0414
 from consilience.core.asks import Scores
-from consilience.errors import ConsilienceError, did_you_mean, shortened
+from consilience.core.errors import ConsilienceError, did_you_mean, shortened
+from consilience.core.scoring_rules import Reply
 from consilience.questions import Choice, Question
-from consilience.scoring_rules import Reply
 
 SLOTS = ("context", "question", "options", "instruction", "sep")
 """What a template may have in braces."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from consilience.errors import ConsilienceError, did_you_mean, unknown_name
+from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
 from consilience.models.functions import Choices, Chooser, PlainPairs, two_texts
 from consilience.presentation import Prompt
 from consilience.questions import Question

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from consilience.core.asks import Scores
-from consilience.errors import ConsilienceError
-from consilience.free_text import DEFAULT_RULE, Rule, match, matched_word, rule_of
+from consilience.core.errors import ConsilienceError
+from consilience.core.free_text import DEFAULT_RULE, Rule, match, matched_word, rule_of
+from consilience.core.text import counted, fold_case, truncated
+from consilience.files.read import whole_characters
 from consilience.presentation import Prompt
-from consilience.read import whole_characters
 from consilience.sentence_pairs import Form, as_lines
-from consilience.text import counted, fold_case, truncated
 from consilience.types import Candidates, Query
 
 BLANK = "___"

@@ -1,4 +1,4 @@
-"""Files of expectations: one row says what should hold between the answers to some questions."""
+"""Files of expectations, and chains between their rows."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
-from consilience.errors import ConsilienceError, did_you_mean
-from consilience.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
+from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
 from consilience.questions import Choice, Question
-from consilience.suites.question_collection import Questions
-from consilience.suites.question_files import SUFFIXES, file_rows, has_list
-from consilience.suites.question_rows import OPTION_SEPARATOR, YES, normal
+from consilience.suites.questions import (
+    OPTION_SEPARATOR,
+    SUFFIXES,
+    YES,
+    Questions,
+    file_rows,
+    has_list,
+    normal,
+)
 from consilience.suites.rows import Problems, Row
 
 COLUMNS: Mapping[str, str] = {

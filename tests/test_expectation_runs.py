@@ -17,7 +17,7 @@ from consilience.kinds.variants import factors_of
 from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
-from consilience.models.prompt_functions import PromptFunction
+from consilience.models.functions import PromptFunction
 from consilience.report.analysis_tables import violation_examples, violation_tables
 from consilience.report.comparison_tables import comparison_table
 from consilience.results.analyses import analyze_expectations

@@ -1,6 +1,7 @@
 """``probe`` with sentence pairs: runs, seeds, resuming, labels, models that write, bad input."""
 
 import json
+import random
 import re
 from dataclasses import replace
 from functools import partial
@@ -15,15 +16,13 @@ from conftest import SENTENCES, cases
 from consilience.ask_pairs import present_pairs
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.counting import seed_notes
-from consilience.kinds.pairs import SentencePairs
 from consilience.models.classifier import load_pair_classifier
-from consilience.models.label_functions import LabelFunction
-from consilience.noise import VARIATIONS
+from consilience.models.functions import LabelFunction
+from consilience.noise import VARIATIONS, noise_floor, pair_samples
 from consilience.results.reporting import report
 from consilience.runs.run import read_answers
-from consilience.suites.pairs import TASKS, suite_of_task
+from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import PERTURBATIONS, original, t5_original
-from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.run_options import ReportOptions
 from pair_builders import (
     FORMS,
@@ -534,11 +533,8 @@ def test_labels_that_depend_on_company_are_noise():
     forms = partial(original, indicators=MRPC.indicators)
     presented = present_pairs(MRPC, PAIRS, forms, {}, model)
     presented = replace(presented, reasons=("too long", *presented.reasons[1:]))
-    inquiry = SentencePairs.__new__(SentencePairs)
-    inquiry.options, inquiry.model, inquiry.is_given = ProbeOptions(), model, False
-    inquiry.suite = suite_of_task(MRPC, ["original"], writes_freely=False)
-    inquiry.presented, inquiry.new_model = presented, lambda **changes: model
-    floor = inquiry.measured_noise(5)
+    samples = pair_samples(presented, 5, random.Random(0))
+    floor = noise_floor(samples, model, "pairs", in_half_precision=lambda: model)
     values = dict(floor.select("subset", "value").iter_rows())
     assert (values.pop("one_by_one"), {*values.values()}, model.forgotten) == (1, {0}, 1)
     assert floor["n"].to_list() == [5] * 6

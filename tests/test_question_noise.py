@@ -1,34 +1,33 @@
 """The noise floor of questions: a steady model has none, and one that looks at batches has."""
 
-from dataclasses import replace
+import random
 from typing import ClassVar
 
 import numpy as np
 
-from consilience.kinds.questions import OwnQuestions
-from consilience.models.prompt_functions import prompt_baseline
-from consilience.presentation import PromptScores
+from consilience.ask_questions import Presenter
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.models.baselines import prompt_baseline
+from consilience.noise import noise_floor, question_samples
+from consilience.presentation import Presentation, PromptScores
 from consilience.questions import Choice, Question
-from consilience.suites.questions import Questions
-from consilience.workflow.probe_options import ProbeOptions
 
 OPTIONS = tuple(map(Choice, ("Rust", "Go", "C")))
 QUESTIONS = tuple(
     Question(f"q{at}", "g", {"": (f"Language {at}?",)}, OPTIONS[at % 3], OPTIONS)
     for at in range(20)
 )
-
-
-def inquiry_of(model, questions=QUESTIONS):
-    """Questions with all rotations of the options."""
-    whole = Questions("own", questions)
-    return OwnQuestions(ProbeOptions(), suite=whole, model=model)
+PRESENTER = Presenter(
+    FactorialDesign.full([Factor("order", ("given", "rotation 1", "rotation 2"))]),
+    {},
+    Presentation(),
+)
 
 
 class AloneOrNot:
     """A model that says the first option of a prompt that it is asked alone, else the last."""
 
-    identity: ClassVar = {"model": "alone or not", "dtype": "float32"}
+    identity: ClassVar = {"model": "alone or not"}
     notes = ()
     tie = 0.0
 
@@ -41,10 +40,14 @@ class AloneOrNot:
         yield PromptScores(np.arange(len(prompts)), totals, ones)
 
 
+def sampled(groups, size):
+    return question_samples([(QUESTIONS, PRESENTER)] * groups, size, random.Random(0))
+
+
 def test_a_steady_model_has_no_flips_and_every_prompt_of_the_sample_counts():
     """About 30 prompts of 20 x 3: 10 questions in all variants."""
     model = prompt_baseline("random", QUESTIONS, 0)
-    floor = inquiry_of(model).measured_noise(30)
+    floor = noise_floor(sampled(1, 30), model, "own")
     assert floor["subset"].to_list() == [
         "repeated", "reordered", "one_by_one", "large_batches", "other_threads"
     ]  # fmt: skip
@@ -55,10 +58,8 @@ def test_a_steady_model_has_no_flips_and_every_prompt_of_the_sample_counts():
 
 def test_answers_that_depend_on_the_batch_are_counted():
     """Every prompt that is asked alone has another answer; all else is the same."""
-    others = tuple(replace(one, group="h", item=f"h{one.item}") for one in QUESTIONS)
-    inquiry = inquiry_of(AloneOrNot(), QUESTIONS + others)
-    inquiry.is_given, inquiry.new_model = False, lambda **changes: AloneOrNot()
-    floor = inquiry.measured_noise(12)
+    half = AloneOrNot()
+    floor = noise_floor(sampled(2, 12), half, "own", in_half_precision=AloneOrNot)
     values = dict(floor.select("subset", "value").iter_rows())
     assert values.pop("one_by_one") == 1
     assert set(values.values()) == {0}

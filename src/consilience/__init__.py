@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from consilience.metrics.measure import measure as measure
     from consilience.models import LanguageModel as LanguageModel
     from consilience.models import load_model as load_model
+    from consilience.models.functions import LabelFunction as LabelFunction
     from consilience.models.functions import ScoringFunction as ScoringFunction
     from consilience.models.functions import TextFunction as TextFunction
-    from consilience.models.label_functions import LabelFunction as LabelFunction
     from consilience.questions import Choice as Choice
     from consilience.questions import Question as Question
     from consilience.report.summary import Summary as Summary
@@ -123,8 +123,7 @@ _MODULES = {
     "integrations.callbacks": "ConsistencyCallback",
     "metrics.measure": "measure",
     "models": "LanguageModel load_model",
-    "models.functions": "ScoringFunction TextFunction",
-    "models.label_functions": "LabelFunction",
+    "models.functions": "LabelFunction ScoringFunction TextFunction",
     "questions": "Choice Question",
     "report.summary": "Summary",
     "results.comparing": "Comparison",

@@ -12,6 +12,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from consilience.core.asks import NoAnswer as NoAnswer  # noqa: PLC0414
+from consilience.core.asks import Scores
 from consilience.core.errors import ConsilienceError, did_you_mean, shortened
 from consilience.core.scoring_rules import Reply
 from consilience.questions import Choice, Question
@@ -201,30 +203,28 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class PromptScores:
-    """The scores of what some prompts may be answered with."""
+    """The scores of what some prompts may be answered with, a list for each row.
+
+    See ``Scores``; ``tokens`` are its ``lengths`` and ``refused`` is ``unasked``.
+    """
 
     rows: npt.NDArray[np.int64]
-    """Positions among the prompts (row,)."""
     totals: Sequence[npt.NDArray[np.float64]]
-    """For each row the log-probabilities in nats of its answers, summed over their tokens
-    (answer,), answers in the order in which they are shown. Of a model without probabilities 0 for
-    the answer that it chose, minus infinity for the others."""
     tokens: Sequence[npt.NDArray[np.int64]] | None = None
-    """For each row the tokens of its answers (answer,); None of a model without probabilities."""
     texts: Sequence[str] = ()
-    """For each row what a model without probabilities wrote."""
     bounds: Sequence[npt.NDArray[np.bool_]] = ()
-    """For each row which of its totals are only upper bounds (answer,); empty where none is."""
     refused: Sequence[str | None] = ()
-    """For each row why a server gave no answer, None where it did; empty where it always did."""
 
-
-@dataclass(frozen=True, slots=True)
-class NoAnswer:
-    """In place of a text that a model wrote: there is none, and the answer is excluded."""
-
-    reason: str
-    """Why there is none."""
+    def aligned(self) -> Scores:
+        """The same as one value."""
+        return Scores.of_rows(
+            self.rows,
+            self.totals,
+            self.tokens,
+            texts=self.texts,
+            bounds=self.bounds,
+            refused=self.refused,
+        )
 
 
 def present(

@@ -12,9 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
+from consilience.core.asks import Scores as Scores  # noqa: PLC0414
 from consilience.core.errors import By, ConsilienceError, Protocol, did_you_mean
 from consilience.core.expectations import Expectation
 from consilience.core.factors import Design, Edge, VariantPair
@@ -359,37 +357,3 @@ class Query:
     """The subject of the item."""
     gold: str
     """The gold; a language model only looks it up in its whole vocabulary."""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Scores:
-    """The scores of some of the queries that a model was asked."""
-
-    rows: npt.NDArray[np.int64]
-    """Positions among the queries (row,)."""
-    words: tuple[str, ...]
-    """The candidates."""
-    logprob: npt.NDArray[np.float64] | None
-    """Natural log-probability, normalised over the candidates that take part; NaN for others (row,
-    candidate). None where only the best candidate was finished: it has a total, and every other
-    one a smaller total."""
-    reasons: Mapping[str, str] = field(default_factory=dict)
-    """Why a candidate was excluded."""
-    same: npt.NDArray[np.int64] | None = None
-    """Position of the candidate whose score is used; differs from its own only where two candidates
-    are the same token (candidate,)."""
-    tokens: tuple[str | None, ...] | None = None
-    """The vocabulary entry of each candidate, where there is one (candidate,)."""
-    unasked: str | None = None
-    """Why these queries could not be asked; ``logprob`` is then all NaN."""
-    totals: npt.NDArray[np.float64] | None = None
-    """Natural log-probability of the candidate's whole text, of models that give one (row,
-    candidate); ``text_logprob`` of the answers table."""
-    answers_only: bool = False
-    """Whether the scores only order the candidates."""
-    bounds: npt.NDArray[np.bool_] | None = None
-    """Which totals are only upper bounds, of a server that lists the most probable tokens (row,
-    candidate); ``logprob`` is then None."""
-
-    def __repr__(self) -> str:
-        return f"Scores({len(self.rows)} queries, {len(self.words)} candidates)"

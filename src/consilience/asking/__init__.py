@@ -1,1 +1,1 @@
-"""What is asked of a model beside the suite: prompts, and the cost before it is paid."""
+"""Ask models: an item in a variant becomes a row of the answers table, whatever it is."""

@@ -1,1 +1,1 @@
-"""Values without input or output: texts, patterns, factors, expectations, errors."""
+"""The values that all packages share, without input or output."""

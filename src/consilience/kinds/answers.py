@@ -16,8 +16,11 @@ import numpy as np
 import polars as pl
 
 from consilience.ask import judge
-from consilience.ask_questions import SCHEMA, answers_of
+from consilience.ask_questions import SCHEMA, group_of, item_of
 from consilience.ask_writing import WRITTEN_COLUMNS, answered
+from consilience.asking.asker import judge as judge_scores
+from consilience.asking.asker import table_of
+from consilience.core.asks import Ask
 from consilience.core.errors import ConsilienceError, did_you_mean, missing_column
 from consilience.core.factors import (
     FACTORS,
@@ -31,7 +34,6 @@ from consilience.core.free_text import RULES, Rule, match
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.files.tables import LOG_PROBABILITIES, as_text, model_of_log
 from consilience.models.candidates import log_softmax
-from consilience.option_answers import chosen
 from consilience.presentation import Presentation, Prompt, labels_of, permutation
 from consilience.questions import Choice, Question
 from consilience.runs.folder import digest_of
@@ -385,7 +387,10 @@ def answers_to_questions(
         if listed := row.get(LOG_PROBABILITIES):
             totals = log_probabilities(listed, len(prompt.answers), where)
             if not np.isnan(totals).any():
-                answer = chosen(np.array(totals), None, prompt, question)
+                scores = Scores(np.arange(1), totals=np.array([totals]), is_complete=True)
+                ask = Ask(0, variant, prompt, prompt.answers, prompt.options)
+                columns = judge_scores(scores, [ask], [item_of(question)])
+                answer = {name: values[0] for name, values in columns.items()}
         elif (text := answer_in(row, prompt.answers, where)) is not None:
             answer = answered(text, prompt, question, style, rule)
         by_group.setdefault(question.group, []).append((question, variant, prompt, answer))
@@ -393,16 +398,14 @@ def answers_to_questions(
     for rows in by_group.values():
         of_group = design if rows[0][0].options else of_open
         rows.extend(_missing(rows, of_group))
-        tables.append(
-            answers_of(
-                [question for question, _, _, _ in rows],
-                of_group,
-                [(at, variant, prompt) for at, (_, variant, prompt, _) in enumerate(rows)],
-                [answer for _, _, _, answer in rows],
-                questions.name,
-                SCHEMA | dict(WRITTEN_COLUMNS),
-            )
+        group = group_of(
+            [question for question, _, _, _ in rows],
+            of_group,
+            [Ask(at, variant, prompt) for at, (_, variant, prompt, _) in enumerate(rows)],
+            questions.name,
+            SCHEMA | dict(WRITTEN_COLUMNS),
         )
+        tables.append(table_of(group, [answer for _, _, _, answer in rows]))
     return design, pl.concat(tables)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,10 +21,9 @@ from consilience.analysis.examples import Example
 from consilience.ask import Progress
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.process import SILENT, Watch
-from consilience.core.schemas import METRICS_SCHEMA
 from consilience.core.text import counted
 from consilience.counting import noise_floor_of
-from consilience.noise import VARIATIONS, Answers, flips_row
+from consilience.noise import Sample, noise_floor
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.runs.run import Run
 from consilience.server_noise import AskedGroup, sample, sample_size, server_noise_floor, variations
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
 
 SuiteValue = str | Suite | Questions
 """A suite: its name, folder or file, or a Python value."""
-
-Sample = tuple[Callable[[Any, Sequence[Any]], Answers], Sequence[Any]]
-"""How a model answers some queries, and these queries."""
 
 ShownTexts = dict[tuple[str, str, str], str]
 """Texts by group, item and variant."""
@@ -248,7 +244,7 @@ class Inquiry(ABC):
         """The answers of a group; to some items, in the variants at some positions, only."""
 
     @abstractmethod
-    def sample(self, size: int, generator: random.Random) -> Iterator[Sample]:
+    def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
         """Queries for the noise floor of a model that runs here."""
 
     @abstractmethod
@@ -293,29 +289,13 @@ class Inquiry(ABC):
 
         It is also asked of the model in half precision. None where nothing can be asked again.
         """
-        samples = list(self.sample(size, random.Random(self.options.seed)))
+        samples = self.sample(size, random.Random(self.options.seed))
         if not samples:
             return None
-        if forget := getattr(self.model, "forget", None):
-            forget()
-
-        def answers(model: Any, variation: str) -> Answers:
-            vary = VARIATIONS[variation]
-            return [
-                one
-                for answer, queries in samples
-                for one in vary(model, partial(answer, model), queries)
-            ]
-
-        first, again = answers(self.model, "repeated"), {}
-        for name in VARIATIONS:
-            again[name] = answers(self.model, name)
-            progress(len(first))
-        if not self.is_given and self.model.identity.get("dtype") == "float32":
-            again["bfloat16"] = answers(self.new_model(dtype="bfloat16"), "repeated")
-            progress(len(first))
-        rows = [flips_row(self.suite.name, name, first, now) for name, now in again.items()]
-        return pl.DataFrame(rows, schema=METRICS_SCHEMA)
+        is_exact = not self.is_given and self.model.identity.get("dtype") == "float32"
+        half = partial(self.new_model, dtype="bfloat16") if is_exact else None
+        name = self.suite.name
+        return noise_floor(samples, self.model, name, in_half_precision=half, progress=progress)
 
     def _noise_of_server(
         self, client: Client, folder: RunFolder, tables: Mapping[str, pl.DataFrame]

@@ -26,15 +26,13 @@ from consilience.kinds.base import (
     AnswersElsewhere,
     ExportedRow,
     Inquiry,
-    Sample,
     ShownTexts,
     SuiteValue,
     perturbation_settings,
 )
 from consilience.metrics.counts import prepare, unknown_answers
 from consilience.models import LanguageModel, load_model
-from consilience.noise import _answer as answers_of_queries
-from consilience.noise import _sample as sampled_queries
+from consilience.noise import Sample, fact_samples
 from consilience.report.run_view import BLANK as SHOWN_BLANK
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run
@@ -214,14 +212,8 @@ class Facts(Inquiry):
             progress=progress,
         )
 
-    def sample(self, size: int, generator: random.Random) -> Iterator[Sample]:
-        for queries, candidates in sampled_queries(self.suite, size, generator):
-            among = None if self.is_open else candidates
-
-            def answer(model: Any, some: Sequence[Any], among: Any = among) -> list[str | None]:
-                return answers_of_queries(model, among, some)
-
-            yield answer, queries
+    def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
+        return fact_samples(self.suite, size, generator, whole_vocabulary=self.is_open)
 
     def notes_on(self, answers: pl.DataFrame) -> Sequence[str]:
         return bound_notes(answers)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import polars as pl
 
-from consilience.ask import Progress, judge
+from consilience.ask import Progress
 from consilience.ask_pairs import (
     PairModel,
     Presented,
@@ -34,15 +34,14 @@ from consilience.kinds.base import (
     AnswersElsewhere,
     ExportedRow,
     Inquiry,
-    Sample,
     ShownTexts,
     SuiteValue,
     perturbation_settings,
     refuse_choices,
 )
 from consilience.kinds.deciding import decides, load_decider
-from consilience.models.label_functions import label_baseline
-from consilience.noise import Answers
+from consilience.models.baselines import label_baseline
+from consilience.noise import Sample, pair_samples
 from consilience.runs.folder import RunFolder, digest_of
 from consilience.runs.run import SENTENCE_PAIRS, Run, seed_folders
 from consilience.sentence_pairs import Form, Task, TextPair, as_string
@@ -288,10 +287,8 @@ class SentencePairs(Inquiry):
             return ask_labels(shown, self.model, progress=progress)
         return ask_text(shown, self.model.write, progress=progress)
 
-    def sample(self, size: int, generator: random.Random) -> Iterator[Sample]:
-        shown = zip(self.presented.forms, self.presented.reasons, strict=True)
-        forms = [form for of_pair, reason in shown if reason is None for form in of_pair]
-        yield _labels, generator.sample(forms, min(size, len(forms)))
+    def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
+        return pair_samples(self.presented, size, generator)
 
     def prompts(self, group: str) -> pl.DataFrame:
         return pair_prompts(self.presented, self.model)
@@ -397,16 +394,6 @@ class SentencePairs(Inquiry):
                 texts[group, item, ORIGINAL] = f"{row['original_1']}\n{row['original_2']}"
                 texts[group, item, row["perturbation"]] = f"{row['text_1']}\n{row['text_2']}"
         return texts
-
-
-def _labels(model: PairModel, forms: Sequence[Form]) -> Answers:
-    """The label of each form; None where there is none."""
-    answers: Answers = [None] * len(forms)
-    for scores in model.score(forms):
-        judged = judge(scores, [scores.words[0]] * len(scores.rows))["answer"]
-        for row, answer in zip(scores.rows.tolist(), judged, strict=True):
-            answers[row] = answer
-    return answers
 
 
 def task_of_run(run: Run) -> Task:

@@ -7,7 +7,7 @@ import json
 import random
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,7 +39,6 @@ from consilience.kinds.base import (
     ExamplesOfKinds,
     ExportedRow,
     Inquiry,
-    Sample,
     ShownTexts,
     SuiteValue,
     refuse_choices,
@@ -54,7 +53,7 @@ from consilience.kinds.variants import (
 )
 from consilience.kinds.writing import Writer, as_writer, sample_factor
 from consilience.models.prompt_models import is_chat_model, load_prompt_model, load_writer
-from consilience.noise import Answers
+from consilience.noise import Sample, question_samples
 from consilience.presentation import Prompt
 from consilience.questions import Question
 from consilience.runs.folder import RunFolder
@@ -79,17 +78,11 @@ from consilience.types import QUESTION_WORDS, Fact, Suite
 from consilience.workflow.probe_options import SERVED, ProbeOptions
 from consilience.workflow.run_options import ScoreOptions
 
-MOST_SAMPLED_CELLS = 16
-"""Variants of a question that are asked again for the noise floor."""
-
 OF_WRITING = ("match", "samples", "temperature", "max_new_tokens", "equivalence")
 """Options of written answers."""
 
 SHOWN = 5
 """Groups without a row that a note names."""
-
-Query = tuple[Question, Cell]
-"""A question in a variant."""
 
 
 class OwnQuestions(Inquiry):
@@ -335,17 +328,9 @@ class OwnQuestions(Inquiry):
             return self.writer.ask(questions, presenter, name, progress)
         return ask_options(questions, presenter, self.chooser, name, progress)
 
-    def sample(self, size: int, generator: random.Random) -> Iterator[Sample]:
-        groups = self._chosen_groups
-        for group in groups:
-            questions, presenter = self.by_group[group], self.presenter(group)
-            cells = presenter.design.cells
-            chosen = generator.sample(cells, min(MOST_SAMPLED_CELLS, len(cells)))
-            share = -(-size // len(groups))
-            count = min(len(questions), -(-share // len(chosen)))
-            drawn = generator.sample(questions, count)
-            queries = [(question, cell) for question in drawn for cell in chosen]
-            yield partial(_options_chosen, presenter=presenter, suite=self.suite.name), queries
+    def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
+        groups = [(self.by_group[name], self.presenter(name)) for name in self._chosen_groups]
+        return question_samples(groups, size, generator) if groups else ()
 
     def prompts(self, group: str) -> pl.DataFrame:
         reader = self.model if self.members[group].writes_freely else self.chooser
@@ -542,21 +527,6 @@ def _in_cells(presenter: Presenter, cells: Sequence[Cell]) -> Presenter:
     """A presenter of some of its variants, with the same scoring rule."""
     design = FactorialDesign(presenter.design.factors, tuple(cells))
     return replace(presenter, design=design, rule_name=presenter.rule.name)
-
-
-def _options_chosen(
-    model: PromptModel, queries: Sequence[Query], presenter: Presenter, suite: str
-) -> Answers:
-    """What a model answers to questions in variants, in their order; None for no answer."""
-    questions = list({question.item: question for question, _ in queries}.values())
-    position = {cell: at for at, cell in enumerate(dict.fromkeys(cell for _, cell in queries))}
-    table = ask_options(questions, _in_cells(presenter, list(position)), model, suite)
-    columns = table.select("item", "variant_index", "option", "answer").iter_rows()
-    answers = {
-        (item, variant): answer if option is None else str(option)
-        for item, variant, option, answer in columns
-    }
-    return [answers.get((question.item, position[cell])) for question, cell in queries]
 
 
 def _writes(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> bool:

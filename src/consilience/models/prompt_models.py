@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import DEFAULT_LOADING, SERVED, Connection, Loading
 from consilience.endpoints.decisions import ROUTES, DecisionModel, connected
-from consilience.models.prompt_functions import PromptBaseline, prompt_baseline
+from consilience.models.baselines import PromptBaseline, prompt_baseline
 from consilience.questions import Question
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from consilience.core.asks import is_near_tie
 from consilience.core.errors import ConsilienceError
 from consilience.models.batches import equal_length_batches, halving, side_by_side, workers_on
 from consilience.models.fast import Prompts, TreeScorer, reproducibly, room_for_tokens, tree_scorer
@@ -246,7 +247,7 @@ class PromptReader(ReadyModel):
                     replies = self._in_a_tree(chosen, of_chosen, self._tree_scorer, of_rows)
             replies = replies or self._in_batches(chosen, of_chosen, of_rows)
             for at, totals in enumerate(replies.totals):
-                if _is_near_tie(totals, self.tie):
+                if is_near_tie(totals, self.tie):
                     with reproducibly():
                         replies.totals[at] = self._alone(chosen[at], of_chosen[at])
             return replies
@@ -366,11 +367,3 @@ def _shared(first: Ints, second: Ints) -> int:
     size = min(len(first), len(second))
     differs = first[:size] != second[:size]
     return int(differs.argmax()) if differs.any() else size
-
-
-def _is_near_tie(totals: Floats, tie: float) -> bool:
-    """Whether the best two of the totals (answer,) are closer than ``tie``."""
-    if len(totals) < 2:
-        return False
-    second, best = np.partition(totals, -2)[-2:]
-    return bool(best - second < tie)

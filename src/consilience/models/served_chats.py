@@ -28,7 +28,7 @@ from consilience.endpoints.strategies import (
     named_tokens,
     strategy_named,
 )
-from consilience.models.prompt_functions import only
+from consilience.models.functions import only
 from consilience.models.served import NO_TOKENS, open_server
 from consilience.models.served_prompts import ServedOptionScorer, bounds_note, messages_of
 from consilience.presentation import Prompt, PromptScores

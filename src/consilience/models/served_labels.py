@@ -23,7 +23,7 @@ from consilience.endpoints.strategies import (
     strategy_named,
 )
 from consilience.models.candidates import excluded, log_softmax
-from consilience.models.label_functions import LabelFunction
+from consilience.models.functions import LabelFunction
 from consilience.models.label_prompts import MOST_WRITTEN, REPLY, TEMPLATES, filled
 from consilience.models.served import NO_TOKENS, ServedModel, open_server
 from consilience.models.served_prompts import prompt_tokens, text_of

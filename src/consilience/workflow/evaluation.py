@@ -23,9 +23,13 @@ from consilience.files.write import path_of, write_whole
 from consilience.kinds import inquiries_of, protocol_notes, suite_notes, suite_of
 from consilience.kinds.promptfoo import is_promptfoo
 from consilience.models import LanguageModel
-from consilience.models.functions import ScoringFunction, TextFunction
-from consilience.models.label_functions import LabelFunction, TwoTexts
-from consilience.models.prompt_functions import PromptFunction
+from consilience.models.functions import (
+    LabelFunction,
+    PromptFunction,
+    ScoringFunction,
+    TextFunction,
+    TwoTexts,
+)
 from consilience.results.comparing import Comparison, compare_opened
 from consilience.results.reporting import Result, distinct_runs
 from consilience.runs.run import Run, model_name

@@ -308,7 +308,7 @@ def test_a_request_has_the_context_the_question_and_the_options_as_they_are_show
 
 def test_two_orders_of_options_are_two_requests_of_a_journal(tmp_path):
     """Otherwise a resumed run could give the reply to one order to the other."""
-    journal = Journal(tmp_path / "replies.jsonl")
+    journal = Journal(tmp_path / "replies.sqlite")
     bodies = [ROUTES["systemone"].body("m", [prompts(order=of)[0]]) for of in ("given", "reversed")]
     first, second = (journal.key("systemone", body) for body in bodies)
     assert first.split(".")[0] != second.split(".")[0]
@@ -492,7 +492,7 @@ def test_a_run_over_http_has_its_requests_and_distances(consilience, local, quiz
     of_labels = metrics.filter(metric="total_variation", subset="labels")["value"].item()
     assert of_batch == pytest.approx(0, abs=1e-6)
     assert 0 < of_labels < 1
-    assert "replies.jsonl" not in {path.name for path in run.iterdir()}
+    assert not [path for path in run.iterdir() if path.name.startswith("replies")]
     status, _, said = consilience("analyze", "factors", run)
     assert status == 0, said
 

@@ -5,7 +5,7 @@ import pytest
 
 from consilience.ask import UNCERTAIN, judge
 from consilience.choices import Connection
-from consilience.endpoints.planning import PlannedUsage
+from consilience.endpoints.usage import PlannedUsage
 from consilience.errors import ConsilienceError
 from consilience.models import load_model
 from consilience.models.served import ServedCausalModel

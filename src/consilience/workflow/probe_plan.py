@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.choices import Protocol
-from consilience.endpoints.planning import BYTES_A_TOKEN, PlannedUsage
+from consilience.endpoints.usage import BYTES_A_TOKEN, PlannedUsage
 from consilience.run_folder import FORMAT, record_of, refuse_other_run
 from consilience.server_noise import sample_size, variations
 from consilience.text import counted, duration

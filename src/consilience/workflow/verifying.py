@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from consilience.endpoints.planning import PlannedUsage
-from consilience.endpoints.usage import cost_record
+from consilience.endpoints.usage import PlannedUsage, cost_record
 from consilience.errors import ConsilienceError
 from consilience.metrics.intervals import NAN
 from consilience.provenance import versions

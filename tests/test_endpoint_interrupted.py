@@ -12,7 +12,7 @@ import zlib
 import polars as pl
 import pytest
 
-from consilience.endpoints.answering import KNOWN
+from consilience.endpoints.chats import KNOWN
 from consilience.endpoints.journal import REPLIES
 from consilience.errors import ConsilienceError
 from consilience.report.run_view import RunView

@@ -38,8 +38,11 @@ class Pace:
     """A semaphore in one event loop. ``seconds``: the time in which a request was in flight."""
 
     def __init__(self, fixed: int | None, clock: Clock = CLOCK, slow: float = math.inf) -> None:
-        """``fixed``: a number that stays. ``slow``: replies that take so many seconds or more, as
-        they do in a long queue, are no reason to send more at once."""
+        """``fixed``: a number that stays.
+
+        ``slow``: replies that take so many seconds or more, as they do in a long queue, are no
+        reason to send more at once.
+        """
         self.most, self._size, self._is_fixed = fixed or MOST, float(fixed or START), bool(fixed)
         self.in_flight, self.seconds = 0, 0.0
         self._clock, self._slow = clock, slow

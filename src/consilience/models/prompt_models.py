@@ -12,7 +12,7 @@ from consilience.questions import Question
 
 if TYPE_CHECKING:
     from consilience.models.prompted import OptionScorer
-    from consilience.models.served_chats import ServedPromptModel
+    from consilience.models.served import ServedModel
 
 
 def load_prompt_model(
@@ -24,7 +24,7 @@ def load_prompt_model(
     longest: int = 0,
     connection: Connection | None = None,
     scoring: str | None = None,
-) -> OptionScorer | PromptBaseline | DecisionModel | ServedPromptModel:
+) -> OptionScorer | PromptBaseline | DecisionModel | ServedModel:
     """The model of that name: a causal or sequence-to-sequence model, a decision model, a baseline.
 
     ``questions``: those of the suite, for ``baseline:majority``. ``seed``: of ``baseline:random``.
@@ -42,9 +42,9 @@ def load_prompt_model(
 
         return load_decision_pipeline(name, loading, longest)
     if scheme in SERVED:
-        from consilience.models.served_chats import load_served_scorer
+        from consilience.models.served import load_served
 
-        return load_served_scorer(spec, connection, scoring, longest)
+        return load_served(spec, connection, scoring, longest=longest)
     from consilience.models.loading import load_pretrained
     from consilience.models.prompted import OptionScorer
 

@@ -353,10 +353,10 @@ def _load_classifier(
 def _load_writer(spec: str, options: ProbeOptions, task: Task) -> tuple[PairModel, OriginalForm]:
     """A model that writes, and the original form: T5's where there is no template."""
     if spec.partition(":")[0] in SERVED:
-        from consilience.models.served_labels import load_served_labels
+        from consilience.models.served import load_served_labels
 
-        served = load_served_labels(spec, options.connection, options.scoring)
-        served.ask_for(task, options.template, options.longest or 0)
+        how = options.connection, options.scoring, task, options.template, options.longest or 0
+        served = load_served_labels(spec, *how)
         return served, partial(original, indicators=task.indicators)
     from consilience.models.label_writer import LabelWriter
     from consilience.models.loading import load_pretrained

@@ -83,11 +83,10 @@ class Writing:
         one that chooses among options.
         """
         if spec.partition(":")[0] in SERVED:
-            from consilience.models.served import open_server
-            from consilience.models.served_prompts import ServedWriter
+            from consilience.models import served
 
-            return ServedWriter(
-                chooser.server if chooser else open_server(spec, connection),
+            return served.Writer(
+                chooser.server if chooser else served.open_server(spec, connection),
                 spec,
                 most_written=self.max_new_tokens,
                 temperature=self.temperature,

@@ -41,7 +41,6 @@ from consilience.models.candidates import (
 )
 from consilience.models.label_prompts import MOST_WRITTEN as LABEL_WRITTEN
 from consilience.models.label_prompts import REPLY, TEMPLATES, filled
-from consilience.models.prompt_functions import only
 from consilience.models.prompt_tokens import PromptTokens
 from consilience.models.score_tables import excluded, log_softmax
 from consilience.presentation import NoAnswer, Prompt, PromptScores
@@ -261,11 +260,13 @@ class Answerer(Served):
         """The answer that each prompt gets, or why it has none."""
         for at, answer in self.chats.answers([(messages_of(one), one.answers) for one in prompts]):
             answers = prompts[at].answers
-            chosen = None if isinstance(answer, str) else answer
+            totals = np.full(len(answers), -np.inf)
+            if not isinstance(answer, str):
+                totals[answer] = 0.0
             yield PromptScores(
                 np.array([at]),
-                [only(chosen, len(answers))],
-                texts=["" if chosen is None else answers[chosen]],
+                [totals],
+                texts=["" if isinstance(answer, str) else answers[answer]],
                 refused=[answer if isinstance(answer, str) else None],
             )
 
@@ -616,8 +617,8 @@ class ServedLabels:
             if isinstance(answer, str):
                 yield excluded([at], self.labels, answer)
                 continue
-            totals_of = only(answer, len(self.labels))[None]
-            yield Scores(np.array([at]), self.labels, None, totals=totals_of, answers_only=True)
+            chosen = np.where(np.arange(len(self.labels)) == answer, 0.0, -np.inf)[None]
+            yield Scores(np.array([at]), self.labels, None, totals=chosen, answers_only=True)
 
 
 ServedModel = TokenScorer | ListedScorer | Answerer

@@ -22,7 +22,6 @@ from consilience.errors import ConsilienceError
 from consilience.expectations import linked_questions
 from consilience.factors import Factor, FactorialDesign
 from consilience.models.prompt_models import is_chat_model, load_prompt_model
-from consilience.questions import Question
 from consilience.run import EXPECTATIONS, QUESTIONS, TEXTS
 from consilience.run_folder import RunFolder
 from consilience.suites.cloze_questions import questions_of_suite
@@ -38,7 +37,7 @@ from consilience.suites.question_suites import (
 from consilience.suites.tasks import is_task
 from consilience.types import Suite
 from consilience.watch import Watch
-from consilience.workflow.deciding import decides, decision_prompting, refuse_batches
+from consilience.workflow.deciding import decides, decision_prompting
 from consilience.workflow.options import shared_fields
 from consilience.workflow.probe_options import SERVED, ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import SAMPLED_ITEMS, evenly, spread
@@ -67,18 +66,15 @@ def question_setup(
     design = design_of(options.design, factors, options.seed)
     if decides(options.model, model):
         writing, groups = None, groups_of_questions(questions)
-        prompting = decision_prompting(options, design.factors, groups, questions.items)
-        pool: Sequence[Question] = questions.items
+        prompting = decision_prompting(options, design.factors, groups)
     else:
-        refuse_batches(factors, options.model)
         prompting = _prompting(options, factors, is_chat=model is None or is_chat_model(model))
-        pool = whole.items
-        presenter = prompting.presenter(design, pool)  # the rule fits the labels
+        presenter = prompting.presenter(design, whole.items)  # the rule fits the labels
         if presenter.rule.reply == "label" and any(not of.writes_freely for of in groups):
             prompting.refuse_hidden_options()
         for question in questions.items:
             presenter.drawn_examples(question, 0)  # a group with too few questions raises
-    questionnaire = Questionnaire(options, whole, questions, pool, design, groups, prompting)
+    questionnaire = Questionnaire(options, whole, questions, design, groups, prompting)
     by_group = questions.groups
     return Setup(
         options,
@@ -109,12 +105,9 @@ class Questionnaire:
     options: ProbeOptions
     """The options of the command."""
     whole: Questions
-    """All questions of the suite."""
+    """All questions of the suite; examples are drawn from them."""
     questions: Questions
     """The chosen questions."""
-    pool: Sequence[Question]
-    """The questions from which examples are drawn: all of the suite; of a decision model the chosen
-    ones, which share requests."""
     design: FactorialDesign
     """The variants."""
     groups: Sequence[GroupOfQuestions]
@@ -125,7 +118,7 @@ class Questionnaire:
     def presenter(self, name: str) -> Presenter:
         """How the questions of a group are presented."""
         (group,) = (group for group in self.groups if group.id == name)
-        return self.prompting.presenter(group.design(self.design), self.pool)
+        return self.prompting.presenter(group.design(self.design), self.whole.items)
 
     def settings(self, model: PromptModel, writing: Writing | None) -> dict[str, object]:
         """Everything that decides the answers."""

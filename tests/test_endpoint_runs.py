@@ -373,8 +373,10 @@ PLANNED = {
 def test_a_run_needs_no_more_than_its_plan(consilience, model_folder, tmp_path, kind):
     """Requests, tokens and cost with the proof and the noise floor, by the server's own count."""
     ways, chosen = PLANNED[kind]
-    with scoring_server(str(model_folder("llama")), ways, longest=4096) as server:
+    folder = str(model_folder("llama"))
+    with scoring_server(folder, ways, longest=4096) as server:
         named = chosen | {"model": "openai:tiny", "base_url": server.url, "price": "1,2"}
+        named["tokenizer"] = folder
         command = ["probe", "--out", tmp_path / "run", *flags(named)]
         status, out, err = consilience(*command, "--dry-run", "--json")
         assert status == 0, err

@@ -26,6 +26,7 @@ from consilience.workflow.proposal_options import ImportOptions, RewriteOptions
 from consilience.workflow.suite_import import import_patterns
 from consilience.workflow.suite_rewriting import rewrite_patterns, rewrite_suite
 from scoring_server import VLLM, scoring_server
+from test_prompted import CHAT
 
 FACTS = {"capital": [("France", "Paris"), ("Italy", "Rome")], "river": [("Paris", "Seine")]}
 PATTERNS = {
@@ -280,7 +281,7 @@ def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, t
 def test_a_model_behind_a_url_writes_and_one_that_is_here_judges(
     consilience, model_folder, write_suite, tmp_path
 ):
-    with scoring_server(model_folder("mamba"), VLLM, longest=512) as server:
+    with scoring_server(model_folder("mamba"), VLLM, longest=512, chat_template=CHAT) as server:
         arguments = ["suite", "rewrite", write_suite(), "--model", "openai:tiny", "--samples", "2"]
         arguments += [
             "--base-url",

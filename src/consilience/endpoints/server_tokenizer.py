@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 from consilience.endpoints.client import Client
@@ -17,15 +17,10 @@ KNOWN_SPECIAL = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|
 MARKED = re.compile(r"<[^<>\s]{1,40}>|\[[A-Z_/]{2,20}\]")
 """What special tokens look like."""
 
-MOST_JOINED = 20_000
-"""Characters of texts that are tokenised by one request."""
-
-MOST_KNOWN = 100_000
-"""Texts, and chats, whose tokens are kept."""
+MOST_JOINED, MOST_KNOWN = 20_000, 100_000
+"""Characters of texts that are tokenised by one request; texts, and chats, that are remembered."""
 
 CLOSING = {"role": "user", "content": "?"}
-"""A turn after a chat that ends with an answer."""
-
 Turn = Mapping[str, str]
 
 
@@ -34,12 +29,10 @@ class ServerTokenizer:
 
     Texts are joined by a special token that none of them has, at which every tokenizer splits, so
     that one request tokenises many. It is tried first whether they get the same tokens as alone.
+    ``parts``: the tokens of texts so far that are parts of a character.
     """
 
-    is_fast = False
-    unk_token_id = None
-    model_max_length = 1 << 30
-    name_or_path = "the server"
+    is_fast, unk_token_id, name_or_path = False, None, "the server"
 
     def __init__(self, client: Client, props: Mapping[str, Any]) -> None:
         """``props``: what the server says about itself."""
@@ -47,58 +40,56 @@ class ServerTokenizer:
         self._known: dict[tuple[str, bool], list[int]] = {}
         self._chats: dict[str, str] = {}
         self.parts: set[int] = set()
-        """The tokens of texts so far that are parts of a character."""
         names = ("bos_token", "eos_token", "chat_template")
         values = (str(props.get(name) or "") or None for name in names)
         self.bos_token, self.eos_token, self.chat_template = values
-        self._piece = cache(lambda id_: self.decode([id_]))
+        tokens = [self.eos_token, self.bos_token, *KNOWN_SPECIAL]
+        ids = {token: self.ids(token) for token in tokens if token}
+        self._vocabulary = {token: of[0] for token, of in ids.items() if len(of) == 1}
+        self.bos_token_id = self._vocabulary.get(self.bos_token or "")
+        self.eos_token_id = self._vocabulary.get(self.eos_token or "")
 
     def __call__(
         self, texts: str | Sequence[str], *, add_special_tokens: bool = True, **_: Any
     ) -> dict[str, Any]:
         """The token ids of a text, or of several; those that are not known by a few requests."""
-        if isinstance(texts, str):
-            return {"input_ids": self.ids(texts, special=add_special_tokens)}
+        special, several = add_special_tokens, [texts] if isinstance(texts, str) else texts
         if len(self._known) > MOST_KNOWN:
             self._known.clear()
-        unknown = [
-            text for text in dict.fromkeys(texts) if (text, add_special_tokens) not in self._known
-        ]
-        for token, id_ in () if add_special_tokens else self._separators:
-            parts = list(_parts([text for text in unknown if text and token not in text]))
-            joined = [token.join(part) for part in parts]
-            for at, ids in self._requested(joined, special=False):
-                for text, of_text in zip(parts[at], _split(ids, id_), strict=True):
-                    self._known[text, False] = of_text
-            unknown = [text for text in unknown if (text, False) not in self._known]
-        for at, ids in self._requested(unknown, special=add_special_tokens):
-            self._known[unknown[at], add_special_tokens] = ids
-        return {"input_ids": [list(self._known[text, add_special_tokens]) for text in texts]}
+        unknown = [text for text in dict.fromkeys(several) if (text, special) not in self._known]
+        for token, id_ in self._separators if len(unknown) > 1 and not special else ():
+            groups = list(_groups(text for text in unknown if text and token not in text))
+            for at, ids in self._requested(map(token.join, groups), special):
+                for text, of_text in zip(groups[at], _split(ids, id_), strict=True):
+                    self._known[text, special] = of_text
+            unknown = [text for text in unknown if (text, special) not in self._known]
+        for at, ids in self._requested(unknown, special):
+            self._known[unknown[at], special] = ids
+        found = [list(self._known[text, special]) for text in several]
+        return {"input_ids": found[0] if isinstance(texts, str) else found}
 
-    def ids(self, text: str, *, special: bool = False) -> list[int]:
-        """The token ids of a text; ``special``: with the model's special tokens around it."""
-        if (text, special) not in self._known:
-            [(_, self._known[text, special])] = self._requested([text], special=special)
-        return list(self._known[text, special])
+    def ids(self, text: str) -> list[int]:
+        """The token ids of a text, without special tokens around it."""
+        ids: list[int] = self(text, add_special_tokens=False)["input_ids"]
+        return ids
 
-    def _requested(self, texts: Sequence[str], *, special: bool) -> Iterator[tuple[int, list[int]]]:
+    def _requested(self, texts: Iterable[str], special: bool) -> Iterator[tuple[int, list[int]]]:
         """Position and token ids of each text, by one request each."""
         bodies = ({"content": text, "add_special": special, "with_pieces": True} for text in texts)
         for at, reply in self._client.post_all("/tokenize", bodies):
             tokens = reply.get("tokens") if isinstance(reply, dict) else None
-            ids = list[int]()
-            for token in tokens if isinstance(tokens, list) else [None]:
-                id_ = token.get("id") if isinstance(token, dict) else token
-                if not isinstance(id_, int):
-                    raise ConsilienceError(
-                        f"the server did not tokenise a text: {reply}",
-                        expected="a list `tokens` of numbers",
-                        todo="Name a local tokenizer with --tokenizer.",
-                    )
-                if isinstance(token, dict) and isinstance(token.get("piece"), list):
-                    self.parts.add(id_)  # it has bytes that are no text
-                ids.append(id_)
+            found = tokens if isinstance(tokens, list) else [None]
+            ids = [one.get("id") if isinstance(one, dict) else one for one in found]
+            if not all(isinstance(id_, int) for id_ in ids):
+                raise self._failed("did not tokenise a text", reply)
+            pieces = [isinstance(one, dict) and one.get("piece") for one in found]
+            parts = (id_ for id_, piece in zip(ids, pieces, strict=True) if isinstance(piece, list))
+            self.parts.update(parts)  # their pieces are bytes
             yield at, ids
+
+    def _failed(self, what: str, reply: Any) -> ConsilienceError:
+        todo = "Name a local tokenizer with --tokenizer."
+        return ConsilienceError(f"the server {what}: {reply}", todo=todo)
 
     @cached_property
     def _separators(self) -> list[tuple[str, int]]:
@@ -111,31 +102,9 @@ class ServerTokenizer:
                 proved.append((token, id_))
         return proved
 
-    @cached_property
-    def _vocabulary(self) -> dict[str, int]:
-        """The special tokens that are found, with their ids."""
-        tokens = [self.eos_token, self.bos_token, *KNOWN_SPECIAL]
-        ids = {token: self.ids(token) for token in tokens if token}
-        return {token: of_token[0] for token, of_token in ids.items() if len(of_token) == 1}
-
     def get_vocab(self) -> dict[str, int]:
         """The special tokens that are found, with their ids."""
         return self._vocabulary
-
-    @property
-    def all_special_tokens(self) -> list[str]:
-        """The special tokens that are found."""
-        return list(self._vocabulary)
-
-    @property
-    def bos_token_id(self) -> int | None:
-        """The id of the token that begins a text."""
-        return self._vocabulary.get(self.bos_token or "")
-
-    @property
-    def eos_token_id(self) -> int | None:
-        """The id of the token that ends a text."""
-        return self._vocabulary.get(self.eos_token or "")
 
     def special_in(self, text: str) -> str | None:
         """A part of a text that is a special token; None without one."""
@@ -146,15 +115,12 @@ class ServerTokenizer:
         """The text of token ids."""
         reply = self._client.post("/detokenize", {"tokens": list(ids)})
         if not isinstance(reply, dict) or not isinstance(reply.get("content"), str):
-            raise ConsilienceError(
-                f"the server has no text for token ids: {reply}",
-                todo="Name a local tokenizer with --tokenizer.",
-            )
+            raise self._failed("has no text for token ids", reply)
         return str(reply["content"])
 
-    def convert_ids_to_tokens(self, ids: Any) -> Any:
-        """The text of a token, or of each of several."""
-        return self._piece(ids) if isinstance(ids, int) else [self._piece(id_) for id_ in ids]
+    def convert_ids_to_tokens(self, ids: int) -> str:
+        """The text of a token."""
+        return self.decode([ids])
 
     def apply_chat_template(
         self, turns: Sequence[Turn], *, add_generation_prompt: bool = False, **_: Any
@@ -166,10 +132,7 @@ class ServerTokenizer:
         return self._chats[key]
 
     def read_chats(self, chats: Iterable[tuple[Sequence[Turn], bool]]) -> None:
-        """Let the server join the turns of chats, many at a time.
-
-        Each is with the beginning of the answer's turn, or without.
-        """
+        """Let the server join the turns of chats, with the beginning of an answer or without."""
         if len(self._chats) > MOST_KNOWN:
             self._chats.clear()
         bodies = {str(body): body for body in itertools.starmap(_chat_body, chats)}
@@ -187,25 +150,20 @@ def _chat_body(turns: Sequence[Turn], is_asked: bool) -> dict[str, Any]:
     return {"add_generation_prompt": is_asked, "messages": messages}
 
 
-def _parts(texts: Sequence[str]) -> Iterator[list[str]]:
-    """The texts in parts of at most ``MOST_JOINED`` characters, each of one text or more."""
-    part, size = list[str](), 0
+def _groups(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The texts in groups of at most ``MOST_JOINED`` characters, each of one text or more."""
+    group, size = list[str](), 0
     for text in texts:
-        if part and size + len(text) > MOST_JOINED:
-            yield part
-            part, size = [], 0
-        part.append(text)
+        if group and size + len(text) > MOST_JOINED:
+            yield group
+            group, size = [], 0
+        group.append(text)
         size += len(text)
-    if part:
-        yield part
+    if group:
+        yield group
 
 
 def _split(ids: Sequence[int], separator: int) -> list[list[int]]:
     """Token ids between separators."""
-    parts: list[list[int]] = [[]]
-    for id_ in ids:
-        if id_ == separator:
-            parts.append([])
-        else:
-            parts[-1].append(id_)
-    return parts
+    ends = [at for at, id_ in enumerate(ids) if id_ == separator]
+    return [list(ids[a + 1 : b]) for a, b in itertools.pairwise([-1, *ends, len(ids)])]

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-START, MOST, STEADY = 8, 64, 16
+START, MOST, STEADY = 8, 32, 16
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.125, 5.0
 """Seconds in which no request starts after one was too many, and at most; they double with each

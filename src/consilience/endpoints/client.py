@@ -27,12 +27,9 @@ from consilience.endpoints.usage import FREE, Allowance, PlannedUsage, Usage
 from consilience.errors import ConsilienceError, UnansweredError
 from consilience.text import counted, duration, truncated
 
-AHEAD = 2
-"""Requests that are prepared, for each one that may be in flight."""
-
-FIRST_REFUSED = 8
-"""Requests of a batch that are all refused for one reason, before any was answered: the reason is
-not what they ask."""
+AHEAD, FIRST_REFUSED = 2, 8
+"""Requests that are prepared, for each one that may be in flight; and those of a batch that are all
+refused for one reason, before any was answered: the reason is not what they ask."""
 
 LAST_REPLIES = 30.0
 """Seconds in which replies to requests in flight are awaited when nothing more is sent."""
@@ -40,23 +37,15 @@ LAST_REPLIES = 30.0
 TRIES, TIMEOUTS = 8, 3
 """How often a request is sent at most, and how often it may end without a reply in time."""
 
-FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
-"""Seconds before the second try, and at most; each wait is about twice as long as the last one."""
+FIRST_WAIT, LONGEST_WAIT, LONGEST_REQUESTED_WAIT = 0.5, 30.0, 600.0
+"""Seconds before the second try, and at most; each wait is about twice as long as the last one. A
+server that asks to wait longer than the last of these ends the run, which can be resumed."""
 
-LONGEST_REQUESTED_WAIT = 600.0
-"""Seconds that a server may ask to wait; a longer wait ends the run, which can be resumed."""
-
-CONNECT = 15.0
-"""Seconds in which a connection must be made."""
-
-LARGEST_REPLY = 64 << 20
-"""Bytes of a reply, unpacked."""
+CONNECT, LARGEST_REPLY, LONGEST_NAME = 15.0, 64 << 20, 200
+"""Seconds to connect in, bytes of an unpacked reply, and characters of a model's name, at most."""
 
 ENCODINGS = ("", "identity", "gzip")
 """Content encodings of replies that are read."""
-
-LONGEST_NAME = 200
-"""Characters of a model's name in a reply that are kept."""
 
 RESUME = "Run the same command again to resume; replies are kept."
 
@@ -68,16 +57,12 @@ class _Request:
     path: str
     body: Any
     """The value that is sent as JSON; None for a GET."""
+    content: bytes
     key: str | None
     """That of the journal; None where the reply is not kept."""
-    content: bytes = field(init=False)
     in_flight: bool = False
     is_last_try: bool = False
     tries: int = 0
-
-    def __post_init__(self) -> None:
-        body = self.body
-        self.content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
 
 
 @dataclass(slots=True)
@@ -239,7 +224,8 @@ class Client:
                 if key in self.journal:
                     batch.arrived.put((index, self.journal.reply(key)))
                     return
-        request = _Request(batch.path, body, key)
+        content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
+        request = _Request(batch.path, body, content, key)
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True).start()

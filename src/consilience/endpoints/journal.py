@@ -57,7 +57,7 @@ class Journal:
         if (earlier := _OPENED.get(thread)) is not None:
             earlier.close()
         self.path, self.unrecorded = path, Usage()
-        self._section, self._times = "", Counter[str]()
+        self._section, self._times, self._lock = "", Counter[str](), threading.Lock()
         try:
             self._table = sqlite3.connect(
                 path, timeout=0, isolation_level=None, check_same_thread=False
@@ -136,7 +136,8 @@ class Journal:
 
     def _rows(self, statement: str, *values: object) -> list[Any]:
         try:
-            return self._table.execute(statement, values).fetchall()
+            with self._lock:
+                return self._table.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             raise self._error(error) from error
 

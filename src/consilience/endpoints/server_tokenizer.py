@@ -12,10 +12,8 @@ from consilience.endpoints.client import Client
 from consilience.errors import ConsilienceError
 
 KNOWN_SPECIAL = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>")
-"""Tokens that end a text or a document in many families."""
-
 MARKED = re.compile(r"<[^<>\s]{1,40}>|\[[A-Z_/]{2,20}\]")
-"""What special tokens look like."""
+"""Tokens that end a text or a document in many families, and what special tokens look like."""
 
 MOST_JOINED, MOST_KNOWN = 20_000, 100_000
 """Characters of texts that are tokenised by one request; texts, and chats, that are remembered."""
@@ -58,7 +56,12 @@ class ServerTokenizer:
             self._known.clear()
         unknown = [text for text in dict.fromkeys(several) if (text, special) not in self._known]
         for token, id_ in self._separators if len(unknown) > 1 and not special else ():
-            groups = list(_groups(text for text in unknown if text and token not in text))
+            groups, size = list[list[str]](), 0
+            for text in (text for text in unknown if text and token not in text):
+                if not groups or size + len(text) > MOST_JOINED:
+                    groups, size = [*groups, []], 0
+                groups[-1].append(text)
+                size += len(text)
             for at, ids in self._requested(map(token.join, groups), special):
                 for text, of_text in zip(groups[at], _split(ids, id_), strict=True):
                     self._known[text, special] = of_text
@@ -150,20 +153,7 @@ def _chat_body(turns: Sequence[Turn], is_asked: bool) -> dict[str, Any]:
     return {"add_generation_prompt": is_asked, "messages": messages}
 
 
-def _groups(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The texts in groups of at most ``MOST_JOINED`` characters, each of one text or more."""
-    group, size = list[str](), 0
-    for text in texts:
-        if group and size + len(text) > MOST_JOINED:
-            yield group
-            group, size = [], 0
-        group.append(text)
-        size += len(text)
-    if group:
-        yield group
-
-
 def _split(ids: Sequence[int], separator: int) -> list[list[int]]:
     """Token ids between separators."""
-    ends = [at for at, id_ in enumerate(ids) if id_ == separator]
-    return [list(ids[a + 1 : b]) for a, b in itertools.pairwise([-1, *ends, len(ids)])]
+    ends = [-1, *(at for at, id_ in enumerate(ids) if id_ == separator), len(ids)]
+    return [list(ids[a + 1 : b]) for a, b in itertools.pairwise(ends)]

@@ -405,8 +405,8 @@ class Client:
         names = reply if isinstance(reply, dict) else {}
         if (model := names.get("model")) and isinstance(model, str):
             is_path = model.lower().endswith(".gguf") or model[:1] in "/.~" or "\\" in model
-            kept = re.split(r"[/\\]", model.rstrip("/\\"))[-1] if is_path else model
-            self._models.add(truncated(kept, LONGEST_NAME))
+            name = re.split(r"[/\\]", model.rstrip("/\\"))[-1] if is_path else model
+            self._models.add(truncated(name, LONGEST_NAME))
         identity = names.get("id")
         if isinstance(identity, str) and identity:
             digest = hash(identity)

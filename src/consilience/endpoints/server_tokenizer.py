@@ -62,14 +62,14 @@ class ServerTokenizer:
                     groups, size = [*groups, []], 0
                 groups[-1].append(text)
                 size += len(text)
-            for at, ids in self._requested(map(token.join, groups), special):
-                for text, of_text in zip(groups[at], _split(ids, id_), strict=True):
+            for at, joined in self._requested(map(token.join, groups), special):
+                for text, of_text in zip(groups[at], _split(joined, id_), strict=True):
                     self._known[text, special] = of_text
             unknown = [text for text in unknown if (text, special) not in self._known]
-        for at, ids in self._requested(unknown, special):
-            self._known[unknown[at], special] = ids
-        found = [list(self._known[text, special]) for text in several]
-        return {"input_ids": found[0] if isinstance(texts, str) else found}
+        for at, of_text in self._requested(unknown, special):
+            self._known[unknown[at], special] = of_text
+        ids = [list(self._known[text, special]) for text in several]
+        return {"input_ids": ids[0] if isinstance(texts, str) else ids}
 
     def ids(self, text: str) -> list[int]:
         """The token ids of a text, without special tokens around it."""
@@ -81,18 +81,18 @@ class ServerTokenizer:
         bodies = ({"content": text, "add_special": special, "with_pieces": True} for text in texts)
         for at, reply in self._client.post_all("/tokenize", bodies):
             tokens = reply.get("tokens") if isinstance(reply, dict) else None
-            found = tokens if isinstance(tokens, list) else [None]
-            ids = [one.get("id") if isinstance(one, dict) else one for one in found]
+            entries = tokens if isinstance(tokens, list) else [None]
+            ids = [one.get("id") if isinstance(one, dict) else one for one in entries]
             if not all(isinstance(id_, int) for id_ in ids):
                 raise self._failed("did not tokenise a text", reply)
-            pieces = [isinstance(one, dict) and one.get("piece") for one in found]
+            pieces = [isinstance(one, dict) and one.get("piece") for one in entries]
             parts = (id_ for id_, piece in zip(ids, pieces, strict=True) if isinstance(piece, list))
             self.parts.update(parts)  # their pieces are bytes
             yield at, ids
 
-    def _failed(self, what: str, reply: Any) -> ConsilienceError:
+    def _failed(self, problem: str, reply: Any) -> ConsilienceError:
         todo = "Name a local tokenizer with --tokenizer."
-        return ConsilienceError(f"the server {what}: {reply}", todo=todo)
+        return ConsilienceError(f"the server {problem}: {reply}", todo=todo)
 
     @cached_property
     def _separators(self) -> list[tuple[str, int]]:

@@ -150,7 +150,7 @@ def read_ahead(tokens: PromptTokens, prompts: Sequence[Prompt], *, has_answers: 
     readable = [prompt for prompt in prompts if tokens.refused(prompt) is None]
     chats = (tokens.chats(prompt) for prompt in readable if prompt.is_chat)
     tokenizer.read_chats(
-        [one for asked, answered in chats for one in ((asked, True), (answered, False))]
+        [one for question, whole in chats for one in ((question, True), (whole, False))]
     )
     if has_answers:
         tokenizer(
@@ -227,14 +227,14 @@ class ListedScorer(Served):
     def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
         """The log-probabilities of the labels of prompts, or bounds of these."""
         some = 0
-        for at, found in self.chats.listed([(messages_of(one), one.answers) for one in prompts]):
+        for at, values in self.chats.listed([(messages_of(one), one.answers) for one in prompts]):
             rows, sizes = np.array([at]), [np.ones(len(prompts[at].answers), dtype=np.int64)]
-            if isinstance(found, Refused):
+            if isinstance(values, Refused):
                 nothing = [np.zeros(len(prompts[at].answers))]
-                yield PromptScores(rows, nothing, sizes, refused=[found.reason])
+                yield PromptScores(rows, nothing, sizes, refused=[values.reason])
                 continue
-            some += bool(found[1].any())
-            yield PromptScores(rows, [found[0]], sizes, bounds=[found[1]])
+            some += bool(values[1].any())
+            yield PromptScores(rows, [values[0]], sizes, bounds=[values[1]])
         self._note_bounds(some, len(prompts))
 
 
@@ -580,8 +580,8 @@ class ServedLabels:
     def why_not(self, form: Form) -> str | None:
         """Why the model cannot read a form; None if it can."""
         find = getattr(self.server.tokenizer, "special_in", None) if self.tokens else None
-        found = (find(segment.sentence) for segment in form) if find else ()
-        token = next(filter(None, found), None)
+        tokens = (find(segment.sentence) for segment in form) if find else ()
+        token = next(filter(None, tokens), None)
         return f"has the special token '{token}' in it" if token else None
 
     def write(self, forms: Sequence[Form]) -> Iterator[tuple[Ints, list[str | NoAnswer]]]:

@@ -82,7 +82,7 @@ class ServerTokenizer:
         for at, reply in self._client.post_all("/tokenize", bodies):
             tokens = reply.get("tokens") if isinstance(reply, dict) else None
             entries = tokens if isinstance(tokens, list) else [None]
-            ids = [one.get("id") if isinstance(one, dict) else one for one in entries]
+            ids: list[Any] = [one.get("id") if isinstance(one, dict) else one for one in entries]
             if not all(isinstance(id_, int) for id_ in ids):
                 raise self._failed("did not tokenise a text", reply)
             pieces = [isinstance(one, dict) and one.get("piece") for one in entries]

@@ -70,7 +70,7 @@ import torch
 from conftest import build_model
 from scoring_server import SGLANG, scoring_server
 torch.set_num_threads(1)
-folder = build_model("gpt2", Path(sys.argv[1]))
+folder = build_model("llama", Path(sys.argv[1]))
 with scoring_server(folder, SGLANG) as server:
     print(server.url, flush=True)
     sys.stdin.read()

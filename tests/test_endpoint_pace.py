@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.pace import MOST, START, Clock, Pace
 from consilience.endpoints.usage import Allowance, Usage
-from consilience.errors import ConsilienceError
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

@@ -8,10 +8,9 @@ import pytest
 
 from consilience.ask import judge
 from consilience.ask_questions import Presenter, prompts_of
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints import chats as chat_module
 from consilience.endpoints.chats import why_not_enforced
-from consilience.errors import ConsilienceError
 from consilience.models.answer_writer import AnswerWriter
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
@@ -24,8 +23,8 @@ from consilience.models.served import (
 )
 from consilience.presentation import Presentation, Template
 from consilience.sentence_pairs import TextPair
+from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import original
-from consilience.suites.tasks import TASKS
 from replay_server import replay
 from scoring_server import LLAMA_CPP, LLAMA_CPP_PYTHON, OPENAI, VLLM, scoring_server
 from test_prompted import CHAT, DESIGN, QUESTIONS

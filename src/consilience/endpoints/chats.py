@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from consilience.core.errors import ConsilienceError, shortened
 from consilience.endpoints.proving import Proof
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.server import ABSENT, Server
@@ -30,8 +31,7 @@ from consilience.endpoints.strategies import (
     bound_of,
     named_tokens,
 )
-from consilience.errors import ConsilienceError, shortened
-from consilience.read import parse_json
+from consilience.files.read import parse_json
 
 ROUTE = "chat/completions"
 

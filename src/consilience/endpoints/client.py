@@ -18,14 +18,13 @@ from typing import Any
 
 import httpx2
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError, UnansweredError
+from consilience.core.text import counted, duration, truncated
 from consilience.endpoints.address import base_url_of, host_of, is_here, key_of, url_of
 from consilience.endpoints.journal import Journal
 from consilience.endpoints.pace import CLOCK, Clock, Pace
 from consilience.endpoints.replies import Refused, Trouble, meaning_of
 from consilience.endpoints.usage import FREE, Allowance, PlannedUsage, Usage
-from consilience.errors import ConsilienceError, UnansweredError
-from consilience.text import counted, duration, truncated
 
 AHEAD, FIRST_REFUSED = 2, 8
 """Requests that are prepared, for each one that may be in flight; and those of a batch that are all

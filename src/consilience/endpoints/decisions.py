@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError, shortened
+from consilience.core.text import counted
 from consilience.endpoints.replies import Refused
-from consilience.errors import ConsilienceError, shortened
 from consilience.presentation import Prompt, PromptScores
 from consilience.questions import Choice
 from consilience.sentence_pairs import Form, Task, TaskKind, as_lines
-from consilience.text import counted
 from consilience.types import Scores
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary, finalize
 
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints.usage import Usage
-from consilience.errors import ConsilienceError
-from consilience.files import cannot_write
-from consilience.read import parse_json
+from consilience.files.read import parse_json
+from consilience.files.write import cannot_write
 
 REPLIES = "replies.sqlite"
 """The file in the folder of a run; it is there until the run is complete."""

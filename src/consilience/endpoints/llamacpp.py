@@ -11,10 +11,9 @@ from typing import Any
 
 import httpx2
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError, needs_extra
+from consilience.core.provenance import cores
 from consilience.endpoints.client import Client
-from consilience.errors import ConsilienceError, needs_extra
-from consilience.provenance import cores
 
 SLOTS, TOKENS_A_SLOT = 8, 2048
 """Prompts that are read at once, and tokens of each with its answer, at most; keys and values of

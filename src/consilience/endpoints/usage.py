@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from consilience.choices import Connection
-from consilience.errors import ConsilienceError
-from consilience.text import counted
+from consilience.core.errors import Connection, ConsilienceError
+from consilience.core.text import counted
 
 FREE = ("/tokenize", "/detokenize", "/apply-template", "/props", "/health", "models")
 """Routes that compute nothing: they are not counted, limited or kept."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints.chats import ROUTE, Chats, why_not_enforced
 from consilience.endpoints.client import Client
 from consilience.endpoints.llamacpp import LlamaCppClient
@@ -32,23 +33,23 @@ from consilience.endpoints.strategies import (
     UnprovedServerError,
     strategy_named,
 )
-from consilience.errors import ConsilienceError
 from consilience.models.candidates import (
     CandidateTokens,
     candidates_after_space,
     encode,
+    excluded,
+    log_softmax,
     start_token,
 )
 from consilience.models.label_prompts import MOST_WRITTEN as LABEL_WRITTEN
 from consilience.models.label_prompts import REPLY, TEMPLATES, filled
 from consilience.models.prompt_tokens import PromptTokens
-from consilience.models.score_tables import excluded, log_softmax
 from consilience.presentation import NoAnswer, Prompt, PromptScores
 from consilience.sentence_pairs import Form, Task, as_string
 from consilience.types import Candidates, Query, Scores
 
 if TYPE_CHECKING:
-    from consilience.choices import Connection
+    from consilience.core.errors import Connection
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

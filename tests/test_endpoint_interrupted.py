@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import polars as pl
 import pytest
 
 from consilience.core.errors import ConsilienceError
-from consilience.endpoints.answering import KNOWN
+from consilience.endpoints.chats import KNOWN
 from consilience.endpoints.journal import REPLIES
 from consilience.report.first_screen import server_line
 from consilience.report.run_view import RunView
@@ -110,7 +111,10 @@ def test_a_signal_and_the_same_command_again_pay_for_nothing_twice(kind, argumen
         assert process.returncode == 143, err
         assert b"the same command resumes the work" in err
         assert 0 < len(paid(server)) < len(expected)
-        assert (folder / REPLIES).read_bytes().count(b'"reply"') == len(paid(server))
+        with sqlite3.connect(folder / REPLIES) as table:
+            (kept,) = table.execute("SELECT count(reply) FROM replies").fetchone()
+        table.close()
+        assert kept == len(paid(server))
         resumed = probe(ProbeOptions(base_url=server.url, folder=folder, **options))
     assert paid(server) == expected
     cost = record_of(folder)["cost"]

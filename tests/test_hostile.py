@@ -74,10 +74,10 @@ def test_a_reply_that_ends_in_half_an_emoji_completes_its_run(tmp_path):
         )  # fmt: skip
         probe(options)
     assert read_answers(tmp_path / "run")["text"].to_list() == [WHOLE, WHOLE]
-    journal = Journal(tmp_path / "replies.jsonl")
+    journal = Journal(tmp_path / "replies.sqlite")
     journal.keep("key", {"content": HALF})
     journal.close()
-    assert Journal(tmp_path / "replies.jsonl").reply("key") == {"content": WHOLE}
+    assert Journal(tmp_path / "replies.sqlite").reply("key") == {"content": WHOLE}
 
 
 def test_a_key_twice_is_a_fault_of_a_file_and_not_of_a_reply():

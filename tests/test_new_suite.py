@@ -88,7 +88,7 @@ def test_the_example_is_asked_of_a_served_model(
         pytest.skip("needs the extra llamacpp and the package with SmolLM2")
     with scoring_server(folder, WAYS[way] or {}, chat_template=CHAT, longest=4096) as server:
         named = {"model": "openai:tiny", "base_url": server.url, **FEW}
-        if way == "texts":
+        if "echo" in (WAYS[way] or {}):
             named["tokenizer"] = folder
         if way == "evaluate":
             assert_complete(cs.evaluate(suite, **named))

@@ -30,6 +30,7 @@ from consilience.models.prompted import OptionScorer
 from consilience.suites.proposals import read_proposals
 from consilience.workflow.proposal_options import ImportOptions, RewriteOptions
 from scoring_server import VLLM, scoring_server
+from test_prompted import CHAT
 
 FACTS = {"capital": [("France", "Paris"), ("Italy", "Rome")], "river": [("Paris", "Seine")]}
 PATTERNS = {
@@ -284,7 +285,7 @@ def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, t
 def test_a_model_behind_a_url_writes_and_one_that_is_here_judges(
     consilience, model_folder, write_suite, tmp_path
 ):
-    with scoring_server(model_folder("mamba"), VLLM, longest=512) as server:
+    with scoring_server(model_folder("mamba"), VLLM, longest=512, chat_template=CHAT) as server:
         arguments = ["suite", "rewrite", write_suite(), "--model", "openai:tiny", "--samples", "2"]
         arguments += [
             "--base-url",

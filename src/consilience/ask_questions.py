@@ -116,10 +116,6 @@ class Presenter:
     """How options are scored."""
     _groups: Mapping[str, list[Question]] = field(init=False, repr=False)
     """The pool by group."""
-    _requests: dict[object, Mapping[str, Prompt]] = field(
-        init=False, repr=False, default_factory=dict
-    )
-    """The prompt of each item in a request with others, by presentation, group and context."""
 
     def __post_init__(self) -> None:
         labels = {self.presentation(cell).labels for cell in self.design.cells}
@@ -145,45 +141,13 @@ class Presenter:
             separator=levels.get("separator", base.separator),
             case=levels.get("case", base.case),
             draw=int(levels["examples"]) - 1 if "examples" in levels else base.draw,
-            batch=int(levels.get("batch", base.batch)),
         )
 
     def prompt(self, question: Question, cell: Cell) -> Prompt | None:
         """The prompt of a question in a variant; None if it has no such variant."""
         presentation = replace(self.presentation(cell), reply=self.rule.reply)
-        if presentation.batch > 1:
-            return self._in_company(question, presentation)
         examples = self.drawn_examples(question, presentation.draw)
         return present(question, presentation, examples, seed=self.seed)
-
-    def _in_company(self, question: Question, presentation: Presentation) -> Prompt | None:
-        """The prompt of a question in a request with others of its group and context.
-
-        The questions of a group that have this variant are divided into requests, in an order that
-        ``seed`` draws; the last request is filled up with questions of others. None if there are
-        too few for one request.
-        """
-        key = presentation, question.group, question.context
-        if key not in self._requests:
-            alike = [
-                (one.item, prompt)
-                for one in self._groups.get(question.group, [])
-                if one.context == question.context
-                and (prompt := present(one, presentation, seed=self.seed)) is not None
-            ]
-            size = presentation.batch
-            order = _shuffled(len(alike), f"{self.seed} {size} {question.group} {question.context}")
-            drawn = [alike[at] for at in order] if len(alike) >= size else []
-            requests: dict[str, Prompt] = {}
-            for start in range(0, len(drawn), size):
-                members = [*drawn, *drawn][start : start + size]
-                prompts = [prompt for _, prompt in members]
-                for position, (item, prompt) in enumerate(members):
-                    others = tuple(prompts[:position] + prompts[position + 1 :])
-                    if item not in requests:
-                        requests[item] = replace(prompt, others=others, position=position)
-            self._requests[key] = requests
-        return self._requests[key].get(question.item)
 
     def drawn_examples(self, question: Question, draw: int) -> Sequence[Question]:
         """The solved questions before a question: of its group, never itself.

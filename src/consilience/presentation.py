@@ -149,8 +149,6 @@ class Presentation:
     """One of ``CASES``."""
     draw: int = 0
     """The draw of the examples."""
-    batch: int = 1
-    """How many questions a request has."""
     reply: Reply = "label"
     """What the model is to answer with; the text where the options have no labels."""
 
@@ -186,10 +184,6 @@ class Prompt:
     """The text that the question is about; a model that reads the turns has it there."""
     question: str = ""
     """The question itself, without its context and options."""
-    others: tuple[Prompt, ...] = ()
-    """The other questions of a request that has several, in their order."""
-    position: int = 0
-    """The position of the question among all of its request."""
 
     @property
     def text(self) -> str:

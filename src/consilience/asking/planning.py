@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.text import counted, duration, evenly
-from consilience.endpoints.planning import BYTES_A_TOKEN, PlannedUsage
+from consilience.endpoints.usage import BYTES_A_TOKEN, PlannedUsage
 from consilience.runs.folder import FORMAT, record_of, refuse_other_run
 from consilience.server_noise import sample_size, variations
 

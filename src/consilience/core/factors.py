@@ -23,11 +23,10 @@ FACTORS: Mapping[str, str] = {
     "case": "the case of the words of the template",
     "examples": "the draw of the solved examples before the question",
     "sample": "the sample that is drawn of what the model writes",
-    "batch": "how many questions are in a request",
 }
 """The factors, in the order in which the variants are numbered, and what each changes."""
 
-OF_OPTIONS = ("order", "labels", "batch")
+OF_OPTIONS = ("order", "labels")
 """The factors that open questions do not have."""
 
 MOST_CELLS = 200

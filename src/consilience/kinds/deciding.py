@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import cast
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor
 from consilience.core.scoring_rules import DECISION
-from consilience.endpoints.decision_pairs import DecisionPairs
-from consilience.endpoints.decisions import ROUTES, DecisionModel
+from consilience.endpoints.decisions import ROUTES, DecisionModel, DecisionPairs
 from consilience.kinds.variants import Prompting
 from consilience.models.prompt_models import load_prompt_model
 from consilience.presentation import Template
-from consilience.questions import Question
 from consilience.sentence_pairs import Task
 from consilience.suites.question_suites import GroupOfQuestions
 from consilience.workflow.probe_options import ProbeOptions
@@ -50,7 +47,6 @@ def decision_prompting(
     options: ProbeOptions,
     factors: Sequence[Factor],
     groups: Sequence[GroupOfQuestions],
-    questions: Sequence[Question],
 ) -> Prompting:
     """How questions become requests; open questions and options that change nothing raise.
 
@@ -67,10 +63,8 @@ def decision_prompting(
             raise _unused(f"--{name.replace('_', '-')}", "the server writes the prompt itself")
     for factor in factors:
         if factor.name in OF_TEMPLATES:
-            raise _unused(
-                f"--vary {factor.name}", "the factors language, paraphrase, order, labels and batch"
-            )
-    _refuse_large_batches(factors, questions)
+            expected = "the factors language, paraphrase, order and labels"
+            raise _unused(f"--vary {factor.name}", expected)
     return Prompting({TEMPLATE.name: TEMPLATE}, DECISION.name, 0, options.seed, labels="none")
 
 
@@ -95,27 +89,3 @@ def _unused(option: str, expected: str) -> ConsilienceError:
         expected=f"a probability for every option; {expected}",
         todo=f"Leave {option} out.",
     )
-
-
-def _refuse_large_batches(factors: Sequence[Factor], questions: Sequence[Question]) -> None:
-    """Raise for requests of more questions than any group has with one context."""
-    sizes = Counter((question.group, question.context) for question in questions)
-    most = max(sizes.values())
-    for factor in factors:
-        for level in factor.levels if factor.name == "batch" else ():
-            if int(level) > most:
-                raise ConsilienceError(
-                    f"--vary batch={','.join(factor.levels)}: no group has {level} questions",
-                    expected=f"at most {most}, the most questions of a group that have one context",
-                    todo="Name smaller numbers, or raise --limit.",
-                )
-
-
-def refuse_batches(factors: Sequence[Factor], spec: str) -> None:
-    """Raise for requests of several questions to a model that reads one."""
-    if any(factor.name == "batch" for factor in factors):
-        raise ConsilienceError(
-            f"--vary batch with {spec}, which reads one question at a time",
-            expected="a decision model: systemone:NAME or decisions:NAME",
-            todo="Leave it out.",
-        )

@@ -215,11 +215,16 @@ class SentencePairs(Inquiry):
     def _load_writer(self, options: ProbeOptions) -> PairModel:
         """A model that writes. The original form is T5's where there is no template."""
         if self.spec.partition(":")[0] in SERVED:
-            from consilience.models.served_labels import load_served_labels
+            from consilience.models.served import load_served_labels
 
-            served = load_served_labels(self.spec, options.connection, options.scoring)
-            served.ask_for(self.task, options.template, options.longest or 0)
-            return served
+            return load_served_labels(
+                self.spec,
+                options.connection,
+                options.scoring,
+                self.task,
+                options.template,
+                options.longest or 0,
+            )
         from consilience.models.label_writer import LabelWriter
         from consilience.models.loading import load_pretrained
 

@@ -43,7 +43,7 @@ from consilience.kinds.base import (
     SuiteValue,
     refuse_choices,
 )
-from consilience.kinds.deciding import decides, decision_prompting, refuse_batches
+from consilience.kinds.deciding import decides, decision_prompting
 from consilience.kinds.variants import (
     Prompting,
     design_of,
@@ -136,15 +136,10 @@ class OwnQuestions(Inquiry):
             samples if self.writes else (),
         )
         self.design = design_of(options.design, self.factors, options.seed)
-        self.pool: Sequence[Question] = whole.items
-        """The questions from which examples are drawn: all of the suite; of a decision model the
-        chosen ones, which share requests."""
+        self.pool: Sequence[Question] = whole.items  # examples are drawn from them
         if self.decides:
             self.writes, groups = False, groups_of_questions(self.questions)
-            self.prompting = decision_prompting(
-                options, self.design.factors, groups, self.questions.items
-            )
-            self.pool = self.questions.items
+            self.prompting = decision_prompting(options, self.design.factors, groups)
         else:
             is_chat = is_for_a_model and (model is None or is_chat_model(model))
             self.prompting = self._prompting(is_chat=is_chat)
@@ -172,7 +167,6 @@ class OwnQuestions(Inquiry):
         """Raise for options that do not fit the questions or a model that reads one at a time."""
         if self.decides:
             return
-        refuse_batches(self.factors, self.options.model)
         presenter = self.prompting.presenter(self.design, self.pool)  # the rule fits the labels
         if presenter.rule.reply == "label" and self._chosen_groups:
             self.prompting.refuse_hidden_options()

@@ -232,17 +232,6 @@ def _samples(value: str, questions: Questions) -> Sequence[str]:
     )
 
 
-def _batches(value: str, questions: Questions) -> Sequence[str]:
-    """Numbers of questions in a request."""
-    levels = _listed(value)
-    if not levels or not all(level.isdecimal() and int(level) > 0 for level in levels):
-        raise ConsilienceError(
-            f"--vary batch={value}",
-            expected="numbers of questions in a request, such as batch=1,4",
-        )
-    return levels
-
-
 LEVELS: Mapping[str, Levels] = {
     "language": _languages,
     "paraphrase": _paraphrases,
@@ -252,7 +241,6 @@ LEVELS: Mapping[str, Levels] = {
     "case": lambda value, _: _some_of("case", value, CASES),
     "examples": _examples,
     "sample": _samples,
-    "batch": _batches,
 }
 """How the levels of each factor are written."""
 

@@ -120,9 +120,9 @@ def load_model(
 
 
 def _served(spec: str, connection: Connection | None, scoring: str | None) -> LanguageModel:
-    from consilience.models.served import ServedCausalModel
+    from consilience.models.served import load_served_facts
 
-    return ServedCausalModel.open(spec, connection, scoring)
+    return load_served_facts(spec, connection, scoring)
 
 
 def _not_direct(spec: str) -> ConsilienceError:

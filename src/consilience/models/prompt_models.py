@@ -12,7 +12,7 @@ from consilience.questions import Question
 
 if TYPE_CHECKING:
     from consilience.models.prompted import OptionScorer
-    from consilience.models.served_chats import ServedPromptModel
+    from consilience.models.served import ServedModel
 
 
 def load_prompt_model(
@@ -24,7 +24,7 @@ def load_prompt_model(
     longest: int = 0,
     connection: Connection | None = None,
     scoring: str | None = None,
-) -> OptionScorer | PromptBaseline | DecisionModel | ServedPromptModel:
+) -> OptionScorer | PromptBaseline | DecisionModel | ServedModel:
     """The model of that name: a causal or sequence-to-sequence model, a decision model, a baseline.
 
     ``questions``: those of the suite, for ``baseline:majority``. ``seed``: of ``baseline:random``.
@@ -42,9 +42,9 @@ def load_prompt_model(
 
         return load_decision_pipeline(name, loading, longest)
     if scheme in SERVED:
-        from consilience.models.served_chats import load_served_scorer
+        from consilience.models.served import load_served
 
-        return load_served_scorer(spec, connection, scoring, longest)
+        return load_served(spec, connection, scoring, longest=longest)
     from consilience.models.loading import load_pretrained
     from consilience.models.prompted import OptionScorer
 
@@ -72,11 +72,10 @@ def load_writer(
     that chooses among options. ``how``: ``most_written`` tokens, ``temperature`` and ``seed``.
     """
     if spec.partition(":")[0] in SERVED:
-        from consilience.models.served import open_server
-        from consilience.models.served_prompts import ServedWriter
+        from consilience.models.served import Writer, open_server
 
         server = chooser.server if chooser else open_server(spec, connection)
-        return ServedWriter(server, spec, longest=longest, chooser=chooser, **how)
+        return Writer(server, spec, longest=longest, chooser=chooser, **how)
     from consilience.models.answer_writer import AnswerWriter
     from consilience.models.loading import load_pretrained
 

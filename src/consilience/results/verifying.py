@@ -20,8 +20,7 @@ from consilience.core.provenance import versions
 from consilience.core.schemas import FLIPS
 from consilience.core.text import spread
 from consilience.counting import noise_floor_of
-from consilience.endpoints.planning import PlannedUsage
-from consilience.endpoints.usage import cost_record
+from consilience.endpoints.usage import PlannedUsage, cost_record
 from consilience.kinds import inquiries_of
 from consilience.kinds.base import Inquiry
 from consilience.metrics.statistics import NAN

@@ -27,7 +27,7 @@ from typing import get_args
 
 import polars as pl
 
-from consilience import choices
+from consilience.core import errors
 
 SHARED = Path(os.environ.get("CONSILIENCE_SHARED", Path(__file__).parents[2] / "shared")).resolve()
 MASKED = SHARED / "models" / "minilm-mlm"
@@ -38,7 +38,7 @@ CONSISTENCY = Path(__file__).parents[1] / "examples" / "consistency"
 HAS_PERTURB = importlib.util.find_spec("consilience.cli.perturb") is not None
 """Whether the installed revision asks sentence pairs by a command of their own."""
 
-HAS_PAIRS_LOSS = "pairs" in get_args(getattr(choices, "Loss", None))
+HAS_PAIRS_LOSS = "pairs" in get_args(getattr(errors, "Loss", None))
 """Whether the installed revision has today's names of the options of trainings."""
 
 KEYS = ("first", "second", "metric", "subset", "group", "relation", "item", "variant_index")

@@ -8,12 +8,12 @@ import pytest
 
 from conftest import ROOT
 from consilience import ConsilienceError, load_suite
-from consilience.answer_files import read_answer_file
-from consilience.authoring.near_duplicates import likeness, normal_form
+from consilience.authoring.import_formats import import_patterns, listing
+from consilience.authoring.pattern_checks import likeness, normal_form
+from consilience.files.tables import read_answer_file
 from consilience.suites import check_suite
 from consilience.suites.proposals import Proposal, provenance_of, write_proposals
 from consilience.workflow.proposal_options import ImportOptions
-from consilience.workflow.suite_import import import_patterns, listing
 
 SHARED = ROOT.parent / "shared" / "data"
 

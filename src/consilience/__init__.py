@@ -41,14 +41,14 @@ Names are imported when they are first used, so that ``import consilience`` take
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from consilience import early  # noqa: F401 - first, for Ctrl-C during all that follows
+from consilience.core import process  # noqa: F401 - first, for Ctrl-C during all that follows
 
 if TYPE_CHECKING:
     from consilience.ask import ask_suite as ask_suite
-    from consilience.authoring.new_suite import new_suite as new_suite
-    from consilience.callbacks import ConsistencyCallback as ConsistencyCallback
-    from consilience.cloze import Pattern as Pattern
-    from consilience.errors import ConsilienceError as ConsilienceError
+    from consilience.authoring.importing import new_suite as new_suite
+    from consilience.core.errors import ConsilienceError as ConsilienceError
+    from consilience.core.patterns import Pattern as Pattern
+    from consilience.integrations.callbacks import ConsistencyCallback as ConsistencyCallback
     from consilience.metrics.measure import measure as measure
     from consilience.models import LanguageModel as LanguageModel
     from consilience.models import load_model as load_model
@@ -58,13 +58,15 @@ if TYPE_CHECKING:
     from consilience.questions import Choice as Choice
     from consilience.questions import Question as Question
     from consilience.report.summary import Summary as Summary
-    from consilience.run import Run as Run
-    from consilience.run import read_answers as read_answers
+    from consilience.results.comparing import Comparison as Comparison
+    from consilience.results.reporting import Result as Result
+    from consilience.runs.run import Run as Run
+    from consilience.runs.run import read_answers as read_answers
     from consilience.suites import check_suite as check_suite
     from consilience.suites import load_suite as load_suite
-    from consilience.suites.question_collection import Questions as Questions
+    from consilience.suites.layouts import save_suite as save_suite
     from consilience.suites.question_suites import load_questions as load_questions
-    from consilience.suites.saving import save_suite as save_suite
+    from consilience.suites.questions import Questions as Questions
     from consilience.types import Candidates as Candidates
     from consilience.types import Fact as Fact
     from consilience.types import Query as Query
@@ -105,43 +107,41 @@ if TYPE_CHECKING:
     from consilience.workflow.calls import verify_run as verify_run
     from consilience.workflow.calls import write_card as write_card
     from consilience.workflow.calls import write_report as write_report
-    from consilience.workflow.comparing import Comparison as Comparison
     from consilience.workflow.evaluation import compare as compare
     from consilience.workflow.evaluation import evaluate as evaluate
     from consilience.workflow.evaluation import open_run as open_run
     from consilience.workflow.evaluation import plan_probe as plan_probe
     from consilience.workflow.evaluation import score as score
-    from consilience.workflow.result import Result as Result
 
 __version__ = "0.2.0"
 
 _MODULES = {
     "ask": "ask_suite",
-    "authoring.new_suite": "new_suite",
-    "callbacks": "ConsistencyCallback",
-    "cloze": "Pattern",
-    "errors": "ConsilienceError",
+    "authoring.importing": "new_suite",
+    "core.errors": "ConsilienceError",
+    "core.patterns": "Pattern",
+    "integrations.callbacks": "ConsistencyCallback",
     "metrics.measure": "measure",
     "models": "LanguageModel load_model",
     "models.functions": "ScoringFunction TextFunction",
     "models.label_functions": "LabelFunction",
     "questions": "Choice Question",
     "report.summary": "Summary",
-    "run": "Run read_answers",
+    "results.comparing": "Comparison",
+    "results.reporting": "Result",
+    "runs.run": "Run read_answers",
     "suites": "check_suite load_suite",
-    "suites.question_collection": "Questions",
+    "suites.layouts": "save_suite",
     "suites.question_suites": "load_questions",
-    "suites.saving": "save_suite",
+    "suites.questions": "Questions",
     "types": "Candidates Fact Query Relation Scores Suite",
     "workflow.calls": "analyze_edits analyze_examples analyze_expectations analyze_factors "
     "analyze_knowledge analyze_patterns analyze_representations analyze_syntax analyze_tasks "
     "audit_suite export_prompts fetch_suite finetune gate import_patterns improve list_suites "
-    "list_tables make_pattern_sheets make_sheets mine_patterns plan_gate publish_run report_study "
-    "reproduce_table rewrite_patterns run_study score_sheets study_state "
+    "list_tables make_pattern_sheets make_sheets mine_patterns plan_gate publish_run "
+    "report_study reproduce_table rewrite_patterns run_study score_sheets study_state "
     "suite_cautions suite_stats verify_run write_card write_report",
-    "workflow.comparing": "Comparison",
     "workflow.evaluation": "compare evaluate open_run plan_probe score",
-    "workflow.result": "Result",
 }
 """The modules of the public names, which are those of the imports above."""
 
@@ -151,7 +151,7 @@ _PLACES = {name: module for module, names in _MODULES.items() for name in names.
 def __getattr__(name: str) -> Any:
     """A public name, imported at its first use."""
     if name not in _PLACES:
-        from consilience.errors import did_you_mean
+        from consilience.core.errors import did_you_mean
 
         hint = "" if name.startswith("_") else f". {did_you_mean(name, [*_PLACES])}"
         raise AttributeError(f"module 'consilience' has no attribute '{name}'{hint}")

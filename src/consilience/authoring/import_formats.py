@@ -1,4 +1,4 @@
-"""The formats of an import, one row each: how a source is recognised, and how it is read."""
+"""Formats that suites are imported from."""
 
 from __future__ import annotations
 
@@ -7,22 +7,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from consilience.answer_files import ENDINGS, read_answer_file, read_workbook
-from consilience.authoring.import_content import (
+import polars as pl
+
+from consilience.authoring.importing import (
     WIKIDATA,
     Content,
+    ImportPlan,
     Name,
     Reading,
     SourceFact,
     align_languages,
+    load_facts,
+    plan_import,
 )
-from consilience.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
-from consilience.read import parse_json, read_rows, read_text
-from consilience.suites.layouts import load_folder
+from consilience.core.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
+from consilience.core.text import is_language_tag
+from consilience.files.read import parse_json, read_rows, read_text
+from consilience.files.tables import ENDINGS, read_answer_file, read_workbook
+from consilience.suites.layouts import LAMA_CARDINALITIES, load_folder, pararel_root
 from consilience.suites.proposals import Proposal, provenance_of, read_proposals, scores_of
 from consilience.suites.rows import Row, refuse_misspelt, suite_rows
-from consilience.suites.trex import LAMA_CARDINALITIES, pararel_root
-from consilience.text import is_language_tag
+from consilience.workflow.proposal_options import ImportOptions
+from consilience.workflow.question_design import columns_of
 
 PATTERN_FIELDS = ("pattern", "template")
 """The fields that files with one relation each have for a pattern: ParaRel's and LPAQA's."""
@@ -392,3 +398,63 @@ FORMATS: Mapping[str, Format] = {
     "list": Format("a text with a pattern a line", lambda path: path.suffix == ".txt", _read_list),
 }
 """The formats, in the order in which they are tried."""
+
+
+LISTED = {
+    "what": pl.String,
+    "relation": pl.String,
+    "pattern": pl.String,
+    "reason": pl.String,
+    "other": pl.String,
+    "where": pl.String,
+}
+"""Columns of ``listing``."""
+
+
+def import_patterns(options: ImportOptions) -> ImportPlan:
+    """Read a source, compare it with the suite folder, and add what is new."""
+    reading = Reading(
+        options.relation,
+        columns_of(options.columns),
+        tuple(options.languages),
+        options.source,
+        options.licence,
+    )
+    format_, content = read_content(options.path, options.format_, reading)
+    suite = options.facts_from and load_facts(options.facts_from, options.data_dir)
+    plan = plan_import(options.folder, format_, content, near=options.near, facts_of=suite or None)
+    if options.dry_run:
+        plan.check()
+    else:
+        plan.write()
+    return plan
+
+
+def listing(plan: ImportPlan) -> pl.DataFrame:
+    """One row for each pattern that is added, left out or a near-duplicate, and each refusal.
+
+    ``what``: ``added``, ``duplicate``, ``near-duplicate`` (left out, or also ``added`` in a row of
+    its own) or ``refused``. ``reason``: how a pattern is like ``other``, or why it is refused.
+    """
+    rows = [
+        {"what": "added", "relation": p.relation, "pattern": p.pattern, "where": p.where}
+        for p in plan.patterns
+    ]
+    for similar in plan.similar:
+        is_same = similar.likeness == "duplicate"
+        rows.append(
+            {
+                "what": "duplicate" if is_same else "near-duplicate",
+                "relation": similar.proposal.relation,
+                "pattern": similar.proposal.pattern,
+                "reason": "" if is_same else similar.likeness,
+                "other": similar.other,
+                "where": similar.proposal.where,
+            }
+        )
+    rows += [
+        {"what": "refused", "reason": str(error).removeprefix(f"{error.where}: "),
+         "where": error.where}
+        for error in plan.refused
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=LISTED)

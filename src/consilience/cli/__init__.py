@@ -13,7 +13,7 @@ from consilience.cli import process
 from consilience.cli.command import Entry, UsageError
 from consilience.cli.command_table import COMMANDS
 from consilience.cli.commands import Commands, usage_error
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 
 HELP = "Measure whether a language model answers the same however it is asked."
 

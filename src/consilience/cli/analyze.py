@@ -8,34 +8,39 @@ from dataclasses import asdict
 import polars as pl
 
 from consilience.analysis.examples import about, reply_table
-from consilience.analysis.knowledge import short_number
+from consilience.analysis.patterns import short_number
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import FactorsOutput, JsonOutput, TableOutput
 from consilience.cli.printing import print_json, print_tables, rows_of, without_nan
-from consilience.files import csv_of, write_whole
+from consilience.files.write import csv_of, write_whole
 from consilience.metrics.registry import headline_metrics
 from consilience.report.analysis_tables import (
     abstaining_table,
+    calum_tables,
     cluster_tables,
     correlations_table,
     edits_table,
+    effects_tables,
     example_table,
     matrix_tables,
+    question_example_table,
     size_tables,
     syntax_tables,
+    violation_tables,
 )
-from consilience.report.question_examples import question_example_table
 from consilience.report.table import Table
-from consilience.report.task_tables import calum_tables, effects_tables
-from consilience.report.violation_tables import violation_tables
-from consilience.workflow.analyses import (
+from consilience.results.analyses import (
     Analysis,
     analyze_edits,
     analyze_expectations,
+    analyze_factors,
     analyze_knowledge,
     analyze_patterns,
     analyze_syntax,
+    analyze_tasks,
+    cluster_representations,
     find_examples,
+    with_tests,
 )
 from consilience.workflow.analysis_options import (
     EditsOptions,
@@ -48,9 +53,6 @@ from consilience.workflow.analysis_options import (
     TaskEffectsOptions,
     VectorOptions,
 )
-from consilience.workflow.factor_analysis import analyze_factors
-from consilience.workflow.task_effects import analyze_tasks, with_tests
-from consilience.workflow.vector_clusters import cluster_representations
 
 TITLE = "Accuracy, and consistency when reversed (C_R) and with other punctuation (C_S), in percent"
 

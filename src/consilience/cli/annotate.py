@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from consilience.authoring.pattern_verdicts import ANSWER, rejected_table, verdicts
-from consilience.cli.console import out, warn
-from consilience.cli.output_options import JsonOutput, TableOutput
-from consilience.cli.printing import print_json, rows_of
-from consilience.files import csv_of, write_whole
-from consilience.report.metric_tables import annotator_tables
-from consilience.text import counted
-from consilience.workflow.annotators import (
+from consilience.authoring.pattern_sheets import (
+    ANSWER,
     Sheets,
     count_sheets,
     make_pattern_sheets,
     make_sheets,
+    rejected_table,
+    verdicts,
 )
+from consilience.cli.console import out, warn
+from consilience.cli.output_options import JsonOutput, TableOutput
+from consilience.cli.printing import print_json, rows_of
+from consilience.core.text import counted
+from consilience.files.write import csv_of, write_whole
+from consilience.report.metric_tables import annotator_tables
 from consilience.workflow.audit_options import PatternSheetOptions
 from consilience.workflow.suite_options import ScoreSheetsOptions, SheetOptions
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from consilience.authoring.audit import findings_table
-from consilience.authoring.audit_tables import audit_tables, edge_rows
+from consilience.authoring.audit import audit_suite, audit_tables, edge_rows, findings_table
+from consilience.authoring.sharing import write_card
 from consilience.cli.console import out, warn
 from consilience.cli.output_options import JsonOutput, TableOutput
 from consilience.cli.printing import print_json, print_lines
-from consilience.files import csv_of, write_whole
+from consilience.files.write import csv_of, write_whole
 from consilience.workflow.audit_options import AuditOptions, CardOptions
-from consilience.workflow.auditing import audit_suite
-from consilience.workflow.sharing import write_card
 
 
 def audit(options: AuditOptions, output: TableOutput) -> int:

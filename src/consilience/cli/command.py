@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 from consilience.cli.completion import COMPLETIONS
 from consilience.cli.configuration import Defaults, defaults_of
 from consilience.cli.output_options import GeneralOptions
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.workflow.option_fields import OptionField, option_fields, typed
 from consilience.workflow.options import (
     ADVANCED,
@@ -239,8 +239,8 @@ class Command(click.Command):
         }
         self.used = [*used.values()]
         if not ctx.resilient_parsing:
-            from consilience import provenance
             from consilience.cli.console import err
+            from consilience.core import provenance
 
             err.quiet = bool(_general(ctx, "quiet"))
             if used:

@@ -16,7 +16,7 @@ from consilience.cli.command import (
     write_options,
 )
 from consilience.cli.output_options import GeneralOptions
-from consilience.errors import did_you_mean
+from consilience.core.errors import did_you_mean
 
 RENAMED = {"data": "suite", "annotate": "suite annotate", "perturb": "probe"}
 """Commands of earlier versions, and what replaces them."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from consilience.cli.console import out, warn
 from consilience.cli.output_options import CompareOutput
 from consilience.cli.printing import print_json, print_tables, rows_of
-from consilience.files import csv_of, write_whole
-from consilience.provenance import git_revision, versions
+from consilience.core.provenance import git_revision, versions
+from consilience.files.write import csv_of, write_whole
+from consilience.results.comparing import compare_runs
 from consilience.types import QUESTION_WORDS
-from consilience.workflow.comparing import compare_runs
 from consilience.workflow.run_options import CompareOptions
 
 

@@ -22,21 +22,21 @@ def _models(options: Mapping[str, Any], incomplete: str) -> list[str]:
 
 
 def _tasks(options: Mapping[str, Any], incomplete: str) -> list[str]:
-    from consilience.suites.tasks import TASKS
+    from consilience.suites.pairs import TASKS
 
     return [name for name in TASKS if name.startswith(incomplete)]
 
 
 def _suites(options: Mapping[str, Any], incomplete: str) -> list[str]:
-    from consilience.suites.suite_names import NAMES
+    from consilience.suites.question_suites import SUITE_NAMES
 
-    names = [name for name in NAMES if name.startswith(incomplete)]
+    names = [name for name in SUITE_NAMES if name.startswith(incomplete)]
     return names + _tasks(options, incomplete)
 
 
 def _groups(options: Mapping[str, Any], incomplete: str) -> list[str]:
     """Relations of the suite that the command line names, or of mini; the last of a list."""
-    from consilience.errors import ConsilienceError
+    from consilience.core.errors import ConsilienceError
     from consilience.suites import load_suite
 
     folder = options.get("data_dir")

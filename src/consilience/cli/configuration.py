@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.workflow.option_fields import OptionField
 
 ENVIRONMENT = "CONSILIENCE_CONFIG"

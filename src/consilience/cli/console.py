@@ -22,10 +22,10 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 
-from consilience import early
-from consilience.errors import shortened
-from consilience.text import CONTROLS, duration, visible
-from consilience.watch import Advance
+from consilience.core import process
+from consilience.core.errors import shortened
+from consilience.core.process import Advance
+from consilience.core.text import CONTROLS, duration, visible
 
 
 class Terminal(Console):
@@ -36,8 +36,7 @@ class Terminal(Console):
 
         Lines of text are not wrapped.
         """
-        from consilience.report.table import Table
-        from consilience.report.terminal import fitted_text
+        from consilience.report.table import Table, fitted_text
 
         width = self.table_width
         rule = "─" if self.encoding.startswith("utf") else "-"
@@ -52,7 +51,7 @@ class Terminal(Console):
     @property
     def table_width(self) -> int:
         """How wide a table may be: as the screen, or without a limit in a pipe."""
-        from consilience.report.terminal import UNLIMITED
+        from consilience.report.table import UNLIMITED
 
         columns = os.environ.get("COLUMNS", "")
         width = self.width if self.is_terminal else UNLIMITED
@@ -149,7 +148,7 @@ def _rate(steps_a_second: float) -> str:
 @contextmanager
 def progress_shown(text: str, total: int | None, unit: str) -> Iterator[_Bar | _Log]:
     """Show steps on standard error: a bar in a terminal, lines in a file or a pipe."""
-    early.collect_garbage()
+    process.collect_garbage()
     if not err.is_terminal:
         log = _Log(text, total, unit)
         yield log
@@ -189,7 +188,7 @@ def quiet_libraries(loads: str = "") -> Iterator[None]:
 
 
 class Screen:
-    """Shows the progress of a workflow on standard error (``watch.py``)."""
+    """Shows the progress of a workflow on standard error (``core/process.py``)."""
 
     def loading(self, model: str) -> AbstractContextManager[None]:
         """One line, and silence of the model libraries."""

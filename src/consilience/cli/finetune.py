@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import JsonOutput
 from consilience.cli.printing import DRY_RUN, print_json, print_lines
-from consilience.report.training_tables import grid_table, seed_table
-from consilience.workflow.finetuning import Finetuning
-from consilience.workflow.finetuning import finetune as train_classifiers
+from consilience.report.comparison_tables import grid_table, seed_table
+from consilience.train.improvement import Finetuning
+from consilience.train.improvement import finetune as train_classifiers
 from consilience.workflow.training_options import FinetuneOptions
 
 if TYPE_CHECKING:
-    from consilience.train.seeds import SeedTrainings
+    from consilience.train.classifiers import SeedTrainings
 
 
 def finetune(options: FinetuneOptions, output: JsonOutput) -> None:

@@ -7,15 +7,12 @@ from dataclasses import asdict, replace
 from consilience.cli.console import out, warn
 from consilience.cli.output_options import GateOutput
 from consilience.cli.printing import print_json, print_tables, without_nan
-from consilience.errors import ConsilienceError
-from consilience.files import write_whole
-from consilience.provenance import git_revision, versions
-from consilience.report.junit import as_junit
+from consilience.core.errors import ConsilienceError
+from consilience.core.provenance import git_revision, versions
+from consilience.files.write import write_whole
+from consilience.gating.gate import Gate, GateRuns, as_junit, plan_gate
+from consilience.gating.gate import gate as check_gate
 from consilience.workflow.gate_options import GateOptions
-from consilience.workflow.gate_plan import plan_gate
-from consilience.workflow.gate_runs import GateRuns
-from consilience.workflow.gating import Gate
-from consilience.workflow.gating import gate as check_gate
 
 CLOSED = 3
 """The exit status of a gate that does not let the run pass."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 
+from consilience.authoring.import_formats import import_patterns, listing
 from consilience.authoring.importing import ImportPlan
 from consilience.cli.console import out, warn
 from consilience.cli.output_options import TableOutput
 from consilience.cli.printing import print_json, rows_of
-from consilience.files import csv_of, write_whole
-from consilience.text import counted
+from consilience.core.text import counted
+from consilience.files.write import csv_of, write_whole
 from consilience.workflow.proposal_options import ImportOptions
-from consilience.workflow.suite_import import import_patterns, listing
 
 SHOWN = 10
 """Refusals and near-duplicates that are printed; ``--csv`` and ``--json`` have all."""

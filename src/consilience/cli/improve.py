@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import ImproveOutput
 from consilience.cli.printing import DRY_RUN, print_json, print_lines, rows_of
-from consilience.report.comparison_tables import comparison_table
-from consilience.report.training_tables import lambda_table, result_table, table_7
-from consilience.text import counted
-from consilience.workflow.improvement import PIPELINES, Improvement
-from consilience.workflow.improvement import improve as train_and_measure
+from consilience.core.text import counted
+from consilience.report.comparison_tables import (
+    comparison_table,
+    lambda_table,
+    result_table,
+    table_7,
+)
+from consilience.train.improvement import PIPELINES, Improvement
+from consilience.train.improvement import improve as train_and_measure
 from consilience.workflow.training_options import ImproveOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from consilience.train.experiment import Improved
+    from consilience.train.consistency import Improved
 
 
 def improve(options: ImproveOptions, output: ImproveOutput) -> None:

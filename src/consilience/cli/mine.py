@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from consilience.authoring.pattern_mining import (
+    Matches,
+    MinedPatterns,
+    match_table,
+    mine_patterns,
+    proposal_table,
+)
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import JsonOutput
 from consilience.cli.printing import print_json
-from consilience.report.mining_tables import match_table, proposal_table
-from consilience.text import counted
+from consilience.core.text import counted
 from consilience.workflow.mining_options import MineOptions
-from consilience.workflow.pattern_mining import Matches, MinedPatterns, mine_patterns
 
 
 def mine(options: MineOptions, output: JsonOutput) -> None:

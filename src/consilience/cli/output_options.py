@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from consilience.choices import By, TableFormat
+from consilience.core.errors import By, TableFormat
 from consilience.workflow.options import GENERAL, OUTPUT, PAIRS, Option
 
 AsJson = Annotated[bool, Option("Print only one JSON document.", flag="--json", panel=OUTPUT)]

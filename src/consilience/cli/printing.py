@@ -9,9 +9,9 @@ from typing import Any
 
 import polars as pl
 
-from consilience.choices import TableFormat
 from consilience.cli.console import out
 from consilience.cli.process import json_text
+from consilience.core.errors import TableFormat
 from consilience.report.export import as_csv, as_latex, as_markdown
 from consilience.report.table import Table, all_notes
 

@@ -5,26 +5,25 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from consilience.choices import By
+from consilience.asking.planning import ProbePlan
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import ProbeOutput, ScoreOutput
 from consilience.cli.printing import print_json, print_lines, print_tables, rows_of, without_nan
+from consilience.core.errors import By, ConsilienceError
+from consilience.core.text import counted
 from consilience.endpoints.usage import cost_in_words
-from consilience.errors import ConsilienceError
-from consilience.files import csv_of, write_whole
+from consilience.files.write import csv_of, write_whole
 from consilience.report import metric_tables
 from consilience.report.columns import in_words
-from consilience.report.language_tables import language_table
+from consilience.report.metric_tables import language_table
 from consilience.report.summary import brief_notes, fitted_summary
 from consilience.report.table import Table
+from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import is_questions
-from consilience.suites.tasks import is_task
-from consilience.text import counted
 from consilience.types import FACT_WORDS, PAIR_WORDS, QUESTION_WORDS, SuiteWords
 from consilience.workflow import probing
 from consilience.workflow.counting import CountedRun
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probe_plan import ProbePlan
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.sharding import Shard, ShardReport
 

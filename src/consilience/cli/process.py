@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
-from consilience import early
-from consilience.errors import ConsilienceError
-from consilience.text import CONTROLS, visible
+from consilience.core import process as early
+from consilience.core.errors import ConsilienceError
+from consilience.core.text import CONTROLS, visible
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -11,11 +11,10 @@ import click
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import JsonOutput
 from consilience.cli.printing import print_json, print_lines
-from consilience.errors import ConsilienceError
-from consilience.provenance import git_revision, versions
-from consilience.publishing.hub import Push
-from consilience.workflow.publication import Publication, send_publication
-from consilience.workflow.publication import publish as publish_run
+from consilience.core.errors import ConsilienceError
+from consilience.core.provenance import git_revision, versions
+from consilience.publish.publication import Publication, Push, send_publication
+from consilience.publish.publication import publish as publish_run
 from consilience.workflow.publish_options import PublishOptions
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import JsonOutput
 from consilience.cli.printing import print_json
-from consilience.provenance import git_revision, versions
-from consilience.workflow.reporting import report as make_report
-from consilience.workflow.reporting import save_report
+from consilience.core.provenance import git_revision, versions
+from consilience.results.reporting import report as make_report
+from consilience.results.reporting import save_report
 from consilience.workflow.run_options import ReportOptions
 
 

@@ -8,10 +8,10 @@ from consilience.cli.printing import print_json, print_lines, rows_of
 from consilience.report.papers import beside_layout, beside_table
 from consilience.report.table import Column, Table
 from consilience.reproduce import RECIPES, Recipe
-from consilience.reproduce.work import NOT_SELECTED
+from consilience.reproduce.recipe import NOT_SELECTED
+from consilience.reproduce.reproduction import Reproduction
+from consilience.reproduce.reproduction import reproduce as make_table
 from consilience.workflow.reproduce_options import ReproduceOptions
-from consilience.workflow.reproduction import Reproduction
-from consilience.workflow.reproduction import reproduce as make_table
 
 
 def reproduce(options: ReproduceOptions, output: JsonOutput) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict
 
+from consilience.authoring.rewriting import rewrite_patterns
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import JsonOutput
 from consilience.cli.printing import print_json, without_nan
-from consilience.text import counted
+from consilience.core.text import counted
 from consilience.workflow.proposal_options import RewriteOptions
-from consilience.workflow.suite_rewriting import rewrite_patterns
 
 
 def rewrite(options: RewriteOptions, output: JsonOutput) -> None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import JsonOutput, StudyRunOutput
 from consilience.cli.printing import print_json, print_lines, print_tables, rows_of
-from consilience.provenance import git_revision, versions
-from consilience.workflow.study_file import Study
+from consilience.core.provenance import git_revision, versions
+from consilience.study.file import Study
+from consilience.study.status import StudyState, study_status
 from consilience.workflow.study_options import (
     StudyReportOptions,
     StudyRunOptions,
     StudyStatusOptions,
 )
-from consilience.workflow.study_status import StudyState, study_status
 
 
 def run(options: StudyRunOptions, output: StudyRunOutput) -> int:
     """Ask what is not complete, and print how far the study is; status 2 if a run failed."""
-    from consilience.workflow.studying import plan_study, run_study
+    from consilience.study.running import plan_study, run_study
 
     if output.dry_run:
         plan = plan_study(options, Screen())
@@ -37,7 +37,7 @@ def status(options: StudyStatusOptions, output: JsonOutput) -> None:
 
 def report(options: StudyReportOptions, output: JsonOutput) -> None:
     """Write the page, and print the numbers of all runs and their comparisons."""
-    from consilience.workflow.study_report import report_study
+    from consilience.study.reporting import report_study
 
     made = report_study(options, Screen())
     files = [str(file) for file in made.files]

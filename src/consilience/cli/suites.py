@@ -9,30 +9,32 @@ from dataclasses import asdict
 
 from consilience import suites
 from consilience.authoring.audit import cautions
-from consilience.authoring.new_suite import new_suite
+from consilience.authoring.importing import new_suite
+from consilience.authoring.sharing import sharing_problems
 from consilience.cli.console import out, progress_shown, warn
 from consilience.cli.output_options import JsonOutput
 from consilience.cli.printing import print_json, without_nan
 from consilience.cli.process import print_errors
-from consilience.errors import ConsilienceError, shortened
-from consilience.files import write_whole
+from consilience.core.errors import ConsilienceError, shortened
+from consilience.core.text import counted
+from consilience.files.write import write_whole
 from consilience.integrations.lm_eval_folder import WrittenTask, write_task
-from consilience.report.metric_tables import statistics_tables
-from consilience.report.suite_tables import question_table
-from consilience.suites import mini_questions
-from consilience.suites.fetch import fetch
-from consilience.suites.layouts import layout_of
-from consilience.suites.question_sizes import QuestionStatistics, question_statistics
-from consilience.suites.question_suites import is_questions, load_questions
-from consilience.suites.signoff import signoff_notes
-from consilience.suites.sizes import suite_statistics
-from consilience.suites.suite_names import NAMES
-from consilience.suites.tasks import is_task, load_task
-from consilience.text import counted
+from consilience.report.metric_tables import question_table, statistics_tables
+from consilience.suites import question_suites
+from consilience.suites.facts import suite_statistics
+from consilience.suites.layouts import fetch, layout_of
+from consilience.suites.pairs import is_task, load_task
+from consilience.suites.proposals import signoff_notes
+from consilience.suites.question_suites import (
+    SUITE_NAMES,
+    QuestionStatistics,
+    is_questions,
+    load_questions,
+    question_statistics,
+)
 from consilience.workflow.export_options import ExportOptions
 from consilience.workflow.exporting import as_lines, export_format, export_prompts
 from consilience.workflow.question_design import columns_of
-from consilience.workflow.sharing import sharing_problems
 from consilience.workflow.suite_options import (
     CheckOptions,
     FetchOptions,
@@ -52,9 +54,9 @@ def list_suites(options: SuiteListOptions, output: JsonOutput) -> None:
     """Print the names of suites, and their folders."""
     data = suites.data_dir(options.data_dir)
     rows = []
-    for name, description in NAMES.items():
+    for name, description in SUITE_NAMES.items():
         try:
-            is_made_of_mini = name in mini_questions.NAMES
+            is_made_of_mini = name in question_suites.QUESTION_SUITES
             folder: str | None = str(suites.suite_folder("mini" if is_made_of_mini else name, data))
         except ConsilienceError:
             folder = None
@@ -62,7 +64,7 @@ def list_suites(options: SuiteListOptions, output: JsonOutput) -> None:
     if output.as_json:
         print_json({"suites": rows})
         return
-    width = max(len(name) for name in NAMES)
+    width = max(len(name) for name in SUITE_NAMES)
     for row in rows:
         where = row["folder"] or f"not in {data}"
         out.print(f"{row['suite']:{width}} {row['about']}\n{'':{width}} {where}")

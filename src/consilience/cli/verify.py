@@ -5,11 +5,11 @@ from __future__ import annotations
 from consilience.cli.console import Screen, out
 from consilience.cli.output_options import JsonOutput
 from consilience.cli.printing import print_json
+from consilience.core.provenance import git_revision, versions
 from consilience.endpoints.usage import cost_in_words
-from consilience.provenance import git_revision, versions
+from consilience.results.verifying import shown_rows
+from consilience.results.verifying import verify as verify_run
 from consilience.workflow.run_options import VerifyOptions
-from consilience.workflow.verifying import shown_rows
-from consilience.workflow.verifying import verify as verify_run
 
 DIFFERS = 3
 """The exit status where answers differ."""

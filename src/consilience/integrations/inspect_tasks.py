@@ -39,16 +39,15 @@ from inspect_ai.scorer import (
 from inspect_ai.solver import TaskState, generate
 from rich.markup import escape
 
-from consilience.design import ORIGINAL
-from consilience.errors import ConsilienceError
-from consilience.factors import FACTORS
-from consilience.free_text import DEFAULT_RULE, rule_of
-from consilience.free_text import match as match_text
-from consilience.harness_logs import sample_rows
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import FACTORS, ORIGINAL
+from consilience.core.free_text import DEFAULT_RULE, rule_of
+from consilience.core.free_text import match as match_text
+from consilience.files.tables import sample_rows
 from consilience.questions import Choice
-from consilience.suites.question_collection import Questions
+from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import is_questions
-from consilience.suites.tasks import is_task
+from consilience.suites.questions import Questions
 from consilience.workflow.evaluation import score
 from consilience.workflow.export_options import ExportOptions
 from consilience.workflow.exporting import ExportedRow, export_prompts, question_prompts
@@ -59,7 +58,7 @@ from consilience.workflow.question_answers import answers_to_questions
 from consilience.workflow.question_setup import questions_of
 
 REPORTED = ("accuracy", "consistency", "corrected_consistency", "consistent_accuracy")
-"""The numbers of a task (``metrics.agreement``), each with the bounds of its 95 % interval."""
+"""The numbers of a task (``metrics.definitions``), each with the bounds of its 95 % interval."""
 
 MESSAGES = {
     "system": ChatMessageSystem,

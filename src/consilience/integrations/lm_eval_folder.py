@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from consilience.ask_questions import Presenter, prompts_of
-from consilience.design import Design
-from consilience.errors import ConsilienceError
-from consilience.files import write_whole
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Design
+from consilience.files.write import write_whole
 from consilience.presentation import Prompt
 from consilience.questions import Question
-from consilience.suites.question_collection import Questions
+from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import is_questions
-from consilience.suites.tasks import is_task
+from consilience.suites.questions import Questions
 from consilience.types import Suite
 from consilience.workflow.export_options import ExportOptions
 from consilience.workflow.exporting import questions_to_export

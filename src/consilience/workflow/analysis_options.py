@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from consilience.choices import (
-    SMALL_TASKS,
-    Colour,
-    ExampleKind,
-)
+from consilience.core.errors import SMALL_TASKS, Colour, ExampleKind
 from consilience.workflow.options import (
     COUNTING,
     MODEL,

@@ -1,7 +1,7 @@
 """The other commands as Python functions.
 
 Each takes the options of its command as keywords and returns the value that the command prints.
-``watch`` shows progress (``consilience.watch``).
+``watch`` shows progress (``consilience.core.process``).
 """
 
 from __future__ import annotations
@@ -10,37 +10,39 @@ from pathlib import Path
 from typing import Any
 
 from consilience import suites
-from consilience.authoring.audit import cautions
-from consilience.reproduce import RECIPES
-from consilience.suites.fetch import fetch
-from consilience.suites.question_collection import Questions
-from consilience.suites.question_sizes import QuestionStatistics, question_statistics
-from consilience.suites.question_suites import is_questions, load_questions
-from consilience.suites.sizes import SuiteStatistics, suite_statistics
-from consilience.suites.suite_names import NAMES
-from consilience.types import Suite
-from consilience.workflow import (
-    analyses,
-    annotators,
-    auditing,
-    exporting,
-    factor_analysis,
-    finetuning,
-    gate_plan,
-    gating,
-    improvement,
+from consilience.authoring import (
+    audit,
+    import_formats,
     pattern_mining,
-    publication,
-    reproduction,
+    pattern_sheets,
+    rewriting,
     sharing,
-    study_report,
-    study_status,
-    studying,
-    suite_import,
-    suite_rewriting,
-    task_effects,
-    verifying,
 )
+from consilience.authoring.audit import cautions
+from consilience.gating import gate as gate_plan
+from consilience.gating import gate as gating
+from consilience.publish import publication
+from consilience.reproduce import RECIPES, reproduction
+from consilience.results import analyses, verifying
+from consilience.results import analyses as factor_analysis
+from consilience.results import analyses as task_effects
+from consilience.results.analyses import cluster_representations
+from consilience.results.reporting import report, save_report
+from consilience.study import reporting, running, status
+from consilience.suites.facts import SuiteStatistics, suite_statistics
+from consilience.suites.layouts import fetch
+from consilience.suites.question_suites import (
+    SUITE_NAMES,
+    QuestionStatistics,
+    is_questions,
+    load_questions,
+    question_statistics,
+)
+from consilience.suites.questions import Questions
+from consilience.train import improvement
+from consilience.train import improvement as finetuning
+from consilience.types import Suite
+from consilience.workflow import exporting
 from consilience.workflow.analysis_options import (
     EditsOptions,
     ExamplesOptions,
@@ -59,7 +61,6 @@ from consilience.workflow.keywords import by_keywords, options_of
 from consilience.workflow.mining_options import MineOptions
 from consilience.workflow.proposal_options import ImportOptions, RewriteOptions
 from consilience.workflow.publish_options import PublishOptions
-from consilience.workflow.reporting import report, save_report
 from consilience.workflow.reproduce_options import ReproduceOptions
 from consilience.workflow.run_options import ReportOptions, VerifyOptions
 from consilience.workflow.study_options import (
@@ -69,27 +70,26 @@ from consilience.workflow.study_options import (
 )
 from consilience.workflow.suite_options import ScoreSheetsOptions, SheetOptions
 from consilience.workflow.training_options import FinetuneOptions, ImproveOptions
-from consilience.workflow.vector_clusters import cluster_representations
 
 improve = by_keywords(improvement.improve, ImproveOptions)
 export_prompts = by_keywords(exporting.export_prompts, ExportOptions)
 finetune = by_keywords(finetuning.finetune, FinetuneOptions)
 reproduce_table = by_keywords(reproduction.reproduce, ReproduceOptions)
-import_patterns = by_keywords(suite_import.import_patterns, ImportOptions)
-rewrite_patterns = by_keywords(suite_rewriting.rewrite_patterns, RewriteOptions)
-audit_suite = by_keywords(auditing.audit_suite, AuditOptions)
+import_patterns = by_keywords(import_formats.import_patterns, ImportOptions)
+rewrite_patterns = by_keywords(rewriting.rewrite_patterns, RewriteOptions)
+audit_suite = by_keywords(audit.audit_suite, AuditOptions)
 mine_patterns = by_keywords(pattern_mining.mine_patterns, MineOptions)
 write_card = by_keywords(sharing.write_card, CardOptions)
-make_pattern_sheets = by_keywords(annotators.make_pattern_sheets, PatternSheetOptions)
-make_sheets = by_keywords(annotators.make_sheets, SheetOptions)
-score_sheets = by_keywords(annotators.count_sheets, ScoreSheetsOptions)
-run_study = by_keywords(studying.run_study, StudyRunOptions)
+make_pattern_sheets = by_keywords(pattern_sheets.make_pattern_sheets, PatternSheetOptions)
+make_sheets = by_keywords(pattern_sheets.make_sheets, SheetOptions)
+score_sheets = by_keywords(pattern_sheets.count_sheets, ScoreSheetsOptions)
+run_study = by_keywords(running.run_study, StudyRunOptions)
 gate = by_keywords(gating.gate, GateOptions)
 plan_gate = by_keywords(gate_plan.plan_gate, GateOptions)
 verify_run = by_keywords(verifying.verify, VerifyOptions)
 publish_run = by_keywords(publication.publish, PublishOptions)
-report_study = by_keywords(study_report.report_study, StudyReportOptions)
-study_state = by_keywords(study_status.study_status, StudyStatusOptions)
+report_study = by_keywords(reporting.report_study, StudyReportOptions)
+study_state = by_keywords(status.study_status, StudyStatusOptions)
 analyze_patterns = by_keywords(analyses.analyze_patterns, PatternsOptions)
 analyze_edits = by_keywords(analyses.analyze_edits, EditsOptions)
 analyze_examples = by_keywords(analyses.find_examples, ExamplesOptions)
@@ -113,7 +113,7 @@ def write_report(runs: Any, page: str | Path, **options: Any) -> Path:
 
 def list_suites() -> dict[str, str]:
     """The suites that have a name, and what they are."""
-    return dict(NAMES)
+    return dict(SUITE_NAMES)
 
 
 def list_tables() -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from consilience.choices import ExportFormat
+from consilience.core.errors import ExportFormat
 from consilience.workflow.options import (
     ADVANCED,
     FACTS,

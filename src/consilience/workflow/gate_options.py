@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from consilience.choices import Undecided
+from consilience.core.errors import Undecided
 from consilience.workflow.options import (
     BootstrapSeed,
     DataDir,

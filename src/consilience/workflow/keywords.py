@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
 
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.workflow.option_fields import option_fields
 
 T = TypeVar("T")

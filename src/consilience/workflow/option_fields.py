@@ -10,7 +10,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.workflow.options import Option
 
 EXPECTED = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-from consilience.choices import Joined, Pool, Protocol
+from consilience.core.errors import Joined, Pool, Protocol
 
 
 @dataclass(frozen=True, slots=True)

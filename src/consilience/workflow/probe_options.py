@@ -6,10 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from consilience.choices import CandidateSet, Connection, Loading, Long, MultiToken
+from consilience.core.errors import (
+    CandidateSet,
+    Connection,
+    ConsilienceError,
+    Loading,
+    Long,
+    MultiToken,
+)
+from consilience.core.free_text import DEFAULT_RULES, RULES
 from consilience.endpoints.address import base_url_of, key_of
-from consilience.errors import ConsilienceError
-from consilience.free_text import DEFAULT_RULES, RULES
 from consilience.workflow.option_fields import option_fields
 from consilience.workflow.options import (
     ADVANCED,

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from consilience.choices import Connection, Loading
-from consilience.errors import ConsilienceError
+from consilience.core.errors import Connection, ConsilienceError, Loading
 from consilience.workflow.options import (
     MODEL,
     OUTPUT,

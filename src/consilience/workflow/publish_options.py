@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from consilience.choices import PublishFormat
+from consilience.core.errors import PublishFormat
 from consilience.workflow.options import OUTPUT, DataDir, Option
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import ConsilienceError
-from consilience.run_folder import fingerprint
+from consilience.core.errors import ConsilienceError
+from consilience.runs.folder import fingerprint
 from consilience.suites.perturbations import Perturbation
 from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from consilience.choices import (
-    Loss,
-    Sampling,
-    StopOn,
-    TrainingText,
-)
+from consilience.core.errors import Loss, Sampling, StopOn, TrainingText
 from consilience.workflow.options import (
     MODEL,
     OUTPUT,

@@ -12,7 +12,7 @@ Every case is drawn by (seed, target, number), and runs in a forked child with 2
 - traceback, crash (ended by a signal), timeout, memory, wrong: failures. `wrong` is a torn file, a
   changed result, or bytes outside of where they belong.
 
-The exit status is 1 where there is a failure.
+The exit status is 1 where there is a failure. SIGTERM ends it after the cases that run.
 """
 
 from __future__ import annotations
@@ -21,17 +21,22 @@ import argparse
 import functools
 import gc
 import importlib
+import itertools
 import json
+import math
 import os
 import pkgutil
 import platform
 import random
+import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 
 from campaign_cases import kills, models, readers  # noqa: F401
@@ -47,19 +52,43 @@ from campaign_cases.child import (
 )
 from campaign_cases.files import prepare
 
+ROOM = "/dev/shm"
+"""Where the cases work, if it is there: nothing waits for a disk."""
+
+UNUSED = ("__main__", "callbacks", "pytest_plugin", "integrations", "representations")
+"""Modules that no case uses, some of which take seconds to import."""
+
 
 def load() -> None:
-    """Import once, before any fork, what the cases use; nothing of it may start a thread."""
-    os.environ["OMP_NUM_THREADS"] = "1"
+    """Import once, before any fork, what the cases use; nothing of it may start a thread.
+
+    What is the same in all cases is found once, too.
+    """
+    os.environ |= {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
+    sys.modules |= dict.fromkeys(("datasets", "peft"))  # transformers is to do without them
     gc.disable()
     import torch
 
     import consilience
+    from consilience.core import provenance
+    from consilience.workflow import option_fields
 
+    metadata.version = functools.cache(metadata.version)
+    provenance.git_revision = functools.cache(provenance.git_revision)
+    option_fields.option_fields = functools.cache(option_fields.option_fields)
     for module in pkgutil.walk_packages(consilience.__path__, "consilience."):
-        if not module.name.endswith("__main__"):
+        if not set(UNUSED) & set(module.name.split(".")):
             with suppress(ModuleNotFoundError):  # it belongs to an extra that is not installed
                 importlib.import_module(module.name)
+    import altair  # noqa: F401
+
+    from consilience.report import export
+    from consilience.train import (
+        consistency,  # noqa: F401
+        cost,  # noqa: F401
+    )
+
+    export._vega = lambda: "vega" * 200_000  # as long as the libraries, which take seconds to make
     torch.set_num_threads(1)
     gc.freeze()  # a child that looks for garbage would copy all pages of its parent
     gc.enable()
@@ -67,46 +96,55 @@ def load() -> None:
 
 def campaign(
     seed: str, *, cases: int | None, seconds: float | None, only: list[str], first: int = 0
-) -> tuple[dict[str, Counter[str]], list[dict[str, str]]]:
-    """How often each target had each outcome, and every failure."""
+) -> tuple[dict[str, Counter[str]], Counter[str], list[dict[str, str]]]:
+    """How often each target had each outcome, and each command was killed; every failure."""
     load()
     counts: dict[str, Counter[str]] = {name: Counter() for name in only}
+    killed: Counter[str] = Counter()
     failures = []
-    ends = time.monotonic() + seconds if seconds else None
-    with tempfile.TemporaryDirectory() as place:
-        os.chdir(place)
-        base = Path(place) / "base"
-        ((outcome, said),) = in_child([lambda: prepare(base)], Path(place) / "out", 120)
+    ends = time.monotonic() + seconds if seconds else math.inf
+    with tempfile.TemporaryDirectory(dir=ROOM if os.access(ROOM, os.W_OK) else None) as room:
+        os.chdir(room)
+        out = Path(room) / "out"
+        ((outcome, said),) = in_child([lambda: prepare(Path(room) / "base")], out, 120)
         if outcome != "done":
             raise SystemExit(f"the files cannot be prepared: {outcome} {said}")
-        number = dict.fromkeys(only, first)
-        last = first + (cases or sys.maxsize)
-        while (ends is None or time.monotonic() < ends) and min(number.values()) < last:
-            for name in only:
-                size = min(1 if name in ALONE else TOGETHER, last - number[name])
-                numbers = range(number[name], number[name] + size)
-                acts = [functools.partial(_act, seed, name, at, Path(place)) for at in numbers]
-                allowed = SECONDS * SLOW.get(name, 1)
-                for outcome, said in in_child(acts, Path(place) / "out", allowed):
-                    counts[name][outcome] += 1
-                    if outcome in FAILURES:
-                        case = f"{seed}:{name}:{number[name]}"
-                        failures.append({"case": case, "outcome": outcome, "said": said[-1500:]})
-                        print(case, outcome, said[-1500:], file=sys.stderr, flush=True)
-                    number[name] += 1
-                for left in Path(place).glob("case-*"):  # of a process that was ended
-                    shutil.rmtree(left, ignore_errors=True)
+        numbers = itertools.count(first) if cases is None else range(first, first + cases)
+        drawn = ((name, number) for number in numbers for name in only)
+        left: list[tuple[str, int]] = []
+        stopped: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+        while time.monotonic() < ends and not stopped:
+            left += itertools.islice(drawn, TOGETHER - len(left))
+            if not left:
+                break
+            alone = left[0][0] in ALONE
+            batch = left[:1] if alone else [one for one in left if one[0] not in ALONE]
+            acts = [functools.partial(_act, seed, *one, Path(room)) for one in batch]
+            found = in_child(acts, out, SECONDS * SLOW.get(batch[0][0], 1))
+            for (name, number), (outcome, said) in zip(batch, found, strict=False):
+                counts[name][outcome] += 1
+                if match := re.match(r"(\d+) kills of (\w+)", said):
+                    killed[match[2]] += int(match[1])
+                if outcome in FAILURES:
+                    case = f"{seed}:{name}:{number}"
+                    failures.append({"case": case, "outcome": outcome, "said": said[-1500:]})
+                    print(case, outcome, said[-1500:], file=sys.stderr, flush=True)
+            done = {*batch[: len(found)]}
+            left = [one for one in left if one not in done]
+            shutil.rmtree(Path(room) / "case", ignore_errors=True)  # of a process that was ended
         os.chdir("/")
-    return counts, failures
+    return counts, killed, failures
 
 
 def _act(seed: str, name: str, number: int, place: Path) -> str:
     """One case, in a folder of its own beside the prepared files."""
-    folder = place / f"case-{number}"
+    folder = place / "case"
     folder.mkdir()
     try:
         return TARGETS[name](random.Random(f"{seed}:{name}:{number}"), folder)
     finally:
+        os.chdir(place)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -126,21 +164,24 @@ def main() -> None:
         given.seed, given.only, number = given.case.split(":")
         first, cases = int(number), 1
     began = time.monotonic()
-    counts, failures = campaign(
+    counts, killed, failures = campaign(
         given.seed, cases=cases, seconds=given.seconds, only=given.only.split(","), first=first
     )
     took = time.monotonic() - began
     if given.json:
         document = {
             "counts": {name: dict(each) for name, each in counts.items()},
+            "kills": killed,
             "failures": failures,
         }
         print(json.dumps(document))
     else:
-        print(f"{'target':12}{'cases':>8}" + "".join(f"{name:>11}" for name in OUTCOMES))
+        print(f"{'target':16}{'cases':>8}" + "".join(f"{name:>11}" for name in OUTCOMES))
         for name, each in [*counts.items(), ("all", sum(counts.values(), Counter()))]:
             cells = "".join(f"{each[outcome] or '.':>11}" for outcome in OUTCOMES)
-            print(f"{name:12}{each.total():>8}{cells}")
+            print(f"{name:16}{each.total():>8}{cells}")
+        each_killed = ", ".join(f"{name} {count}" for name, count in sorted(killed.items()))
+        print(f"kills: {killed.total():,} ({each_killed})")
         for failure in failures:
             print(f"\n{failure['case']}: {failure['outcome']}\n{failure['said']}")
         print(f"\nseed {given.seed}, {took:.0f} s, {platform.platform()}, {os.cpu_count()} cores")

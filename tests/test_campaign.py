@@ -27,11 +27,12 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_damaged_files_servers_and_kills_end_as_they_should():
-    status, found = campaign("--cases", 1, "--seed", "brief")
+    status, found = campaign("--cases", 1, "--seed", 40)
     assert found["failures"] == []
     assert status == 0
-    assert len(found["counts"]) == 32
+    assert len(found["counts"]) == 30
     assert all(sum(counts.values()) == 1 for counts in found["counts"].values())
+    assert len(found["kills"]) == 2
 
 
 def test_a_failure_is_found_and_named(tmp_path):

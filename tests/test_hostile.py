@@ -120,6 +120,13 @@ def test_a_date_is_a_text_and_other_types_are_refused_with_their_name(tmp_path):
         assert type(value).__name__ in problem.found and "question 1" in problem.where
 
 
+@pytest.mark.parametrize("answer", ["10:30", "1:10:30", "12:30.5", "-1:20", "1_0:30"])
+def test_a_time_is_a_text(tmp_path, answer):
+    """YAML 1.1 reads it as a number with base 60."""
+    (tmp_path / "a.yaml").write_text(f"- {{question: When, answer: {answer}, distractors: [7]}}")
+    assert load_questions(tmp_path / "a.yaml").items[0].gold.text == answer
+
+
 def test_answers_of_other_types_are_texts():
     values = (date(2020, 1, 1), Decimal("1.50"), float("nan"), 2.0, [1, 2])
     assert list(map(text_of, values)) == ["2020-01-01", "1.50", None, "2", "[1, 2]"]

@@ -5,6 +5,7 @@ import math
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -175,6 +176,9 @@ def test_a_long_prompt_is_quoted_at_its_end():
     quoted = opening_example._quoted("user\n" + "words " * 80 + "Who?")
     assert quoted.startswith("“... words") and quoted.endswith(" Who?”")
     assert len(quoted) <= LONGEST_PROMPT + 6
+    began = time.process_time()
+    opening_example._quoted("x" * 1_000_000)  # its time grows with the length, not its square
+    assert time.process_time() - began < 5
 
 
 def test_examples_show_filled_prompts():

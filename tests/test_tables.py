@@ -358,6 +358,9 @@ def test_metrics_of_a_run_on_a_screen():
     assert as_csv(group_table(metrics, make_suite(cardinality="N-M"))).splitlines() == [
         "relation,Accuracy,Consistency,measured as", "R,25.0,50.0,determinism",
     ]  # fmt: skip
+    suite = make_suite()
+    named = replace(suite, relations=(replace(suite.relations[0], label="name"),))
+    assert as_csv(group_table(metrics, named)).startswith("relation,id,Accuracy,Consistency\n")
     lines = printed(metric_table(metrics, "title", "note"), 80)
     assert [line.split() for line in lines[2:-1]] == [
         ["Accuracy", "25.0±1.0", "10.0", "to", "20.0", "3", "25.0", "3", "1"],

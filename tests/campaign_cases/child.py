@@ -22,8 +22,10 @@ os.environ["RUST_BACKTRACE"] = "0"
 
 MEMORY = 2 << 30
 SECONDS = 20
-SLOW = {"written": 4, "finetune": 4, "together": 4}
+SLOW = {"kill": 4, "kill_long": 4, "together": 4}
 """Targets of several commands, and how many times as long they may take."""
+PATIENCE = 15
+"""How many times as long a case may take by the clock, because others use the processor, too."""
 LONGEST = 5_000
 OUTCOMES = ("done", "refused", "abort", "traceback", "crash", "timeout", "memory", "wrong")
 FAILURES = OUTCOMES[3:]
@@ -36,8 +38,8 @@ TARGETS: dict[str, Act] = {}
 ALONE: set[str] = set()
 """Targets whose cases fork, kill or load a model: each has a process of its own."""
 
-TOGETHER = 25
-"""Cases of another target in one process."""
+TOGETHER = 100
+"""Cases of other targets in one process."""
 
 
 def target(act: Act) -> Act:
@@ -90,7 +92,7 @@ def in_child(
     with here:
         while len(found) < len(acts):
             waited, last = 0.0, time.monotonic()
-            while not here.poll(0.05) and waited <= 3 * seconds:  # others use the processor too
+            while not here.poll(0.05) and waited <= PATIENCE * seconds:
                 now = time.monotonic()
                 waited += min(now - last, 0.1)  # not while both are stopped
                 last = now
@@ -199,21 +201,26 @@ RUNS = (
 """Audit events of what no data may have done."""
 
 
+_watching: list[list[str]] = []
+"""What ran since ``nothing_runs`` began; empty outside of it."""
+
+
+def _watch(event: str, arguments: tuple[object, ...]) -> None:
+    if _watching and event in RUNS:
+        is_version = event == "subprocess.Popen" and arguments[0] == "git"
+        if not is_version:
+            _watching[-1].append(f"{event} {arguments}"[:200])
+
+
+sys.addaudithook(_watch)  # one for all cases: none can be removed
+
+
 @contextlib.contextmanager
 def nothing_runs() -> Iterator[None]:
     """Wrong if what is read inside starts a program or opens a connection."""
-    ran: list[str] = []
-    is_inside = [True]
-
-    def hook(event: str, arguments: tuple[object, ...]) -> None:
-        is_version = event == "subprocess.Popen" and arguments[0] == "git"
-        if is_inside and event in RUNS and not is_version:
-            ran.append(f"{event} {arguments}"[:200])
-
-    sys.addaudithook(hook)
+    _watching.append([])
     try:
         yield
     finally:
-        is_inside.clear()
-        if ran:
+        if ran := _watching.pop():
             raise WrongError(f"ran {ran}")

@@ -31,6 +31,9 @@ def prepare(base: Path) -> str:
     pairs = [json.loads(line) for line in (base / "pairs.jsonl").read_text().splitlines()]
     pl.DataFrame(pairs).write_parquet(base / "pairs.parquet")
     command("probe", "--model", "baseline:random", "--suite", suite, "--out", base / "random")
+    shutil.copytree(suite, base / "three")  # with three relations that can be trained
+    relations = (suite / "relations.jsonl").read_text().replace("N-M", "N-1")
+    (base / "three" / "relations.jsonl").write_text(relations)
     _prepare_questions(base)
     _prepare_models(base)
     return "prepared"
@@ -58,6 +61,15 @@ limit = [1, 2]
 [[skip]]
 model = "baseline:majority"
 limit = 1
+"""
+
+SHORT = """folder = "study"
+[[models]]
+model = "baseline:majority"
+[[suites]]
+suite = "BASE/questions.csv"
+[factors]
+limit = [1, 2]
 """
 
 TEMPLATES = """[[templates]]
@@ -105,7 +117,7 @@ def _prepare_questions(base: Path) -> None:
     (base / "samples_x.jsonl").write_text("\n".join(map(json.dumps, logged)))
     shutil.copy(DATA.parent / "promptfoo.json", base)
     (base / "templates.toml").write_text(TEMPLATES)
-    for name, text in (("study.toml", STUDY), ("consilience.toml", CONFIG)):
+    for name, text in (("study.toml", STUDY), ("short.toml", SHORT), ("consilience.toml", CONFIG)):
         (base / name).write_text(text.replace("BASE", str(base)))
     write_workbook(base / "answers.xlsx", rows)
 
@@ -159,16 +171,8 @@ def _prepare_models(base: Path) -> None:
             "--out", base / "perturbed")  # fmt: skip
     write_gguf(base / "tiny.gguf", base / "causal")
     probe_gguf(base, base / "gguf")
-    finetune_tiny(base / "trained", base)
 
 
 def probe_gguf(base: Path, place: Path) -> str:
     return command("probe", "--model", base / "tiny.gguf", "--suite", base / "suite", "--groups",
                    "capital", "--limit", 2, "--out", place)  # fmt: skip
-
-
-def finetune_tiny(place: Path, base: Path) -> str:
-    return command("finetune", "--model", base / "masked", "--task", "mrpc", "--train",
-                   base / "train.jsonl", "--validation", base / "train.jsonl", "--epochs", 4,
-                   "--batch-size", 4, "--learning-rate", "1e-3", "--seeds", 0,
-                   "--out", place)  # fmt: skip

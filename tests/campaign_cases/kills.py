@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -12,11 +13,14 @@ import signal
 import sys
 import threading
 import time
+import traceback
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from campaign_cases.child import WrongError, alone, command, end_with_parent
-from campaign_cases.files import finetune_tiny
+from campaign_cases.child import WrongError, alone, end_with_parent
+from consilience import cli
+from consilience.core import process
 from wild_server import DEEDS, wild_server
 
 LISTED = {"a/one.txt": b"first file\n" * 400, "two.txt": b"second\n"}
@@ -61,37 +65,92 @@ def server(draw: random.Random, folder: Path) -> str:
     return "fetched"
 
 
-def _probe(place: Path, base: Path) -> str:
-    return command(
-        "probe", "--model", "baseline:majority", "--suite", base / "suite", "--out", place
-    )
+KILLED = {
+    "probe": (
+        "probe --model baseline:majority --suite BASE/suite --out out",
+        "probe --model baseline:random --suite BASE/questions.csv --vary order=rotations --out out",
+    ),
+    "model": (
+        "probe --model BASE/masked --suite BASE/suite --limit 2 --out out",
+        "probe --model BASE/classifier --suite mrpc --data BASE/pairs.jsonl --out out",
+    ),
+    "score": (
+        "score BASE/answers.csv --suite BASE/suite --out out",
+        "score BASE/written.jsonl --suite BASE/questions.csv --match regex:x+ --out out",
+    ),
+    "report": ("report BASE/run --out out.html", "report BASE/run BASE/random --out out.html"),
+    "tables": (
+        "compare BASE/run BASE/random --csv out.csv",
+        "analyze patterns BASE/run --csv out.csv",
+        "suite export BASE/questions.csv --format csv --out out.csv",
+        "suite annotate sheet --task rte --data BASE/pairs.csv --out out",
+    ),
+    "new": ("suite new out", "suite new out --facts"),
+    "study": ("study run BASE/short.toml",),
+    "finetune": (
+        "finetune --model BASE/masked --task mrpc --train BASE/train.jsonl --validation "
+        "BASE/train.jsonl --epochs 4 --batch-size 4 --learning-rate 1e-3 --seeds 0 --out out",
+    ),
+    "improve": (
+        "improve --model BASE/masked --suite BASE/three --train-groups capital --lambda 1 --limit 2 "
+        "--validation-groups border --train-facts 4 --epochs 1 --batch-size 2 --out out",
+    ),
+}
+"""Commands that are killed; they write in their folder."""
+
+LONG = ("finetune", "improve", "study")
+"""Those that take several seconds."""
+
+OWN_PROGRAM = ("study",)
+"""Commands that start processes, which need a program that they can start again."""
+
+GROWING = {"run.json": ("answers",), "training.json": ("finished", "validation", "checkpoint")}
+"""Files that are rewritten while a command works, and what of them is the same in the end."""
+
+PASSING = ("products.json", "checkpoint")
+"""In the paths of files that a finished training removes."""
+
+TIMES = re.compile(rb'"made": "[0-9T:.+-]+"|"id": "[0-9a-f]{64}"')
+"""When sheets were made, and their id, which depends on it."""
 
 
-def _whole(place: Path, base: Path) -> None:
-    """Every file of a run that was killed is whole, and is what the uninterrupted run has."""
-    for path in place.rglob("*"):
-        other = base / "run" / path.relative_to(place)
-        if not path.is_file() or path.suffix == ".part":
-            continue
-        if path.name == "run.json":
-            json.loads(path.read_bytes())
-        elif path.read_bytes() != other.read_bytes():
-            raise WrongError(f"{path.name} is torn or another")
+def _start(line: str, folder: Path, steps: dict[int, int], count: Path | None = None) -> int:
+    """The id of a process that is this command, in ``place`` of a folder.
+
+    ``steps``: signals that it sends to itself, and before which of its changes of files; ``count``:
+    a file that gets a byte for each change.
+    """
+    base = next(above / "base" for above in folder.parents if (above / "base").is_dir())
+    arguments = line.replace("BASE", str(base)).split()
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        try:
+            end_with_parent()
+            os.setpgid(0, 0)
+            os.chdir(folder / "place")
+            out = os.open(folder / "out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(out, 1)
+            os.dup2(out, 2)
+            if line.startswith(OWN_PROGRAM):
+                os.execv(sys.executable, [sys.executable, "-m", "consilience", *arguments])
+            sys.stdout, sys.stderr = (os.fdopen(each, "w", closefd=False) for each in (1, 2))
+            for number in process.SIGNALS:
+                signal.signal(number, process.stop)
+            counted = os.open(count, os.O_WRONLY | os.O_CREAT) if count else None
+            sys.addaudithook(_steps(steps, counted))
+            weakref.finalize._registry.clear()  # the folders of this process's parents stay
+            sys.argv = ["consilience", *arguments]
+            cli.command()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(70)
+    return child
 
 
-def _resumed(place: Path, base: Path) -> str:
-    _whole(place, base)
-    _probe(place, base)
-    _whole(place, base)
-    names = {path.relative_to(place) for path in place.rglob("*")}
-    expected = {path.relative_to(base / "run") for path in (base / "run").rglob("*")}
-    if names != expected:
-        raise WrongError(f"other files: {sorted(map(str, names ^ expected))}")
-    return "resumed"
-
-
-def _steps(count: int) -> Callable[[str, tuple[object, ...]], None]:
-    """An audit hook that kills this process before its ``count``th change of a file."""
+def _steps(steps: dict[int, int], counted: int | None) -> Callable[[str, tuple[object, ...]], None]:
+    """An audit hook that sends signals to this process before some of its changes of files."""
     seen = 0
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
@@ -101,121 +160,104 @@ def _steps(count: int) -> Callable[[str, tuple[object, ...]], None]:
         )  # fmt: skip
         if is_write or event in ("os.rename", "os.remove", "os.mkdir", "os.truncate", "os.chmod"):
             seen += 1
-            if seen == count:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if counted is not None:
+                os.write(counted, b".")
+            if seen in steps:
+                os.kill(os.getpid(), steps[seen])
 
     return hook
 
 
-def _killed(act: Callable[[], object], out: Path, after: float | None = None) -> bool:
-    """Whether a forked child killed itself, or was killed ``after`` seconds."""
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        try:
-            end_with_parent()
-            with out.open("w") as file:
-                os.dup2(file.fileno(), 1)
-                os.dup2(file.fileno(), 2)
-                act()
-        finally:
-            os._exit(0)
-    if after is not None:
-        time.sleep(after)
-        os.kill(child, signal.SIGKILL)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+def _ended(child: int, folder: Path, sent: tuple[int, ...] = ()) -> bool:
+    """Whether a signal ended a command; one that ends in any way but this or well is wrong."""
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    said = (folder / "out").read_text(errors="replace")
+    killed = [code for one in sent for code in ((-one,) if one == signal.SIGKILL else (128 + one,))]
+    if code not in (0, *killed) or "Traceback" in said:
+        raise WrongError(f"exit {code} after signals {sent}: {said[-1500:]}")
+    return code != 0
+
+
+def _whole(line: str, base: Path) -> tuple[Path, float, int]:
+    """What an unbroken command writes, its seconds, and its changes of files; made once."""
+    folder = base.parent / "whole" / hashlib.sha256(line.encode()).hexdigest()[:8]
+    changes, took = folder / "changes", folder / "seconds"
+    if not took.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "place").mkdir(parents=True)
+        began = time.monotonic()
+        _ended(_start(line, folder, {}, changes), folder)
+        took.write_text(str(time.monotonic() - began))
+    count = changes.stat().st_size if changes.exists() else 0
+    return folder / "place", float(took.read_text()), count
+
+
+def _interrupt(line: str, folder: Path, draw: random.Random, seconds: float, changes: int) -> bool:
+    """Send a signal or two to a command, before changes of files or at any time."""
+    number = draw.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+    sent = (number,) * (1 if number == signal.SIGKILL else draw.choice((1, 1, 2)))
+    if changes and draw.random() < 0.5:
+        first = draw.randrange(changes) + 1
+        steps = {first + at * draw.randrange(1, 4): one for at, one in enumerate(sent)}
+        return _ended(_start(line, folder, steps), folder, sent)
+    child = _start(line, folder, {})
+    send = draw.choice((os.kill, os.killpg))
+    time.sleep(draw.random() * seconds)
+    for at, one in enumerate(sent):
+        time.sleep(at * draw.random() * 0.05)
+        with contextlib.suppress(ProcessLookupError):
+            send(child, one)
+    return _ended(child, folder, sent)
 
 
 @alone
 def kill(draw: random.Random, folder: Path) -> str:
-    """A probe that is killed at random, up to three times, and resumed."""
-    base, place = folder.parent / "base", folder / "run"
-    for number in range(draw.randrange(1, 4)):
-        after = draw.random() * 0.4
-        _killed(lambda: _probe(place, base), folder / f"out{number}", after)
-        _whole(place, base)
-    return _resumed(place, base)
+    """A command of a second that is killed."""
+    return _kill(draw.choice([name for name in KILLED if name not in LONG]), draw, folder)
 
 
 @alone
-def write_step(draw: random.Random, folder: Path) -> str:
-    """A probe that is killed before one of its changes of files, and resumed."""
-    base, place = folder.parent / "base", folder / "run"
-    count = draw.randrange(1, 60)
-
-    def work() -> None:
-        sys.addaudithook(_steps(count))
-        _probe(place, base)
-
-    is_killed = _killed(work, folder / "out")
-    return f"step {count}: {'killed' if is_killed else 'ended before'}, {_resumed(place, base)}"
+def kill_long(draw: random.Random, folder: Path) -> str:
+    """A training or a study that is killed."""
+    return _kill(draw.choice(LONG), draw, folder)
 
 
-@alone
-def written(draw: random.Random, folder: Path) -> str:
-    """A command that is killed while it writes: each file is whole or absent, and then as usual."""
-    base, whole, place = folder.parent / "base", folder / "whole", folder / "place"
-    name, arguments = draw.choice((
-        ("scored", ("score", base / "answers.csv", "--suite", base / "suite")),
-        ("m.csv", ("compare", base / "run", base / "random")),
-        ("m.csv", ("analyze", "patterns", base / "run")),
-        ("r.html", ("report", base / "run")),
-        ("sheets", ("suite", "annotate", "sheet", "--task", "rte", "--data", base / "pairs.csv")),
-    ))  # fmt: skip
-    for each in (whole, place):
-        each.mkdir()
-    count = draw.randrange(1, 30)
-
-    def work(out: Path, steps: int) -> None:
-        if steps:
-            sys.addaudithook(_steps(steps))
-        command(*arguments, "--out", out)
-
-    # A process each: the threads of polars do not outlive a fork.
-    _killed(lambda: work(whole / name, 0), folder / "out")
-    is_killed = _killed(lambda: work(place / name, count), folder / "out")
-    _same_files(place, whole, complete=False)
-    if name == "sheets":  # they are drawn into a new folder
-        shutil.rmtree(place / name, ignore_errors=True)
-    _killed(lambda: work(place / name, 0), folder / "out")
-    _same_files(place, whole, complete=True)
-    return f"{arguments[0]}, step {count}: {'killed' if is_killed else 'ended before'}"
+def _kill(name: str, draw: random.Random, folder: Path) -> str:
+    """A command is killed up to five times, then ends: it wrote the files of an unbroken one."""
+    line = draw.choice(KILLED[name])
+    whole, seconds, changes = _whole(line, folder.parent / "base")
+    place, kills = folder / "place", 0
+    place.mkdir()
+    for _ in range(draw.randrange(1, 6)):
+        kills += _interrupt(line, folder, draw, seconds, changes)
+        _same_files(place, whole, is_complete=False)
+        if name in ("new", "tables"):  # these ask for an empty folder
+            shutil.rmtree(place / "out", ignore_errors=True)
+    _ended(_start(line, folder, {}), folder)
+    _same_files(place, whole, is_complete=True)
+    return f"{kills} kills of {name}"
 
 
-def _same_files(place: Path, whole: Path, *, complete: bool) -> None:
-    """But for the time at which sheets were made, and the id of sheets, which depends on it."""
-    files = {path.relative_to(place): _undated(path) for path in place.rglob("*")
-             if path.is_file() and path.suffix != ".part"}  # fmt: skip
-    other = {path.relative_to(whole): _undated(path) for path in whole.rglob("*")
-             if path.is_file()}  # fmt: skip
-    torn = [path for path, content in files.items() if other.get(path) != content
-            and (complete or path.name != "run.json")]  # fmt: skip
-    if torn or (complete and files.keys() != other.keys()):
-        raise WrongError(f"torn {torn}, of {sorted(other)} there are {sorted(files)}")
+def _same_files(place: Path, whole: Path, *, is_complete: bool) -> None:
+    """Every file is whole, and what an unbroken command has; of a run or a training it may grow."""
+    files, other = _contents(place), _contents(whole)
+    torn = [path for path, content in files.items() if other.get(path) != content]
+    if not is_complete:
+        torn = [path for path in torn if path.name not in GROWING
+                and not any(part.startswith(PASSING) for part in path.parts)]  # fmt: skip
+    if torn or (is_complete and files.keys() != other.keys()):
+        raise WrongError(f"torn {torn}; {sorted(files.keys() ^ other.keys())} are in one only")
 
 
-def _undated(path: Path) -> bytes:
-    if path.name == "run.json":  # of a run it grows; whole is one that can be read
-        return json.dumps(sorted(json.loads(path.read_bytes())["answers"].items())).encode()
-    return re.sub(rb'"made": "[0-9T:.+-]+"|"id": "[0-9a-f]{64}"', b"", path.read_bytes())
+def _contents(folder: Path) -> dict[Path, object]:
+    """The files of a folder by their path, without what differs from one command to the next."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".part")
+    return {path.relative_to(folder): _undated(path) for path in files}
 
 
-@alone
-def finetune(draw: random.Random, folder: Path) -> str:
-    """A training that is killed at random and resumed: the weights of an unbroken one."""
-    base, place = folder.parent / "base", folder / "trained"
-    for number in range(draw.randrange(1, 3)):
-        after = draw.random() * 2
-        _killed(lambda: finetune_tiny(place, base), folder / f"out{number}", after)
-    finetune_tiny(place, base)
-    for path in (base / "trained").rglob("*"):
-        own = place / path.relative_to(base / "trained")
-        if (
-            path.is_file()
-            and path.name != "training.json"
-            and path.read_bytes() != own.read_bytes()
-        ):
-            raise WrongError(f"another {path.name}")
-    if {*place.rglob("*checkpoint*"), *place.rglob("*.part")}:
-        raise WrongError(f"left {[*place.rglob('*')]}")
-    return "the same weights"
+def _undated(path: Path) -> object:
+    content = path.read_bytes()
+    if path.name in GROWING:  # they are whole if they can be read
+        record = json.loads(content)
+        return [record.get(name) for name in GROWING[path.name]]
+    return TIMES.sub(b"", content)

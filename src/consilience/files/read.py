@@ -128,7 +128,7 @@ def read_document(path: Path) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML document, which has only the types of JSON; a date is a text.
+    """The value of a YAML document, which has only the types of JSON; a date or time is a text.
 
     Keys are texts as they are written, each once. Aliases unfold to at most ``UNFOLDED``
     characters. Other documents raise ``ValueError``, ``RecursionError`` or ``yaml.YAMLError``.
@@ -147,6 +147,10 @@ def parse_yaml(text: str) -> Any:
             for name, make in yaml.SafeLoader.yaml_constructors.items()
             if str(name).removeprefix(tag) not in ("binary", "omap", "pairs", "set", "timestamp")
         }
+
+        def resolve(self, kind: type, value: Any, implicit: Any) -> Any:
+            is_time = kind is yaml.ScalarNode and implicit[0] and ":" in value  # 10:30, not 630
+            return f"{tag}str" if is_time else super().resolve(kind, value, implicit)
 
         def compose_mapping_node(self, anchor: str | None) -> Any:
             node = super().compose_mapping_node(anchor)

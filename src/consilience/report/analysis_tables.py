@@ -33,11 +33,11 @@ from consilience.report.columns import (
 from consilience.report.table import Cell, Column, Table, Value, mark_best, spread_of, text_of
 from consilience.suites.pairs import CALUM
 
-LAST_USER = re.compile(
-    r".*(?:<\|?(?:im_)?start\w*\|?>\s*user\b(?:<\|end_header_id\|>)?|<[|\uff5c]user[|\uff5c]>|\[INST\])",
-    re.DOTALL | re.IGNORECASE,
+USER = re.compile(
+    r"<\|?(?:im_)?start\w*\|?>\s*user\b(?:<\|end_header_id\|>)?|<[|\uff5c]user[|\uff5c]>|\[INST\]",
+    re.IGNORECASE,
 )
-"""All up to where the last turn of the user begins."""
+"""How a turn of the user begins."""
 
 SPECIAL_TOKENS = re.compile(
     r"<\|?(?:im_)?start\w*\|?>\w+"  # begins a turn, with its role
@@ -51,7 +51,8 @@ LONGEST_PROMPT = 400
 
 def lines_asked(prompt: str) -> list[str]:
     """The lines of a prompt that are not empty; of a chat from the last turn of the user on."""
-    text = SPECIAL_TOKENS.sub("\n", LAST_USER.sub("", prompt, count=1))
+    begins = max((match.end() for match in USER.finditer(prompt)), default=0)
+    text = SPECIAL_TOKENS.sub("\n", prompt[begins:])
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 

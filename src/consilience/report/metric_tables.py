@@ -62,9 +62,8 @@ def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     word = suite.words.group
     columns: dict[str | tuple[str, str], Column] = {
         "label": Column(word),
-        **{name: metric_column(name) for name in first},
         **({"id": Column("id")} if has_labels else {}),
-        **{name: metric_column(name) for name in others},
+        **{name: metric_column(name) for name in (*first, *others)},
         **({"measured": Column("measured as")} if has_several else {}),
     }
     rows = [

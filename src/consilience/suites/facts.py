@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import polars as pl
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import Edge
@@ -708,6 +706,9 @@ def variants(relation: Relation, changed: Callable[[Edge], bool]) -> float:
         return float("nan")
     joined = [pair for pair, edge in relation.edges.items() if not changed(edge)]
     places = ([first for first, _ in joined], [second for _, second in joined])
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components  # slow to import
+
     graph = coo_array(([1] * len(joined), places), shape=(size, size))
     return int(connected_components(graph, directed=False, return_labels=False))
 

@@ -72,9 +72,7 @@ def folder(tmp_path):
 def ask(folder, name, model, **options):
     run = folder.parent / name
     counted = probe(
-        ProbeOptions(
-            suite=str(folder), folder=run, vary=["paraphrase", "order=rotations"], **options
-        ),
+        ProbeOptions(suite=str(folder), out=run, vary=["paraphrase", "order=rotations"], **options),
         model=model,
     )
     return run, counted
@@ -186,7 +184,7 @@ def test_answers_to_open_questions_are_the_same_if_they_mean_the_same(tmp_path):
     model = PromptFunction(
         lambda prompts: [replies["is not" if " not " in prompt else "is"] for prompt in prompts]
     )
-    options = ProbeOptions(suite=str(folder), folder=folder / "run")
+    options = ProbeOptions(suite=str(folder), out=folder / "run")
     counted = probe(options, model=model)
     assert values(counted.metrics, "violation_rate")["open", "different"] == 1
     table = Run.open(folder / "run").answers
@@ -208,7 +206,7 @@ def test_expectations_of_questions_that_were_not_asked_are_named(folder):
     )
     run = folder.parent / "one"
     counted = probe(
-        ProbeOptions(suite=str(folder), folder=run, vary=["order=rotations"]), model=answers()
+        ProbeOptions(suite=str(folder), out=run, vary=["order=rotations"]), model=answers()
     )
     assert any("phrasings vary with --vary paraphrase" in note for note in counted.notes)
 
@@ -274,7 +272,7 @@ def test_one_variant_alone_is_asked_and_exported(tmp_path, consilience, rows, va
     suite, prompts = tmp_path / "q.csv", tmp_path / "prompts.jsonl"
     suite.write_text(rows, encoding="utf-8")
     counted = probe(
-        ProbeOptions(suite=str(suite), folder=tmp_path / "run", vary=vary, model="baseline:random")
+        ProbeOptions(suite=str(suite), out=tmp_path / "run", vary=vary, model="baseline:random")
     )
     assert Run.open(tmp_path / "run").answers["variant"].to_list() == [variant]
     numbers = {row.metric: row.value for row in counted.summary.rows}

@@ -71,7 +71,7 @@ def test_a_reply_that_ends_in_half_an_emoji_completes_its_run(tmp_path):
     ) as server:
         options = ProbeOptions(
             model="openai:m", base_url=server.url, suite=str(questions), generate=True,
-            vary=("paraphrase=all",), folder=tmp_path / "run",
+            vary=("paraphrase=all",), out=tmp_path / "run",
         )  # fmt: skip
         probe(options)
     assert read_answers(tmp_path / "run")["text"].to_list() == [WHOLE, WHOLE]

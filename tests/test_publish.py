@@ -71,7 +71,7 @@ def runs(tmp_path_factory):
         "pairs": ("baseline:majority", "mrpc", {"data": str(folder / "pairs.tsv")}),
     }
     for name, (model, suite, options) in asked.items():
-        probe(ProbeOptions(model=model, suite=suite, folder=folder / name, **options))
+        probe(ProbeOptions(model=model, suite=suite, out=folder / name, **options))
     for seed in (1, 2):
         shutil.copytree(folder / "pairs", folder / "seeds" / f"seed-{seed}")
     return folder
@@ -387,7 +387,7 @@ def test_what_is_said_of_a_model():
 
 def test_facts_of_another_suite_are_published_as_they_were_asked(tmp_path):
     options = {"facts_from": "mini-languages", "limit": 1, "groups": ("capital",)}
-    probe(ProbeOptions(model="baseline:random", folder=tmp_path / "run", **options))
+    probe(ProbeOptions(model="baseline:random", out=tmp_path / "run", **options))
     chosen = PublishOptions(tmp_path / "run", "eee", model_id=ID, licence="MIT")
     public = public_run(Run.open(tmp_path / "run"), chosen)
     (subject,) = set(public.answers["subject"])
@@ -442,7 +442,7 @@ def test_a_key_in_a_text_is_found(made, monkeypatch):
 
 def test_the_published_command_has_no_folder():
     options = {
-        "model": "/a/b", "suite": "/data/x.csv", "folder": "/o", "limit": 3, "base_url": SERVER,
+        "model": "/a/b", "suite": "/data/x.csv", "out": "/o", "limit": 3, "base_url": SERVER,
         "data": "/home/me/pairs.tsv", "template": "C:\\me\\t.toml", "fast": False,
         "vary": ["order=rotations", "labels=A,1"], "groups": ["a", "b"], "keep_scores": True,
         "system": "Be brief and/or kind.",

@@ -103,12 +103,12 @@ def test_a_run_without_a_folder_lives_as_long_as_its_result():
 
 def test_a_run_that_is_kept_is_resumed_opened_and_reported(tmp_path, consilience):
     folder = str(tmp_path / "run")
-    result = cs.evaluate(PORTS, "baseline:constant", folder=folder)
+    result = cs.evaluate(PORTS, "baseline:constant", out=folder)
     again = cs.open_run(folder)
     assert repr(again) == repr(result)
     assert_frame_equal(again.metrics, result.metrics)
     assert again.suite.digest == PORTS.digest
-    resumed = cs.evaluate(PORTS, "baseline:constant", folder=folder)
+    resumed = cs.evaluate(PORTS, "baseline:constant", out=folder)
     assert_frame_equal(resumed.answers, result.answers)
     page = result.report(str(tmp_path / "page.html"))
     assert "The port of [X] is [Y]." in page.read_text(encoding="utf-8")
@@ -171,9 +171,7 @@ def test_a_function_answers_sentence_pairs(tmp_path):
         ]
 
     data = write_pairs(tmp_path / "pairs.jsonl")
-    result = cs.evaluate(
-        "mrpc", by_order, data=data, perturbations=["reverse"], folder=tmp_path / "r"
-    )
+    result = cs.evaluate("mrpc", by_order, data=data, perturbations=["reverse"], out=tmp_path / "r")
     assert len(seen) == len(set(seen)), "equal forms are asked once"
     assert seen[0][0].startswith("Sentence1: ")
     assert seen[1] == seen[0][::-1]
@@ -209,7 +207,7 @@ def test_a_text_is_matched_to_one_candidate_or_to_none(text, candidate):
 
 
 def test_results_folders_and_runs_are_compared(tmp_path):
-    first = cs.evaluate(PORTS, "baseline:constant", folder=tmp_path / "a")
+    first = cs.evaluate(PORTS, "baseline:constant", out=tmp_path / "a")
     second = cs.evaluate(PORTS, "baseline:oracle")
     compared = first.compare(second)
     difference = compared.table.filter(metric="accuracy", group="MACRO")["difference"].item()
@@ -230,7 +228,7 @@ def test_a_classifier_with_several_seeds_is_evaluated_on_sentence_pairs(tmp_path
         save_classifier(tmp_path / "model" / f"seed-{seed}" / "mrpc", seed=2 * seed)
     data = write_pairs(tmp_path / "pairs.jsonl")
     run = tmp_path / "run"
-    result = cs.evaluate("mrpc", tmp_path / "model", data=str(data), folder=run)
+    result = cs.evaluate("mrpc", tmp_path / "model", data=str(data), out=run)
     assert repr(result).startswith("model on mrpc: 8 sentence pairs, 3 forms")
     assert result.answers.group_by("seed").len().sort("seed").rows() == [
         ("seed-0", 24), ("seed-1", 24),
@@ -272,9 +270,8 @@ WRONG = [
         lambda: cs.evaluate("mrpc", MAJORITY, data=FRAME),
         "^data is of type DataFrame; expected text. Save it as a file, and pass its path.$",
     ),
-    (lambda: cs.evaluate(PORTS, lambda prompts: prompts, folder="x"), "a name .def., because"),
+    (lambda: cs.evaluate(PORTS, lambda prompts: prompts, out="x"), "a name .def., because"),
     (lambda: cs.evaluate(PORTS, partial(ports), out="x"), "a name .def., because a kept run"),
-    (lambda: cs.evaluate(PORTS, MAJORITY, out="x", folder="y"), "two values for 'folder'"),
     (lambda: cs.evaluate(cs.Suite("x", ()), ports), "the suite 'x': no relation in the suite"),
     (
         lambda: cs.evaluate(PORTS, ports, protocol=FRAME),
@@ -368,7 +365,7 @@ def test_every_command_is_a_function_that_the_guide_names():
 
 def test_values_are_shown_on_one_screen(result, tmp_path):
     """At most 24 lines of 100 characters, as a terminal breaks them."""
-    run = cs.evaluate("mini", "baseline:random", limit=2, groups="capital", folder=tmp_path / "run")
+    run = cs.evaluate("mini", "baseline:random", limit=2, groups="capital", out=tmp_path / "run")
     data = write_pairs(tmp_path / "pairs.jsonl")
     values = [
         run, run.summary, run.run, run.plot, run.suite, run.suite["capital"],
@@ -385,7 +382,7 @@ def test_values_are_shown_on_one_screen(result, tmp_path):
 
 
 def test_commands_take_their_options_as_keywords(tmp_path):
-    cs.evaluate(PORTS, "baseline:random", folder=tmp_path / "run")
+    cs.evaluate(PORTS, "baseline:random", out=tmp_path / "run")
     analysis = cs.analyze_patterns(str(tmp_path / "run"), groups="ports")
     assert set(analysis.tables) == {"patterns", "pairs"}
     cs.reproduce_table("pararel-table-1", strict=True, out=tmp_path, dry_run=True)

@@ -199,7 +199,7 @@ class Runs:
 
     def _result(self, model: Any, case: Case, name: str) -> Result:
         """The result of a run in the folder ``name``, which one process of the session asks."""
-        if self.folder is None or not name or "folder" in case.options:
+        if self.folder is None or not name or "out" in case.options:
             return evaluate(case.suite, model, **case.options)
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -208,10 +208,10 @@ class Runs:
             if mark.is_file() and mark.read_text(encoding="utf-8") == self.session:
                 return open_run(run)
             try:
-                result = evaluate(case.suite, model, **case.options, folder=run)
+                result = evaluate(case.suite, model, **case.options, out=run)
             except OtherRunError:  # the model or the suite has changed since an earlier session
                 shutil.rmtree(run)
-                result = evaluate(case.suite, model, **case.options, folder=run)
+                result = evaluate(case.suite, model, **case.options, out=run)
             write_whole(mark, self.session.encode())
             return result
 

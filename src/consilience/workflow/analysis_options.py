@@ -250,7 +250,7 @@ class VectorOptions:
         Option("Color the drawing by this property.", panel=OUTPUT),
     ] = "subject"
     protocol: ProtocolName = None
-    folder: Folder = None
+    out: Folder = None
     seed: Annotated[int, Option("Seed of --limit, k-means and t-SNE.", min=0, panel=COUNTING)] = 0
     revision: Revision = None
     device: Device = "auto"

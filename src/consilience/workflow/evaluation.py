@@ -65,18 +65,18 @@ def evaluate(
       prompts to a list of labels or texts of options (``PromptFunction``).
     - ``options``: those of ``consilience probe``, such as ``limit=8``, ``groups=["capital"]`` and
       ``vary=["order=rotations"]``. ``columns`` may be a dictionary.
-    - ``folder``: keeps the run. The same call resumes it, and ``open_run`` reads it. Without one
+    - ``out``: keeps the run in this folder. The same call resumes it, and ``open_run`` reads it. Without one
       the run is in a temporary folder, which lives as long as the result.
     - ``watch``: shows progress; by default nothing is shown.
     """
     refuse_swapped(suite, model, "evaluate(suite, model)")
     fields, chosen, loaded = _values_of(suite, model, options)
     temporary = None
-    if fields.get("folder") is not None:
+    if fields.get("out") is not None:
         _refuse_unnamed(loaded)
     else:
         temporary = TemporaryDirectory(prefix="consilience-")
-        fields["folder"] = Path(temporary.name, "run")
+        fields["out"] = Path(temporary.name, "run")
     probed = probing.probe(options_of(ProbeOptions, fields), watch, suite=chosen, model=loaded)
     return _result_of(probed, Run.open(probed.record["path"]), temporary)
 

@@ -108,7 +108,7 @@ def _load(
     return Loaded(
         model,
         settings,
-        options.folder or default_folder(options.model, settings),
+        options.out or default_folder(options.model, settings),
         describe,
         partial(_ask, options, suite, model),
         notes_on=bound_notes,

@@ -115,8 +115,8 @@ def pair_setups(
     chosen_pairs = ChosenPairs.of(options, is_named=model is None)
     task, items = chosen_pairs.task, [pair.item for pair in chosen_pairs.pairs.items]
     models = {"": options.model} if model else _models(options.model, task.name)
-    if options.folder is not None:
-        _refuse_other_runs(options.folder, models)
+    if options.out is not None:
+        _refuse_other_runs(options.out, models)
     forms = [ORIGINAL, *chosen_pairs.perturbations]
     suite = suite_of_task(task, forms, writes_freely=options.generate)
     # Writing also reads what choosing needs, so it is first.
@@ -152,7 +152,7 @@ def _load(
     settings = {**chosen_pairs.settings, "model": model.identity}
     # The folder of several seeds is named by the folder of their models.
     named = settings | {"suite": task.name} | ({"model": options.model} if seed else {})
-    whole = options.folder or default_folder(options.model, named)
+    whole = options.out or default_folder(options.model, named)
     presented = cache(partial(chosen_pairs.presented, model, form))
 
     def describe(folder: RunFolder) -> None:
@@ -272,10 +272,10 @@ def _check(options: ProbeOptions, *, is_named: bool) -> None:
     is_plain = not is_named or options.model.startswith("baseline:")
     refused: dict[str, object] = {}
     if is_plain or options.generate:
-        refused |= {"--input": options.joined, "--pool": options.pool}
+        refused |= {"--input": options.input, "--pool": options.pool}
         refused |= {"--model-labels": options.model_labels}
     if is_plain:
-        refused |= {"--max-length": options.longest, "--generate": options.generate}
+        refused |= {"--max-length": options.max_length, "--generate": options.generate}
     kind = "a function or a baseline" if is_plain else "--generate"
     for flag, value in refused.items():
         if value:
@@ -341,9 +341,9 @@ def _load_classifier(
         spec,
         task.labels,
         options.loading,
-        joined=options.joined,
+        joined=options.input,
         pool=options.pool,
-        longest=options.longest,
+        longest=options.max_length,
         model_labels=options.model_labels,
     )
     trained = None if options.indicators else model.input.reading.indicators
@@ -356,13 +356,13 @@ def _load_writer(spec: str, options: ProbeOptions, task: Task) -> tuple[PairMode
         from consilience.models.served_labels import load_served_labels
 
         served = load_served_labels(spec, options.connection, options.scoring)
-        served.ask_for(task, options.template, options.longest or 0)
+        served.ask_for(task, options.template, options.max_length or 0)
         return served, partial(original, indicators=task.indicators)
     from consilience.models.label_writer import LabelWriter
     from consilience.models.loading import load_pretrained
 
     loaded = load_pretrained(spec, options.loading)
-    model = LabelWriter(loaded, task, options.template, options.longest or 0)
+    model = LabelWriter(loaded, task, options.template, options.max_length or 0)
     if options.indicators and model.template is None:
         raise ConsilienceError(
             "--indicators with T5's own form, which has its own",

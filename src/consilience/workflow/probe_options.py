@@ -108,7 +108,7 @@ class ProbeOptions:
             panel=ADVANCED,
         ),
     ] = None
-    folder: Folder = None
+    out: Folder = None
     seed: Annotated[
         int,
         Option("Seed of --limit, of baseline:random and of the intervals.", min=0, panel=COUNTING),
@@ -194,9 +194,9 @@ class ProbeOptions:
         ),
     ] = False
     indicators: Indicators = None
-    joined: InputFormat = None
+    input: InputFormat = None
     pool: ReadAt = None
-    longest: MaxLength = None
+    max_length: MaxLength = None
     long: Annotated[
         Long,
         Option(

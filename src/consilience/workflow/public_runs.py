@@ -34,12 +34,13 @@ from consilience.workflow.exporting import fact_rows
 from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.publish_options import PublishOptions
+from consilience.workflow.run_settings import recorded_options
 from consilience.workflow.suite import any_suite_of, suite_notes
 
 MODEL_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 HIDDEN = (
-    "model", "suite", "folder", "data_dir", "base_url", "api_key_env", "max_requests",
+    "model", "suite", "out", "data_dir", "base_url", "api_key_env", "max_requests",
     "max_tokens", "price", "concurrency", "timeout", "tokenizer", "device", "fast",
 )  # fmt: skip
 """Options of a run that its published command does not repeat: places, addresses and limits."""
@@ -73,7 +74,7 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
         model_facts=facts_of_model,
         suite=public,
         protocol=protocol,
-        command=public_command(run.record.get("options"), model, public.name),
+        command=public_command(recorded_options(run.record), model, public.name),
         versions=dict(record["versions"]),
         finished=str(record["finished"]),
         fingerprint=fingerprint({part.label: part.settings for part in run.parts} or run.settings),
@@ -143,7 +144,7 @@ def _about(run: Run) -> Mapping[str, Any]:
 
     Files of questions, tasks, and patterns with the facts of another suite have none.
     """
-    options: Mapping[str, Any] = run.record.get("options") or {}
+    options: Mapping[str, Any] = recorded_options(run.record) or {}
     spec = options.get("suite", "mini")
     folder = run.record.get("suite_source", {}).get("folder")
     if run.is_of_questions:
@@ -158,7 +159,7 @@ def _about(run: Run) -> Mapping[str, Any]:
 
 def _on_the_hub(run: Run) -> tuple[str, str, str]:
     """Data set, configuration and split of a suite on the Hub; empty for one that is elsewhere."""
-    options: Mapping[str, Any] = run.record.get("options") or {}
+    options: Mapping[str, Any] = recorded_options(run.record) or {}
     spec = str((options.get("data") if run.is_of_pairs else options.get("suite")) or "")
     if spec.partition(":")[0] != HUB.rstrip(":"):
         return "", "", ""

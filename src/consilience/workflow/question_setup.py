@@ -146,7 +146,7 @@ class Questionnaire:
             "design": options.design,
             **self.prompting.record(self.design),
             "model": model.identity,
-            **({"max_length": options.longest} if options.longest else {}),
+            **({"max_length": options.max_length} if options.max_length else {}),
         }
 
     def describe(self, folder: RunFolder) -> None:
@@ -170,7 +170,7 @@ class Questionnaire:
             self.whole.items,
             loading=replace(options.loading, dtype="bfloat16"),
             seed=options.seed,
-            longest=options.longest or 0,
+            longest=options.max_length or 0,
         )
         return question_noise_floor(
             [(by_group[name], self.presenter(name)) for name in chosen],
@@ -230,7 +230,7 @@ def _load(
     return Loaded(
         model,
         settings,
-        options.folder or default_folder(options.model, settings),
+        options.out or default_folder(options.model, settings),
         questionnaire.describe,
         ask,
         prompts=prompts,
@@ -241,7 +241,7 @@ def _load(
 
 def _load_model(questionnaire: Questionnaire, writing: Writing | None) -> PromptModel:
     """The model; of a served one that also writes, a writer on the same server."""
-    options, longest = questionnaire.options, questionnaire.options.longest or 0
+    options, longest = questionnaire.options, questionnaire.options.max_length or 0
     is_served, chooser = options.model.partition(":")[0] in SERVED, None
     writes = writing is not None and not options.model.startswith("baseline:")
     chooses = any(not group.writes_freely for group in questionnaire.groups)

@@ -13,6 +13,9 @@ from consilience.suites.perturbations import Perturbation
 from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions
 
+RENAMED = {"folder": "out", "joined": "input", "longest": "max_length"}
+"""Options whose names in a record were those of fields, and not those of the command line."""
+
 
 def perturbation_settings(chosen: Mapping[str, Perturbation]) -> dict[str, object]:
     """The perturbations of a run by name, and where those of a user are from."""
@@ -54,13 +57,19 @@ def _plain(value: object) -> object:
     return value if is_plain else list(value)  # type: ignore[call-overload]
 
 
+def recorded_options(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The options in the record of a run by their names of today; None where it has none."""
+    options: Mapping[str, Any] | None = record.get("options")
+    return options and {RENAMED.get(name, name): value for name, value in options.items()}
+
+
 def options_of_record(record: Mapping[str, Any], where: str) -> ProbeOptions:
     """The options of ``probe`` that a run was made with, from its record (``Run.record``).
 
     ``where``: the folder of the run, for the messages. A run that no command can repeat raises: of
     an earlier version, or of a suite or a model that was a Python value.
     """
-    options = record.get("options")
+    options = recorded_options(record)
     if options is None:
         raise ConsilienceError(
             "its record does not have the options of the run",

@@ -78,8 +78,8 @@ class StudyRun:
     @property
     def folder(self) -> Path:
         """The folder of the run."""
-        assert self.options.folder is not None
-        return self.options.folder
+        assert self.options.out is not None
+        return self.options.out
 
     @property
     def cell(self) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -339,7 +339,7 @@ class _Reader:
                     **{
                         **shared, **model.options, **suite.options, **values,
                         "model": model.spec.replace(SEED, str(seed)),
-                        "suite": suite.spec, "folder": folder / name,
+                        "suite": suite.spec, "out": folder / name,
                     }
                 )  # fmt: skip
                 yield StudyRun(

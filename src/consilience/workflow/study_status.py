@@ -20,7 +20,7 @@ from consilience.run_folder import record_of
 from consilience.text import counted, listed
 from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.run_settings import options_record
+from consilience.workflow.run_settings import options_record, recorded_options
 from consilience.workflow.study_file import FAILURES, Study, StudyRun, read_study
 from consilience.workflow.study_options import StudyStatusOptions
 from consilience.workflow.study_store import fetch_runs
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from consilience.workflow.probe_plan import ProbePlan
 
 NOT_COMPARED = (
-    "folder", "device", "data_dir", "base_url", "api_key_env", "max_requests", "max_tokens",
+    "out", "device", "data_dir", "base_url", "api_key_env", "max_requests", "max_tokens",
     "price", "concurrency", "timeout",
 )  # fmt: skip
 """Options that say where and how fast a run is asked, not what."""
@@ -224,7 +224,7 @@ def changed_option(run: StudyRun, record: Mapping[str, Any]) -> ConsilienceError
 
     ``record``: that of the run. Options of ``NOT_COMPARED`` do not count.
     """
-    before, now = record.get("options"), options_record(run.options, {})
+    before, now = recorded_options(record), options_record(run.options, {})
     if before is None:  # of a version that kept no options
         return None
     for field in option_fields(ProbeOptions):

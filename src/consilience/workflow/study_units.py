@@ -128,7 +128,7 @@ def _groups_of(options: ProbeOptions, watch: Watch) -> Mapping[GroupOfSeed, int]
     if kind_of(options) == "facts":
         options.check_connection()
         defaults = {field.name: field.default for field in option_fields(ProbeOptions)}
-        return _facts(replace(options, folder=None, **{name: defaults[name] for name in OF_MODELS}))
+        return _facts(replace(options, out=None, **{name: defaults[name] for name in OF_MODELS}))
     setups = setups_of(options, watch)
     return {(one.seed, group): size for one in setups for group, size in one.groups.items()}
 

@@ -102,7 +102,7 @@ class StudyWorker:
                     self._ask(task, folder, advance) if task.groups else self._count(task, folder)
                 )
             except ConsilienceError as error:
-                where = error.where.replace(str(folder), str(task.options.folder))
+                where = error.where.replace(str(folder), str(task.options.out))
                 raise ConsilienceError(
                     error.found, expected=error.expected, where=where, todo=error.todo
                 ) from error
@@ -137,7 +137,7 @@ class StudyWorker:
         from consilience.workflow.probing import setups_of
 
         self._run = self._loaded = None
-        return setups_of(replace(task.options, folder=folder))
+        return setups_of(replace(task.options, out=folder))
 
 
 def _written(folder: Path, before: Mapping[str, bytes]) -> Written:

@@ -51,7 +51,7 @@ def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> Ve
     loaded = setup.load()
     model, settings = loaded.model, {name: loaded.settings[name] for name in SETTINGS}
     settings["layers"] = ",".join(map(str, options.layers))
-    run = RunFolder(options.folder or default_folder(options.model, settings, "-vectors"), settings)
+    run = RunFolder(options.out or default_folder(options.model, settings, "-vectors"), settings)
     loaded.describe(run)
     with watch.steps("asking", sum(setup.groups.values()), setup.unit) as advance:
         answers = ask_suite(suite, model, run, progress=advance)

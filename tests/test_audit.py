@@ -19,7 +19,7 @@ from consilience.suites.places import places_in
 from consilience.suites.question_collection import Questions
 from consilience.types import Suite
 from consilience.workflow import auditing
-from consilience.workflow.audit_options import AuditOptions
+from consilience.workflow.suite_options import AuditOptions
 
 CAPITALS = [("France", "Paris"), ("Italy", "Rome")]
 

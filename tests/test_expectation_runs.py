@@ -23,11 +23,10 @@ from consilience.suites.expectation_files import with_expectations
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import check_questions, load_questions, select_questions
 from consilience.workflow.analyses import analyze_expectations
-from consilience.workflow.analysis_options import ExpectationsOptions
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe, score
 from consilience.workflow.question_design import factors_of
-from consilience.workflow.run_options import ScoreOptions
+from consilience.workflow.run_options import ExpectationsOptions, ScoreOptions
 from consilience.workflow.suite import any_suite_of
 
 QUESTIONS = """item,group,question,question_2,options,answer
@@ -282,7 +281,7 @@ def test_one_variant_alone_is_asked_and_exported(tmp_path, consilience, rows, va
     (row,) = map(json.loads, prompts.read_text().splitlines())
     answer = {"order=given": "A", "labels=1": "1", "base": "Ann"}[variant]
     prompts.write_text(json.dumps(row | {"answer": answer}))
-    scored = score(ScoreOptions(answers=prompts, suite=str(suite), folder=tmp_path / "scored"))
+    scored = score(ScoreOptions(answers=prompts, suite=str(suite), out=tmp_path / "scored"))
     numbers = {row.metric: row.value for row in scored.summary.rows}
     assert (numbers["accuracy"], math.isnan(numbers["consistency"])) == (1, True)
 
@@ -309,7 +308,7 @@ def test_an_export_that_is_scored_keeps_its_expectations(folder, consilience, an
     assert consilience("suite", "export", folder, *vary, "--out", table)[0] == 0
     given = Run.open(probed).answers.select("item", "variant", "answer")
     pl.read_ndjson(table).join(given, on=["item", "variant"]).write_ndjson(table)
-    again = score(ScoreOptions(answers=table, suite=str(folder), folder=scored))
+    again = score(ScoreOptions(answers=table, suite=str(folder), out=scored))
     kinds = ["same", "opposite", "conditioned opposite", "implied"]
     for one in (counted, again):
         labels = [row.label for row in one.summary.rows if row.metric == "violation_rate"]

@@ -257,17 +257,15 @@ def test_workers_that_are_killed_leave_no_temporary_files(monkeypatch, tmp_path)
 def test_a_second_interrupt_is_one_line_and_the_status_of_an_interrupt():
     code = """if True:
         import os, signal, sys, time
-        from consilience import early
-        from consilience.cli import process
-        for number in early.SIGNALS:
-            signal.signal(number, early.stop)
-        process.begin()
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(9)
-        finally:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(9)
+        from consilience.app import process
+        def work():
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(9)
+            finally:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(9)
+        process.run_process(work)
     """
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False

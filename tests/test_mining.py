@@ -15,8 +15,8 @@ from consilience.errors import ConsilienceError
 from consilience.metrics.intervals import wilson_interval
 from consilience.suites.proposals import provenance_of, read_proposals
 from consilience.workflow.facts_alone import load_facts
-from consilience.workflow.mining_options import MineOptions
 from consilience.workflow.pattern_mining import mine_patterns
+from consilience.workflow.suite_options import MineOptions
 
 CAPITALS = {"Paris": "France", "Oslo": "Norway", "Rome": "Italy"}
 
@@ -260,7 +260,7 @@ def test_proposals_of_a_corpus(tmp_path):
         "relation\tsubject\tobject\ncapital\tFrance\tParis\ncapital\tNorway\tOslo\nmoon\tIo\tJupiter\n",
     )
     out = tmp_path / "proposals.jsonl"
-    options = MineOptions(corpus, suite=str(facts), groups=["capital"], licence="CC0-1.0", file=out)
+    options = MineOptions(corpus, suite=str(facts), groups=["capital"], licence="CC0-1.0", out=out)
     result = mine_patterns(options)
     (proposal,) = result.proposals["capital"]
     assert (proposal.pattern, proposal.source) == ("[Y] is the capital of [X].", "corpus.txt")
@@ -271,7 +271,7 @@ def test_proposals_of_a_corpus(tmp_path):
     plan = cs.import_patterns(str(out), into=tmp_path / "suite", facts_from=str(facts))
     assert [row.pattern for row in plan.patterns] == ["[Y] is the capital of [X]."]
     none = tmp_path / "none.jsonl"
-    result = mine_patterns(MineOptions(corpus, suite=str(facts), groups=["moon"], file=none))
+    result = mine_patterns(MineOptions(corpus, suite=str(facts), groups=["moon"], out=none))
     assert (result.file, none.exists()) == (None, False)
     assert result.notes[0].startswith("no pattern of moon: no sentence has the subject")
     listed = write(tmp_path / "listed.txt", "Paris, France.")

@@ -36,7 +36,7 @@ from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
 from consilience.workflow.public_runs import public_command, public_model, public_run, public_suite
 from consilience.workflow.publication import publish
-from consilience.workflow.publish_options import PublishOptions
+from consilience.workflow.run_options import PublishOptions
 
 ID = "my-org/my-model"
 
@@ -99,7 +99,7 @@ def made(runs, tmp_path, counted_once, monkeypatch):
 
     def make(name, format_, **options):
         more = {"benchmark": "my-org/sky"} if format_ == "eval-results" else {}
-        chosen = {"model_id": ID, "folder": tmp_path / "out", **more, **options}
+        chosen = {"model_id": ID, "out": tmp_path / "out", **more, **options}
         return publish(PublishOptions(runs / name, format_, **chosen))
 
     return make
@@ -232,7 +232,7 @@ def test_reasons_of_excluded_answers_name_no_server(made):
 
 
 def test_the_same_run_has_the_same_record(made, tmp_path):
-    first, second = (made("facts", "eee", folder=tmp_path / name) for name in "ab")
+    first, second = (made("facts", "eee", out=tmp_path / name) for name in "ab")
     assert list(first.files) == list(second.files)
     assert text_of(first, ".jsonl") == text_of(second, ".jsonl")
 
@@ -308,7 +308,7 @@ def test_a_data_set_of_several_seeds_has_their_names(made):
 def test_without_a_licence_no_text_of_a_suite_is_published(made, tmp_path):
     for name, words in (("questions", ("Mars", "planet", "q1")), ("pairs", ("rained", "Birds"))):
         for format_ in ("eee", "dataset"):
-            published = made(name, format_, folder=tmp_path / f"{name}-{format_}")
+            published = made(name, format_, out=tmp_path / f"{name}-{format_}")
             assert "left out: no licence is stated" in published.notes[0]
             texts = texts_in(published)
             assert not [word for word in words for text in texts if word in text]
@@ -522,7 +522,7 @@ def test_datasets_loads_every_table_of_two_folders_of_the_same_name(made, tmp_pa
     load = pytest.importorskip("datasets").load_dataset
     for name in ("pairs", "seeds"):
         folder = tmp_path / name / "dataset"
-        published = made(name, "dataset", folder=folder, licence="MIT")
+        published = made(name, "dataset", out=folder, licence="MIT")
         tables = [path for path in published.paths if path.suffix == ".parquet"]
         assert [path.stem for path in tables] == ["answers", "metrics", "prompts"]
         for path in tables:

@@ -1,6 +1,7 @@
 """The package as Python sees it: evaluate, its result, functions as models, what import costs."""
 
 import gc
+import inspect
 import io
 import pydoc
 import re
@@ -8,7 +9,6 @@ import subprocess
 import sys
 from contextlib import redirect_stdout
 from functools import partial
-from pathlib import Path
 
 import altair as alt
 import numpy as np
@@ -19,10 +19,11 @@ from polars.testing import assert_frame_equal
 
 import consilience as cs
 from conftest import ROOT
-from consilience.cli.command_table import COMMANDS
+from consilience import cli
+from consilience.app.command import KNOWN, Command
 from consilience.models.functions import match_candidate
+from consilience.options import options_of
 from consilience.types import Query
-from consilience.workflow.keywords import options_of
 from consilience.workflow.probe_options import ProbeOptions
 from pair_builders import save_classifier, write_pairs
 
@@ -351,12 +352,8 @@ FUNCTIONS = {
 
 
 def test_every_command_is_a_function_that_the_guide_names():
-    def names_of(entries, before=""):
-        for name, entry in entries.items():
-            path = f"{before} {name}".strip()
-            yield from names_of(entry.commands, path) if entry.commands else [path]
-
-    assert set(names_of(COMMANDS)) == set(FUNCTIONS)
+    cli.load()
+    assert {name for name, entry in KNOWN.items() if isinstance(entry, Command)} == set(FUNCTIONS)
     guide = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     for name in " ".join(FUNCTIONS.values()).split():
         assert callable(getattr(cs, name))
@@ -373,7 +370,7 @@ def test_values_are_shown_on_one_screen(result, tmp_path):
         cs.analyze_patterns(run.folder), cs.analyze_edits(run.folder),
         cs.analyze_examples(run.folder), cs.analyze_knowledge([run.folder]),
         cs.plan_probe(model=MAJORITY, limit=2), cs.reproduce_table("pararel-table-1", dry_run=True),
-        cs.make_sheets(task="mrpc", data=data, folder=tmp_path / "sheets", items=4),
+        cs.make_sheets(task="mrpc", data=data, out=tmp_path / "sheets", items=4),
         cs.load_model(MAJORITY), cs.TextFunction(ports), cs.Query(PORTS.relations[0].patterns[0], "a", "b"),
     ]  # fmt: skip
     for value in values:
@@ -424,11 +421,37 @@ def test_help_shows_the_functions_first():
     assert re.search(r"limit.*=None", signature)
 
 
+CALLS = """from consilience.commands.train import improve
+improve(model="m", suite="mini", out="runs/x")
+improve(model="m", suite="mini", modle="x")
+improve(model="m", suite=3)
+"""
+
+
+def test_a_type_checker_sees_the_options_of_a_function(tmp_path):
+    """Of the modules that declare it; all others are left out, because they take a minute."""
+    names = "commands/train app/command options choices errors watch workflow/training_options"
+    modules = [ROOT / "src" / "consilience" / f"{name}.py" for name in names.split()]
+    (tmp_path / "calls.py").write_text(CALLS)
+    command = [sys.executable, "-m", "mypy", "--follow-imports=skip", "--cache-dir", tmp_path]
+    ran = subprocess.run(
+        [*command, *modules, tmp_path / "calls.py"],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    errors = re.findall(r"calls\.py:(\d+): error: (.*)", ran.stdout)
+    assert [line for line, _ in errors] == ["3", "4"], ran.stdout
+    assert 'Unexpected keyword argument "modle" for "improve"' in errors[0][1]
+
+
+def test_a_function_shows_its_options_and_their_defaults():
+    parameters = inspect.signature(cs.gate).parameters
+    assert [*parameters][:3] == ["runs", "rule", "baseline"]
+    assert parameters["undecided"].default == "fail"
+    assert parameters["runs"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
 def test_public_names_are_those_that_type_checkers_see():
-    source = Path(cs.__file__).read_text(encoding="utf-8")
-    checked = re.findall(r"    from consilience\.(\S+) import (\w+) as \w+\n", source)
-    assert {name: module for module, name in checked} == cs._PLACES
-    for name in cs._PLACES:
+    for name in cs._places():
         assert name in dir(cs)
         assert getattr(cs, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'evalute'. Did you mean 'evaluate'"):

@@ -13,7 +13,7 @@ from consilience.errors import ConsilienceError
 from consilience.run_folder import record_of
 from consilience.watch import Silent
 from consilience.workflow import studying
-from consilience.workflow.study_options import StudyRunOptions
+from consilience.workflow.run_options import StudyRunOptions
 from consilience.workflow.studying import run_study
 from engine_work import factory
 

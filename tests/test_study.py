@@ -11,8 +11,8 @@ from consilience.engine import Needs, dispatch
 from consilience.errors import ConsilienceError
 from consilience.workflow import studying
 from consilience.workflow.probing import probe
+from consilience.workflow.run_options import StudyRunOptions
 from consilience.workflow.study_file import read_study
-from consilience.workflow.study_options import StudyRunOptions
 from consilience.workflow.study_status import Failure, state_of
 from consilience.workflow.studying import run_study
 
@@ -258,7 +258,7 @@ def test_status_needs_no_model_library(studied):
     script = f"""
 import sys
 from pathlib import Path
-from consilience.workflow.study_options import StudyStatusOptions
+from consilience.workflow.run_options import StudyStatusOptions
 from consilience.workflow.study_status import study_status
 study_status(StudyStatusOptions(Path({str(studied[0])!r}))).table()
 assert not {{"torch", "transformers", "scipy"}} & set(sys.modules)

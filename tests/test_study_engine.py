@@ -15,8 +15,7 @@ from consilience.models import loading
 from consilience.run_folder import record_of
 from consilience.workflow import studying
 from consilience.workflow.probing import probe
-from consilience.workflow.run_options import VerifyOptions
-from consilience.workflow.study_options import StudyRunOptions
+from consilience.workflow.run_options import StudyRunOptions, VerifyOptions
 from consilience.workflow.studying import plan_study, run_study
 from consilience.workflow.verifying import verify
 from pair_builders import SAME, write_pairs

@@ -9,8 +9,8 @@ import pytest
 
 from consilience.metrics.paired import RELATIONS
 from consilience.workflow.probing import probe
+from consilience.workflow.run_options import StudyReportOptions
 from consilience.workflow.study_file import read_study
-from consilience.workflow.study_options import StudyReportOptions
 from consilience.workflow.study_report import adjusted_over_study, report_study, smallest_p
 
 STUDY = """

@@ -8,7 +8,7 @@ import pytest
 
 from consilience.errors import ConsilienceError
 from consilience.workflow import studying
-from consilience.workflow.study_options import StudyRunOptions, StudyStatusOptions
+from consilience.workflow.run_options import StudyRunOptions, StudyStatusOptions
 from consilience.workflow.study_status import study_status
 from consilience.workflow.studying import run_study
 from study_workers import HereWorkers

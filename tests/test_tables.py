@@ -10,7 +10,7 @@ import pytest
 
 from conftest import ROOT, cases
 from consilience import cli
-from consilience.cli.console import Terminal
+from consilience.app.console import Terminal
 from consilience.metrics import agreement, registry
 from consilience.metrics.changes import form_changes
 from consilience.report.export import as_csv, as_latex, as_markdown, save_table

@@ -32,9 +32,9 @@ from consilience.suites.question_collection import Questions
 from consilience.text import counted, truncated
 from consilience.types import Suite, SuiteWords
 from consilience.workflow.evaluation import evaluate, open_run, refuse_swapped, suite_to_ask
-from consilience.workflow.gate_options import GateOptions
 from consilience.workflow.gating import gate
 from consilience.workflow.result import Result
+from consilience.workflow.run_options import GateOptions
 from consilience.workflow.viewing import shown_texts
 
 LONGEST_TEXT, LONGEST_ANSWER = 1_500, 200
@@ -262,7 +262,7 @@ class Answered:
         checked = gate(
             GateOptions(
                 runs=[f"{self.result.label}={self.result.run.path}"],
-                rules=[_in_group(rule, case.group) for rule in claim.rules],
+                rule=[_in_group(rule, case.group) for rule in claim.rules],
                 baseline=None if claim.baseline is None else os.fspath(claim.baseline),
                 undecided=claim.undecided,
             )

@@ -35,7 +35,7 @@ class Silent:
 
     def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
         """Nothing."""
-        return nullcontext(lambda steps: None)
+        return nullcontext(lambda *steps: None)
 
     def say(self, step: str) -> None:
         """Nothing."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -16,17 +17,19 @@ from consilience.ask_questions import Presenter, prompts_of
 from consilience.design import Design
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
+from consilience.options import shared_fields
 from consilience.presentation import Prompt
 from consilience.questions import Question
+from consilience.report.shown import Lines
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import is_questions
 from consilience.suites.tasks import is_task
+from consilience.text import counted
 from consilience.types import Suite
-from consilience.workflow.export_options import ExportOptions
 from consilience.workflow.exporting import questions_to_export
 from consilience.workflow.fact_setup import fact_setup
-from consilience.workflow.options import shared_fields
 from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.suite_options import ExportOptions
 
 Document = dict[str, Any]
 """An item in a variant: what lm-evaluation-harness scores, and what counts its answer."""
@@ -51,6 +54,12 @@ metric_list:
 metadata: {{version: 1.0}}
 """
 
+PREFIX = (
+    "lm_eval begins a sentence with the tokenizer's BOS, probe with the start_token in run.json. "
+    "Where they differ, add prefix_token_id=ID to --model_args, else the numbers differ"
+)
+"""What a reader of a task of facts should know."""
+
 METRICS = ("accuracy", "consistency", "consistent_accuracy", "items")
 """The metrics of a task: functions of ``lm_eval_task``."""
 
@@ -72,12 +81,12 @@ class WrittenTask:
 
 
 def write_task(options: ExportOptions) -> WrittenTask:
-    """Write the suite of the options into the folder ``options.file``.
+    """Write the suite of the options into the folder ``options.out``.
 
     Sentence pairs, open questions and chats raise: lm-evaluation-harness cannot score them as
     ``probe`` does. Existing files of the same task are replaced.
     """
-    folder = options.file
+    folder = options.out
     if folder is None:
         raise ConsilienceError("--format lm-eval without a folder", todo="Add --out DIR.")
     if folder.is_file():
@@ -106,6 +115,21 @@ def write_task(options: ExportOptions) -> WrittenTask:
     return WrittenTask(name, folder, counts.total(), len(counts), is_of_facts)
 
 
+def written_task(options: ExportOptions) -> Lines:
+    """Write the task; how it is run and read back."""
+    task = write_task(options)
+    size = f"{counted(task.documents, 'document')} of {counted(task.items, 'item')}"
+    return Lines(
+        {},
+        f"{task.folder / task.name}.yaml: {size}",
+        "Run:   lm_eval run --model hf --model_args pretrained=MODEL,dtype=float32 --include_path "
+        f"{shlex.quote(str(task.folder))} --tasks {task.name} --log_samples --output_path LOGS",
+        f"Score: consilience score LOGS/MODEL/samples_{task.name}_DATE.jsonl --suite "
+        f"{shlex.quote(options.suite)}",
+        notes=[PREFIX] if task.is_of_facts else [],
+    )
+
+
 def documents_of(options: ExportOptions) -> tuple[str, Iterator[Document]]:
     """The name of the suite, and its documents, all variants of an item together."""
     if is_task(options.suite):
@@ -119,7 +143,9 @@ def documents_of(options: ExportOptions) -> tuple[str, Iterator[Document]]:
         questions, presenters = questions_to_export(options)
         _refuse_questions(questions, presenters)
         return questions.name, question_documents(questions, presenters)
-    suite: Suite = fact_setup(ProbeOptions(**shared_fields(options, ProbeOptions))).suite
+    suite: Suite = fact_setup(
+        replace(ProbeOptions(**shared_fields(options, ProbeOptions)), out=None)
+    ).suite
     return suite.name, fact_documents(suite)
 
 

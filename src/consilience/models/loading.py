@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -28,7 +29,6 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import logging
 
-from consilience import early
 from consilience.choices import DEFAULT_LOADING, Loading
 from consilience.errors import ConsilienceError
 from consilience.models.gguf import Parts, expanded, expanded_before, reading_once
@@ -184,7 +184,9 @@ def _load(
     """
     source = locate(spec, loading)
     device = find_device(loading.device)
-    early.collect_garbage()
+    if not gc.isenabled():  # a command collects none among imports
+        gc.freeze()
+        gc.enable()
     if loading.dtype not in DTYPES:
         raise ConsilienceError(f"dtype '{loading.dtype}'", expected=", ".join(DTYPES))
     with errors_of(source), _opened(source) as opened:

@@ -13,7 +13,7 @@ from consilience.report.table import Cell, Column, Table, all_notes, spread_of, 
 BETWEEN = 2
 """Spaces between two columns."""
 
-UNLIMITED = 1_000_000
+
 """The width of what is no screen, such as a pipe or a file."""
 
 Lines = list[str]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,7 +34,7 @@ from consilience.reproduce.calum_runs import (
 from consilience.reproduce.recipe import Recipe, RecipeResult
 from consilience.reproduce.work import UNAVAILABLE, MissingError, Request, Work
 from consilience.run_folder import record_of
-from consilience.suites.pairs import HUB, half_of, read_pairs
+from consilience.suites.pairs import HUB, UnlabelledError, half_of, read_pairs
 from consilience.suites.tasks import CALUM, TASKS
 
 SIZES = dict(zip(("Train set size", "Validation set size", "Test set size"), SPLITS, strict=True))
@@ -65,9 +64,6 @@ CLAIMS: Mapping[tuple[str, str], tuple[str, str]] = {
 
 The first and the last are claimed at .01; the other difference is "marginal".
 """
-
-UNLABELLED = re.compile(r"none of (\d+) rows has a label")
-"""The error of a set without labels, such as the test sets of GLUE."""
 
 VALUES = {name: RUNS_SCHEMA[name] for name in LONG}
 """The schema of numbers for tests and gains."""
@@ -136,10 +132,10 @@ def _count_pairs(work: Work, task: str, split: str) -> int:
     work.stop_if_dry()
     try:
         pairs = read_pairs(source, TASKS[task])
+    except UnlabelledError as error:
+        return error.rows
     except ConsilienceError as error:
-        if (unlabelled := UNLABELLED.fullmatch(error.found)) is None:
-            raise MissingError(f"{UNAVAILABLE}: {error}") from error
-        return int(unlabelled[1])
+        raise MissingError(f"{UNAVAILABLE}: {error}") from error
     return len((half_of(pairs, SPLITS.index(split), 0) if is_half else pairs).items)
 
 
@@ -223,6 +219,7 @@ def _note_run(work: Work, run: Path, row: str, task: str) -> None:
                 f"is {file}",
                 where=str(run),
                 todo=f"{OTHER_OUT}, or remove the folder.",
+                kind="occupied",
             )
         notes = list(record.get("warnings", ()))
         if settings.get("limit") is not None:

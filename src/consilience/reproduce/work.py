@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from consilience.errors import OTHER_OUT, ConsilienceError
+from consilience.errors import ConsilienceError
 from consilience.run_folder import fingerprint
 
 T = TypeVar("T")
@@ -164,8 +163,9 @@ class Work:
             return document
         if "error" in document:
             error = document["error"]["message"]
-            more = self.request.options.get(name, ())
-            if document["error"]["is_usage"] or _is_of_the_user(error, command, more):
+            # with arguments of the user, what is not about the model is about them
+            kind, more = document["error"]["kind"], self.request.options.get(name, ())
+            if kind in ("usage", "occupied") or (more and kind != "model"):
                 raise ConsilienceError(error.rstrip("."), where=self.commands[-1])
             raise MissingError(f"{UNAVAILABLE}: {error}")
         if status < 0:
@@ -224,12 +224,6 @@ def command_of(arguments: Sequence[str]) -> str:
     """The name of a command: its first word, or with its sub-commands."""
     words = 3 if "annotate" in arguments[:2] else 2 if arguments[0] in ("analyze", "suite") else 1
     return " ".join(arguments[:words])
-
-
-def _is_of_the_user(error: str, command: Sequence[str], more: Sequence[str]) -> bool:
-    """Whether an error is about another run or about ``more`` arguments, not about the model."""
-    models = [value for name, value in itertools.pairwise(command) if name == "--model"]
-    return OTHER_OUT in error or bool(more and not any(model in error for model in models))
 
 
 def _call(command: Sequence[str]) -> tuple[int, str, str]:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import polars as pl
 
 from consilience import suites
-from consilience.analysis.examples import KINDS, OF_FACTS, Example, examples, with_prompts
+from consilience.analysis.examples import (
+    KINDS,
+    OF_FACTS,
+    Example,
+    about,
+    examples,
+    reply_table,
+    with_prompts,
+)
 from consilience.analysis.expectation_tables import violated_examples, violation_table
 from consilience.analysis.knowledge import (
     abstaining_table,
     correlation_table,
     number_of,
+    short_number,
     size_correlations,
     size_table,
 )
@@ -31,10 +41,25 @@ from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.expected import unchecked_note
 from consilience.metrics.grid import MANY_VARIANTS
 from consilience.metrics.measure import measure
+from consilience.metrics.registry import headline_metrics
+from consilience.options import Output
+from consilience.report import analysis_tables
+from consilience.report.analysis_tables import (
+    correlations_table,
+    edits_table,
+    example_table,
+    matrix_tables,
+    size_tables,
+    syntax_tables,
+)
+from consilience.report.question_examples import question_example_table
+from consilience.report.shown import Shown, rows_of
+from consilience.report.table import Table
+from consilience.report.violation_tables import violation_tables
 from consilience.run import Run, open_runs
 from consilience.suites.selection import select_relations
 from consilience.types import Suite
-from consilience.workflow.analysis_options import (
+from consilience.workflow.run_options import (
     EditsOptions,
     ExamplesOptions,
     ExpectationsOptions,
@@ -46,7 +71,7 @@ from consilience.workflow.suite import any_suite_of, suite_notes, suite_of
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Analysis:
+class Analysis(Shown):
     """The tables of an analysis."""
 
     tables: Mapping[str, pl.DataFrame]
@@ -57,6 +82,28 @@ class Analysis:
     """The suite, where there is one."""
     protocol: Protocol | None = None
     """How answers were counted, where they were."""
+    main: str = ""
+    """The table of ``--csv``."""
+    layout: Callable[[Analysis], Iterable[Table]] = field(default=lambda _: (), repr=False)
+    """What is printed of the tables."""
+
+    def printed(self, output: Output) -> Iterable[Table | str]:
+        """The tables as their layout has them."""
+        return self.layout(self)
+
+    def document(self) -> dict[str, Any]:
+        """The tables as rows."""
+        tables = {name: rows_of(table) for name, table in self.tables.items()}
+        return tables | {"warnings": self.notes}
+
+    def frame(self) -> pl.DataFrame:
+        """The main table."""
+        return self.tables[self.main]
+
+    @property
+    def name(self) -> str:
+        """The name of the suite."""
+        return self.suite.name if self.suite else ""
 
     def __repr__(self) -> str:
         sizes = [f"{name} {table.shape}" for name, table in self.tables.items()]
@@ -89,7 +136,10 @@ def analyze_patterns(options: PatternsOptions) -> Analysis:
         for relation in suite.relations
         if len(relation.patterns) > MANY_VARIANTS
     ]
-    return Analysis({"patterns": patterns, "pairs": pairs}, notes, suite, protocol)
+    tables = {"patterns": patterns, "pairs": pairs}
+    return Analysis(
+        tables, notes, suite, protocol, "pairs", lambda _: matrix_tables(pairs, patterns)
+    )
 
 
 def analyze_edits(options: EditsOptions) -> Analysis:
@@ -107,7 +157,38 @@ def analyze_edits(options: EditsOptions) -> Analysis:
             f"the suite '{suite.name}' does not say how its patterns differ",
             todo="Derive it: --derive.",
         )
-    return Analysis({"edits": table}, notes, suite, protocol)
+    title = f"{suite.name}, protocol {protocol}: edits, in percent"
+    shown = [edits_table(table, title)]
+    return Analysis({"edits": table}, notes, suite, protocol, "edits", lambda _: shown)
+
+
+class FoundExamples(Shown):
+    """Examples of each kind."""
+
+    def __init__(self, by_kind: Mapping[str, Sequence[Example]], notes: Sequence[str]) -> None:
+        self.by_kind, self.notes = by_kind, notes
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """A table for each kind."""
+        shown = [reply for items in self.by_kind.values() for one in items for reply in one.replies]
+        is_of_questions = any(reply.prompt is not None for reply in shown)
+        for kind, items in self.by_kind.items():
+            title = about(kind)
+            if is_of_questions:
+                title = title.partition(" (example")[0].replace("pattern", "variant")
+            table_of = question_example_table if is_of_questions else example_table
+            yield table_of(items, title) if items else f"{title}: none"
+
+    def document(self) -> dict[str, Any]:
+        """The examples as rows."""
+        rows = [asdict(example) for items in self.by_kind.values() for example in items]
+        for row in rows:
+            row["other_golds"] = sorted(row["other_golds"])
+        return {"examples": rows, "warnings": self.notes}
+
+    def frame(self) -> pl.DataFrame:
+        """A row for each reply to each item."""
+        return reply_table(self.by_kind)
 
 
 def find_examples(options: ExamplesOptions) -> tuple[dict[str, list[Example]], list[str]]:
@@ -161,7 +242,11 @@ def analyze_expectations(options: ExpectationsOptions) -> Analysis:
         "violations": violation_table(metrics, by_group),
         "examples": violated_examples(by_group, prompts, options.examples),
     }
-    return Analysis(tables, [*notes, *unchecked_note(suite, by_group)], suite, protocol)
+    notes += unchecked_note(suite, by_group)
+    return Analysis(
+        tables, notes, suite, protocol, "violations",
+        lambda made: violation_tables(tables["violations"], tables["examples"], made.name),
+    )  # fmt: skip
 
 
 def prompts_of_run(run: Run) -> dict[tuple[str, str], str]:
@@ -190,7 +275,19 @@ def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
     if options.sizes is not None:
         tables["sizes"] = size_table(metrics, [number_of(size) for size in options.sizes])
         tables["size_correlations"] = size_correlations(tables["sizes"])
-    return Analysis(tables, notes)
+    return Analysis(tables, notes, main="correlations", layout=_knowledge_tables)
+
+
+def _knowledge_tables(analysis: Analysis) -> Iterator[Table]:
+    yield correlations_table(analysis.tables["correlations"])
+    if "abstaining" in analysis.tables:
+        headlines = headline_metrics()
+        yield analysis_tables.abstaining_table(analysis.tables["abstaining"], headlines)
+    if "sizes" in analysis.tables:
+        size = pl.col("size").map_elements(short_number, pl.String)
+        correlations = analysis.tables["size_correlations"]
+        sizes = analysis.tables["sizes"].with_columns(size)
+        yield from size_tables(sizes, correlations, correlations["metric"].to_list())
 
 
 def analyze_syntax(options: SyntaxOptions) -> Analysis:
@@ -202,4 +299,10 @@ def analyze_syntax(options: SyntaxOptions) -> Analysis:
     suite = suites.load_suite(options.suite, options.data_dir)
     derived = {relation.id: derive_edges(relation, parser) for relation in suite.relations}
     edges = agreement_with_released(suite, derived)
-    return Analysis({"edges": edges, "types": base_types(suite, parser)}, suite=suite)
+    tables = {"edges": edges, "types": base_types(suite, parser)}
+    overall = edges.filter(pl.col("group") == "MICRO")
+    pairs = sum(len(relation.patterns) - 1 for relation in suite.relations)
+    return Analysis(
+        tables, suite=suite, main="edges",
+        layout=lambda _: syntax_tables(overall, tables["types"], suite.name, pairs),
+    )  # fmt: skip

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import polars as pl
 
 from consilience import suites
 from consilience.analysis.patterns import mean_agreement
-from consilience.authoring.audit import Audit, run_checks
+from consilience.authoring.audit import Audit, findings_table, run_checks
 from consilience.authoring.audit_fixes import Change, fix_folder
+from consilience.authoring.audit_tables import audit_tables, edge_rows
 from consilience.authoring.checks import FactMaterial, Finding, is_english
 from consilience.authoring.meaning import sentence
 from consilience.authoring.outlier_checks import FEWEST
 from consilience.design import Edge, VariantPair
 from consilience.errors import ConsilienceError
 from consilience.metrics.intervals import Floats
+from consilience.options import Output
 from consilience.read import read_rows
+from consilience.report.shown import Shown
+from consilience.report.table import Table
 from consilience.run import open_runs
 from consilience.suites.layouts import layout_of
 from consilience.suites.places import places_in
@@ -28,8 +33,8 @@ from consilience.suites.question_suites import is_questions, load_questions
 from consilience.suites.rows import find_table
 from consilience.suites.suite_names import NAMES
 from consilience.types import Relation, Suite
-from consilience.workflow.audit_options import AuditOptions
 from consilience.workflow.question_design import columns_of
+from consilience.workflow.suite_options import AuditOptions
 
 T = TypeVar("T")
 
@@ -44,7 +49,7 @@ FILES = "files"
 
 
 @dataclass(frozen=True, slots=True)
-class SuiteAudit:
+class SuiteAudit(Shown):
     """The audit of a suite."""
 
     suite: str
@@ -57,6 +62,29 @@ class SuiteAudit:
     """The relations of a suite of facts that can be read."""
     changes: tuple[Change, ...] = ()
     """What ``fix`` corrected before the audit."""
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The findings."""
+        yield from audit_tables(self.suite, self.audit, self.changes)
+
+    def document(self) -> dict[str, Any]:
+        """The findings as rows."""
+        return {
+            "suite": self.suite,
+            "changes": [asdict(change) for change in self.changes],
+            "counts": self.audit.counts,
+            "findings": [asdict(finding) for finding in self.audit.findings],
+            "not_run": self.audit.not_run,
+            "edges": edge_rows(self.relations, self.edges or {}),
+        }
+
+    def frame(self) -> pl.DataFrame:
+        """A row for each finding."""
+        return findings_table(self.audit.findings)
+
+    def exit_status(self) -> int:
+        """2 if its files have errors."""
+        return 2 if any(one.severity == "error" for one in self.audit.findings) else 0
 
 
 def audit_suite(options: AuditOptions) -> SuiteAudit:

@@ -21,6 +21,7 @@ from consilience.models import LanguageModel
 from consilience.models.functions import ScoringFunction, TextFunction
 from consilience.models.label_functions import LabelFunction, TwoTexts
 from consilience.models.prompt_functions import PromptFunction
+from consilience.options import options_of, refuse_unknown, with_options
 from consilience.run import Run, model_name
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import is_questions, is_suite, load_questions
@@ -32,7 +33,6 @@ from consilience.watch import SILENT, Watch
 from consilience.workflow import probing
 from consilience.workflow.comparing import Comparison, compare_opened
 from consilience.workflow.counting import CountedRun, count_run, record_notes
-from consilience.workflow.keywords import by_field, options_of, with_options
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probe_plan import ProbePlan
 from consilience.workflow.promptfoo_results import is_promptfoo
@@ -65,8 +65,8 @@ def evaluate(
       prompts to a list of labels or texts of options (``PromptFunction``).
     - ``options``: those of ``consilience probe``, such as ``limit=8``, ``groups=["capital"]`` and
       ``vary=["order=rotations"]``. ``columns`` may be a dictionary.
-    - ``out``: keeps the run in this folder. The same call resumes it, and ``open_run`` reads it. Without one
-      the run is in a temporary folder, which lives as long as the result.
+    - ``out``: keeps the run in this folder. The same call resumes it, and ``open_run`` reads it.
+      Without one the run is in a temporary folder, which lives as long as the result.
     - ``watch``: shows progress; by default nothing is shown.
     """
     refuse_swapped(suite, model, "evaluate(suite, model)")
@@ -220,7 +220,8 @@ def _values_of(
     dict[str, Any], Suite | Questions | None, LanguageModel | PairModel | PromptModel | None
 ]:
     """The fields of ``ProbeOptions``, the suite and the model; None for one that is a name."""
-    fields = by_field(ProbeOptions, options)
+    refuse_unknown(ProbeOptions, options)
+    fields = dict(options)
     columns = _columns(fields.pop("columns", None))
     is_file = isinstance(suite, str | PathLike) and is_questions(os.fspath(suite))
     chosen = None if is_file else _chosen(suite, columns)

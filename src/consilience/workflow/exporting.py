@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from consilience.ask_questions import Presenter, prompts_of
 from consilience.choices import ExportFormat
-from consilience.files import csv_cell
+from consilience.files import csv_cell, write_whole
+from consilience.options import shared_fields
 from consilience.presentation import Prompt
 from consilience.questions import Question
+from consilience.report.shown import Lines
 from consilience.sentence_pairs import Task, as_string
 from consilience.suites.cloze_questions import BLANK
 from consilience.suites.pairs import TASK_SUITE, Pairs
@@ -26,14 +30,14 @@ from consilience.suites.question_suites import (
     select_questions,
 )
 from consilience.suites.tasks import is_task
+from consilience.text import counted
 from consilience.types import Relation, Suite
-from consilience.workflow.export_options import ExportOptions
 from consilience.workflow.fact_setup import fact_setup
-from consilience.workflow.options import shared_fields
 from consilience.workflow.pair_setup import ChosenPairs
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.prompting import Prompting, template_names
 from consilience.workflow.question_design import columns_of, design_of, factors_of
+from consilience.workflow.suite_options import ExportOptions
 
 ExportedRow = dict[str, Any]
 """A prompt: the columns of ``COLUMNS`` that its kind of suite has."""
@@ -61,7 +65,7 @@ def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
     """The prompts of a suite, item by item. An option of another suite raises at once."""
     if is_questions(options.suite):
         return question_prompts(options, None)
-    chosen = ProbeOptions(**shared_fields(options, ProbeOptions))
+    chosen = replace(ProbeOptions(**shared_fields(options, ProbeOptions)), out=None)
     if is_task(options.suite):
         pairs = ChosenPairs.of(replace(chosen, generate=True))
         return pair_rows(pairs.task, pairs.pairs, pairs.perturbations, options.template)
@@ -85,7 +89,7 @@ def questions_to_export(
 
     ``whole``: the suite, in place of the one that the options name.
     """
-    chosen = ProbeOptions(**shared_fields(options, ProbeOptions))
+    chosen = replace(ProbeOptions(**shared_fields(options, ProbeOptions)), out=None)
     refuse_options(chosen, "questions", "a suite of questions")
     whole = whole or load_questions(options.suite, columns_of(options.columns))
     questions = select_questions(whole, options.groups, options.limit, options.seed)
@@ -104,10 +108,24 @@ def questions_to_export(
     }
 
 
+def exported_lines(options: ExportOptions) -> Iterator[str]:
+    """The prompts as the lines of a file."""
+    return as_lines(export_prompts(options), export_format(options))
+
+
+def written_prompts(options: ExportOptions, file: Path) -> Lines:
+    """Write the prompts to a file; how many there are."""
+    count = itertools.count()
+    rows = (row for row, _ in zip(export_prompts(options), count, strict=False))
+    lines = as_lines(rows, export_format(options))
+    write_whole(file, lambda: (line.encode() for line in lines))
+    return Lines({}, f"{file}: {counted(next(count), 'prompt')}")
+
+
 def export_format(options: ExportOptions) -> ExportFormat:
     """The format that is named, or that of the file."""
-    is_csv = options.file is not None and options.file.suffix == ".csv"
-    return options.format_ or ("csv" if is_csv else "jsonl")
+    is_csv = options.out is not None and options.out.suffix == ".csv"
+    return options.format or ("csv" if is_csv else "jsonl")
 
 
 def fact_rows(suite: Suite) -> Iterator[ExportedRow]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 
@@ -12,27 +13,39 @@ from consilience.errors import ConsilienceError
 from consilience.factors import OF_OPTIONS, FactorialDesign
 from consilience.metrics.counts import Prepared, prepared_seeds
 from consilience.metrics.shown_positions import position_notes
+from consilience.options import Output
 from consilience.report.factor_tables import FactorView, factor_table, index_table
-from consilience.report.notebook import table_text
+from consilience.report.shown import Shown, rows_of
 from consilience.report.table import Table
 from consilience.run import Run, open_runs
 from consilience.schemas import FLIPS, METRICS_SCHEMA
 from consilience.suites.selection import select_relations
 from consilience.types import Relation, Suite
-from consilience.workflow.analysis_options import FactorsOptions
 from consilience.workflow.counting import noise_floor_of
+from consilience.workflow.run_options import FactorsOptions
 from consilience.workflow.suite import any_suite_of, design_of_run, suite_notes
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class FactorAnalysis:
+class FactorAnalysis(Shown):
     """What each factor changes in the answers of runs."""
 
     views: Sequence[FactorView]
     """The tables of each run; of a run with several designs those of each design."""
 
-    def __repr__(self) -> str:
-        return "\n\n".join(map(table_text, self.headlines()))
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The headlines."""
+        factors, indices = self.headlines()
+        yield from (factors, "", indices)
+
+    def document(self) -> dict[str, Any]:
+        """The tables as rows."""
+        tables = {name: rows_of(table) for name, table in self.tables.items()}
+        return tables | {"warnings": self.notes}
+
+    def frame(self) -> pl.DataFrame:
+        """Every number."""
+        return self.numbers
 
     def headlines(self) -> list[Table]:
         """What each factor changes, and how sensitive the answers are, as tables."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -13,11 +14,11 @@ import polars as pl
 from consilience.errors import ConsilienceError
 from consilience.metrics.intervals import difference_bounds
 from consilience.metrics.margins import Precise, Threshold, clusters_for_power, size_for_power
+from consilience.options import Output
 from consilience.report.gate_tables import PlanRow, plan_table
-from consilience.report.notebook import table_html, table_text
+from consilience.report.shown import Shown
 from consilience.report.table import NAN, Table
 from consilience.types import FACT_WORDS
-from consilience.workflow.gate_options import GateOptions
 from consilience.workflow.gate_rules import GateRule, parse_rules
 from consilience.workflow.gate_runs import (
     GateRuns,
@@ -26,6 +27,7 @@ from consilience.workflow.gate_runs import (
     precise,
 )
 from consilience.workflow.gating import of_in_words, rows_of
+from consilience.workflow.run_options import GateOptions
 
 MOST_ITEMS, MOST_REPEATS = 1_000_000, 1_000
 """Larger plans than these are not made."""
@@ -39,7 +41,7 @@ NO_REPEATS = "give several runs of the same model to plan repeats"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class GatePlan:
+class GatePlan(Shown):
     """How much data each rule needs."""
 
     of: GateRuns
@@ -56,11 +58,24 @@ class GatePlan:
         item = "subject" if words is FACT_WORDS else words.item
         return plan_table(title, self.rows, words.group, item)
 
-    def __repr__(self) -> str:
-        return table_text(self.table())
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """How much data each rule needs."""
+        yield self.table()
 
-    def _repr_html_(self) -> str:
-        return table_html(self.table())
+    def document(self) -> dict[str, Any]:
+        """The designs as rows."""
+        rows = [asdict(row) for row in self.rows]
+        return {"run": self.of.record(), "plan": rows, "warnings": [*self.notes]}
+
+    def written(self, output: Output) -> Iterator[tuple[Path, bytes]]:
+        """None: a plan has no checks to write."""
+        if output.junit:
+            raise ConsilienceError(
+                "--junit with --plan",
+                expected="one of them",
+                todo="A plan has no checks to write.",
+            )
+        return iter(())
 
 
 def plan_gate(options: GateOptions) -> GatePlan:
@@ -75,7 +90,7 @@ def plan_gate(options: GateOptions) -> GatePlan:
         )
     if is_its_own_baseline(options):
         options = replace(options, baseline=None)
-    rules, of = parse_rules(options.rules), open_gate_runs(options)
+    rules, of = parse_rules(options.rule), open_gate_runs(options)
     is_paired = of.baseline is not None
     sources = {False: of.numbers}
     sources[True] = of.differences if is_paired else of.numbers

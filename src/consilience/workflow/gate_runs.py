@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -16,11 +17,12 @@ from consilience.metrics.differences import compare
 from consilience.metrics.intervals import difference_bounds
 from consilience.metrics.margins import Precise
 from consilience.metrics.measure import measure
+from consilience.report.shown import record_of
 from consilience.run import Run, open_runs, split_label
 from consilience.types import Suite
 from consilience.workflow.common_items import common_answers
 from consilience.workflow.comparing import refuse_mixed, refuse_other_variants, settings_notes
-from consilience.workflow.gate_options import GateOptions
+from consilience.workflow.run_options import GateOptions
 from consilience.workflow.suite import any_suite_of, suite_notes
 
 Tables = Mapping[str, Sequence[Prepared]]
@@ -52,6 +54,15 @@ class GateRuns:
     def labels(self) -> list[str]:
         """What the runs are called."""
         return [run.label for run in self.runs]
+
+    def record(self) -> dict[str, Any]:
+        """What was read, for a document."""
+        return record_of(
+            runs=[str(run.path) for run in self.runs],
+            baseline=str(self.baseline.path) if self.baseline else None,
+            suite=self.suite.name,
+            protocol=self.protocol,
+        )
 
     def numbers(self, labels: Sequence[str]) -> pl.DataFrame:
         """The numbers of these runs, averaged (``METRICS_SCHEMA`` and ``PRECISION_SCHEMA``)."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -24,13 +25,14 @@ from consilience.metrics.notes import (
 from consilience.metrics.registry import label_of
 from consilience.metrics.shown_positions import position_notes
 from consilience.metrics.significance import FEW
+from consilience.options import Output
 from consilience.report.gate_tables import GateCheck, gate_table, in_words
-from consilience.report.notebook import table_html, table_text
+from consilience.report.junit import as_junit
+from consilience.report.shown import Shown
 from consilience.report.table import Table, number_text
 from consilience.text import counted
 from consilience.types import FACT_WORDS, QUESTION_WORDS, Suite
 from consilience.workflow.comparing import noise_notes
-from consilience.workflow.gate_options import GateOptions
 from consilience.workflow.gate_rules import GateRule, parse_rules
 from consilience.workflow.gate_runs import (
     GateRuns,
@@ -38,13 +40,14 @@ from consilience.workflow.gate_runs import (
     open_gate_runs,
     precise,
 )
+from consilience.workflow.run_options import GateOptions
 
 MOST = 2 / 3
 """The share of a fall that a note on few groups is about."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Gate:
+class Gate(Shown):
     """The checks of a run, or of several of the same model."""
 
     of: GateRuns
@@ -83,11 +86,32 @@ class Gate:
         """A row for each check."""
         return gate_table(self.title, self.checks)
 
-    def __repr__(self) -> str:
-        return table_text(self.table())
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """Each rule with its verdict."""
+        table = self.table()
+        if output.format == "md":
+            table = replace(table, notes=[*table.notes, *self.notes])
+        yield table
+        if output.format == "table" and self.verdict == "undecided":
+            fate = "do not fail" if self.is_open else "fail"
+            yield f"Undecided rules {fate} the gate (--undecided)."
 
-    def _repr_html_(self) -> str:
-        return table_html(self.table())
+    def document(self) -> dict[str, Any]:
+        """The checks as rows."""
+        checks = [asdict(check) for check in self.checks]
+        verdict = {"verdict": self.verdict, "passes": self.is_open}
+        return {"run": self.of.record(), **verdict, "checks": checks, "warnings": [*self.notes]}
+
+    def written(self, output: Output) -> Iterator[tuple[Path, bytes]]:
+        """The checks as JUnit XML."""
+        if output.junit:
+            name = f"{', '.join(self.of.labels)} on {self.of.suite.name}"
+            is_strict = self.undecided == "fail"
+            yield output.junit, as_junit(name, self.checks, undecided_fails=is_strict)
+
+    def exit_status(self) -> int:
+        """3 if the run may not pass."""
+        return 0 if self.is_open else 3
 
 
 def gate(options: GateOptions) -> Gate:
@@ -95,7 +119,7 @@ def gate(options: GateOptions) -> Gate:
 
     The numbers, their standard errors and their clusters are those of ``score`` and ``compare``.
     """
-    rules, many = parse_rules(options.rules), len(options.runs)
+    rules, many = parse_rules(options.rule), len(options.runs)
     is_relative = any(rule.is_relative for rule in rules)
     if is_relative and options.baseline is None:
         text = next(rule.text for rule in rules if rule.is_relative)

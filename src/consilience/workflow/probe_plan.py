@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.choices import Protocol
 from consilience.endpoints.planning import BYTES_A_TOKEN, PlannedUsage
+from consilience.options import Output
+from consilience.report.shown import Shown
 from consilience.run_folder import FORMAT, record_of, refuse_other_run
 from consilience.server_noise import sample_size, variations
 from consilience.text import counted, duration
@@ -30,7 +32,7 @@ SAMPLED_SECONDS = 20
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ProbePlan:
+class ProbePlan(Shown):
     """What a run would ask."""
 
     model: str
@@ -73,6 +75,14 @@ class ProbePlan:
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
+
+    def printed(self, output: Output) -> list[str]:
+        """The plan in words."""
+        return self.lines()
+
+    def document(self) -> dict[str, Any]:
+        """All fields and the estimate."""
+        return {"plan": self.to_dict()}
 
     def lines(self) -> list[str]:
         """The plan in words, as ``--dry-run`` prints it."""

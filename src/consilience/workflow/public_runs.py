@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from consilience.errors import ConsilienceError
+from consilience.options import option_fields
 from consilience.publishing.public_run import (
     MODEL_FIELDS,
     Kind,
@@ -31,9 +32,8 @@ from consilience.text import control_in
 from consilience.types import Suite
 from consilience.workflow.counting import count_run
 from consilience.workflow.exporting import fact_rows
-from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.publish_options import PublishOptions
+from consilience.workflow.run_options import PublishOptions
 from consilience.workflow.run_settings import recorded_options
 from consilience.workflow.suite import any_suite_of, suite_notes
 

@@ -22,6 +22,7 @@ from consilience.errors import ConsilienceError
 from consilience.expectations import linked_questions
 from consilience.factors import Factor, FactorialDesign
 from consilience.models.prompt_models import is_chat_model, load_prompt_model
+from consilience.options import shared_fields
 from consilience.questions import Question
 from consilience.run import EXPECTATIONS, QUESTIONS, TEXTS
 from consilience.run_folder import RunFolder
@@ -39,7 +40,6 @@ from consilience.suites.tasks import is_task
 from consilience.types import Suite
 from consilience.watch import Watch
 from consilience.workflow.deciding import decides, decision_prompting, refuse_batches
-from consilience.workflow.options import shared_fields
 from consilience.workflow.probe_options import SERVED, ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import SAMPLED_ITEMS, evenly, spread
 from consilience.workflow.prompting import Prompting, template_names

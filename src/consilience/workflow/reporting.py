@@ -57,7 +57,7 @@ class Report:
 def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
     """One page on one run, or on several with the first as the reference."""
     runs = open_runs(options.runs)
-    _page_of(runs, options.page)
+    _page_of(runs, options.out)
     refuse_mixed(runs)
     is_of_pairs = runs[0].is_of_pairs
     if options.group and is_of_pairs:
@@ -77,7 +77,7 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
 
 def save_report(made: Report, options: ReportOptions) -> list[Path]:
     """Write the page, and its figures and tables if folders for them are given."""
-    page = _page_of(made.runs, options.page)
+    page = _page_of(made.runs, options.out)
     written = [page]
     if options.figures:
         written += _save_figures(made.page, options.figures)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,16 +14,16 @@ from consilience.analysis.patterns import pair_table, pattern_table
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.files import path_of
-from consilience.frames import as_pandas
 from consilience.metrics.grid import MANY_VARIANTS
 from consilience.metrics.registry import label_of
+from consilience.options import Output, options_of
 from consilience.report.charts import against_figure, interval_figure
 from consilience.report.fact_sections import accuracy_and_consistency
 from consilience.report.figures import for_paper, in_black
 from consilience.report.first_screen import form_rows, relation_rows
 from consilience.report.matrix import MATRIX_OF_FACTS, MATRIX_OF_QUESTIONS, matrix_figure
-from consilience.report.notebook import table_html, table_text
 from consilience.report.run_view import RunView, group_names
+from consilience.report.shown import Shown
 from consilience.report.summary import Key, Summary, brief_notes
 from consilience.report.table import Table
 from consilience.run import Run
@@ -41,7 +41,7 @@ CONSISTENCY = ("consistency", "corrected_consistency")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Result:
+class Result(Shown):
     """What a model answered, and how consistent that is.
 
     In a notebook it is shown as its summary. ``metrics`` has all numbers, ``answers`` all answers.
@@ -68,18 +68,11 @@ class Result:
         """The path of the run, so that a result can be passed where a run is expected."""
         return str(self.run.path)
 
-    def __repr__(self) -> str:
-        return table_text(self._shown())
-
-    def _repr_html_(self) -> str:
-        return table_html(self._shown())
-
-    def _shown(self) -> Table:
+    def printed(self, output: Output) -> Iterator[Table]:
         """The summary with the notes that the command line prints below it."""
         table = self.summary.table()
-        return replace(
-            table, notes=[*table.notes, *brief_notes(self.summary, self.notes, "see .notes")]
-        )
+        notes = brief_notes(self.summary, self.notes, "see .notes")
+        yield replace(table, notes=[*table.notes, *notes])
 
     @property
     def label(self) -> str:
@@ -100,13 +93,9 @@ class Result:
             [part.answers.with_columns(seed=pl.lit(part.label)) for part in self.run.parts]
         )
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame(self) -> pl.DataFrame:
         """The metrics table."""
         return self.metrics
-
-    def to_pandas(self) -> Any:
-        """The metrics table as a pandas frame."""
-        return as_pandas(self.metrics)
 
     @property
     def plot(self) -> Plots:
@@ -123,10 +112,8 @@ class Result:
 
         ``options`` are those of the command ``report``.
         """
-        from consilience.workflow.keywords import options_of
-
         path = path_of(page, "the page")
-        keywords = {"runs": [f"{self.label}={self.run.path}"], "page": path}
+        keywords = {"runs": [f"{self.label}={self.run.path}"], "out": path}
         with TemporaryDirectory(prefix="consilience-") as folder:
             if not self.run.settings and "suite" not in options:  # a table does not name its suite
                 keywords["suite"] = save_suite(self.suite, Path(folder, self.suite.name))

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from consilience.errors import ConsilienceError
+from consilience.options import option_fields
 from consilience.run_folder import fingerprint
 from consilience.suites.perturbations import Perturbation
-from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions
 
 RENAMED = {"folder": "out", "joined": "input", "longest": "max_length"}

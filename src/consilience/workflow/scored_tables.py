@@ -89,7 +89,7 @@ def score_facts(run: Run, options: ScoreOptions) -> CountedRun:
     settings = {"answers": str(options.answers), "suite": suite.name, "protocol": protocol}
     record = {"settings": settings, "versions": versions(), "git": git_revision()}
     counted = replace(counted, notes=[*notes, *counted.notes], record=record)
-    if options.folder is None:
+    if options.out is None:
         return counted
     made: dict[str, object] = {
         "suite": suite.name,
@@ -119,7 +119,7 @@ def score_pairs(run: Run, options: ScoreOptions) -> CountedRun:
     """Measure a table of labels that a model wrote for sentence pairs."""
     refuse_options(options, "pairs", "a task of sentence pairs")
     _check(options)
-    if options.folder is not None:
+    if options.out is not None:
         raise ConsilienceError(
             "--out with sentence pairs, whose sentences the table does not have",
             expected="answers to facts or to questions",
@@ -166,7 +166,7 @@ def score_questions(
     if options.match is None:
         notes += _found_within(run.answers, whole, answers)
     counted = replace(counted, notes=notes, record=_record(options, questions.name, DEFAULT_RULES))
-    if options.folder is None:
+    if options.out is None:
         return counted
     settings = {
         "kind": QUESTIONS,
@@ -231,7 +231,7 @@ def _kept_table(
     described: Mapping[str, object],
 ) -> CountedRun:
     """The answers, kept as a run. ``described``: what its record says of the suite."""
-    folder = RunFolder(options.folder or "", settings)
+    folder = RunFolder(options.out or "", settings)
     for name, value in described.items():
         folder.describe(name, value)
     for (group,), rows in answers.partition_by("group", as_dict=True, maintain_order=True).items():

@@ -17,14 +17,16 @@ from consilience.authoring.croissant import croissant, croissant_text
 from consilience.authoring.data_card import PatternKey, SharedSuite, card_of, with_card
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
+from consilience.options import Output
 from consilience.read import parse_json, read_text
+from consilience.report.shown import Shown
 from consilience.suites.layouts import layout_of, load_folder
 from consilience.suites.places import Places, places_in
 from consilience.suites.proposals import provenance_of
 from consilience.suites.question_suites import is_questions
 from consilience.suites.signoff import is_date, signoffs_of
-from consilience.workflow.audit_options import CardOptions
 from consilience.workflow.auditing import writable_folder
+from consilience.workflow.suite_options import CardOptions
 
 CARD, METADATA = "README.md", "croissant.json"
 
@@ -39,13 +41,32 @@ ABOUT = {
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenCard:
+class WrittenCard(Shown):
     """What ``suite card`` wrote."""
 
     files: tuple[Path, ...]
     """The files."""
     problems: tuple[ConsilienceError, ...]
     """What ``suite check --shared`` still misses."""
+    suite: str
+    """The suite, as it was named."""
+
+    def printed(self, output: Output) -> Iterator[str]:
+        """The files."""
+        return map(str, self.files)
+
+    def document(self) -> dict[str, Any]:
+        """The files, and what is missing."""
+        files = [str(file) for file in self.files]
+        return {
+            "suite": self.suite,
+            "files": files,
+            "warnings": [str(problem) for problem in self.problems],
+        }
+
+    def remarks(self, output: Output) -> list[str]:
+        """What is missing."""
+        return [str(problem) for problem in self.problems]
 
 
 def write_card(options: CardOptions) -> WrittenCard:
@@ -66,7 +87,7 @@ def write_card(options: CardOptions) -> WrittenCard:
     readme = read_text(card) if card.is_file() else ""
     write_whole(card, with_card(readme, shared).encode())
     write_whole(metadata, _metadata(folder, shared).encode())
-    return WrittenCard((card, metadata), tuple(_problems(folder, shared)))
+    return WrittenCard((card, metadata), tuple(_problems(folder, shared)), options.suite)
 
 
 def sharing_problems(spec: str, data_dir: Path | None) -> list[ConsilienceError]:

@@ -17,11 +17,11 @@ from typing import Any, Literal, get_args
 from consilience.engine import Needs
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.files import path_of
+from consilience.options import option_fields, refuse_unknown
 from consilience.read import read_document
+from consilience.report.shown import record_of
 from consilience.run import model_name
 from consilience.text import names_a_file
-from consilience.workflow.keywords import by_field
-from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.study_needs import NEEDS, needs_of
 
@@ -105,6 +105,10 @@ class Study:
     """Which models are compared."""
     runs: Sequence[StudyRun]
     """The runs, by model, suite, factors and seed in the order of the file."""
+
+    def record(self) -> dict[str, Any]:
+        """The study, for a document."""
+        return record_of(study=str(self.file), folder=str(self.folder))
 
 
 def read_study(path: str | Path) -> Study:
@@ -197,7 +201,7 @@ class _Reader:
         for key in table:
             if key not in known:
                 todo = did_you_mean(key, list(known))
-                if key.replace("-", "_") in {field.keyword for field in FIELDS.values()}:
+                if key.replace("-", "_") in {field.name for field in FIELDS.values()}:
                     todo = "Options of all runs belong to the table [options]."
                 raise self.error(where, f"no key '{key}'", todo=todo)
 
@@ -279,8 +283,8 @@ class _Reader:
             if key in ELSEWHERE:
                 raise self.error(where, f"'{key}' as an option", todo=ELSEWHERE[key])
         with self._at(where):
-            values = by_field(ProbeOptions, keywords)
-            return {name: FIELDS[name].check(value) for name, value in values.items()}
+            refuse_unknown(ProbeOptions, keywords)
+            return {name: FIELDS[name].check(value) for name, value in keywords.items()}
 
     def factors(self, table: object) -> dict[str, list[tuple[str, Any]]]:
         """The values of each factor, by its field, each with its text."""
@@ -320,13 +324,13 @@ class _Reader:
             for name in sorted(first.keys() & second.keys()):
                 raise self.error(
                     f"{one} and {other}",
-                    f"both set {FIELDS[name].keyword}",
+                    f"both set {FIELDS[name].name}",
                     expected="an option in one of the two",
                     todo="A default of all runs belongs to [options].",
                 )
         for combination in product(*factors.values()):
             texts = tuple(
-                (FIELDS[field].keyword, text)
+                (FIELDS[field].name, text)
                 for field, (text, _) in zip(factors, combination, strict=True)
             )
             values = {field: value for field, (_, value) in zip(factors, combination, strict=True)}
@@ -352,7 +356,7 @@ class _Reader:
         """The runs that no ``[[skip]]`` table matches; one that matches none raises."""
         if not isinstance(skips, list):
             raise self.error("skip", f"{skips!r}", expected="tables: [[skip]]")
-        keywords = [FIELDS[field].keyword for field in factors]
+        keywords = [FIELDS[field].name for field in factors]
         left = runs
         for at, skip in enumerate(skips, start=1):
             where = f"[[skip]] {at}"

@@ -19,10 +19,11 @@ from consilience.metrics.notes import few_relations
 from consilience.metrics.paired import RELATIONS
 from consilience.metrics.registry import label_of
 from consilience.metrics.significance import benjamini_hochberg, holm
+from consilience.options import Output
 from consilience.report.comparison_tables import with_undefined_means
 from consilience.report.export import save_table
 from consilience.report.html import render
-from consilience.report.notebook import table_html, table_text
+from consilience.report.shown import Shown, rows_of
 from consilience.report.study_page import study_page
 from consilience.report.study_tables import (
     StudyCell,
@@ -36,8 +37,8 @@ from consilience.types import QUESTION_WORDS
 from consilience.watch import SILENT, Watch
 from consilience.workflow.comparing import Comparison, compare_opened
 from consilience.workflow.counting import CountedRun, count_run, record_notes
+from consilience.workflow.run_options import StudyReportOptions, StudyStatusOptions
 from consilience.workflow.study_file import Study
-from consilience.workflow.study_options import StudyReportOptions, StudyStatusOptions
 from consilience.workflow.study_status import RunState, StudyState, study_status
 from consilience.workflow.suite import any_suite_of, suite_notes
 
@@ -46,7 +47,7 @@ KEPT = ("value", "std", "low", "high", "baseline")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StudyReport:
+class StudyReport(Shown):
     """The runs of a study together."""
 
     state: StudyState
@@ -91,11 +92,24 @@ class StudyReport:
             for row in cell.rows
         ]  # fmt: skip
 
-    def __repr__(self) -> str:
-        return table_text(self.tables()["study"])
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The tables, and the files."""
+        for at, table in enumerate(self.tables().values()):
+            if at:
+                yield ""
+            yield table
+        yield from map(str, self.files)
 
-    def _repr_html_(self) -> str:
-        return table_html(self.tables()["study"])
+    def document(self) -> dict[str, Any]:
+        """The numbers of all runs, and their differences."""
+        return {
+            "run": self.study.record(), "runs": self.to_dicts(),
+            "differences": rows_of(self.differences),
+            "files": [str(file) for file in self.files], "warnings": [*self.notes],
+        }  # fmt: skip
+
+    def _tables(self) -> Iterator[Table]:
+        yield self.tables()["study"]
 
 
 LEVEL = 0.05
@@ -291,7 +305,7 @@ def _undefined(headlines: pl.DataFrame) -> Iterator[str]:
 
 def _save(made: StudyReport, options: StudyReportOptions) -> list[Path]:
     """Write the page, and the tables if a folder for them is given; their paths."""
-    tables, file = made.tables(), options.page or made.study.folder / "report.html"
+    tables, file = made.tables(), options.out or made.study.folder / "report.html"
     page = study_page(
         made.study.name, made.cells, tables, made.state.table(), made.notes, file.parent
     )

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from consilience.errors import ConsilienceError
+from consilience.options import Output, option_fields
 from consilience.read import POLARS_FAULTS, parse_json
+from consilience.report.shown import Shown
 from consilience.report.table import Column, Table, Value
 from consilience.run import seed_folders
 from consilience.run_folder import record_of
 from consilience.text import counted, listed
-from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.run_options import StudyStatusOptions
 from consilience.workflow.run_settings import options_record, recorded_options
 from consilience.workflow.study_file import FAILURES, Study, StudyRun, read_study
-from consilience.workflow.study_options import StudyStatusOptions
 from consilience.workflow.study_store import fetch_runs
 
 if TYPE_CHECKING:
@@ -96,13 +97,15 @@ class RunState:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StudyState:
+class StudyState(Shown):
     """How far the runs of a study are."""
 
     study: Study
     """The study."""
     runs: Sequence[RunState]
     """Its runs, in the order of the file."""
+    was_run: bool = False
+    """Whether the study was just asked, so that a failure is one of the command."""
 
     @property
     def unfinished(self) -> list[RunState]:
@@ -163,6 +166,27 @@ class StudyState:
         parts = [f"{count} {name}" for name, count in counts.items() if count]
         answers = counted(sum(state.answers for state in self.runs), "answer")
         return f"{counted(len(states), 'run')}: {', '.join(parts)}; {answers}"
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """How far each run is; of a plan also the requests."""
+        yield self.table()
+        for name, text in self.requests_in_words().items():
+            yield f"{name:9} {text}"
+
+    def document(self) -> dict[str, Any]:
+        """The runs as rows."""
+        runs = [one.to_dict() for one in self.runs]
+        return {"run": self.study.record(), "runs": runs, "warnings": self.failures()}
+
+    def remarks(self, output: Output) -> list[str]:
+        """What to do about runs that failed."""
+        is_plan = any(one.queries for one in self.runs)
+        again = "rerun `consilience study run` to try what failed again"
+        return [again] if self.failed and not is_plan else []
+
+    def exit_status(self) -> int:
+        """2 where a run failed just now."""
+        return 2 if self.was_run and self.failed else 0
 
     def __repr__(self) -> str:
         return f"StudyState({self.study.name!r}: {self.in_words()})"
@@ -232,7 +256,7 @@ def changed_option(run: StudyRun, record: Mapping[str, Any]) -> ConsilienceError
         if field.name not in NOT_COMPARED and values[0] != values[1]:
             first, second = (json.dumps(value, ensure_ascii=False) for value in values)
             return ConsilienceError(
-                f"{field.keyword} was {first} when this run was asked, and is {second} in the "
+                f"{field.name} was {first} when this run was asked, and is {second} in the "
                 "study file",
                 where=str(run.folder),
                 todo="Restore it, or set another `folder` in the study file, or remove this folder "

@@ -12,13 +12,12 @@ from consilience.choices import DEFAULT_LOADING
 from consilience.endpoints.address import base_url_of
 from consilience.engine import Needs, Unit
 from consilience.errors import ConsilienceError
+from consilience.options import ENDPOINTS, MODEL, option_fields
 from consilience.provenance import cores
 from consilience.run_folder import record_of
 from consilience.suites.question_suites import is_questions
 from consilience.suites.tasks import is_task, load_task
 from consilience.watch import SILENT, Watch
-from consilience.workflow.option_fields import option_fields
-from consilience.workflow.options import ENDPOINTS, MODEL
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.sharding import Shard
 from consilience.workflow.study_file import StudyRun

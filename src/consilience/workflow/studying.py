@@ -21,9 +21,9 @@ from consilience.run_folder import RunFolder
 from consilience.text import counted
 from consilience.watch import SILENT, Advance, Watch
 from consilience.workflow.probe_options import refuse_options
+from consilience.workflow.run_options import StudyRunOptions
 from consilience.workflow.sharding import Shard
 from consilience.workflow.study_file import LOGS, Study, StudyRun, read_study
-from consilience.workflow.study_options import StudyRunOptions
 from consilience.workflow.study_status import (
     Failure,
     RunState,
@@ -65,7 +65,7 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
         _Asking(study, options, watch).ask(parts)
     for run in study.runs:
         store_run(study, run)  # what could not be copied when it was finished
-    return state_of(study)
+    return replace(state_of(study), was_run=True)
 
 
 def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:

@@ -8,11 +8,14 @@ from pathlib import Path
 import polars as pl
 
 from consilience.analysis.task_types import read_runs, task_effects, without_models
+from consilience.report.task_tables import calum_tables, effects_tables
 from consilience.run import short_names, split_label
 from consilience.suites.perturbations import PERTURBATIONS
 from consilience.suites.tasks import TASKS
 from consilience.workflow.analyses import Analysis
-from consilience.workflow.analysis_options import TaskEffectsOptions
+from consilience.workflow.run_options import TaskEffectsOptions
+
+TITLE = "Accuracy, and consistency when reversed (C_R) and with other punctuation (C_S), in percent"
 
 
 def analyze_tasks(options: TaskEffectsOptions) -> Analysis:
@@ -22,7 +25,10 @@ def analyze_tasks(options: TaskEffectsOptions) -> Analysis:
     tested = without_models(metrics, options.leave_out) if options.leave_out else metrics
     kinds = {name: task.kind for name, task in TASKS.items()}
     effects = task_effects(tested, kinds, options.small)
-    return Analysis({"metrics": metrics, "effects": effects}, _notes(tested, effects))
+    tables = {"metrics": metrics, "effects": effects}
+    shown = [*calum_tables(metrics, TITLE), *effects_tables(with_tests(effects))]
+    notes = _notes(tested, effects)
+    return Analysis(tables, notes, main="effects", layout=lambda _: shown)
 
 
 def with_tests(effects: pl.DataFrame) -> pl.DataFrame:

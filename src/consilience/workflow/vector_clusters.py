@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,16 @@ from consilience.choices import Colour, Protocol
 from consilience.files import csv_of, write_whole
 from consilience.metrics.measure import measure
 from consilience.models import LanguageModel
+from consilience.options import Output, shared_fields
+from consilience.report.analysis_tables import cluster_tables
+from consilience.report.shown import Shown, rows_of
+from consilience.report.table import Table
 from consilience.run_folder import RunFolder
 from consilience.types import Relation
 from consilience.watch import SILENT, Watch
-from consilience.workflow.analysis_options import VectorOptions
 from consilience.workflow.fact_setup import fact_setup
-from consilience.workflow.options import shared_fields
 from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.run_options import VectorOptions
 from consilience.workflow.run_settings import default_folder
 
 SETTINGS = ("suite", "suite_digest", "groups", "limit", "seed", "protocol", "model")
@@ -29,7 +32,7 @@ SETTINGS = ("suite", "suite_digest", "groups", "limit", "seed", "protocol", "mod
 
 
 @dataclass(frozen=True, slots=True)
-class VectorClusters:
+class VectorClusters(Shown):
     """What the vectors of a run cluster by."""
 
     clusters: pl.DataFrame
@@ -40,6 +43,26 @@ class VectorClusters:
     """The figure, where one was drawn."""
     record: Mapping[str, Any]
     """Settings, versions and the like, and the run's path."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a reader should know."""
+        notes: Sequence[str] = self.record["warnings"]
+        return notes
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """What vectors cluster by, and where the figure and the run are."""
+        yield from cluster_tables(self.clusters, self.correlations)
+        if self.figure:
+            yield f"Figure: {self.figure}"
+        yield f"Run: {self.record['path']}"
+
+    def document(self) -> dict[str, Any]:
+        """The tables as rows."""
+        tables = {"clusters": self.clusters, "correlations": self.correlations}
+        document = {name: rows_of(frame) for name, frame in tables.items()}
+        figure = str(self.figure) if self.figure else None
+        return {"run": self.record, **document, "figure": figure, "warnings": self.notes}
 
 
 def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> VectorClusters:

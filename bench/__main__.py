@@ -42,7 +42,8 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertTokeniz
 
 from consilience import load_model, measure
 from consilience.ask import ask
-from consilience.choices import Loading
+from consilience.core.errors import Loading
+from consilience.core.provenance import versions
 from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import (
     AtMask,
@@ -56,9 +57,8 @@ from consilience.models.fast.screening import MINIMUM_SPEEDUP
 from consilience.models.label_prompts import MOST_WRITTEN
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel
-from consilience.provenance import versions
-from consilience.run_folder import RunFolder
-from consilience.suites.selection import sample_facts
+from consilience.runs.folder import RunFolder
+from consilience.suites.facts import sample_facts
 
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()

@@ -22,7 +22,7 @@ import httpx2
 import questions
 
 from consilience import Candidates, Query, load_model, load_suite
-from consilience.choices import Connection
+from consilience.core.errors import Connection
 from consilience.models.prompt_models import load_prompt_model
 from consilience.presentation import Prompt
 from consilience.workflow.written_answers import Writing

@@ -26,7 +26,7 @@ from typing import get_args
 
 import polars as pl
 
-from consilience import choices
+from consilience.core import errors
 
 SHARED = Path(os.environ.get("CONSILIENCE_SHARED", Path(__file__).parents[2] / "shared")).resolve()
 MASKED = SHARED / "models" / "minilm-mlm"
@@ -34,7 +34,7 @@ PAIRS = SHARED / "data" / "glue"
 
 CONSISTENCY = Path(__file__).parents[1] / "examples" / "consistency"
 
-HAS_PAIRS_LOSS = "pairs" in get_args(getattr(choices, "Loss", None))
+HAS_PAIRS_LOSS = "pairs" in get_args(getattr(errors, "Loss", None))
 """Whether the installed revision has today's names of the options of trainings."""
 
 KEYS = ("first", "second", "metric", "subset", "group", "relation", "item", "variant_index")

@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 
 
 def factory(key):

@@ -5,8 +5,8 @@ import signal
 import time
 from pathlib import Path
 
-from consilience.engine.units import Event, attempted, made
-from consilience.workflow.study_worker import study_worker
+from consilience.study.engine import Event, attempted, made
+from consilience.study.running import study_worker
 
 
 def dies(key):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from consilience import Candidates, Pattern, Query
-from consilience.models import cache
-from consilience.models.cache import cache_folder, checked, key_of, recall, remember
+from consilience.models import sources
+from consilience.models.sources import cache_folder, checked, key_of, recall, remember
 
 
 def test_the_cache_lies_where_it_is_put(monkeypatch, tmp_path):
@@ -75,7 +75,7 @@ def test_a_check_is_made_once_for_a_model_and_its_surroundings(monkeypatch, tmp_
     for _ in range(2):
         assert checked("tree", {"dtype": "float32"}, lambda: check(True)) is True
     assert len(made) == 6, "a model that nothing tells from others is checked every time"
-    monkeypatch.setattr(cache, "surroundings", lambda: {"torch": "another version"})
+    monkeypatch.setattr(sources, "surroundings", lambda: {"torch": "another version"})
     assert checked("tree", model, lambda: check(True)) is True
     assert len(made) == 7
 

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from conftest import ROOT, cases
-from consilience.suites import fetch as fetch_module
+from consilience.suites import layouts as fetch_module
 
 
 def test_probe_shows_the_summary_and_where_more_is(consilience, tmp_path):

@@ -10,9 +10,9 @@ import sys
 import click
 import pytest
 
-from consilience import provenance
 from consilience.app import console
 from consilience.cli import program
+from consilience.core import provenance
 from consilience.options import option_fields
 from consilience.workflow.probe_options import ProbeOptions
 

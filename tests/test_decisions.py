@@ -13,18 +13,17 @@ import pytest
 from conftest import _tokenizer
 from consilience.ask import judge
 from consilience.ask_questions import Presenter, ask_options
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError
+from consilience.core.factors import Factor, FactorialDesign
 from consilience.endpoints.decision_pairs import DecisionPairs
 from consilience.endpoints.decisions import ROUTES, DecisionModel, connected, fault_of, log_scores
 from consilience.endpoints.journal import Journal
 from consilience.endpoints.replies import Refused
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor, FactorialDesign
 from consilience.presentation import Presentation, present
 from consilience.questions import Choice, Question
 from consilience.sentence_pairs import TextPair
+from consilience.suites.pairs import load_task
 from consilience.suites.perturbations import original
-from consilience.suites.tasks import load_task
 from pair_builders import SAME, write_pairs
 from replay_server import replay
 

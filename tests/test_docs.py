@@ -13,7 +13,7 @@ import yaml
 
 import consilience as package
 from consilience.cli import program
-from consilience.workflow.gate_rules import parse_rules
+from consilience.gating.rules import parse_rules
 from pair_builders import save_classifier
 
 ROOT = Path(__file__).parents[1]

@@ -10,13 +10,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints import sending
 from consilience.endpoints.client import Client
 from consilience.endpoints.pace import Clock
 from consilience.endpoints.replies import Refused, message_of, wait_of
 from consilience.endpoints.usage import cost_in_words, cost_record
-from consilience.errors import ConsilienceError
 from replay_server import completion, raw, replay
 
 KEY = "sk-secret-0123456789"

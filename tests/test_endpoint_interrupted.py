@@ -11,12 +11,12 @@ import zlib
 import polars as pl
 import pytest
 
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints.answering import KNOWN
 from consilience.endpoints.journal import REPLIES
-from consilience.errors import ConsilienceError
+from consilience.report.first_screen import server_line
 from consilience.report.run_view import RunView
-from consilience.report.server_sections import server_line
-from consilience.run_folder import record_of
+from consilience.runs.folder import record_of
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import plan_probe, probe
 from pair_builders import write_pairs

@@ -4,11 +4,10 @@ import asyncio
 
 import pytest
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.allowance import Allowance
 from consilience.endpoints.pace import Clock, Pace
 from consilience.endpoints.usage import Usage
-from consilience.errors import ConsilienceError
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

@@ -8,9 +8,8 @@ import pytest
 
 from consilience.ask import judge
 from consilience.ask_questions import Presenter, prompts_of
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.answering import Answering
-from consilience.errors import ConsilienceError
 from consilience.models import served_chats
 from consilience.models.answer_writer import AnswerWriter
 from consilience.models.loading import load_pretrained
@@ -21,8 +20,8 @@ from consilience.models.served_labels import ServedLabelChats, load_served_label
 from consilience.models.served_prompts import ServedWriter
 from consilience.presentation import Presentation, Template
 from consilience.sentence_pairs import TextPair
+from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import original
-from consilience.suites.tasks import TASKS
 from replay_server import replay
 from scoring_server import LLAMA_CPP_PYTHON, OPENAI, VLLM, scoring_server
 from test_prompted import CHAT, DESIGN, QUESTIONS

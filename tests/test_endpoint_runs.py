@@ -10,17 +10,15 @@ from dataclasses import replace
 
 import pytest
 
-from consilience.choices import Connection
+from consilience.asking import planning
+from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.client import Client
 from consilience.endpoints.journal import REPLIES, Journal
 from consilience.endpoints.planning import PlannedUsage
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.usage import Usage, cost_in_words, cost_record, tokens_of
-from consilience.errors import ConsilienceError
 from consilience.models.functions import ScoringFunction
-from consilience.record import fault_of_run
-from consilience.run_folder import record_of
-from consilience.workflow import probe_plan
+from consilience.runs.folder import fault_of_run, record_of
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import plan_probe, probe
 from replay_server import completion, replay
@@ -94,7 +92,7 @@ def test_an_interrupted_run_sends_no_request_twice(tmp_path):
 KILLED = """
 import os, sys
 from pathlib import Path
-from consilience.choices import Connection
+from consilience.core.errors import Connection
 from consilience.endpoints.client import Client
 from consilience.endpoints.journal import Journal
 client = Client(Connection(sys.argv[1]), journal=Journal(Path(sys.argv[2])))
@@ -371,7 +369,7 @@ def test_a_run_needs_no_more_than_its_plan(consilience, model_folder, tmp_path, 
 @pytest.mark.parametrize("limit", [2, 12])
 def test_a_larger_run_needs_no_more_than_its_plan(tmp_path, monkeypatch, limit, seconds):
     """All queries are planned, or 8 items of each group where there is no time for more."""
-    monkeypatch.setattr(probe_plan, "SAMPLED_SECONDS", seconds)
+    monkeypatch.setattr(planning, "SAMPLED_SECONDS", seconds)
 
     def counting(path, body, headers):
         counts = {"prompt_tokens": len(body["prompt"]) // 3, "completion_tokens": 0}

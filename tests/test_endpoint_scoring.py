@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from consilience.ask import UNCERTAIN, judge
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.planning import PlannedUsage
-from consilience.errors import ConsilienceError
 from consilience.models import load_model
 from consilience.models.served import ServedCausalModel
 from reference import QUERIES, words_of

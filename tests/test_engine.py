@@ -10,10 +10,8 @@ from collections import Counter
 import pytest
 
 from conftest import ROOT
-from consilience.engine import Backlog, Needs, Unit, run_units
-from consilience.engine.local_workers import LocalWorkers
-from consilience.engine.mixed_workers import MixedWorkers
-from consilience.engine.units import Event, described
+from consilience.study.engine import Backlog, Event, Needs, Unit, described, run_units
+from consilience.study.workers import LocalWorkers, MixedWorkers
 from engine_work import factory
 from study_workers import HereWorkers
 
@@ -222,9 +220,9 @@ def test_ctrl_c_ends_the_workers(tmp_path):
     script.write_text(f"""
 import sys
 sys.path.insert(0, {str(TESTS)!r})
-from consilience.engine import Unit, run_units
-from consilience.engine.local_workers import LocalWorkers
-from consilience.engine.units import Event, described
+from consilience.study.engine import Unit, run_units
+from consilience.study.workers import LocalWorkers
+from consilience.study.engine import Event, described
 from engine_work import factory
 if __name__ == "__main__":
     units = [Unit("a", "k", ("tell",)), Unit("b", "k", ("sleep", 60))]

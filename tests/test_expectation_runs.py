@@ -11,18 +11,18 @@ import pytest
 
 from conftest import ROOT
 from consilience import ConsilienceError
-from consilience.analysis.expectation_tables import violation_table
+from consilience.analysis.examples import violation_table
 from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.models.prompt_functions import PromptFunction
+from consilience.report.analysis_tables import violation_examples, violation_tables
 from consilience.report.comparison_tables import comparison_table
-from consilience.report.violation_tables import violation_examples, violation_tables
-from consilience.run import Run
+from consilience.results.analyses import analyze_expectations
+from consilience.runs.run import Run
 from consilience.suites.expectation_files import with_expectations
-from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import check_questions, load_questions, select_questions
-from consilience.workflow.analyses import analyze_expectations
+from consilience.suites.questions import Questions
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe, score
 from consilience.workflow.question_design import factors_of

@@ -10,24 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from consilience.design import Design
-from consilience.errors import ConsilienceError
-from consilience.expectations import Expectation, Reference, instances
-from consilience.factors import Factor, FactorialDesign, levels_of
-from consilience.metrics.counts import Prepared
+from consilience.core.errors import ConsilienceError
+from consilience.core.expectations import Expectation, Reference, instances
+from consilience.core.factors import Design, Factor, FactorialDesign, levels_of
+from consilience.metrics.counts import Prepared, unchecked_note
+from consilience.metrics.definitions import ExpectedViolations
 from consilience.metrics.differences import compare
-from consilience.metrics.expected import unchecked_note
 from consilience.metrics.grid import Grid
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import METRICS
-from consilience.metrics.violations import ExpectedViolations
 from consilience.questions import Choice, Question
 from consilience.suites.expectation_files import (
     expectations_of_rows,
     with_expectations,
 )
-from consilience.suites.question_collection import Questions
-from consilience.suites.question_files import read_question_file
+from consilience.suites.questions import Questions, read_question_file
 from consilience.types import Candidates, Relation, Suite
 
 YES_NO = (Choice("yes", ("true",)), Choice("no", ("false",)))

@@ -22,9 +22,9 @@ from consilience.models.batches import (
     halving,
     side_by_side,
 )
+from consilience.models.candidates import log_softmax
 from consilience.models.fast import AtMask, Decoding, Tree, speed_up
 from consilience.models.fast.tree_reader import TreeReader, best_and_gold
-from consilience.models.score_tables import log_softmax
 from reference import decoder_sum
 
 SOURCE = ROOT / "src" / "consilience"

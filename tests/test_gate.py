@@ -10,13 +10,11 @@ from scipy import stats
 from scipy.special import expit, logit
 
 import consilience as cs
-from consilience.errors import ConsilienceError
-from consilience.metrics.intervals import skewed_reach, skewness
-from consilience.metrics.margins import Precise, Threshold, clusters_for_power
-from consilience.report.gate_tables import GateCheck
-from consilience.report.junit import as_junit
-from consilience.suites.saving import save_suite
-from consilience.workflow.gate_rules import parse_rules
+from consilience.core.errors import ConsilienceError
+from consilience.gating.gate import GateCheck, as_junit
+from consilience.gating.rules import Precise, Threshold, clusters_for_power, parse_rules
+from consilience.metrics.statistics import skewed_reach, skewness
+from consilience.suites.layouts import save_suite
 from report_builders import pair_run
 
 PATTERNS = ["[X] listens on port [Y].", "The port of [X] is [Y]."]

@@ -11,7 +11,7 @@ import torch
 
 from conftest import WORDS
 from consilience import Candidates, Pattern, Query, load_model
-from consilience.models import gguf as ours
+from consilience.models import loading as ours
 from consilience.models.loading import load_parts
 from consilience.models.sources import locate
 

@@ -17,27 +17,26 @@ import pytest
 
 from campaign_cases.files import write_workbook
 from conftest import ROOT
-from consilience import free_text
-from consilience.answer_files import read_answer_file, text_of
-from consilience.authoring.annotation_scores import score_sheets
+from consilience.authoring.annotation import score_sheets
+from consilience.core import free_text
+from consilience.core.errors import ConsilienceError
+from consilience.core.text import names_a_file
 from consilience.endpoints.journal import Journal
-from consilience.engine import Unit, run_units
-from consilience.engine.local_workers import LocalWorkers
-from consilience.errors import ConsilienceError
-from consilience.files import locked
-from consilience.harness_logs import DOCUMENT, lm_eval_rows
-from consilience.models.functions import texts_of
-from consilience.read import (
+from consilience.files.read import (
     parse_json,
     read_document,
     read_parquet,
     read_rows,
     refuse_large_workbook,
 )
-from consilience.run import read_answers
-from consilience.run_folder import RunFolder, digest_of
+from consilience.files.tables import DOCUMENT, lm_eval_rows, read_answer_file, text_of
+from consilience.files.write import locked
+from consilience.models.functions import texts_of
+from consilience.runs.folder import RunFolder, digest_of
+from consilience.runs.run import read_answers
+from consilience.study.engine import Unit, run_units
+from consilience.study.workers import LocalWorkers
 from consilience.suites.question_suites import check_questions, load_questions
-from consilience.text import names_a_file
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
 from engine_work import factory

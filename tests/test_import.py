@@ -8,11 +8,11 @@ import pytest
 
 from conftest import ROOT
 from consilience import ConsilienceError, load_suite
-from consilience.answer_files import read_answer_file
-from consilience.authoring.near_duplicates import likeness, normal_form
+from consilience.authoring.import_formats import import_patterns, listing
+from consilience.authoring.pattern_checks import likeness, normal_form
+from consilience.files.tables import read_answer_file
 from consilience.suites import check_suite
 from consilience.suites.proposals import Proposal, provenance_of, write_proposals
-from consilience.workflow.suite_import import import_patterns, listing
 from consilience.workflow.suite_options import ImportOptions
 
 SHARED = ROOT.parent / "shared" / "data"
@@ -104,7 +104,12 @@ def test_files_of_relations_join_a_suite_that_keeps_what_it_has(write_suite, tmp
 def test_near_duplicates_can_be_dropped_and_a_dry_run_writes_nothing(write_suite, tmp_path):
     source = tmp_path / "patterns.txt"
     source.write_text("\ufeff[Y] is a capital of [X]\n\n  [X] has its seat in [Y].  \nnothing\n")
-    options = {"relation": "capital", "near_duplicates": "drop", "dry_run": True, "source": "a friend"}
+    options = {
+        "relation": "capital",
+        "near_duplicates": "drop",
+        "dry_run": True,
+        "source": "a friend",
+    }
     plan = imported(source, write_suite(), **options)
     assert [proposal.pattern for proposal in plan.patterns] == ["[X] has its seat in [Y]."]
     assert plan.patterns[0].source == "a friend"

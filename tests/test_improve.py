@@ -12,14 +12,14 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from consilience import ConsilienceError, load_model
-from consilience.choices import Loading
+from consilience.core.errors import Loading
+from consilience.core.text import duration
 from consilience.models.fast import speed_up_training
 from consilience.suites import load_suite
-from consilience.text import duration
-from consilience.train.consistency_trainer import ConsistencyTrainer
-from consilience.train.perplexity import perplexity
-from consilience.train.resume import TrainingFolder
-from consilience.workflow.improvement import _folder_of, read_lines
+from consilience.train.batch_trainer import TrainingFolder
+from consilience.train.consistency import ConsistencyTrainer
+from consilience.train.improvement import _folder_of, read_lines
+from consilience.train.objectives import perplexity
 from consilience.workflow.training_options import ImproveOptions
 from test_train import PATTERNS, relation, train, trainer_of
 

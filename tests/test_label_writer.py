@@ -10,8 +10,8 @@ import transformers
 
 from consilience import ConsilienceError
 from consilience.ask_pairs import present_pairs
-from consilience.choices import Loading
-from consilience.free_text import matched_word
+from consilience.core.errors import Loading
+from consilience.core.free_text import matched_word
 from consilience.models import prompt_reader
 from consilience.models.batches import Budget
 from consilience.models.fast import Prompts, tree_scorer
@@ -19,8 +19,8 @@ from consilience.models.forward import logits_of
 from consilience.models.label_prompts import MOST_WRITTEN
 from consilience.models.loading import load_pretrained
 from consilience.sentence_pairs import TextPair
+from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import original, t5_original
-from consilience.suites.tasks import TASKS
 from pair_builders import MRPC, ODD, PAIRS, SAME, by_row, forms_of
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from consilience import Pattern, Query
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints import llamacpp
 from consilience.endpoints.answering import Answering
 from consilience.endpoints.llamacpp import LlamaCppClient
 from consilience.endpoints.scorer import Continuations, Scorer
 from consilience.endpoints.server import Server
 from consilience.endpoints.strategies import STRATEGIES
-from consilience.errors import ConsilienceError
 from consilience.models import load_model
 from consilience.models.served import file_of
 from consilience.models.served_prompts import prompt_tokens

@@ -13,15 +13,13 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, cases, number
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
-from consilience.design import Edge
+from consilience.core.factors import Edge
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics import registry
-from consilience.metrics.agreement import _tally
-from consilience.metrics.notes import facts_left_out, notes_on
-from consilience.metrics.registry import METRICS, metric
-from consilience.metrics.resampling import _macro
-from consilience.metrics.tally import Tally, quotient, ratio
-from consilience.metrics.weighing import Replicates
-from consilience.schemas import METRICS_SCHEMA
+from consilience.metrics.definitions import _tally
+from consilience.metrics.measure import facts_left_out, notes_on
+from consilience.metrics.registry import METRICS, Tally, metric, quotient, ratio
+from consilience.metrics.resampling import Replicates, _macro
 
 PATTERNS = ("[X] is in [Y].", "[X] is inside [Y].", "[Y] holds [X].")
 EDGES = {

@@ -7,15 +7,21 @@ import pytest
 
 import consilience as cs
 from conftest import ROOT, cases
-from consilience.authoring.corpus import read_corpus, read_sentences, sentences, with_title
-from consilience.authoring.mining import mine
-from consilience.authoring.mining_examples import ExampleMatch, ExampleQuery, example_pattern
-from consilience.authoring.mining_search import FactIndex, NameTrie
-from consilience.errors import ConsilienceError
-from consilience.metrics.intervals import wilson_interval
+from consilience.authoring.importing import load_facts
+from consilience.authoring.mining import FactIndex, NameTrie, mine
+from consilience.authoring.pattern_mining import (
+    ExampleMatch,
+    ExampleQuery,
+    example_pattern,
+    mine_patterns,
+    read_corpus,
+    read_sentences,
+    sentences,
+    with_title,
+)
+from consilience.core.errors import ConsilienceError
+from consilience.metrics.statistics import wilson_interval
 from consilience.suites.proposals import provenance_of, read_proposals
-from consilience.workflow.facts_alone import load_facts
-from consilience.workflow.pattern_mining import mine_patterns
 from consilience.workflow.suite_options import MineOptions
 
 CAPITALS = {"Paris": "France", "Oslo": "Norway", "Rome": "Italy"}
@@ -131,7 +137,7 @@ def spacy():
 
 @pytest.mark.parametrize("case", cases("paths"), ids=lambda case: "-".join(case["names"]))
 def test_the_path_becomes_patterns(case, spacy):
-    from consilience.authoring.mining_patterns import NoPatternError, path_patterns
+    from consilience.authoring.mining import NoPatternError, path_patterns
 
     doc = tree(case["tree"], spacy)
     places = [(doc.text.index(name), doc.text.index(name) + len(name)) for name in case["names"]]
@@ -143,7 +149,7 @@ def test_the_path_becomes_patterns(case, spacy):
 
 
 def test_articles_fit_the_next_word():
-    from consilience.authoring.mining_patterns import with_articles
+    from consilience.authoring.mining import with_articles
 
     assert (
         with_articles("an river and a hour, A island, a [Y]")

@@ -7,10 +7,9 @@ import pytest
 
 import consilience as cs
 from consilience import new_suite
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints import llamacpp
-from consilience.errors import ConsilienceError
-from consilience.suites.question_columns import COLUMNS
-from consilience.suites.question_files import read_question_file
+from consilience.suites.questions import COLUMNS, read_question_file
 from scoring_server import VLLM, scoring_server
 from test_llamacpp import has_smollm2
 from test_prompted import CHAT

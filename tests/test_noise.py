@@ -5,9 +5,9 @@ import polars as pl
 import pytest
 
 from consilience import Scores, load_model, load_suite
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.noise import VARIATIONS, noise_floor
-from consilience.schemas import METRICS_SCHEMA
-from consilience.suites.selection import select_relations
+from consilience.suites.facts import select_relations
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 

@@ -12,22 +12,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from consilience import (
-    ConsilienceError,
-    ask_suite,
-    load_model,
-    load_suite,
-    read_answers,
-    run_folder,
-)
-from consilience import run as run_module
+from consilience import ConsilienceError, ask_suite, load_model, load_suite, read_answers
 from consilience.ask import ask
 from consilience.ask import judge as judge_columns
-from consilience.run_folder import RunFolder
-from consilience.schemas import ANSWERS_SCHEMA
-from consilience.suites.selection import sample_facts, select_relations
+from consilience.asking import planning
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.runs import folder as run_folder
+from consilience.runs import run as run_module
+from consilience.runs.folder import RunFolder
+from consilience.suites.facts import sample_facts, select_relations
 from consilience.types import Scores
-from consilience.workflow import probe_plan
 
 
 def scored(logprob, words="abc", **more):
@@ -350,8 +344,8 @@ KILLED_AT_EVERY_STEP = """
 import gc, os, sys
 from pathlib import Path
 from consilience import ask_suite, load_model, load_suite
-from consilience.run_folder import RunFolder
-from consilience.suites.selection import sample_facts, select_relations
+from consilience.runs.folder import RunFolder
+from consilience.suites.facts import sample_facts, select_relations
 
 def watch(event, arguments):
     global left
@@ -405,11 +399,11 @@ def test_a_run_that_is_killed_at_any_step_of_its_writing_is_resumed_whole(tmp_pa
 def test_a_slow_model_is_sampled_for_a_limited_time(monkeypatch):
     """Samples of 8 queries in 5 s: one before the clock starts, then until 20 s are over."""
     clock = [0.0]
-    monkeypatch.setattr(probe_plan, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(planning, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     def sample(seconds):
         clock[0] += seconds
         return 8
 
-    assert probe_plan.measured_rate([lambda: sample(5)] * 6) == (24, 24 / 15)
-    assert probe_plan.measured_rate([lambda: sample(60)] * 6) == (8, 8 / 60)
+    assert planning.measured_rate([lambda: sample(5)] * 6) == (24, 24 / 15)
+    assert planning.measured_rate([lambda: sample(60)] * 6) == (8, 8 / 60)

@@ -13,13 +13,13 @@ import transformers
 
 from conftest import SENTENCES, cases
 from consilience.ask_pairs import present_pairs
+from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.models.classifier import load_pair_classifier
 from consilience.models.label_functions import LabelFunction
 from consilience.noise import VARIATIONS
-from consilience.run import read_answers
-from consilience.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
+from consilience.runs.run import read_answers
+from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import PERTURBATIONS, original, t5_original
-from consilience.suites.tasks import TASKS
 from consilience.workflow.counting import seed_notes
 from consilience.workflow.pair_noise import pair_noise_floor
 from pair_builders import (

@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.workflow.evaluation import evaluate
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe

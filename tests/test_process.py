@@ -13,7 +13,7 @@ from rich.table import Table
 
 from consilience.app.console import Terminal
 from consilience.app.process import json_text
-from consilience.text import visible
+from consilience.core.text import visible
 
 COMMAND = [sys.executable, "-m", "consilience"]
 HOSTILE = "a\x1b]0;PWN\x07\x1b[2Jb\x9b2Jc\u202ed\r"

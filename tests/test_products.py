@@ -12,9 +12,9 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from conftest import WORDS
 from consilience import load_model
 from consilience.models import batches, scoring
-from consilience.models.cache import cache_folder, processor
 from consilience.models.fast import onednn, onednn_training, speed_up, speed_up_training
 from consilience.models.fast.libraries import Shape, clearly_faster, measured_products, time_in_turn
+from consilience.models.sources import cache_folder, processor
 from reference import QUERIES, scores_of, words_of
 
 pytestmark = [

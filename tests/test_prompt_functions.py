@@ -4,9 +4,9 @@ import pytest
 
 from consilience.ask_questions import Presenter, ask_options
 from consilience.ask_writing import ask_writing
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor, FactorialDesign
-from consilience.free_text import RULES, rule_of
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.free_text import RULES, rule_of
 from consilience.models.prompt_functions import (
     PROMPT_BASELINES,
     PromptFunction,

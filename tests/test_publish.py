@@ -18,24 +18,22 @@ import yaml
 from huggingface_hub import DatasetCard, ModelCard, parse_eval_result_entries
 from jsonschema import Draft7Validator
 
-from consilience.errors import ConsilienceError
-from consilience.publishing.every_eval_ever import (
-    AGGREGATE,
-    INSTANCE,
-    SCHEMAS,
-    _metric,
-    sample_hash,
+from consilience.core.errors import ConsilienceError
+from consilience.gating.rules import parse_rules
+from consilience.publish import publication
+from consilience.publish.every_eval_ever import AGGREGATE, INSTANCE, SCHEMAS, _metric, sample_hash
+from consilience.publish.formats import MODEL_FIELDS, may_be_shared
+from consilience.publish.publication import (
+    public_command,
+    public_model,
+    public_run,
+    public_suite,
+    publish,
 )
-from consilience.publishing.licences import may_be_shared
-from consilience.publishing.public_run import MODEL_FIELDS
-from consilience.run import Run
-from consilience.suites.suite_names import MINI
-from consilience.workflow import publication
-from consilience.workflow.gate_rules import parse_rules
+from consilience.runs.run import Run
+from consilience.suites.question_suites import MINI
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
-from consilience.workflow.public_runs import public_command, public_model, public_run, public_suite
-from consilience.workflow.publication import publish
 from consilience.workflow.run_options import PublishOptions
 
 ID = "my-org/my-model"

@@ -13,11 +13,11 @@ import pytest
 from huggingface_hub import ModelCard, constants
 
 from consilience.app import process
-from consilience.errors import ConsilienceError
-from consilience.workflow import publication
+from consilience.core.errors import ConsilienceError
+from consilience.publish import publication
+from consilience.publish.publication import publish, send_publication
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
-from consilience.workflow.publication import publish, send_publication
 from consilience.workflow.run_options import PublishOptions
 from hub_server import serving
 
@@ -120,7 +120,7 @@ def test_without_a_network_a_token_or_a_possible_name(run, hub, tmp_path, monkey
     with pytest.raises(ConsilienceError, match=r"the Hub cannot be reached.*Check the network"):
         publish(options_of(run, tmp_path, "eee", "me/data"))
     monkeypatch.delenv("HF_TOKEN")
-    monkeypatch.setattr("consilience.publishing.hub.get_token", lambda: None)
+    monkeypatch.setattr("consilience.publish.publication.get_token", lambda: None)
     with pytest.raises(ConsilienceError, match="no token of the Hub.*hf auth login"):
         publish(options_of(run, tmp_path, "eee", "me/data"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)

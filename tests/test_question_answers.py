@@ -5,11 +5,11 @@ import json
 import polars as pl
 import pytest
 
-from consilience.errors import ConsilienceError
-from consilience.free_text import rule_of
+from consilience.core.errors import ConsilienceError
+from consilience.core.free_text import rule_of
 from consilience.questions import Choice, Question
-from consilience.run import Run
-from consilience.suites.question_collection import Questions
+from consilience.runs.run import Run
+from consilience.suites.questions import Questions
 from consilience.workflow.question_answers import answers_to_questions
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.scored_tables import score_questions

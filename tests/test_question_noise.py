@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from consilience.ask_questions import Presenter
-from consilience.factors import Factor, FactorialDesign
+from consilience.core.factors import Factor, FactorialDesign
 from consilience.models.prompt_functions import prompt_baseline
 from consilience.presentation import Presentation, PromptScores
 from consilience.questions import Choice, Question

@@ -6,11 +6,10 @@ import polars as pl
 import pytest
 
 import consilience as cs
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor, FactorialDesign
-from consilience.run import Run, open_runs
-from consilience.workflow.comparing import settings_notes
-from consilience.workflow.question_texts import paired_by_text, text_digests
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.results.comparing import settings_notes
+from consilience.runs.run import Run, open_runs, paired_by_text, text_digests
 
 ROWS = [
     ("bill", "Which card is taken?", "What card can I use?", "Visa;Cash", "Visa"),

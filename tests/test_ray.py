@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 import study_workers
-from consilience.engine import Needs, Unit, ray_workers, run_units
-from consilience.engine.ray_workers import RayWorkers
-from consilience.errors import ConsilienceError
-from consilience.run_folder import record_of
-from consilience.watch import Silent
-from consilience.workflow import studying
+from consilience.core.errors import ConsilienceError
+from consilience.core.process import Silent
+from consilience.runs.folder import record_of
+from consilience.study import running as studying
+from consilience.study import workers as ray_workers
+from consilience.study.engine import Needs, Unit, run_units
+from consilience.study.running import run_study
+from consilience.study.workers import RayWorkers
 from consilience.workflow.run_options import StudyRunOptions
-from consilience.workflow.studying import run_study
 from engine_work import factory
 
 ray = pytest.importorskip("ray")
@@ -185,7 +186,8 @@ def test_another_version_is_refused_and_both_are_named(cluster, monkeypatch):
     assert "expected 9.9 (source 000), as where the command was started" in failure.message
     assert "Install the same version on all nodes." in failure.message
     assert (
-        f"consilience {__import__('consilience.provenance').provenance.build()}" in failure.message
+        f"consilience {__import__('consilience.core.provenance').core.provenance.build()}"
+        in failure.message
     )
 
 

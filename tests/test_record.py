@@ -8,11 +8,10 @@ import polars as pl
 import pytest
 
 from conftest import cases, run_command
-from consilience.errors import ConsilienceError
-from consilience.record import fault_of_run
-from consilience.run import read_answers
-from consilience.run_folder import LARGEST, RunFolder, record_of
-from consilience.schemas import ANSWERS_SCHEMA
+from consilience.core.errors import ConsilienceError
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.runs.folder import LARGEST, RunFolder, fault_of_run, record_of
+from consilience.runs.run import read_answers
 from test_report import pair_run
 
 RECORD = {

@@ -14,11 +14,11 @@ import pytest
 import consilience as cs
 from consilience.analysis.examples import Example, Reply
 from consilience.metrics.counts import Prepared
-from consilience.report.opening_example import opening_example
-from consilience.report.page import Points, Text, Tiles
-from consilience.report.prompt_lines import differing_lines, in_one_line
+from consilience.report.analysis_tables import differing_lines, in_one_line
+from consilience.report.export import Points, Text, Tiles
+from consilience.report.first_screen import opening_example
 from consilience.report.report_page import report_page
-from consilience.run import Run
+from consilience.runs.run import Run
 from consilience.workflow.suite import any_suite_of
 from consilience.workflow.viewing import fact_view
 

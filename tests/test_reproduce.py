@@ -11,19 +11,18 @@ import pytest
 from scipy import stats
 
 from conftest import WORDS, cases, cells, real_data
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.report import papers
 from consilience.report.export import as_markdown
-from consilience.report.measured import Measured
-from consilience.report.papers import beside, beside_layout, beside_table, paper_numbers
-from consilience.report.terminal import fitted_text
+from consilience.report.papers import Measured, beside, beside_layout, beside_table, paper_numbers
+from consilience.report.table import fitted_text
 from consilience.reproduce import RECIPES, Recipe, RecipeResult, Request, Work, carry_out
-from consilience.reproduce import work as work_module
-from consilience.reproduce.pararel_makers import IMPROVED, SQUAD, TEST, TRAIN, VALIDATION
-from consilience.reproduce.work import MissingError
-from consilience.schemas import METRICS_SCHEMA
+from consilience.reproduce import recipe as work_module
+from consilience.reproduce.pararel import IMPROVED, SQUAD, TEST, TRAIN, VALIDATION
+from consilience.reproduce.recipe import MissingError
 from consilience.suites import load_suite
-from consilience.suites.trex import N_TO_1, N_TO_M
+from consilience.suites.layouts import N_TO_1, N_TO_M
 from test_squad import make_files
 
 MODELS = RECIPES["pararel-correlations"].models

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from consilience import ConsilienceError, Suite, load_suite
-from consilience.authoring.meaning import (
+from consilience.authoring.import_formats import import_patterns
+from consilience.authoring.pattern_checks import (
     PatternPair,
     fluency_scores,
     meaning_scores,
@@ -17,14 +18,17 @@ from consilience.authoring.meaning import (
     sample_pairs,
     separation,
 )
-from consilience.authoring.rewriting import draft_rewrites, written_patterns
+from consilience.authoring.rewriting import (
+    draft_rewrites,
+    rewrite_patterns,
+    rewrite_suite,
+    written_patterns,
+)
+from consilience.models.judges import ParaphraseJudge
 from consilience.models.loading import load_pretrained
-from consilience.models.paraphrase_judge import ParaphraseJudge
 from consilience.models.prompted import OptionScorer
 from consilience.suites.proposals import read_proposals
-from consilience.workflow.suite_import import import_patterns
 from consilience.workflow.suite_options import ImportOptions, RewriteOptions
-from consilience.workflow.suite_rewriting import rewrite_patterns, rewrite_suite
 from scoring_server import VLLM, scoring_server
 
 FACTS = {"capital": [("France", "Paris"), ("Italy", "Rome")], "river": [("Paris", "Seine")]}

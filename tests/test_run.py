@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from consilience.errors import ConsilienceError
-from consilience.run import SENTENCE_PAIRS, Run, open_runs
+from consilience.core.errors import ConsilienceError
+from consilience.runs.run import SENTENCE_PAIRS, Run, open_runs
 
 RECORD = {"started": "2026-01-31T12:00:00+00:00", "versions": {}, "warnings": []}
 

@@ -10,7 +10,7 @@ import reference
 from conftest import WORDS
 from consilience import Candidates, Pattern, Query, load_model
 from consilience.ask import judge
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.models import batches, scoring
 from consilience.models.fast import (
     Products,

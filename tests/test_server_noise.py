@@ -10,19 +10,18 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.endpoints.client import Client
-from consilience.errors import ConsilienceError
 from consilience.models.functions import ScoringFunction
-from consilience.report.noise_tables import noise_table
+from consilience.report.columns import noise_table
+from consilience.report.first_screen import server_line, server_sections
 from consilience.report.run_view import RunView
-from consilience.report.server_sections import server_line, server_sections
 from consilience.report.table import text_of
-from consilience.run import Run
-from consilience.run_folder import record_of
-from consilience.schemas import METRICS_SCHEMA
+from consilience.results.comparing import noise_notes
+from consilience.runs.folder import record_of
+from consilience.runs.run import Run
 from consilience.server_noise import AskedGroup, sample, sample_size
-from consilience.workflow.comparing import noise_notes
 from consilience.workflow.counting import noise_floor_of
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from consilience.errors import ConsilienceError
-from consilience.run_folder import record_of
-from consilience.watch import Silent
+from consilience.core.errors import ConsilienceError
+from consilience.core.process import Silent
+from consilience.runs.folder import record_of
 from consilience.workflow.counting import CountedRun
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import plan_shard, probe, probe_shard

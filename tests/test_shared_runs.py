@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 import consilience as cs
-from consilience.errors import ConsilienceError
-from consilience.run_folder import RunFolder, record_of
-from consilience.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
+from consilience.core.errors import ConsilienceError
+from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
+from consilience.runs.folder import RunFolder, record_of
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
 from consilience.workflow.run_settings import options_of_record, options_record
@@ -52,7 +52,7 @@ def test_what_two_processes_record_is_kept(tmp_path):
 
 CHILD = """
 import sys
-from consilience.run_folder import RunFolder
+from consilience.runs.folder import RunFolder
 from test_shared_runs import SETTINGS, answers
 folder, name = sys.argv[1:]
 run = RunFolder(folder, SETTINGS)

@@ -6,12 +6,11 @@ import re
 
 import pytest
 
-from consilience.authoring import data_card
-from consilience.authoring.croissant import croissant, semantic
-from consilience.authoring.data_card import BEGIN, END
-from consilience.errors import ConsilienceError
+from consilience.authoring import sharing
+from consilience.authoring.sharing import BEGIN, END, croissant, semantic
+from consilience.core.errors import ConsilienceError
 from consilience.suites.layouts import load_folder
-from consilience.suites.signoff import SignOff, add_signoffs
+from consilience.suites.proposals import SignOff, add_signoffs
 
 ABOUT = {
     "name": "capitals", "description": "Capitals.", "licence": "CC0-1.0", "version": "1.2",
@@ -27,7 +26,7 @@ def folder(write_suite, monkeypatch):
     def fail():
         raise ConsilienceError("no parser here")
 
-    monkeypatch.setattr(data_card, "load_parser", fail)
+    monkeypatch.setattr(sharing, "load_parser", fail)
     path = write_suite()
     (path / "suite.json").write_text(json.dumps(ABOUT), encoding="utf-8")
     rows = [

@@ -7,14 +7,14 @@ import sys
 import pytest
 
 import study_workers
-from consilience.engine import Needs, dispatch
-from consilience.errors import ConsilienceError
-from consilience.workflow import studying
+from consilience.core.errors import ConsilienceError
+from consilience.study import engine, running
+from consilience.study.engine import Needs
+from consilience.study.file import read_study
+from consilience.study.running import run_study
+from consilience.study.status import Failure, state_of
 from consilience.workflow.probing import probe
 from consilience.workflow.run_options import StudyRunOptions
-from consilience.workflow.study_file import read_study
-from consilience.workflow.study_status import Failure, state_of
-from consilience.workflow.studying import run_study
 
 WHOLE = """
 folder = "out"
@@ -166,8 +166,8 @@ def studied(tmp_path_factory):
 def run_by(options, factory):
     """The state of a study after ``run_study`` with workers that a function of the tests makes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(studying, "study_worker", factory)
-        patch.setattr(dispatch, "TRIES", 1)
+        patch.setattr(running, "study_worker", factory)
+        patch.setattr(engine, "TRIES", 1)
         return run_study(options)
 
 
@@ -259,7 +259,7 @@ def test_status_needs_no_model_library(studied):
 import sys
 from pathlib import Path
 from consilience.workflow.run_options import StudyStatusOptions
-from consilience.workflow.study_status import study_status
+from consilience.study.status import study_status
 study_status(StudyStatusOptions(Path({str(studied[0])!r}))).table()
 assert not {{"torch", "transformers", "scipy"}} & set(sys.modules)
 """

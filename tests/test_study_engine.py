@@ -9,15 +9,15 @@ from zlib import crc32
 import pytest
 
 import study_workers
-from consilience.engine.local_workers import LocalWorkers
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.models import loading
-from consilience.run_folder import record_of
-from consilience.workflow import studying
+from consilience.results.verifying import verify
+from consilience.runs.folder import record_of
+from consilience.study import running
+from consilience.study.running import plan_study, run_study
+from consilience.study.workers import LocalWorkers
 from consilience.workflow.probing import probe
 from consilience.workflow.run_options import StudyRunOptions, VerifyOptions
-from consilience.workflow.studying import plan_study, run_study
-from consilience.workflow.verifying import verify
 from pair_builders import SAME, write_pairs
 from replay_server import replay
 from study_workers import HereWorkers
@@ -98,7 +98,7 @@ def studied(folder):
     usual = loading._load
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(studying, "LocalWorkers", pool)
+        patch.setattr(running, "LocalWorkers", pool)
         patch.setattr(loading, "_KEPT", {})
         patch.setattr(loading, "_load", counting)
         for number in (2, 1):
@@ -221,8 +221,8 @@ def decided(path, body, headers):
 def test_servers_are_asked_at_the_same_time_as_each_other_and_as_models_here(tmp_path, monkeypatch):
     """Each waits until the other was asked, and the model here until one was; else they fail."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(studying, "LocalWorkers", LocalWorkers)  # not those of ``studied``
-    monkeypatch.setattr(studying, "study_worker", study_workers.waits)
+    monkeypatch.setattr(running, "LocalWorkers", LocalWorkers)  # not those of ``studied``
+    monkeypatch.setattr(running, "study_worker", study_workers.waits)
     (tmp_path / "quiz.csv").write_text(QUIZ, encoding="utf-8")
     asked = {"one": Event(), "other": Event()}
 

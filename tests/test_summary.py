@@ -14,13 +14,12 @@ from consilience.report.summary import (
     SummaryRow,
     brief_notes,
     fitted_summary,
+    majority_baseline,
     summarize,
 )
-from consilience.report.table import all_notes
-from consilience.report.terminal import fitted_text
-from consilience.suites.selection import sample_facts
+from consilience.report.table import all_notes, fitted_text
+from consilience.suites.facts import sample_facts
 from consilience.types import Candidates, Fact
-from consilience.workflow.majority import majority_baseline
 from pair_builders import answers_of, suite_of
 from test_metrics import make_suite
 from test_metrics import table as answers_table

@@ -10,8 +10,8 @@ import pytest
 
 import consilience as cs
 from conftest import ROOT
-from consilience.analysis.disagreements import item_agreement
-from consilience.errors import ConsilienceError
+from consilience.analysis.examples import item_agreement
+from consilience.core.errors import ConsilienceError
 from consilience.testing import Runs, assert_consistent, cases
 
 QUESTIONS = """\

@@ -11,7 +11,7 @@ import pytest
 
 import consilience as cs
 from consilience import trackers
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 
 QUESTIONS = """\
 item,question,question_2,answer,options

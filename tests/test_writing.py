@@ -10,12 +10,12 @@ import torch
 from consilience import ConsilienceError, ask_questions
 from consilience.ask_questions import Presenter
 from consilience.ask_writing import answered, ask_writing, notes_on_writing
-from consilience.factors import Factor, FactorialDesign
-from consilience.free_text import rule_of
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.free_text import rule_of
 from consilience.models.answer_writer import AnswerWriter
 from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
-from consilience.models.token_noise import TokenNoise
+from consilience.models.steering import TokenNoise
 from consilience.presentation import Presentation, Prompt, Template, present
 from consilience.questions import Choice, Question
 from consilience.workflow.written_answers import Writer, Writing, as_writer

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from consilience import ConsilienceError, analyze_factors, open_run
-from consilience.watch import SILENT
+from consilience.core.process import SILENT
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import plan_probe, probe
 

@@ -23,12 +23,12 @@ import typer
 from scipy.stats import t
 
 from consilience import ConsilienceError
-from consilience.analysis.knowledge import number_of, short_number
-from consilience.files import csv_of, write_whole
+from consilience.analysis.patterns import number_of, short_number
+from consilience.files.write import csv_of, write_whole
 from consilience.metrics.counts import Counts, ResampleCache, prepared_seeds
-from consilience.metrics.intervals import LEVEL, NAN, Floats, logit_interval
 from consilience.metrics.resampling import Spread
-from consilience.run import Run, split_label
+from consilience.metrics.statistics import LEVEL, NAN, Floats, logit_interval
+from consilience.runs.run import Run, split_label
 from consilience.workflow.suite import suite_of
 
 NUMBERS: Mapping[str, Mapping[str, float]] = {

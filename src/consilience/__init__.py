@@ -60,7 +60,7 @@ def __getattr__(name: str) -> Any:
     """A public name, imported at its first use."""
     places = {} if name.startswith("__") else _places()
     if name not in places:
-        from consilience.errors import did_you_mean
+        from consilience.core.errors import did_you_mean
 
         hint = "" if name.startswith("_") else f". {did_you_mean(name, [*places])}"
         raise AttributeError(f"module 'consilience' has no attribute '{name}'{hint}")

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
+from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import LanguageModel
-from consilience.run_folder import RunFolder
-from consilience.schemas import ANSWERS_SCHEMA
+from consilience.runs.folder import RunFolder
 from consilience.types import Relation, Scores, Suite
 
 Progress = Callable[[int], None]

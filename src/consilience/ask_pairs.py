@@ -11,15 +11,14 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.ask import Column, Progress, answers_table, judge, no_answers
-from consilience.choices import Long
-from consilience.design import ORIGINAL
-from consilience.errors import ConsilienceError
-from consilience.free_text import matched_word
+from consilience.core.errors import ConsilienceError, Long
+from consilience.core.factors import ORIGINAL
+from consilience.core.free_text import matched_word
+from consilience.core.text import counted
 from consilience.presentation import NoAnswer
 from consilience.sentence_pairs import Form, Task, TextPair
 from consilience.suites.pairs import TASK_SUITE, generated_group
 from consilience.suites.perturbations import Perturbation, forms_of
-from consilience.text import counted
 from consilience.types import Scores
 
 CHANGED_ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {

@@ -13,8 +13,11 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.ask import Progress
-from consilience.errors import ConsilienceError
-from consilience.factors import FACTORS, Cell, FactorialDesign
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import FACTORS, Cell, FactorialDesign
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.core.scoring_rules import ScoringRule, rule_for
+from consilience.core.text import counted
 from consilience.option_answers import chosen, written
 from consilience.presentation import (
     Presentation,
@@ -25,9 +28,6 @@ from consilience.presentation import (
     present,
 )
 from consilience.questions import Question
-from consilience.schemas import ANSWERS_SCHEMA
-from consilience.scoring_rules import ScoringRule, rule_for
-from consilience.text import counted
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

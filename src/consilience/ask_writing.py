@@ -10,10 +10,10 @@ import polars as pl
 
 from consilience.ask import Progress
 from consilience.ask_questions import SCHEMA, Ints, Presenter, answers_of, prompts_of, slices_of
-from consilience.free_text import NO_CHOICE, Rule, match, usual_rule
+from consilience.core.free_text import NO_CHOICE, Rule, match, usual_rule
+from consilience.core.text import counted, truncated
 from consilience.presentation import NoAnswer, Prompt, labels_of
 from consilience.questions import Question
-from consilience.text import counted, truncated
 
 WRITTEN_COLUMNS: Mapping[str, type[pl.DataType]] = {"text": pl.String, "unmatched": pl.String}
 """Columns of written answers after those of ``ask_questions.QUESTION_COLUMNS``.

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import polars as pl
 
 from consilience.ask import Progress, judge
-from consilience.metrics.intervals import wilson_interval
+from consilience.core.schemas import FLIPS, METRICS_SCHEMA
+from consilience.metrics.statistics import wilson_interval
 from consilience.models import LanguageModel
-from consilience.schemas import FLIPS, METRICS_SCHEMA
 from consilience.types import Candidates, Query, Suite
 
 QUERIES = 256

@@ -28,9 +28,16 @@ from typing import (
     get_type_hints,
 )
 
-from consilience.choices import By, Joined, Pool, Protocol, TableFormat
-from consilience.errors import ConsilienceError, did_you_mean
-from consilience.watch import SILENT, Watch
+from consilience.core.errors import (
+    By,
+    ConsilienceError,
+    Joined,
+    Pool,
+    Protocol,
+    TableFormat,
+    did_you_mean,
+)
+from consilience.core.process import SILENT, Watch
 
 if TYPE_CHECKING:
     from inspect import Signature

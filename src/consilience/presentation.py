@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from consilience.errors import ConsilienceError, did_you_mean, shortened
+from consilience.core.errors import ConsilienceError, did_you_mean, shortened
+from consilience.core.scoring_rules import Reply
 from consilience.questions import Choice, Question
-from consilience.scoring_rules import Reply
 
 SLOTS = ("context", "question", "options", "instruction", "sep")
 """What a template may have in braces."""

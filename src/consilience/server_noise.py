@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from consilience.ask import Progress
+from consilience.core.schemas import METRICS_SCHEMA, SCORE_CHANGE
 from consilience.noise import flips_row
-from consilience.schemas import METRICS_SCHEMA, SCORE_CHANGE
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client

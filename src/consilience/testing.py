@@ -21,19 +21,18 @@ from typing import Any
 
 import polars as pl
 
-from consilience.analysis.disagreements import item_agreement
-from consilience.choices import Undecided
-from consilience.errors import ConsilienceError
-from consilience.files import locked, write_whole
-from consilience.report.prompt_lines import SPECIAL_TOKENS
-from consilience.run import Run
-from consilience.run_folder import OtherRunError
-from consilience.suites.question_collection import Questions
-from consilience.text import counted, truncated
+from consilience.analysis.examples import item_agreement
+from consilience.core.errors import ConsilienceError, Undecided
+from consilience.core.text import counted, truncated
+from consilience.files.write import locked, write_whole
+from consilience.gating.gate import gate
+from consilience.report.analysis_tables import SPECIAL_TOKENS
+from consilience.results.reporting import Result
+from consilience.runs.folder import OtherRunError
+from consilience.runs.run import Run
+from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
 from consilience.workflow.evaluation import evaluate, open_run, refuse_swapped, suite_to_ask
-from consilience.workflow.gating import gate
-from consilience.workflow.result import Result
 from consilience.workflow.run_options import GateOptions
 from consilience.workflow.viewing import shown_texts
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import polars as pl
 
-from consilience.analysis.disagreements import disagreements
-from consilience.errors import needs_extra
-from consilience.provenance import build
-from consilience.run import Run
+from consilience.analysis.examples import disagreements
+from consilience.core.errors import needs_extra
+from consilience.core.provenance import build
+from consilience.results.reporting import Result
+from consilience.runs.run import Run
 from consilience.workflow.evaluation import open_run
-from consilience.workflow.result import Result
 
 PROJECT = "consilience"
 """The project, or the experiment of mlflow, of a run that a function begins."""

@@ -15,14 +15,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from consilience.choices import Protocol
-from consilience.cloze import ENGLISH, Pattern
-from consilience.design import Design, Edge, VariantPair
-from consilience.errors import ConsilienceError, did_you_mean
-from consilience.expectations import Expectation
-from consilience.frames import RelationTexts, names_of_frame, texts_of_frame, texts_of_lists
-from consilience.names import NameTable, Writing
-from consilience.text import counted
+from consilience.core.errors import ConsilienceError, Protocol, did_you_mean
+from consilience.core.expectations import Expectation
+from consilience.core.factors import Design, Edge, VariantPair
+from consilience.core.patterns import ENGLISH, NameTable, Pattern, Writing
+from consilience.core.text import counted
+from consilience.files.tables import RelationTexts, names_of_frame, texts_of_frame, texts_of_lists
 
 Cardinality = Literal["N-1", "N-M"]
 

@@ -26,7 +26,7 @@ LISTED = {"a/one.txt": b"first file\n" * 400, "two.txt": b"second\n"}
 def server(draw: random.Random, folder: Path) -> str:
     """A server that answers as it likes: files are whole and right, or absent; then an honest one."""
 
-    from consilience.suites import fetch as module
+    from consilience.suites import layouts as module
 
     module.SILENCE = 0.4
     module.listing = lambda name: [

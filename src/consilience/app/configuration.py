@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.options import OptionField
 
 ENVIRONMENT = "CONSILIENCE_CONFIG"
@@ -51,7 +51,7 @@ class Defaults:
 @contextmanager
 def in_force(arguments: Sequence[str], data_dir: str) -> Iterator[None]:
     """While a command runs: what a file adds to the command line, and its folder of suites."""
-    from consilience.provenance import from_file
+    from consilience.core.provenance import from_file
 
     variable = {"CONSILIENCE_DATA": data_dir} if data_dir else {}
     os.environ |= variable

@@ -23,9 +23,9 @@ from rich.segment import Segment
 from rich.text import Text
 
 from consilience.app.process import collect_garbage
-from consilience.errors import shortened
-from consilience.text import CONTROLS, duration, visible
-from consilience.watch import Advance
+from consilience.core.errors import shortened
+from consilience.core.process import Advance
+from consilience.core.text import CONTROLS, duration, visible
 
 
 class Terminal(Console):
@@ -36,8 +36,7 @@ class Terminal(Console):
 
         Lines of text are not wrapped.
         """
-        from consilience.report.table import Table
-        from consilience.report.terminal import fitted_text
+        from consilience.report.table import Table, fitted_text
 
         width = self.table_width
         rule = "─" if self.encoding.startswith("utf") else "-"
@@ -189,7 +188,7 @@ def quiet_libraries(loads: str = "") -> Iterator[None]:
 
 
 class Screen:
-    """Shows the progress of a workflow on standard error (``watch.py``)."""
+    """Shows the progress of a workflow on standard error (``core/process.py``)."""
 
     def loading(self, model: str) -> AbstractContextManager[None]:
         """One line, and silence of the model libraries."""

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from consilience.app.command import KNOWN, Command, Group
 from consilience.app.configuration import Defaults, defaults_of, in_force
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.options import (
     ADVANCED,
     COUNTING,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from consilience.app.console import out, warn
 from consilience.app.process import json_text, print_errors
-from consilience.files import write_whole
+from consilience.files.write import write_whole
 from consilience.options import Output
 from consilience.report.export import as_csv, as_latex, as_markdown
 from consilience.report.shown import Shown, without_nan

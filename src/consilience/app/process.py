@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -93,7 +93,7 @@ def collect_garbage() -> None:
 
 def print_errors(lines: Iterable[str]) -> None:
     """Print lines on standard error, with ``--quiet`` too; this needs no library."""
-    from consilience.text import visible
+    from consilience.core.text import visible
 
     if sys.stderr is not None:  # it may be closed
         for line in lines:
@@ -104,7 +104,7 @@ def json_text(document: object) -> str:
     """A document as JSON on one line; what a terminal or its encoding cannot show is escaped."""
     import json
 
-    from consilience.text import CONTROLS
+    from consilience.core.text import CONTROLS
 
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     is_unicode = encoding.lower().replace("-", "").startswith("utf")

@@ -18,9 +18,7 @@ from consilience.workflow.run_options import (
 )
 
 if TYPE_CHECKING:
-    from consilience.workflow.analyses import Analysis, FoundExamples
-    from consilience.workflow.factor_analysis import FactorAnalysis
-    from consilience.workflow.vector_clusters import VectorClusters
+    from consilience.results.analyses import Analysis, FactorAnalysis, FoundExamples, VectorClusters
 
 group(
     "analyze",
@@ -48,7 +46,7 @@ def analyze_patterns(options: PatternsOptions) -> Analysis:
     pattern, on the same facts. The file of --csv has a row for each pair of patterns: its
     agreement and its change of accuracy, with intervals and tests.
     """
-    from consilience.workflow import analyses
+    from consilience.results import analyses
 
     return analyses.analyze_patterns(options)
 
@@ -67,7 +65,7 @@ def analyze_edits(options: EditsOptions) -> Analysis:
     Numbers are means over the relations that have both kinds of pairs, and tests are over these
     relations.
     """
-    from consilience.workflow import analyses
+    from consilience.results import analyses
 
     return analyses.analyze_edits(options)
 
@@ -82,7 +80,7 @@ def analyze_examples(options: ExamplesOptions) -> FoundExamples:
     docs/analyses.md explains the kinds of examples. The file of --csv has a row for each reply
     to each item.
     """
-    from consilience.workflow import analyses
+    from consilience.results import analyses
 
     return analyses.FoundExamples(*analyses.find_examples(options))
 
@@ -96,7 +94,7 @@ def analyze_expectations(options: ExpectationsOptions) -> Analysis:
     A suite of questions says what should hold between the answers to several of its questions
     (docs/expectations.md). The file of --csv has a row for each kind of expectations of a group.
     """
-    from consilience.workflow import analyses
+    from consilience.results import analyses
 
     return analyses.analyze_expectations(options)
 
@@ -111,7 +109,7 @@ def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
     --abstain-below what remains if the model answers only when it is confident (Section 9). The
     file of --csv has the correlations over relations.
     """
-    from consilience.workflow import analyses
+    from consilience.results import analyses
 
     return analyses.analyze_knowledge(options)
 
@@ -126,7 +124,7 @@ def analyze_factors(options: FactorsOptions) -> FactorAnalysis:
     its total effect on the answer and on correctness. Then POSIX, PromptSensiScore and the range
     of accuracy. The file of --csv has a row for each number. See docs/factors.md.
     """
-    from consilience.workflow import factor_analysis
+    from consilience.results import analyses as factor_analysis
 
     return factor_analysis.analyze_factors(options)
 
@@ -141,7 +139,7 @@ def analyze_syntax(options: SyntaxOptions) -> Analysis:
     them has, and how many pairs with the base pattern are of each paraphrase type (Appendix B).
     It needs the extra `syntax`.
     """
-    from consilience.workflow import analyses
+    from consilience.results import analyses
 
     return analyses.analyze_syntax(options)
 
@@ -154,7 +152,7 @@ def analyze_tasks(options: TaskEffectsOptions) -> Analysis:
 
     Name the model if several runs are of one model: roberta=runs/a roberta=runs/b.
     """
-    from consilience.workflow import task_effects
+    from consilience.results import analyses as task_effects
 
     return task_effects.analyze_tasks(options)
 
@@ -168,6 +166,6 @@ def analyze_representations(options: VectorOptions) -> VectorClusters:
     The run's folder gets the answers, vectors/RELATION.npy with an index, clusters.csv and the
     figure. Rerun the same command to resume an interrupted run.
     """
-    from consilience.workflow import vector_clusters
+    from consilience.results import analyses as vector_clusters
 
     return vector_clusters.cluster_representations(options, options.watch)

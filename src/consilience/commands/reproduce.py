@@ -10,7 +10,7 @@ from consilience.workflow.run_options import ReproduceOptions
 
 if TYPE_CHECKING:
     from consilience.report.shown import Shown
-    from consilience.workflow.reproduction import Reproduction
+    from consilience.reproduce.reproduction import Reproduction
 
 # fmt: off
 
@@ -24,7 +24,7 @@ def reproduce(options: ReproduceOptions) -> Shown:
     Runs the commands that the table needs and reuses existing runs. Rerun the same command to
     resume. A row whose model or data is missing is marked `unavailable`.
     """
-    from consilience.workflow.reproduction import recipes, reproduce
+    from consilience.reproduce.reproduction import recipes, reproduce
 
     return recipes() if options.name is None else reproduce(options, options.watch)
 
@@ -32,7 +32,7 @@ def reproduce(options: ReproduceOptions) -> Shown:
 @takes(ReproduceOptions)
 def reproduce_table(options: ReproduceOptions) -> Reproduction:
     """Run the commands that a table of a paper takes, and put our numbers next to the paper's."""
-    from consilience.workflow.reproduction import reproduce
+    from consilience.reproduce.reproduction import reproduce
 
     return reproduce(options, options.watch)
 

@@ -17,12 +17,11 @@ from consilience.workflow.run_options import (
 )
 
 if TYPE_CHECKING:
+    from consilience.gating.gate import Gate, GatePlan
+    from consilience.publish.publication import Publication
     from consilience.report.shown import Lines
-    from consilience.workflow.comparing import Comparison
-    from consilience.workflow.gate_plan import GatePlan
-    from consilience.workflow.gating import Gate
-    from consilience.workflow.publication import Publication
-    from consilience.workflow.verifying import Verification
+    from consilience.results.comparing import Comparison
+    from consilience.results.verifying import Verification
 
 # fmt: off
 
@@ -40,7 +39,7 @@ def compare(options: CompareOptions) -> Comparison:
     also adjusted over relations or forms. One run of a suite with several languages: every two of
     its languages are compared on the same facts.
     """
-    from consilience.workflow.comparing import compare_runs
+    from consilience.results.comparing import compare_runs
 
     return compare_runs(options)
 
@@ -65,8 +64,7 @@ def gate_command(options: GateCommand) -> Gate | GatePlan:
     The gate passes if all rules pass. Rules are options, or `rule = ["..."]` in the table [gate]
     of consilience.toml. docs/gate.md has examples for GitHub Actions and GitLab.
     """
-    from consilience.workflow.gate_plan import plan_gate
-    from consilience.workflow.gating import gate
+    from consilience.gating.gate import gate, plan_gate
 
     return plan_gate(options) if options.plan else gate(options)
 
@@ -74,7 +72,7 @@ def gate_command(options: GateCommand) -> Gate | GatePlan:
 @takes(GateOptions)
 def gate(options: GateOptions) -> Gate:
     """Check rules on the numbers of a run, or of several of the same model."""
-    from consilience.workflow.gating import gate
+    from consilience.gating.gate import gate
 
     return gate(options)
 
@@ -82,7 +80,7 @@ def gate(options: GateOptions) -> Gate:
 @takes(GateOptions)
 def plan_gate(options: GateOptions) -> GatePlan:
     """The power of each rule at the size of the run, and the sizes at which it is 80 %."""
-    from consilience.workflow.gate_plan import plan_gate
+    from consilience.gating.gate import plan_gate
 
     return plan_gate(options)
 
@@ -99,7 +97,7 @@ def verify_run(options: VerifyOptions) -> Verification:
     sends a key (--trust-remote-code, FILE.py:FUNCTION, --base-url, --api-key-env) is never taken
     from the record of a run: repeat these options if you trust the run.
     """
-    from consilience.workflow.verifying import verify
+    from consilience.results.verifying import verify
 
     return verify(options, options.watch)
 
@@ -114,7 +112,7 @@ def report(options: ReportOptions) -> Lines:
     explains each of its numbers.
     """
     from consilience.report.shown import Lines, record_of
-    from consilience.workflow.reporting import report, save_report
+    from consilience.results.reporting import report, save_report
 
     made = report(options, options.watch)
     files = [str(path) for path in save_report(made, options)]
@@ -128,7 +126,7 @@ def write_report(runs: Any, page: str | PathLike[str], **options: Any) -> Path:
 
     A run is a result, a ``Run`` or a folder. ``options`` are those of ``consilience report``.
     """
-    from consilience.workflow.reporting import report, save_report
+    from consilience.results.reporting import report, save_report
 
     chosen = options_of(ReportOptions, {"runs": runs, "out": page, **options})
     return save_report(report(chosen, chosen.watch), chosen)[0]
@@ -145,7 +143,7 @@ def publish_command(options: PublishOptions) -> Publication:
     """
     from dataclasses import replace
 
-    from consilience.workflow.publication import publish
+    from consilience.publish.publication import publish
 
     made = publish(replace(options, yes=False), options.watch)
     return replace(made, is_agreed=options.yes)
@@ -154,6 +152,6 @@ def publish_command(options: PublishOptions) -> Publication:
 @takes(PublishOptions)
 def publish_run(options: PublishOptions) -> Publication:
     """Write the files of a format and, with ``push`` and ``yes``, upload them."""
-    from consilience.workflow.publication import publish
+    from consilience.publish.publication import publish
 
     return publish(options, options.watch)

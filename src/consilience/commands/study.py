@@ -12,8 +12,8 @@ from consilience.workflow.run_options import (
 )
 
 if TYPE_CHECKING:
-    from consilience.workflow.study_report import StudyReport
-    from consilience.workflow.study_status import StudyState
+    from consilience.study.reporting import StudyReport
+    from consilience.study.status import StudyState
 
 group(
     "study", "Ask many models many suites from one file, and report all runs together.", "Measure"
@@ -32,9 +32,9 @@ def run_study(options: StudyRunOptions) -> StudyState:
     recorded, and the others are asked; the exit status is then 2. Rerun the same command to ask
     what is not yet complete.
     """
-    from consilience.workflow import studying
+    from consilience.study import running
 
-    work = studying.plan_study if options.dry_run else studying.run_study
+    work = running.plan_study if options.dry_run else running.run_study
     return work(options, options.watch)
 
 
@@ -46,7 +46,7 @@ def study_state(options: StudyStatusOptions) -> StudyState:
 
     No model is loaded.
     """
-    from consilience.workflow.study_status import study_status
+    from consilience.study.status import study_status
 
     return study_status(options)
 
@@ -60,6 +60,6 @@ def report_study(options: StudyReportOptions) -> StudyReport:
     Models are compared on each suite with each combination of factors. p is adjusted over all
     comparisons of the study.
     """
-    from consilience.workflow.study_report import report_study
+    from consilience.study.reporting import report_study
 
     return report_study(options, options.watch)

@@ -36,19 +36,19 @@ from consilience.workflow.suite_options import (
 )
 
 if TYPE_CHECKING:
-    from consilience.authoring.annotation_scores import ScoredSheets
+    from consilience.authoring.annotation import ScoredSheets
+    from consilience.authoring.audit import SuiteAudit
     from consilience.authoring.importing import ImportPlan
+    from consilience.authoring.pattern_mining import Matches, MinedPatterns
+    from consilience.authoring.pattern_sheets import Sheets
+    from consilience.authoring.rewriting import Rewriting
+    from consilience.authoring.sharing import WrittenCard
     from consilience.report.shown import Shown
-    from consilience.suites.question_collection import Questions
-    from consilience.suites.question_sizes import QuestionStatistics
-    from consilience.suites.sizes import SuiteStatistics
+    from consilience.suites.facts import SuiteStatistics
+    from consilience.suites.question_suites import QuestionStatistics
+    from consilience.suites.questions import Questions
     from consilience.types import Suite
-    from consilience.workflow.annotators import Sheets
-    from consilience.workflow.auditing import SuiteAudit
     from consilience.workflow.exporting import ExportedRow
-    from consilience.workflow.pattern_mining import Matches, MinedPatterns
-    from consilience.workflow.sharing import WrittenCard
-    from consilience.workflow.suite_rewriting import Rewriting
 
 group(
     "suite",
@@ -159,7 +159,7 @@ def write_card(options: CardOptions) -> WrittenCard:
     and who judged them. Only its own part of README.md is replaced. Name, description, licence,
     creator, url, date, version and citation come from suite.json.
     """
-    from consilience.workflow.sharing import write_card
+    from consilience.authoring.sharing import write_card
 
     return write_card(options)
 
@@ -174,7 +174,7 @@ def audit_suite(options: AuditOptions) -> SuiteAudit:
     unusable, warnings are probable mistakes, and notes decide what numbers mean. Checks that need a
     parser or an encoder are run where these are installed.
     """
-    from consilience.workflow.auditing import audit_suite
+    from consilience.authoring.audit import audit_suite
 
     return audit_suite(options)
 
@@ -231,7 +231,7 @@ def mine_patterns(options: MineOptions) -> MinedPatterns | Matches:
     facts among the facts of all relations that a pattern connects. No model under test takes part.
     With --like, the corpus is searched for sentences that mining would turn into an example.
     """
-    from consilience.workflow.pattern_mining import mine_patterns
+    from consilience.authoring.pattern_mining import mine_patterns
 
     return mine_patterns(options, options.watch)
 
@@ -248,7 +248,7 @@ def suite_import(options: ImportOptions) -> Shown:
     are listed: patterns that differ in determiners only, or in one token of three or more. Each
     pattern gets a row in the table `provenance`.
     """
-    from consilience.workflow.suite_import import PrintedImport, import_patterns
+    from consilience.authoring.import_formats import PrintedImport, import_patterns
 
     return PrintedImport(import_patterns(options), is_dry=options.dry_run)
 
@@ -256,7 +256,7 @@ def suite_import(options: ImportOptions) -> Shown:
 @takes(ImportOptions)
 def import_patterns(options: ImportOptions) -> ImportPlan:
     """Import patterns and facts into a suite folder; what was added and left out."""
-    from consilience.workflow.suite_import import import_patterns
+    from consilience.authoring.import_formats import import_patterns
 
     return import_patterns(options)
 
@@ -273,7 +273,7 @@ def rewrite_patterns(options: RewriteOptions) -> Rewriting:
     pattern. The score is first measured on the patterns of the suite. Edit the file of proposals,
     then take it in with `suite import`.
     """
-    from consilience.workflow.suite_rewriting import rewrite_patterns
+    from consilience.authoring.rewriting import rewrite_patterns
 
     return rewrite_patterns(options, options.watch)
 
@@ -291,7 +291,7 @@ def make_sheets(options: SheetOptions) -> Sheets:
     network. It downloads a table of answers: put that table into the folder, in place of the
     empty one.
     """
-    from consilience.workflow.annotators import make_sheets
+    from consilience.authoring.pattern_sheets import make_sheets
 
     return make_sheets(options)
 
@@ -306,7 +306,7 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
     beside the base pattern of their relation, and two controls that do not mean the same. The page
     works without a network. Keep key.json to yourself.
     """
-    from consilience.workflow.annotators import make_pattern_sheets
+    from consilience.authoring.pattern_sheets import make_pattern_sheets
 
     return make_pattern_sheets(options)
 
@@ -320,7 +320,7 @@ def annotate_score(options: ScoreSheetsOptions) -> Shown:
     For sheets on patterns: agreement with the suite on paraphrases and on controls, and between
     annotators (ParaRel paper, Section 4).
     """
-    from consilience.workflow.annotators import ScoredByPeople, count_sheets
+    from consilience.authoring.pattern_sheets import ScoredByPeople, count_sheets
 
     return ScoredByPeople(*count_sheets(options), options.sign)
 
@@ -328,16 +328,16 @@ def annotate_score(options: ScoreSheetsOptions) -> Shown:
 @takes(ScoreSheetsOptions)
 def score_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str, Any]]:
     """The numbers of the answers of annotators, and their record for a JSON document."""
-    from consilience.workflow.annotators import count_sheets
+    from consilience.authoring.pattern_sheets import count_sheets
 
     return count_sheets(options)
 
 
 def list_suites() -> dict[str, str]:
     """The suites that have a name, and what they are."""
-    from consilience.suites.suite_names import NAMES
+    from consilience.suites.question_suites import SUITE_NAMES
 
-    return dict(NAMES)
+    return dict(SUITE_NAMES)
 
 
 def fetch_suite(
@@ -348,7 +348,7 @@ def fetch_suite(
     ``source``: another URL with the same files.
     """
     from consilience import suites
-    from consilience.suites.fetch import fetch
+    from consilience.suites.layouts import fetch
 
     folder, _ = fetch(name, suites.data_dir(None if data is None else Path(data)), base=source)
     return folder

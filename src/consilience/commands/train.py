@@ -8,8 +8,7 @@ from consilience.app.command import command
 from consilience.workflow.training_options import FinetuneOptions, ImproveOptions
 
 if TYPE_CHECKING:
-    from consilience.workflow.finetuning import Finetuning
-    from consilience.workflow.improvement import Improvement
+    from consilience.train.improvement import Finetuning, Improvement
 
 # fmt: off
 
@@ -27,7 +26,7 @@ def improve(options: ImproveOptions) -> Improvement | None:
     validation relations, and compares the model before and after on the held-out relations. Rerun
     the same command to resume an interrupted run.
     """
-    from consilience.workflow.improvement import improve
+    from consilience.train.improvement import improve
 
     return improve(options, options.watch)
 
@@ -43,6 +42,6 @@ def finetune(options: FinetuneOptions) -> Finetuning | None:
     The best checkpoint of each seed is saved as --out/seed-N/TASK. Rerun the same command to
     resume an interrupted run.
     """
-    from consilience.workflow.finetuning import finetune
+    from consilience.train.improvement import finetune
 
     return finetune(options, options.watch)

@@ -9,8 +9,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
-from consilience.choices import Connection
-from consilience.errors import ConsilienceError
+from consilience.core.errors import Connection, ConsilienceError
 
 DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
 """The environment variable of the key, where none is named."""

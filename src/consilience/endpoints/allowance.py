@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError
+from consilience.core.text import counted
 from consilience.endpoints.usage import Usage, tokens_of
-from consilience.errors import ConsilienceError
-from consilience.text import counted
 
 FREE = ("/tokenize", "/detokenize", "/apply-template", "/props", "/health", "models")
 """Routes that compute nothing: they are not counted, limited or kept."""

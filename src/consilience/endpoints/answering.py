@@ -13,13 +13,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from consilience.core.errors import ConsilienceError, shortened
 from consilience.endpoints.chats import Chats, Messages
 from consilience.endpoints.proving import Proof
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.server import Server
 from consilience.endpoints.strategies import ANSWERS_ONLY, UnprovedError, UnprovedServerError
-from consilience.errors import ConsilienceError, shortened
-from consilience.read import parse_json
+from consilience.files.read import parse_json
 
 FIELD = "response_format"
 """The field that enforces an answer."""

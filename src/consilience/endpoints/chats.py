@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.server import ABSENT, Server
-from consilience.errors import ConsilienceError
 
 ROUTE = "chat/completions"
 

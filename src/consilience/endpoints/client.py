@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx2
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection
 from consilience.endpoints.allowance import is_free
 from consilience.endpoints.journal import Journal
 from consilience.endpoints.pace import CLOCK, Clock

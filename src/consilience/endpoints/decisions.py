@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError, shortened
+from consilience.core.text import counted
 from consilience.endpoints.replies import Refused
-from consilience.errors import ConsilienceError, shortened
 from consilience.presentation import Prompt, PromptScores
-from consilience.text import counted
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client

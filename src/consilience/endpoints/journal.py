@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints.usage import Usage
-from consilience.errors import ConsilienceError
-from consilience.files import cannot_write, lock_file
-from consilience.read import parse_json
+from consilience.files.read import parse_json
+from consilience.files.write import cannot_write, lock_file
 
 REPLIES = "replies.jsonl"
 """The file in the folder of a run; it is there until the run is complete."""

@@ -11,10 +11,9 @@ from typing import Any
 
 import httpx2
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError, needs_extra
+from consilience.core.provenance import cores
 from consilience.endpoints.client import Client
-from consilience.errors import ConsilienceError, needs_extra
-from consilience.provenance import cores
 
 SLOTS = 8
 """Prompts that are read at once."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.scorer import Continuations, Scorer
 from consilience.endpoints.server import Server
@@ -28,7 +29,6 @@ from consilience.endpoints.strategies import (
     strategy_named,
     top_k,
 )
-from consilience.errors import ConsilienceError
 
 SENTENCE = "The capital of France is Paris."
 OTHERS = (" London", " Madrid", " the", " a", " not")

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from consilience.errors import ConsilienceError
-from consilience.read import parse_json
-from consilience.text import truncated
+from consilience.core.errors import ConsilienceError
+from consilience.core.text import truncated
+from consilience.files.read import parse_json
 
 REFUSALS = (400, 413, 422)
 """Statuses of a server that refuses a request for its content."""

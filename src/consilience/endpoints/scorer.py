@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.server import Server
 from consilience.endpoints.server_tokenizer import ServerTokenizer
@@ -26,7 +27,6 @@ from consilience.endpoints.strategies import (
     Strategy,
     UnprovedError,
 )
-from consilience.errors import ConsilienceError
 
 AT_ONCE = 512
 """Prefixes whose continuations are scored together."""

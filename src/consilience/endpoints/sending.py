@@ -14,14 +14,13 @@ from typing import Any
 
 import httpx2
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError, UnansweredError
+from consilience.core.text import counted, duration, truncated
 from consilience.endpoints.address import base_url_of, host_of, is_here, key_of, url_of
 from consilience.endpoints.allowance import Allowance, is_free
 from consilience.endpoints.pace import CLOCK, Clock, Pace
 from consilience.endpoints.replies import Refused, Trouble, meaning_of
 from consilience.endpoints.usage import Usage
-from consilience.errors import ConsilienceError, UnansweredError
-from consilience.text import counted, duration, truncated
 
 TRIES, TIMEOUTS = 8, 3
 """How often a request is sent at most, and how often it may end without a reply in time."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints.client import Client
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.server_tokenizer import ServerTokenizer
-from consilience.errors import ConsilienceError
 
 ServerKind = Literal["llama.cpp", "vLLM", "other"]
 """Servers with a tokenizer of their own, and all others. SGLang has the routes of vLLM."""

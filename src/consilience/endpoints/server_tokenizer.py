@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints.client import Client
 from consilience.endpoints.replies import Refused
-from consilience.errors import ConsilienceError
 
 KNOWN_SPECIAL = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>")
 """Tokens that end a text or a document in many families."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from consilience.errors import ConsilienceError, unknown_name
+from consilience.core.errors import ConsilienceError, unknown_name
 
 Ids = Sequence[int]
 Body = dict[str, Any]

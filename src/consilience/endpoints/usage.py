@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from consilience.text import counted
+from consilience.core.text import counted
 
 TOKENS_READ = ("prompt_tokens", "input_tokens", "tokens_evaluated")
 """Names of the number of tokens that a server read."""

@@ -39,17 +39,16 @@ from inspect_ai.scorer import (
 from inspect_ai.solver import TaskState, generate
 from rich.markup import escape
 
-from consilience.design import ORIGINAL
-from consilience.errors import ConsilienceError
-from consilience.factors import FACTORS
-from consilience.free_text import DEFAULT_RULE, rule_of
-from consilience.free_text import match as match_text
-from consilience.harness_logs import sample_rows
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import FACTORS, ORIGINAL
+from consilience.core.free_text import DEFAULT_RULE, rule_of
+from consilience.core.free_text import match as match_text
+from consilience.files.tables import sample_rows
 from consilience.options import option_fields, options_of
 from consilience.questions import Choice
-from consilience.suites.question_collection import Questions
+from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import is_questions
-from consilience.suites.tasks import is_task
+from consilience.suites.questions import Questions
 from consilience.workflow.evaluation import score
 from consilience.workflow.exporting import ExportedRow, export_prompts, question_prompts
 from consilience.workflow.probe_options import ProbeOptions
@@ -58,7 +57,7 @@ from consilience.workflow.question_setup import questions_of
 from consilience.workflow.suite_options import ExportOptions
 
 REPORTED = ("accuracy", "consistency", "corrected_consistency", "consistent_accuracy")
-"""The numbers of a task (``metrics.agreement``), each with the bounds of its 95 % interval."""
+"""The numbers of a task (``metrics.definitions``), each with the bounds of its 95 % interval."""
 
 MESSAGES = {
     "system": ChatMessageSystem,

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from consilience.ask_questions import Presenter, prompts_of
-from consilience.design import Design
-from consilience.errors import ConsilienceError
-from consilience.files import write_whole
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Design
+from consilience.core.text import counted
+from consilience.files.write import write_whole
 from consilience.options import shared_fields
 from consilience.presentation import Prompt
 from consilience.questions import Question
 from consilience.report.shown import Lines
-from consilience.suites.question_collection import Questions
+from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import is_questions
-from consilience.suites.tasks import is_task
-from consilience.text import counted
+from consilience.suites.questions import Questions
 from consilience.types import Suite
 from consilience.workflow.exporting import questions_to_export
 from consilience.workflow.fact_setup import fact_setup

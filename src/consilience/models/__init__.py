@@ -16,9 +16,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol as Interface
 
-from consilience.choices import SERVED, Connection, Loading, MultiToken, Protocol
+from consilience.core.errors import (
+    SERVED,
+    Connection,
+    ConsilienceError,
+    Loading,
+    MultiToken,
+    Protocol,
+)
 from consilience.endpoints.decisions import ROUTES
-from consilience.errors import ConsilienceError
 from consilience.models.baselines import BASELINES, load_baseline
 from consilience.types import Candidates, Query, Scores
 
@@ -67,7 +73,7 @@ def load_model(
     - ``protocol``: which token represents a candidate (``models/candidates.py``).
     - ``seed``: of ``baseline:random``.
     - ``multi_token``: what a masked model does with a candidate of several tokens
-      (``models/pieces.py``); all others always take them.
+      (``models/masked.py``); all others always take them.
     - ``template``: a text with ``{sentence}`` that a sequence-to-sequence model reads
       (``models/seq2seq.py``); without one it fills in a sentinel.
     - ``trust_remote_code``: run the Python code that comes with the model.
@@ -91,8 +97,7 @@ def load_model(
         from consilience.models.causal import CausalModel
         from consilience.models.fast import ScreenedModel, check_speedup, measured_screen
         from consilience.models.loading import load_pretrained
-        from consilience.models.masked import MaskedModel
-        from consilience.models.pieces import PiecewiseModel
+        from consilience.models.masked import MaskedModel, PiecewiseModel
         from consilience.models.seq2seq import Seq2SeqModel
     except ImportError as error:
         raise ConsilienceError(

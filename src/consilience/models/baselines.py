@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.types import Candidates, Query, Scores
 
 CELLS = 4_000_000

@@ -17,20 +17,22 @@ from functools import partial
 import numpy as np
 import torch
 
-from consilience.cloze import Pattern
+from consilience.core.patterns import Pattern
 from consilience.models.batches import side_by_side, workers_on
 from consilience.models.candidates import (
     CandidateLookup,
     CandidateTokens,
     candidates_after_space,
     encode,
+    excluded,
+    group_rows,
+    scores_of,
     slot_anchor,
     start_token,
 )
 from consilience.models.fast import room_for_tokens, tree_scorer
 from consilience.models.forward import Floats, Ints, next_token_logits, sentence_logprobs
 from consilience.models.loading import Pretrained
-from consilience.models.score_tables import excluded, group_rows, scores_of
 from consilience.models.scoring import ReadyModel, StateReader, settle_candidates
 from consilience.types import Candidates, Query, Scores
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import ConsilienceError
-from consilience.read import whole_characters
-from consilience.text import counted, fold_case, truncated
+from consilience.core.errors import ConsilienceError
+from consilience.core.text import counted, fold_case, truncated
+from consilience.files.read import whole_characters
 from consilience.types import Candidates, Query, Scores
 
 BLANK = "___"

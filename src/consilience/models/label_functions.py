@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from consilience.errors import ConsilienceError, did_you_mean
-from consilience.free_text import matched_word
+from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.free_text import matched_word
 from consilience.models.functions import chosen_words, identity_of, texts_of, unmatched_note
 from consilience.sentence_pairs import Form, TextPair, as_lines
 from consilience.types import Scores

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from consilience.errors import unknown_name
-from consilience.free_text import DEFAULT_RULE, Rule, match, rule_of
+from consilience.core.errors import unknown_name
+from consilience.core.free_text import DEFAULT_RULE, Rule, match, rule_of
 from consilience.models.functions import identity_of, texts_of, unmatched_note
 from consilience.presentation import Prompt, PromptScores
 from consilience.questions import Question

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from consilience.choices import DEFAULT_LOADING, SERVED, Connection, Loading
+from consilience.core.errors import DEFAULT_LOADING, SERVED, Connection, Loading
 from consilience.endpoints.decisions import ROUTES, DecisionModel, connected
 from consilience.models.prompt_functions import PromptBaseline, prompt_baseline
 from consilience.questions import Question

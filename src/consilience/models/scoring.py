@@ -22,11 +22,10 @@ from consilience.models.batches import (
     margins,
     side_by_side,
 )
-from consilience.models.candidates import CandidateTokens
+from consilience.models.candidates import CandidateTokens, scores_of
 from consilience.models.fast import reproducibly, speed_up
 from consilience.models.forward import Floats, Ints
 from consilience.models.loading import Pretrained
-from consilience.models.score_tables import scores_of
 from consilience.types import Scores
 
 Input = TypeVar("Input")

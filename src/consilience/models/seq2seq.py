@@ -18,17 +18,19 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.models.candidates import (
     CandidateTokens,
     distinct_candidates,
+    excluded,
+    group_rows,
+    scores_of,
     unusable,
     with_golds,
 )
 from consilience.models.fast import Decoding, Tree
 from consilience.models.forward import Floats, Ints, target_logprobs
 from consilience.models.loading import Pretrained
-from consilience.models.score_tables import excluded, group_rows, scores_of
 from consilience.models.scoring import ReadyModel, StateReader, score_batches, settle_candidates
 from consilience.types import Candidates, Query, Scores
 

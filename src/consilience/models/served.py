@@ -8,24 +8,25 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints.client import Client
 from consilience.endpoints.llamacpp import LlamaCppClient
 from consilience.endpoints.proving import Proof, prove
 from consilience.endpoints.scorer import Continuations, Scorer, Totals
 from consilience.endpoints.server import Server
 from consilience.endpoints.strategies import UnprovedServerError
-from consilience.errors import ConsilienceError
 from consilience.models.candidates import (
     CandidateTokens,
     candidates_after_space,
     encode,
+    excluded,
+    log_softmax,
     start_token,
 )
-from consilience.models.score_tables import excluded, log_softmax
 from consilience.types import Candidates, Query, Scores
 
 if TYPE_CHECKING:
-    from consilience.choices import Connection
+    from consilience.core.errors import Connection
 
 NO_TOKENS = "it has no route /tokenize; name a local tokenizer with --tokenizer"
 """Why nothing is scored by tokens."""

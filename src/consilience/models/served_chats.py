@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.answering import Answering
 from consilience.endpoints.chats import Chats
 from consilience.endpoints.proving import Proof, prove
@@ -28,7 +28,6 @@ from consilience.endpoints.strategies import (
     named_tokens,
     strategy_named,
 )
-from consilience.errors import ConsilienceError
 from consilience.models.prompt_functions import only
 from consilience.models.served import NO_TOKENS, open_server
 from consilience.models.served_prompts import ServedOptionScorer, bounds_note, messages_of

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.answering import Answering
 from consilience.endpoints.proving import Proof, prove
 from consilience.endpoints.scorer import Continuations, Scorer
@@ -22,10 +22,9 @@ from consilience.endpoints.strategies import (
     UnprovedServerError,
     strategy_named,
 )
-from consilience.errors import ConsilienceError
+from consilience.models.candidates import excluded, log_softmax
 from consilience.models.label_functions import LabelFunction
 from consilience.models.label_prompts import MOST_WRITTEN, REPLY, TEMPLATES, filled
-from consilience.models.score_tables import excluded, log_softmax
 from consilience.models.served import NO_TOKENS, ServedModel, open_server
 from consilience.models.served_prompts import prompt_tokens, text_of
 from consilience.presentation import NoAnswer

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints.chats import Chats
 from consilience.endpoints.proving import Proof
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.scorer import Continuations, Scorer
 from consilience.endpoints.server import Server
 from consilience.endpoints.server_tokenizer import ServerTokenizer
-from consilience.errors import ConsilienceError
 from consilience.models.prompt_tokens import PromptTokens
 from consilience.models.served import ServedModel
 from consilience.presentation import NoAnswer, Prompt, PromptScores

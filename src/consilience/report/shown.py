@@ -9,11 +9,11 @@ from typing import Any
 
 import polars as pl
 
-from consilience.files import csv_of
-from consilience.frames import as_pandas
+from consilience.core.provenance import git_revision, versions
+from consilience.files.tables import as_pandas
+from consilience.files.write import csv_of
 from consilience.options import Output
-from consilience.provenance import git_revision, versions
-from consilience.report.notebook import table_html, table_text
+from consilience.report.export import table_html, table_text
 from consilience.report.table import Table
 
 

@@ -1,25 +1,25 @@
-"""The summary of a run: how accurate and how consistent the model is, in a few rows."""
+"""The summary of a run, with the majority baseline beside it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import stdev
+from statistics import fmean, stdev
 from typing import Any
 
 import polars as pl
 
-from consilience.choices import Protocol
-from consilience.design import BETWEEN, ORIGINAL, WITHIN
-from consilience.expectations import EXPECTATION_SUBSETS
-from consilience.factors import several_factors
-from consilience.metrics.notes import constant_answers
-from consilience.report.noise_tables import noise_sentence
-from consilience.report.notebook import table_text
-from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
-from consilience.report.terminal import fitted_text
-from consilience.text import counted, listed
+from consilience.core.errors import Protocol
+from consilience.core.expectations import EXPECTATION_SUBSETS
+from consilience.core.factors import BETWEEN, ORIGINAL, WITHIN, several_factors
+from consilience.core.text import counted, listed
+from consilience.metrics.counts import Prepared, empty_value, is_averaged, is_blank
+from consilience.metrics.measure import constant_answers
+from consilience.metrics.registry import Share
+from consilience.report.columns import noise_sentence
+from consilience.report.export import table_text
+from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value, fitted_text
 from consilience.types import FACT_WORDS, QUESTION_WORDS, Relation, Suite, SuiteWords
 
 NO_OPTION = "no_option"
@@ -223,7 +223,7 @@ def summarize(
 ) -> Summary:
     """The headline numbers of a metrics table, with those of the majority baseline.
 
-    ``baseline``: ``workflow.majority.majority_baseline``. ``by_seed``: the metrics table of each
+    ``baseline``: ``report.summary.majority_baseline``. ``by_seed``: the metrics table of each
     seed, for the standard deviation of means over relations. ``cautions``: what the answers say
     about how to read the numbers, a sentence each. ``fewest``: variants of an item that lacks some.
     """
@@ -394,3 +394,59 @@ def _notes(metrics: pl.DataFrame, suite: Suite, groups: Sequence[Relation]) -> I
     if 0 < several < len(groups):
         yield f"Means leave out {counted(several, 'relation')} with several right answers."
     yield from filter(None, [noise_sentence(metrics)])
+
+
+COLUMNS = (
+    "group", "item", "subject", "variant", "variant_index", "gold", "gold_option", "n_candidates",
+)  # fmt: skip
+"""Columns of an answers table that do not depend on the model."""
+
+
+def majority_baseline(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> dict[Key, float]:
+    """Every metric of the majority baseline, by group, metric and subset; no model is loaded.
+
+    The baseline answers the queries of ``answers`` that have an answer: of a relation with its most
+    frequent object, as ``baseline:majority`` does, of a task with the most frequent label of its
+    sentence pairs, and of questions with the option at the most frequent position of the gold in
+    the file. The group ``MACRO`` has the means over groups, ``MICRO`` all their items together.
+    """
+    questions = answers.select(name for name in COLUMNS if name in answers.columns)
+    writing = [group.id for group in suite.relations if group.design.writes_freely]
+    may_be_blank = pl.col("group").cast(pl.String).is_in(writing) & pl.col("answer").is_not_null()
+    is_answered = answers.select(may_be_blank | ~is_blank()).to_series()
+    groups = questions["group"].cast(pl.String).unique()
+    words = {
+        group.id: _most_frequent(group, questions)
+        for group in suite.relations
+        if group.id in groups
+    }
+    answer = pl.col("group").cast(pl.String).replace_strict(words, return_dtype=pl.String)
+    answer = pl.when(is_answered).then(answer).otherwise(None)
+    table = Prepared(questions.with_columns(answer=answer, option=answer), suite)
+    values: dict[Key, float] = {}
+    averaged: dict[Key, list[float]] = {}
+    pooled: dict[Key, Share] = {}
+    for group, rows in table.relations:
+        for (metric, subset), tally in table.tallies(group, rows, protocol).items():
+            share = tally.share(empty_value((metric, subset), protocol))
+            values[group.id, metric, subset] = share.value
+            if not is_averaged((metric, subset), group):
+                continue
+            key = "MICRO", metric, subset
+            pooled[key] = pooled[key] + share if key in pooled else share
+            if not math.isnan(share.value):
+                averaged.setdefault(("MACRO", metric, subset), []).append(share.value)
+    values |= {key: fmean(numbers) for key, numbers in averaged.items()}
+    return values | {key: share.value for key, share in pooled.items()}
+
+
+def _most_frequent(group: Relation, questions: pl.DataFrame) -> str:
+    """The most frequent gold of a group; of equally frequent ones the first."""
+    words, counts = group.candidates.words, group.candidates.counts
+    if any(counts):
+        return words[counts.index(max(counts))]
+    items = questions.filter(pl.col("group").cast(pl.String) == group.id).unique(
+        "item", keep="first", maintain_order=True
+    )
+    golds = items.group_by("gold", maintain_order=True).len()
+    return str(golds["gold"][golds["len"].arg_max() or 0])

@@ -13,14 +13,11 @@ from typing import Any
 
 import torch
 
-from consilience.text import counted, duration
-from consilience.train.batch_trainer import BatchTrainer
+from consilience.core.text import counted, duration
+from consilience.train.batch_trainer import BatchTrainer, TrainingFolder, quiet_transformers
 from consilience.train.classifiers import Backbone, ClassifierPlan, TaskPairs, pair_trainer
-from consilience.train.consistency import make_trainer
-from consilience.train.experiment import check_settings
+from consilience.train.consistency import check_settings, make_trainer
 from consilience.train.plan import ABLATIONS, Plan, Subject
-from consilience.train.progress import quiet_transformers
-from consilience.train.resume import TrainingFolder
 from consilience.types import Suite
 
 TIMED_FACTS = 8

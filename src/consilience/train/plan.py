@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from consilience.choices import Loss, Protocol, TrainingText
-from consilience.errors import ConsilienceError
-from consilience.suites.selection import sample_facts, select_relations
+from consilience.core.errors import ConsilienceError, Loss, Protocol, TrainingText
+from consilience.suites.facts import sample_facts, select_relations
 from consilience.types import Suite
 
 HELD_OUT = 500

@@ -12,25 +12,33 @@ import numpy as np
 import polars as pl
 
 from consilience.analysis.patterns import pattern_table
-from consilience.choices import Protocol
-from consilience.errors import ConsilienceError
-from consilience.files import texts_of
-from consilience.metrics.changes import form_changes
-from consilience.metrics.counts import Answers, Prepared, ResampleCache, prepared_seeds
-from consilience.metrics.expected import unchecked_note
-from consilience.metrics.item_means import ItemNumbers, item_estimates
-from consilience.metrics.measure import measure
-from consilience.metrics.notes import facts_left_out, notes_on
-from consilience.metrics.shown_positions import position_notes
-from consilience.read import read_csv
-from consilience.report.summary import NO_OPTION, Key, Summary, SummaryRow, summarize
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.schemas import FLIPS, METRICS_SCHEMA, SCORE_CHANGE
+from consilience.files.read import read_csv
+from consilience.files.write import texts_of
+from consilience.metrics.components import ItemNumbers, item_estimates, position_notes
+from consilience.metrics.counts import (
+    Answers,
+    Prepared,
+    ResampleCache,
+    prepared_seeds,
+    unchecked_note,
+)
+from consilience.metrics.differences import form_changes
+from consilience.metrics.measure import facts_left_out, measure, notes_on
+from consilience.report.summary import (
+    NO_OPTION,
+    Key,
+    Summary,
+    SummaryRow,
+    majority_baseline,
+    summarize,
+)
 from consilience.report.table import NAN
-from consilience.run import Run
-from consilience.run_folder import RunFolder
-from consilience.schemas import FLIPS, METRICS_SCHEMA, SCORE_CHANGE
-from consilience.suites.selection import select_relations
+from consilience.runs.folder import RunFolder
+from consilience.runs.run import Run
+from consilience.suites.facts import select_relations
 from consilience.types import PAIR_WORDS, QUESTION_WORDS, Suite
-from consilience.workflow.majority import majority_baseline
 
 
 @dataclass(frozen=True)

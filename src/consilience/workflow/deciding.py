@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import cast
 
+from consilience.asking.prompting import Prompting
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Factor
+from consilience.core.scoring_rules import DECISION
 from consilience.endpoints.decision_pairs import DecisionPairs
 from consilience.endpoints.decisions import ROUTES, DecisionModel
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor
 from consilience.models.prompt_models import load_prompt_model
 from consilience.presentation import Template
 from consilience.questions import Question
-from consilience.scoring_rules import DECISION
 from consilience.sentence_pairs import Task
 from consilience.suites.question_suites import GroupOfQuestions
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.prompting import Prompting
 
 TEMPLATE = Template("decision", "{context}\n{question}\n{options}")
 """What a request says, as one text; the server has a template of its own."""

@@ -13,31 +13,30 @@ from typing import Any, NoReturn, cast
 
 from consilience.ask_pairs import PairModel
 from consilience.ask_questions import PromptModel
-from consilience.choices import Protocol
-from consilience.errors import ConsilienceError
-from consilience.files import path_of, write_whole
-from consilience.frames import as_polars
+from consilience.asking.planning import ProbePlan
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.process import SILENT, Watch
+from consilience.core.text import names_a_file
+from consilience.files.tables import as_polars
+from consilience.files.write import path_of, write_whole
+from consilience.kinds.promptfoo import is_promptfoo
 from consilience.models import LanguageModel
 from consilience.models.functions import ScoringFunction, TextFunction
 from consilience.models.label_functions import LabelFunction, TwoTexts
 from consilience.models.prompt_functions import PromptFunction
 from consilience.options import options_of, refuse_unknown, with_options
-from consilience.run import Run, model_name
-from consilience.suites.question_collection import Questions
+from consilience.results.comparing import Comparison, compare_opened
+from consilience.results.reporting import Result, distinct_runs
+from consilience.runs.run import Run, model_name
+from consilience.suites.layouts import save_suite
+from consilience.suites.pairs import is_task, load_task
 from consilience.suites.question_suites import is_questions, is_suite, load_questions
-from consilience.suites.saving import save_suite
-from consilience.suites.tasks import is_task, load_task
-from consilience.text import names_a_file
+from consilience.suites.questions import Questions
 from consilience.types import Suite
-from consilience.watch import SILENT, Watch
 from consilience.workflow import probing
-from consilience.workflow.comparing import Comparison, compare_opened
 from consilience.workflow.counting import CountedRun, count_run, record_notes
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probe_plan import ProbePlan
-from consilience.workflow.promptfoo_results import is_promptfoo
 from consilience.workflow.question_design import columns_of
-from consilience.workflow.result import Result, distinct_runs
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.suite import any_suite_of, protocol_notes, suite_notes
 

@@ -12,30 +12,29 @@ from pathlib import Path
 from typing import Any
 
 from consilience.ask_questions import Presenter, prompts_of
-from consilience.choices import ExportFormat
-from consilience.files import csv_cell, write_whole
+from consilience.asking.prompting import Prompting, template_names
+from consilience.core.errors import ExportFormat
+from consilience.core.text import counted
+from consilience.files.write import csv_cell, write_whole
 from consilience.options import shared_fields
 from consilience.presentation import Prompt
 from consilience.questions import Question
 from consilience.report.shown import Lines
 from consilience.sentence_pairs import Task, as_string
-from consilience.suites.cloze_questions import BLANK
-from consilience.suites.pairs import TASK_SUITE, Pairs
+from consilience.suites.pairs import TASK_SUITE, Pairs, is_task
 from consilience.suites.perturbations import Perturbation, forms_of, original
-from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import (
+    BLANK,
     groups_of_questions,
     is_questions,
     load_questions,
     select_questions,
 )
-from consilience.suites.tasks import is_task
-from consilience.text import counted
+from consilience.suites.questions import Questions
 from consilience.types import Relation, Suite
 from consilience.workflow.fact_setup import fact_setup
 from consilience.workflow.pair_setup import ChosenPairs
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
-from consilience.workflow.prompting import Prompting, template_names
 from consilience.workflow.question_design import columns_of, design_of, factors_of
 from consilience.workflow.suite_options import ExportOptions
 

@@ -10,28 +10,25 @@ import polars as pl
 
 from consilience import suites
 from consilience.ask import Progress, ask, bound_notes, query_counts
-from consilience.choices import Loading
-from consilience.errors import ConsilienceError
+from consilience.asking.planning import SAMPLED_ITEMS, evenly, spread
+from consilience.core.errors import ConsilienceError, Loading
+from consilience.core.process import SILENT, Watch
 from consilience.models import LanguageModel, load_model
 from consilience.noise import noise_floor
-from consilience.run_folder import RunFolder
-from consilience.suites.pattern_forms import (
+from consilience.runs.folder import RunFolder
+from consilience.suites.facts import (
     PATTERN_PERTURBATIONS,
-    with_perturbed_patterns,
-)
-from consilience.suites.perturbations import chosen as choose_perturbations
-from consilience.suites.saving import save_suite
-from consilience.suites.selection import (
     filter_vocabulary,
     replace_facts,
     sample_facts,
     select_languages,
     select_relations,
+    with_perturbed_patterns,
 )
+from consilience.suites.layouts import save_suite
+from consilience.suites.perturbations import chosen as choose_perturbations
 from consilience.types import Suite
-from consilience.watch import SILENT, Watch
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
-from consilience.workflow.probe_plan import SAMPLED_ITEMS, evenly, spread
 from consilience.workflow.run_settings import default_folder, perturbation_settings
 from consilience.workflow.setup import Loaded, Setup
 from consilience.workflow.suite import source_of

@@ -10,40 +10,42 @@ from typing import cast
 
 from consilience import suites
 from consilience.authoring.audit import cautions
-from consilience.authoring.new_suite import new_suite
-from consilience.errors import ConsilienceError, shortened
-from consilience.report.metric_tables import statistics_tables
+from consilience.authoring.importing import new_suite
+from consilience.authoring.sharing import sharing_problems
+from consilience.core.errors import ConsilienceError, shortened
+from consilience.core.process import Watch
+from consilience.core.text import counted
+from consilience.report.metric_tables import question_table, statistics_tables
 from consilience.report.shown import Lines
-from consilience.report.suite_tables import question_table
-from consilience.suites import mini_questions
-from consilience.suites.fetch import fetch
-from consilience.suites.layouts import layout_of
-from consilience.suites.question_collection import Questions
-from consilience.suites.question_sizes import QuestionStatistics, question_statistics
-from consilience.suites.question_suites import is_questions, load_questions
-from consilience.suites.signoff import signoff_notes
-from consilience.suites.sizes import SuiteStatistics, suite_statistics
-from consilience.suites.suite_names import NAMES
-from consilience.suites.tasks import is_task, load_task
-from consilience.text import counted
+from consilience.suites import question_suites
+from consilience.suites.facts import SuiteStatistics, suite_statistics
+from consilience.suites.layouts import fetch, layout_of
+from consilience.suites.pairs import is_task, load_task
+from consilience.suites.proposals import signoff_notes
+from consilience.suites.question_suites import (
+    SUITE_NAMES,
+    QuestionStatistics,
+    is_questions,
+    load_questions,
+    question_statistics,
+)
+from consilience.suites.questions import Questions
 from consilience.types import Suite
-from consilience.watch import Watch
 from consilience.workflow.question_design import columns_of
-from consilience.workflow.sharing import sharing_problems
 
 
 def listed_suites(data_dir: Path | None) -> Lines:
     """The names of suites, and their folders."""
     data = suites.data_dir(data_dir)
     rows = []
-    for name, about in NAMES.items():
+    for name, about in SUITE_NAMES.items():
         try:
-            is_made_of_mini = name in mini_questions.NAMES
+            is_made_of_mini = name in question_suites.QUESTION_SUITES
             folder: str | None = str(suites.suite_folder("mini" if is_made_of_mini else name, data))
         except ConsilienceError:
             folder = None
         rows.append({"suite": name, "about": about, "folder": folder})
-    width = max(map(len, NAMES))
+    width = max(map(len, SUITE_NAMES))
     lines = [
         f"{row['suite']:{width}} {row['about']}\n{'':{width}} {row['folder'] or f'not in {data}'}"
         for row in rows

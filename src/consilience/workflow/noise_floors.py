@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from consilience.errors import ConsilienceError
-from consilience.run_folder import RunFolder
+from consilience.core.errors import ConsilienceError
+from consilience.core.process import Watch
+from consilience.core.text import counted
+from consilience.runs.folder import RunFolder
 from consilience.server_noise import AskedGroup, sample, sample_size, server_noise_floor, variations
-from consilience.text import counted
-from consilience.watch import Watch
 from consilience.workflow.counting import noise_floor_of
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.setup import Loaded, Setup

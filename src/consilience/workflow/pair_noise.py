@@ -10,8 +10,8 @@ import polars as pl
 
 from consilience.ask import Progress, judge
 from consilience.ask_pairs import PairModel, Presented
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.noise import QUERIES, VARIATIONS, Answers, flips_row
-from consilience.schemas import METRICS_SCHEMA
 from consilience.sentence_pairs import Form
 from consilience.suites.pairs import TASK_SUITE
 

@@ -19,31 +19,30 @@ from consilience.ask_pairs import (
     pair_prompts,
     present_pairs,
 )
-from consilience.choices import SERVED
-from consilience.design import ORIGINAL
-from consilience.errors import OTHER_OUT, ConsilienceError
-from consilience.files import csv_of, write_whole
+from consilience.asking.planning import evenly
+from consilience.core.errors import OTHER_OUT, SERVED, ConsilienceError
+from consilience.core.factors import ORIGINAL
+from consilience.core.process import SILENT, Watch
+from consilience.files.write import csv_of, write_whole
 from consilience.models.label_functions import label_baseline
-from consilience.run import SENTENCE_PAIRS, model_name, seed_folders
-from consilience.run_folder import RunFolder, digest_of
+from consilience.runs.folder import RunFolder, digest_of
+from consilience.runs.run import SENTENCE_PAIRS, model_name, seed_folders
 from consilience.sentence_pairs import Form, Task, TextPair
 from consilience.suites.pairs import (
     TASK_SUITE,
     Pairs,
     half_of,
+    load_task,
     read_pairs,
     sample_pairs,
     suite_of_task,
 )
 from consilience.suites.perturbations import PAPERS, Perturbation, chosen, original, t5_original
-from consilience.suites.tasks import load_task
 from consilience.types import Suite
-from consilience.watch import SILENT, Watch
 from consilience.workflow.counting import CountedRun, count_answers, noise_floor_of, seed_notes
 from consilience.workflow.deciding import decides, load_decider
 from consilience.workflow.pair_noise import pair_noise_floor
 from consilience.workflow.probe_options import DEFAULT_MODEL, ProbeOptions, refuse_options
-from consilience.workflow.probe_plan import evenly
 from consilience.workflow.run_settings import default_folder, perturbation_settings
 from consilience.workflow.setup import Loaded, Setup
 

@@ -9,19 +9,18 @@ from typing import Any
 
 import polars as pl
 
-from consilience.choices import By
+from consilience.core.errors import By, ConsilienceError
+from consilience.core.text import counted
 from consilience.endpoints.usage import cost_in_words
-from consilience.errors import ConsilienceError
 from consilience.options import Output
 from consilience.report import metric_tables
 from consilience.report.columns import in_words
-from consilience.report.language_tables import language_table
+from consilience.report.metric_tables import language_table
 from consilience.report.shown import Lines, Shown, rows_of
 from consilience.report.summary import brief_notes, fitted_summary
 from consilience.report.table import Table
+from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import is_questions
-from consilience.suites.tasks import is_task
-from consilience.text import counted
 from consilience.types import FACT_WORDS, PAIR_WORDS, QUESTION_WORDS, SuiteWords
 from consilience.workflow.counting import CountedRun
 from consilience.workflow.probe_options import ProbeOptions

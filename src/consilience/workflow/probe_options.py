@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from consilience.choices import (
+from consilience.core.errors import (
     CandidateSet,
     Connection,
+    ConsilienceError,
     Loading,
     Long,
     MultiToken,
 )
-from consilience.errors import ConsilienceError
 from consilience.options import (
     ADVANCED,
     COUNTING,

@@ -14,27 +14,22 @@ import polars as pl
 from consilience.ask import Progress, ask_groups, screening_note
 from consilience.ask_pairs import PairModel
 from consilience.ask_questions import PromptModel
-from consilience.errors import ConsilienceError, UnansweredError
-from consilience.harness_logs import model_of_log
+from consilience.asking.planning import GroupOfQueries, ProbePlan, complete_groups, sampled_plan
+from consilience.core.errors import ConsilienceError, UnansweredError
+from consilience.core.process import SILENT, Watch
+from consilience.core.provenance import git_revision, versions
+from consilience.core.text import counted
+from consilience.files.tables import model_of_log
 from consilience.models import LanguageModel
-from consilience.provenance import git_revision, versions
-from consilience.run import Run, model_name
-from consilience.run_folder import RunFolder
-from consilience.suites.question_collection import Questions
-from consilience.suites.tasks import is_task
-from consilience.text import counted
+from consilience.runs.folder import RunFolder
+from consilience.runs.run import Run, model_name
+from consilience.suites.pairs import is_task
+from consilience.suites.questions import Questions
 from consilience.types import Suite
-from consilience.watch import SILENT, Watch
 from consilience.workflow.counting import CountedRun, count_answers, count_run, save_counted
 from consilience.workflow.fact_setup import fact_setup
 from consilience.workflow.noise_floors import noise_floor_of_run
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probe_plan import (
-    GroupOfQueries,
-    ProbePlan,
-    complete_groups,
-    sampled_plan,
-)
 from consilience.workflow.question_setup import question_setup, questions_of
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.run_settings import options_record
@@ -285,7 +280,7 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
     ``questions``: those that a table answers, in place of those that the options name. ``label``:
     what the answers are called; empty for the name of the file or of the run's model.
     """
-    from consilience.workflow.promptfoo_results import is_promptfoo, score_promptfoo
+    from consilience.kinds.promptfoo import is_promptfoo, score_promptfoo
     from consilience.workflow.scored_tables import score_table
 
     answers = options.answers

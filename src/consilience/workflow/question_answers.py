@@ -9,17 +9,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from consilience.answer_files import as_text
 from consilience.ask_questions import SCHEMA, answers_of
 from consilience.ask_writing import WRITTEN_COLUMNS, answered
-from consilience.errors import ConsilienceError
-from consilience.factors import FACTORS, OF_OPTIONS, Factor, FactorialDesign, levels_of
-from consilience.free_text import Rule
-from consilience.harness_logs import LOG_PROBABILITIES
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import FACTORS, OF_OPTIONS, Factor, FactorialDesign, levels_of
+from consilience.core.free_text import Rule
+from consilience.files.tables import LOG_PROBABILITIES, as_text
 from consilience.option_answers import chosen
 from consilience.presentation import Presentation, Prompt, labels_of, permutation
 from consilience.questions import Question
-from consilience.suites.question_collection import Questions
+from consilience.suites.questions import Questions
 from consilience.workflow.scoring_answers import (
     NO_ANSWER,
     WHERE,

@@ -7,10 +7,10 @@ from itertools import islice, permutations
 from math import factorial
 from string import ascii_uppercase
 
-from consilience.errors import ConsilienceError, unknown_name
-from consilience.factors import FACTORS, MOST_CELLS, Factor, FactorialDesign
+from consilience.core.errors import ConsilienceError, unknown_name
+from consilience.core.factors import FACTORS, MOST_CELLS, Factor, FactorialDesign
 from consilience.presentation import CASES, LABEL_STYLES, permutation
-from consilience.suites.question_collection import Questions
+from consilience.suites.questions import Questions
 
 ALL = "all"
 """All levels that the questions have."""

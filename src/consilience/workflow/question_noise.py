@@ -11,10 +11,10 @@ import polars as pl
 
 from consilience.ask import Progress
 from consilience.ask_questions import Presenter, PromptModel, ask_options
-from consilience.factors import Cell, FactorialDesign
+from consilience.core.factors import Cell, FactorialDesign
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.noise import QUERIES, VARIATIONS, Answers, flips_row
 from consilience.questions import Question
-from consilience.schemas import METRICS_SCHEMA
 
 MOST_SAMPLED_CELLS = 16
 """Variants of a question that are asked again."""

@@ -17,35 +17,34 @@ from consilience.ask_questions import (
     prompt_count,
     prompt_table,
 )
+from consilience.asking.planning import SAMPLED_ITEMS, evenly, spread
+from consilience.asking.prompting import Prompting, template_names
+from consilience.core.errors import ConsilienceError
+from consilience.core.expectations import linked_questions
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.process import Watch
 from consilience.endpoints.strategies import ANSWERS_ONLY
-from consilience.errors import ConsilienceError
-from consilience.expectations import linked_questions
-from consilience.factors import Factor, FactorialDesign
 from consilience.models.prompt_models import is_chat_model, load_prompt_model
 from consilience.options import shared_fields
 from consilience.questions import Question
-from consilience.run import EXPECTATIONS, QUESTIONS, TEXTS
-from consilience.run_folder import RunFolder
-from consilience.suites.cloze_questions import questions_of_suite
-from consilience.suites.question_collection import Questions
+from consilience.runs.folder import RunFolder
+from consilience.runs.run import EXPECTATIONS, QUESTIONS, TEXTS, text_digests
+from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import (
     GroupOfQuestions,
     groups_of_questions,
     is_questions,
     load_questions,
+    questions_of_suite,
     select_questions,
     suite_of_questions,
 )
-from consilience.suites.tasks import is_task
+from consilience.suites.questions import Questions
 from consilience.types import Suite
-from consilience.watch import Watch
 from consilience.workflow.deciding import decides, decision_prompting, refuse_batches
 from consilience.workflow.probe_options import SERVED, ProbeOptions, refuse_options
-from consilience.workflow.probe_plan import SAMPLED_ITEMS, evenly, spread
-from consilience.workflow.prompting import Prompting, template_names
 from consilience.workflow.question_design import columns_of, design_of, factors_of, fixed_note
 from consilience.workflow.question_noise import question_noise_floor
-from consilience.workflow.question_texts import text_digests
 from consilience.workflow.run_settings import default_folder
 from consilience.workflow.setup import Loaded, Setup
 from consilience.workflow.written_answers import Writer, Writing, as_writer

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from consilience.choices import SMALL_TASKS, Colour, ExampleKind, PublishFormat, Undecided
+from consilience.core.errors import SMALL_TASKS, Colour, ExampleKind, PublishFormat, Undecided
 from consilience.options import (
     COUNTING,
     FACTS_AND_PAIRS,

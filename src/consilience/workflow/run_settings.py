@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.options import option_fields
-from consilience.run_folder import fingerprint
+from consilience.runs.folder import fingerprint
 from consilience.suites.perturbations import Perturbation
 from consilience.workflow.probe_options import ProbeOptions
 

@@ -8,32 +8,30 @@ from dataclasses import replace
 import polars as pl
 
 from consilience.ask_writing import notes_on_writing
-from consilience.errors import ConsilienceError
-from consilience.free_text import DEFAULT_RULE, DEFAULT_RULES, OPEN_RULE, RULES, rule_of
-from consilience.harness_logs import LOG_PROBABILITIES, model_of_log
-from consilience.metrics.answers_table import prepare, unknown_answers
-from consilience.provenance import git_revision, versions
-from consilience.run import EXPECTATIONS, QUESTIONS, TEXTS, Run
-from consilience.run_folder import RunFolder, digest_of
-from consilience.schemas import ANSWERS_SCHEMA
-from consilience.suites.pairs import generated_group, read_pairs, suite_of_task
-from consilience.suites.pattern_forms import PATTERN_PERTURBATIONS, with_perturbed_patterns
+from consilience.core.errors import ConsilienceError
+from consilience.core.free_text import DEFAULT_RULE, DEFAULT_RULES, OPEN_RULE, RULES, rule_of
+from consilience.core.provenance import git_revision, versions
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.core.text import counted as counted_text
+from consilience.files.tables import LOG_PROBABILITIES, model_of_log
+from consilience.metrics.counts import prepare, unknown_answers
+from consilience.runs.folder import RunFolder, digest_of
+from consilience.runs.run import EXPECTATIONS, QUESTIONS, TEXTS, Run, text_digests
+from consilience.suites.facts import PATTERN_PERTURBATIONS, with_perturbed_patterns
+from consilience.suites.pairs import generated_group, is_task, load_task, read_pairs, suite_of_task
 from consilience.suites.perturbations import PERTURBATIONS, Perturbation, chosen
-from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import (
     groups_of_questions,
     is_questions,
     load_questions,
     suite_of_questions,
 )
-from consilience.suites.tasks import is_task, load_task
-from consilience.text import counted as counted_text
+from consilience.suites.questions import Questions
 from consilience.workflow.counting import CountedRun, count_answers, count_run, save_counted
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.question_answers import answers_to_questions
 from consilience.workflow.question_design import columns_of
 from consilience.workflow.question_setup import questions_of
-from consilience.workflow.question_texts import text_digests
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.run_settings import perturbation_settings
 from consilience.workflow.scoring_answers import answers_to_facts, answers_to_pairs

@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from consilience.answer_files import as_text
 from consilience.ask import judge
-from consilience.design import ORIGINAL
-from consilience.errors import ConsilienceError, did_you_mean, missing_column
-from consilience.free_text import RULES, Rule, match
-from consilience.harness_logs import LOG_PROBABILITIES
-from consilience.models.score_tables import log_softmax
+from consilience.core.errors import ConsilienceError, did_you_mean, missing_column
+from consilience.core.factors import ORIGINAL
+from consilience.core.free_text import RULES, Rule, match
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.files.tables import LOG_PROBABILITIES, as_text
+from consilience.models.candidates import log_softmax
 from consilience.questions import Choice
-from consilience.schemas import ANSWERS_SCHEMA
 from consilience.sentence_pairs import Task
 from consilience.suites.pairs import TASK_SUITE, Pairs, generated_group
 from consilience.types import Scores, Suite

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from consilience.ask import Progress
-from consilience.choices import Protocol
-from consilience.run_folder import RunFolder
+from consilience.core.errors import Protocol
+from consilience.runs.folder import RunFolder
 from consilience.types import Suite
 from consilience.workflow.counting import CountedRun
 from consilience.workflow.probe_options import ProbeOptions

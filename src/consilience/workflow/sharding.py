@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 
 
 @dataclass(frozen=True, slots=True)

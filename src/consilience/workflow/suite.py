@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from consilience import suites
-from consilience.answer_files import as_text
-from consilience.choices import Protocol
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor, FactorialDesign
-from consilience.run import Run
-from consilience.run_folder import digest_of
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.files.tables import as_text
+from consilience.runs.folder import digest_of
+from consilience.runs.run import Run, text_digests
 from consilience.sentence_pairs import Task
-from consilience.suites.pairs import generated_group, suite_of_task
-from consilience.suites.pattern_forms import with_asked_patterns, without_perturbed_patterns
+from consilience.suites.facts import (
+    select_languages,
+    with_asked_patterns,
+    without_perturbed_patterns,
+)
+from consilience.suites.pairs import generated_group, suite_of_task, task_of_table
 from consilience.suites.question_suites import (
     GroupOfQuestions,
     load_questions,
     suite_of_questions,
 )
-from consilience.suites.selection import select_languages
-from consilience.suites.tasks import task_of_table
 from consilience.types import Fact, Suite
-from consilience.workflow.question_texts import text_digests
 from consilience.workflow.scoring_answers import with_facts
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from consilience.choices import Connection, ExportFormat, Loading
-from consilience.errors import ConsilienceError
+from consilience.core.errors import Connection, ConsilienceError, ExportFormat, Loading
 from consilience.options import (
     ADVANCED,
     COUNTING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from consilience.choices import Loss, Sampling, StopOn, TrainingText
+from consilience.core.errors import Loss, Sampling, StopOn, TrainingText
 from consilience.options import (
     MODEL,
     OUTPUT,

@@ -9,8 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.analysis.examples import KINDS, about, examples, with_prompts
-from consilience.analysis.expectation_tables import violated_examples
+from consilience.analysis.examples import KINDS, about, examples, violated_examples, with_prompts
 from consilience.analysis.patterns import (
     annotated_kinds,
     edit_table,
@@ -20,21 +19,18 @@ from consilience.analysis.patterns import (
     pattern_table,
     with_changes,
 )
-from consilience.choices import Protocol
-from consilience.design import ORIGINAL
-from consilience.errors import ConsilienceError
-from consilience.files import texts_of
-from consilience.metrics.answers_table import is_blank
-from consilience.metrics.counts import Prepared
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.factors import ORIGINAL
+from consilience.files.read import read_csv
+from consilience.files.write import texts_of
+from consilience.metrics.counts import Prepared, is_blank
 from consilience.metrics.measure import measure
-from consilience.read import read_csv
 from consilience.report.run_view import BLANK, FactView, PairView, RunView
-from consilience.run import Run
+from consilience.results.analyses import correlations_of, drawing_of, factor_views
+from consilience.runs.run import Run
 from consilience.types import FACT_WORDS, Suite
 from consilience.workflow.counting import count_run, record_notes
-from consilience.workflow.factor_analysis import factor_views
 from consilience.workflow.suite import any_suite_of, protocol_notes, suite_notes, task_of_run
-from consilience.workflow.vector_clusters import correlations_of, drawing_of
 
 EXAMPLES = 3
 """Examples of each kind."""

@@ -8,22 +8,21 @@ from typing import Any, cast
 
 import polars as pl
 
-from consilience.answer_clusters import (
+from consilience.ask import Progress
+from consilience.ask_questions import Presenter
+from consilience.ask_writing import EMPTY, WritingModel, ask_writing, notes_on_writing
+from consilience.asking.answer_clusters import (
     Judge,
     error_of,
     labelled_pairs,
     merge_answers,
     with_meanings,
 )
-from consilience.ask import Progress
-from consilience.ask_questions import Presenter
-from consilience.ask_writing import EMPTY, WritingModel, ask_writing, notes_on_writing
-from consilience.choices import DEFAULT_LOADING, SERVED, Connection, Loading
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor
-from consilience.free_text import DEFAULT_RULES, Rule, normalized, rule_of, usual_rule
+from consilience.core.errors import DEFAULT_LOADING, SERVED, Connection, ConsilienceError, Loading
+from consilience.core.factors import Factor
+from consilience.core.free_text import DEFAULT_RULES, Rule, normalized, rule_of, usual_rule
+from consilience.core.text import counted
 from consilience.questions import Question
-from consilience.text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ class Writing:
         """The judge of equivalence, where one is named."""
         if self.equivalence is None:
             return None
-        from consilience.models.equivalence import load_judge
+        from consilience.models.judges import load_judge
 
         return load_judge(self.equivalence, loading)
 

@@ -15,7 +15,7 @@ from transformers import EncoderDecoderCache, PreTrainedModel
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.models.batches import ACTIVATIONS, Budget, in_parts
 from consilience.models.fast.search import Mask, PartialScores, search
 from consilience.models.fast.tree import Tree

@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 
 from consilience.models.batches import CPU_TOKENS, one_thread
-from consilience.models.cache import cpuinfo, key_of, processor, recall, remember
+from consilience.models.sources import cpuinfo, key_of, processor, recall, remember
 
 Library = Literal["onednn", "torch"]
 Purpose = Literal["inference", "training", "screening"]

@@ -24,7 +24,6 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from consilience.models.batches import one_thread
-from consilience.models.cache import key_of_check, processor, recall, remember
 from consilience.models.fast.libraries import (
     Library,
     Products,
@@ -34,6 +33,7 @@ from consilience.models.fast.libraries import (
     Work,
     measured_products,
 )
+from consilience.models.sources import key_of_check, processor, recall, remember
 
 PREPARED = "64"
 """Products that oneDNN keeps prepared, one for each number of tokens (its default: 1,024).

@@ -18,7 +18,7 @@ from consilience.models.fast.tree import Tree
 from consilience.models.fast.tree_attention import KeyValueStore
 from consilience.models.fast.tree_reader import HEAD_ROWS, Head
 from consilience.models.forward import Floats, Ints
-from consilience.models.token_noise import TokenNoise
+from consilience.models.steering import TokenNoise
 
 
 class Prompts:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedModel
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.models.batches import Budget
 from consilience.models.fast.bfloat16 import HalfPrecision
 from consilience.models.fast.libraries import Products

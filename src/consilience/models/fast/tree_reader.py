@@ -15,11 +15,11 @@ import torch
 from transformers import PreTrainedModel
 
 from consilience.models.batches import Budget, in_parts, one_thread
-from consilience.models.cache import checked
 from consilience.models.fast.search import Mask, PartialScores, search
 from consilience.models.fast.tree import Tree
 from consilience.models.fast.tree_attention import ATTENTION, KeyValueStore
 from consilience.models.forward import Floats, Ints, sentence_logprobs
+from consilience.models.sources import checked
 
 HEAD_ROWS = 64
 """Tokens whose logits over the vocabulary are held at once."""

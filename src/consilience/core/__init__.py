@@ -1,0 +1,1 @@
+"""Values without input or output: texts, patterns, factors, expectations, errors."""

@@ -12,7 +12,6 @@ the JSON document; of a server also the bodies of the requests that it got.
 from __future__ import annotations
 
 import difflib
-import importlib.util
 import json
 import math
 import os
@@ -34,9 +33,6 @@ MASKED = SHARED / "models" / "minilm-mlm"
 PAIRS = SHARED / "data" / "glue"
 
 CONSISTENCY = Path(__file__).parents[1] / "examples" / "consistency"
-
-HAS_PERTURB = importlib.util.find_spec("consilience.cli.perturb") is not None
-"""Whether the installed revision asks sentence pairs by a command of their own."""
 
 HAS_PAIRS_LOSS = "pairs" in get_args(getattr(errors, "Loss", None))
 """Whether the installed revision has today's names of the options of trainings."""
@@ -346,7 +342,7 @@ def pair_commands() -> Iterator[tuple[str, list[str]]]:
     options = ["--train", train, "--validation", held_out, "--max-length", "64", *small]
     classifier = ["finetune", "--model", "packaged:minilm", "--task", "mrpc", *options]
     yield "finetune", [*classifier, "--out", "classifiers"]
-    probe = ["perturb", "--task", "mrpc"] if HAS_PERTURB else ["probe", "--suite", "mrpc"]
+    probe = ["probe", "--suite", "mrpc"]
     probe += ["--data", held_out]
     forms = ["--perturbations", "all", "--limit", "60"]
     for seed in (0, 1):

@@ -71,7 +71,7 @@ def load() -> None:
 
     import consilience
     from consilience.core import provenance
-    from consilience.workflow import option_fields
+    from consilience.options import option_fields
 
     metadata.version = functools.cache(metadata.version)
     provenance.git_revision = functools.cache(provenance.git_revision)

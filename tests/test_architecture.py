@@ -109,21 +109,16 @@ def test_no_modules_import_each_other_in_a_circle():
         graph = {name: used for name, used in graph.items() if name not in leaves}
 
 
-@pytest.mark.parametrize("path", sorted((SOURCE / "cli").glob("*.py")), ids=name_of)
-def test_the_command_line_parses_calls_and_prints(path):
-    """A command imports no other command, and nothing that asks, counts or trains.
-
-    How metrics are shown is in their registry.
-    """
-    parts = {f"cli.{name}" for name in ("process", "console", "command", "completion")}
-    parts |= {"cli.commands", "cli.printing", "cli.configuration", "cli.output_options"}
-    used = {name.removeprefix("consilience.") for name in imports(path)}
-    if path.stem != "__init__":
-        assert {name for name in used if name.startswith("cli")} <= parts
-    logic = {"metrics", "models", "train", "ask", "ask_pairs", "noise", "runs"}
-    run = {name.removeprefix("consilience.") for name in imports(path, types=False)}
-    run -= {"metrics.registry", "train.improvement"}
-    assert not {name for name in run if name.split(".")[0] in logic}
+@pytest.mark.parametrize("path", sorted((SOURCE / "commands").glob("*.py")), ids=name_of)
+def test_a_command_is_its_options_and_one_call(path):
+    """Nothing else is imported before it is called, so that its help needs no library."""
+    used = {
+        node.module
+        for node in tree(path).body
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("consilience")
+    }
+    light = {"consilience.app.command", "consilience.options"}
+    assert not {name for name in used if name not in light and not name.endswith("_options")}
 
 
 WITHOUT_TORCH = (

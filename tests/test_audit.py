@@ -24,7 +24,7 @@ from consilience.suites.layouts import load_folder
 from consilience.suites.questions import Questions
 from consilience.suites.rows import places_in
 from consilience.types import Suite
-from consilience.workflow.audit_options import AuditOptions
+from consilience.workflow.suite_options import AuditOptions
 
 CAPITALS = [("France", "Paris"), ("Italy", "Rome")]
 

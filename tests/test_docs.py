@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import consilience as package
-from consilience.cli import app
+from consilience.cli import program
 from consilience.gating.rules import parse_rules
 from pair_builders import save_classifier
 
@@ -89,7 +89,7 @@ def commands(page):
 
 def parse(arguments):
     """Read the arguments as the program does, and call nothing."""
-    name, command, context = "consilience", app, None
+    name, command, context = "consilience", program(), None
     while True:
         context = command.make_context(name, list(arguments), parent=context)
         if not hasattr(command, "list_commands"):

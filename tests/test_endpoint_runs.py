@@ -60,7 +60,7 @@ def options(folder, **more):
         suite="mini",
         groups=("continent", "animal_class"),
         limit=2,
-        folder=folder,
+        out=folder,
         model="served",
         **more,
     )

@@ -70,7 +70,7 @@ def test_a_reply_that_ends_in_half_an_emoji_completes_its_run(tmp_path):
     ) as server:
         options = ProbeOptions(
             model="openai:m", base_url=server.url, suite=str(questions), generate=True,
-            vary=("paraphrase=all",), folder=tmp_path / "run",
+            vary=("paraphrase=all",), out=tmp_path / "run",
         )  # fmt: skip
         probe(options)
     assert read_answers(tmp_path / "run")["text"].to_list() == [WHOLE, WHOLE]
@@ -263,17 +263,15 @@ def test_workers_that_are_killed_leave_no_temporary_files(monkeypatch, tmp_path)
 def test_a_second_interrupt_is_one_line_and_the_status_of_an_interrupt():
     code = """if True:
         import os, signal, sys, time
-        from consilience.core import process as early
-        from consilience.cli import process
-        for number in early.SIGNALS:
-            signal.signal(number, early.stop)
-        process.begin()
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(9)
-        finally:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(9)
+        from consilience.app import process
+        def work():
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(9)
+            finally:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(9)
+        process.run_process(work)
     """
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False

@@ -426,5 +426,5 @@ def test_a_training_without_out_has_a_folder_for_its_settings():
     assert folder.parent.name == "runs"
     assert folder.name.startswith("improve-mini-name-")
     assert _folder_of(replace(options, device="cpu", dry_run=True), suite) == folder
-    others = [replace(options, seeds=(1,)), replace(options, text_file=Path("a.txt"))]
+    others = [replace(options, seeds=(1,)), replace(options, text=Path("a.txt"))]
     assert len({folder, *(_folder_of(other, suite) for other in others)}) == 3

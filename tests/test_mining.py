@@ -22,7 +22,7 @@ from consilience.authoring.pattern_mining import (
 from consilience.core.errors import ConsilienceError
 from consilience.metrics.statistics import wilson_interval
 from consilience.suites.proposals import provenance_of, read_proposals
-from consilience.workflow.mining_options import MineOptions
+from consilience.workflow.suite_options import MineOptions
 
 CAPITALS = {"Paris": "France", "Oslo": "Norway", "Rome": "Italy"}
 
@@ -266,7 +266,7 @@ def test_proposals_of_a_corpus(tmp_path):
         "relation\tsubject\tobject\ncapital\tFrance\tParis\ncapital\tNorway\tOslo\nmoon\tIo\tJupiter\n",
     )
     out = tmp_path / "proposals.jsonl"
-    options = MineOptions(corpus, suite=str(facts), groups=["capital"], licence="CC0-1.0", file=out)
+    options = MineOptions(corpus, suite=str(facts), groups=["capital"], licence="CC0-1.0", out=out)
     result = mine_patterns(options)
     (proposal,) = result.proposals["capital"]
     assert (proposal.pattern, proposal.source) == ("[Y] is the capital of [X].", "corpus.txt")
@@ -277,7 +277,7 @@ def test_proposals_of_a_corpus(tmp_path):
     plan = cs.import_patterns(str(out), into=tmp_path / "suite", facts_from=str(facts))
     assert [row.pattern for row in plan.patterns] == ["[Y] is the capital of [X]."]
     none = tmp_path / "none.jsonl"
-    result = mine_patterns(MineOptions(corpus, suite=str(facts), groups=["moon"], file=none))
+    result = mine_patterns(MineOptions(corpus, suite=str(facts), groups=["moon"], out=none))
     assert (result.file, none.exists()) == (None, False)
     assert result.notes[0].startswith("no pattern of moon: no sentence has the subject")
     listed = write(tmp_path / "listed.txt", "Paris, France.")

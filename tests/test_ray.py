@@ -15,7 +15,7 @@ from consilience.study import workers as ray_workers
 from consilience.study.engine import Needs, Unit, run_units
 from consilience.study.running import run_study
 from consilience.study.workers import RayWorkers
-from consilience.workflow.study_options import StudyRunOptions
+from consilience.workflow.run_options import StudyRunOptions
 from engine_work import factory
 
 ray = pytest.importorskip("ray")

@@ -34,7 +34,7 @@ def path(tmp_path_factory):
     """A run of the first option."""
     folder = tmp_path_factory.mktemp("questions") / "first"
     questions = cs.Questions.from_frame(QUESTIONS, name="quiz")
-    cs.evaluate(questions, "baseline:first", folder=folder)
+    cs.evaluate(questions, "baseline:first", out=folder)
     return folder
 
 
@@ -112,7 +112,7 @@ def test_a_comparison_has_the_rows_of_the_summary_in_the_words_of_questions(
     consilience, path, view, tmp_path
 ):
     cs.evaluate(cs.Questions.from_frame(QUESTIONS[:5], name="quiz"), "baseline:random",
-                folder=tmp_path / "five")  # fmt: skip
+                out=tmp_path / "five")  # fmt: skip
     _, out, err = consilience("compare", path, tmp_path / "five", "--format", "csv")
     summarised = [row.label for row in view.summary.rows]
     assert [row.strip('"') for row in re.findall(r'^(".*?"|[^,]*)', out, re.MULTILINE)][

@@ -582,7 +582,7 @@ def test_a_users_model_that_cannot_be_loaded_is_a_row_and_strict_fails(
     ],
 )
 def test_every_row_of_a_users_model_that_cannot_be_loaded_says_so(answered, tmp_path, name, rows):
-    answered(2, {"error": {"message": "cannot load 'no/model'", "is_usage": False}})
+    answered(2, {"error": {"message": "cannot load 'no/model'", "kind": "model"}})
     numbers = make(name, tmp_path, added={"mine": "no/model"}, only=rows)[1]
     mine = numbers.filter(pl.col("row").is_in(rows))
     assert set(mine["row"]) == set(rows)

@@ -68,7 +68,7 @@ def served(url, **connection):
 
 def options(folder, **more):
     return ProbeOptions(
-        suite="mini", groups=("continent", "animal_class"), limit=4, folder=folder,
+        suite="mini", groups=("continent", "animal_class"), limit=4, out=folder,
         model="served", **more,
     )  # fmt: skip
 

@@ -103,7 +103,7 @@ def test_plans_of_all_shards_are_the_run():
 
 
 def test_a_model_behind_a_url_has_no_shards(tmp_path):
-    served = ProbeOptions(model="openai:m", base_url="http://127.0.0.1:9/v1", folder=tmp_path)
+    served = ProbeOptions(model="openai:m", base_url="http://127.0.0.1:9/v1", out=tmp_path)
     with pytest.raises(ConsilienceError, match="a model behind a URL"):
         probe_shard(served, Shard(1, 2))
 

@@ -79,13 +79,19 @@ def test_processes_at_once_lose_nothing(tmp_path):
 
 def test_a_run_is_repeated_from_its_record(tmp_path):
     options = ProbeOptions(
-        model="baseline:majority", suite="mini", groups=("capital",), limit=2, folder=tmp_path
+        model="baseline:majority", suite="mini", groups=("capital",), limit=2, out=tmp_path
     )
     record = probe(options).record
     assert record["options"] == {
-        "model": "baseline:majority", "groups": ["capital"], "limit": 2, "folder": str(tmp_path)
+        "model": "baseline:majority", "groups": ["capital"], "limit": 2, "out": str(tmp_path)
     }  # fmt: skip
     assert options_of_record(record_of(tmp_path), str(tmp_path)) == options
+
+
+def test_a_record_with_the_names_of_fields_is_read():
+    record = {"options": {"folder": "runs/a", "joined": "string", "longest": 64}}
+    options = ProbeOptions(out="runs/a", input="string", max_length=64)
+    assert options_of_record(record, "run") == options
 
 
 def test_options_of_every_type_are_recorded():
@@ -100,7 +106,7 @@ def test_python_values_cannot_be_repeated(tmp_path):
     def always(prompts):
         return ["Paris"] * len(prompts)
 
-    result = cs.evaluate("mini", always, groups=["capital"], limit=1, folder=tmp_path / "run")
+    result = cs.evaluate("mini", always, groups=["capital"], limit=1, out=tmp_path / "run")
     assert result.run.record["options"]["model"] is None
     with pytest.raises(ConsilienceError, match="the model of this run was a Python value"):
         options_of_record(result.run.record, "run")
@@ -114,7 +120,7 @@ def test_a_file_of_questions_is_recorded_by_its_path(tmp_path):
     file = tmp_path / "own.csv"
     file.write_text("stem,a,b,answer\nCapital of France?,Paris,Rome,Paris\n")
     columns = {"question": "stem", "options": "a+b"}
-    result = cs.evaluate(str(file), "baseline:random", columns=columns, folder=tmp_path / "run")
+    result = cs.evaluate(str(file), "baseline:random", columns=columns, out=tmp_path / "run")
     options = options_of_record(result.run.record, "run")
     assert options.suite == str(file)
     assert probe(options).metrics.equals(result.metrics)

@@ -14,7 +14,7 @@ from consilience.study.file import read_study
 from consilience.study.running import run_study
 from consilience.study.status import Failure, state_of
 from consilience.workflow.probing import probe
-from consilience.workflow.study_options import StudyRunOptions
+from consilience.workflow.run_options import StudyRunOptions
 
 WHOLE = """
 folder = "out"
@@ -73,7 +73,7 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
     options = last.options
     assert (options.model, options.suite) == ("models/size-7/seed-7", "data/questions.csv")
     assert (options.limit, options.device, options.protocol) == (5, "cpu", "strict")
-    assert str(options.folder) == f"out/{last.name}"
+    assert str(options.out) == f"out/{last.name}"
     assert (last.needs, last.threads) == (Needs(2.5, 0, (("disk", 1),)), 2)
     assert (study.runs[0].needs, study.runs[0].threads) == (Needs(), 0)
     assert study.runs[0].options.groups == ("capital", "sport")
@@ -258,7 +258,7 @@ def test_status_needs_no_model_library(studied):
     script = f"""
 import sys
 from pathlib import Path
-from consilience.workflow.study_options import StudyStatusOptions
+from consilience.workflow.run_options import StudyStatusOptions
 from consilience.study.status import study_status
 study_status(StudyStatusOptions(Path({str(studied[0])!r}))).table()
 assert not {{"torch", "transformers", "scipy"}} & set(sys.modules)

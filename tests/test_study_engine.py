@@ -17,8 +17,7 @@ from consilience.study import running
 from consilience.study.running import plan_study, run_study
 from consilience.study.workers import LocalWorkers
 from consilience.workflow.probing import probe
-from consilience.workflow.run_options import VerifyOptions
-from consilience.workflow.study_options import StudyRunOptions
+from consilience.workflow.run_options import StudyRunOptions, VerifyOptions
 from pair_builders import SAME, write_pairs
 from replay_server import replay
 from study_workers import HereWorkers
@@ -128,9 +127,9 @@ def test_every_run_is_that_of_probe_to_the_last_bit(studied, folder, monkeypatch
     state = studied[0]
     assert [one.state for one in state.runs] == ["complete"] * 5
     for one in state.runs:
-        options = replace(one.run.options, folder=folder / "probed" / one.run.name)
+        options = replace(one.run.options, out=folder / "probed" / one.run.name)
         probe(options)
-        ours, probed = files_of(one.run.folder), files_of(options.folder)
+        ours, probed = files_of(one.run.folder), files_of(options.out)
         assert ours[0].keys() == probed[0].keys()
         assert [name for name in ours[0] if ours[0][name] != probed[0][name]] == []
         assert ours[1] == probed[1]
@@ -245,8 +244,8 @@ def test_servers_are_asked_at_the_same_time_as_each_other_and_as_models_here(tmp
         state = run_study(StudyRunOptions(tmp_path / "s.toml"))
         assert [(each.state, each.message) for each in state.runs] == [("complete", "")] * 4
         for each in state.runs[1:]:
-            options = replace(each.run.options, folder=tmp_path / each.run.name)
+            options = replace(each.run.options, out=tmp_path / each.run.name)
             probe(options)
-            assert files_of(each.run.folder)[0] == files_of(options.folder)[0]
+            assert files_of(each.run.folder)[0] == files_of(options.out)[0]
     workers = [path.read_text() for path in (tmp_path / "started").iterdir()]
     assert sorted(workers) == sorted(["baseline:random", one.url, other.url])

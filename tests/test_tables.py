@@ -10,7 +10,7 @@ import pytest
 
 from conftest import ROOT, cases
 from consilience import cli
-from consilience.cli.console import Terminal
+from consilience.app.console import Terminal
 from consilience.metrics import definitions, registry
 from consilience.metrics.differences import form_changes
 from consilience.report.export import as_csv, as_latex, as_markdown, html_rows, save_table

@@ -29,7 +29,7 @@ def first_label(prompts):
 def result(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     (folder / "animals.csv").write_text(QUESTIONS)
-    return cs.evaluate(folder / "animals.csv", first_label, folder=folder / "run")
+    return cs.evaluate(folder / "animals.csv", first_label, out=folder / "run")
 
 
 def test_trackers_get_headline_numbers_with_bounds_and_tables(result):

@@ -52,7 +52,7 @@ def runs(tmp_path_factory):
                     suite="mini",
                     groups=["capital", "currency", "continent"],
                     seed=seed,
-                    folder=out,
+                    out=out,
                 )
             )
     return folder

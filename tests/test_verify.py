@@ -18,7 +18,7 @@ QUESTIONS = {"question": "2 + 2?", "answer": "4", "options": ["3", "4"], "item":
 
 
 def probed(folder, model="baseline:random", suite="mini", **options):
-    probe(ProbeOptions(model=model, suite=suite, folder=folder, **options))
+    probe(ProbeOptions(model=model, suite=suite, out=folder, **options))
     return folder
 
 

@@ -34,7 +34,7 @@ from consilience.runs.run import Run
 from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
 from consilience.workflow.evaluation import evaluate, open_run, refuse_swapped, suite_to_ask
-from consilience.workflow.gate_options import GateOptions
+from consilience.workflow.run_options import GateOptions
 
 LONGEST_TEXT, LONGEST_ANSWER = 1_500, 200
 """Characters of a prompt and of an answer that a failure shows."""
@@ -198,7 +198,7 @@ class Runs:
 
     def _result(self, model: Any, case: Case, name: str) -> Result:
         """The result of a run in the folder ``name``, which one process of the session asks."""
-        if self.folder is None or not name or "folder" in case.options:
+        if self.folder is None or not name or "out" in case.options:
             return evaluate(case.suite, model, **case.options)
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -207,10 +207,10 @@ class Runs:
             if mark.is_file() and mark.read_text(encoding="utf-8") == self.session:
                 return open_run(run)
             try:
-                result = evaluate(case.suite, model, **case.options, folder=run)
+                result = evaluate(case.suite, model, **case.options, out=run)
             except OtherRunError:  # the model or the suite has changed since an earlier session
                 shutil.rmtree(run)
-                result = evaluate(case.suite, model, **case.options, folder=run)
+                result = evaluate(case.suite, model, **case.options, out=run)
             write_whole(mark, self.session.encode())
             return result
 
@@ -260,7 +260,7 @@ class Answered:
         checked = gate(
             GateOptions(
                 runs=[f"{self.result.label}={self.result.run.path}"],
-                rules=[_in_group(rule, case.group) for rule in claim.rules],
+                rule=[_in_group(rule, case.group) for rule in claim.rules],
                 baseline=None if claim.baseline is None else os.fspath(claim.baseline),
                 undecided=claim.undecided,
             )

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.text import counted, duration, evenly
 from consilience.endpoints.usage import BYTES_A_TOKEN, PlannedUsage
+from consilience.options import Output
+from consilience.report.shown import Shown
 from consilience.runs.folder import FORMAT, record_of, refuse_other_run
 from consilience.server_noise import sample_size, variations
 
@@ -97,7 +99,7 @@ class ShardReport:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ProbePlan:
+class ProbePlan(Shown):
     """What a run would ask."""
 
     model: str
@@ -138,6 +140,14 @@ class ProbePlan:
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
+
+    def printed(self, output: Output) -> list[str]:
+        """The plan in words."""
+        return self.lines()
+
+    def document(self) -> dict[str, Any]:
+        """All fields and the estimate."""
+        return {"plan": self.to_dict()}
 
     def lines(self) -> list[str]:
         """The plan in words, as ``--dry-run`` prints it."""

@@ -170,6 +170,7 @@ def write_sheets(key: SheetKey, folder: Path) -> None:
             expected="a new or empty folder",
             where=str(folder),
             todo=f"{OTHER_OUT}.",
+            kind="occupied",
         )
     folder.mkdir(parents=True, exist_ok=True)
     if is_same:

@@ -8,7 +8,7 @@ import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +27,8 @@ from consilience.core.text import counted
 from consilience.files.read import parse_json, read_rows, read_text
 from consilience.files.write import write_whole
 from consilience.metrics.statistics import Floats
+from consilience.options import Output
+from consilience.report.shown import Shown
 from consilience.report.table import Column, Table, Value
 from consilience.runs.run import open_runs
 from consilience.suites.layouts import layout_of
@@ -34,7 +36,7 @@ from consilience.suites.question_suites import SUITE_NAMES, columns_of, is_quest
 from consilience.suites.questions import Questions
 from consilience.suites.rows import find_table, places_in
 from consilience.types import Relation, Suite
-from consilience.workflow.audit_options import AuditOptions
+from consilience.workflow.suite_options import AuditOptions
 
 CHECK_MODULES = (pattern_checks, checks, checks, question_checks)
 """The modules whose checks are registered when they are imported."""
@@ -381,7 +383,7 @@ FILES = "files"
 
 
 @dataclass(frozen=True, slots=True)
-class SuiteAudit:
+class SuiteAudit(Shown):
     """The audit of a suite."""
 
     suite: str
@@ -394,6 +396,29 @@ class SuiteAudit:
     """The relations of a suite of facts that can be read."""
     changes: tuple[Change, ...] = ()
     """What ``fix`` corrected before the audit."""
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The findings."""
+        yield from audit_tables(self.suite, self.audit, self.changes)
+
+    def document(self) -> dict[str, Any]:
+        """The findings as rows."""
+        return {
+            "suite": self.suite,
+            "changes": [asdict(change) for change in self.changes],
+            "counts": self.audit.counts,
+            "findings": [asdict(finding) for finding in self.audit.findings],
+            "not_run": self.audit.not_run,
+            "edges": edge_rows(self.relations, self.edges or {}),
+        }
+
+    def frame(self) -> pl.DataFrame:
+        """A row for each finding."""
+        return findings_table(self.audit.findings)
+
+    def exit_status(self) -> int:
+        """2 if its files have errors."""
+        return 2 if any(one.severity == "error" for one in self.audit.findings) else 0
 
 
 def audit_suite(options: AuditOptions) -> SuiteAudit:

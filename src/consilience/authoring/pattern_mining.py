@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, combinations, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -31,9 +31,11 @@ from consilience.core.process import SILENT, Advance, Watch
 from consilience.core.text import ENDINGS, counted
 from consilience.files.read import POLARS_FAULTS, parse_json
 from consilience.files.write import write_whole
+from consilience.options import Output
+from consilience.report.shown import Shown
 from consilience.report.table import Column, Table, Value
 from consilience.suites.proposals import Proposal, check_no_file, write_proposals
-from consilience.workflow.mining_options import MineOptions
+from consilience.workflow.suite_options import MineOptions
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -421,7 +423,7 @@ REASONS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class MinedPatterns:
+class MinedPatterns(Shown):
     """What ``suite mine`` proposes."""
 
     proposals: Mapping[str, Sequence[Proposal]]
@@ -431,10 +433,31 @@ class MinedPatterns:
     """What a reader should know."""
     file: Path | None
     """The file that was written; None where none was wanted, or nothing is in it."""
+    wanted: Path | None = None
+    """The file that was wanted."""
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """Proposals by relation."""
+        for relation, proposals in self.proposals.items():
+            if proposals:
+                sentences = counted(self.mined.by_relation[relation], "sentence")
+                yield proposal_table(f"{relation}: {sentences} with facts", proposals)
+                yield ""
+        yield from [f"Written: {self.file}"] * (self.file is not None)
+
+    def document(self) -> dict[str, Any]:
+        """The proposals as rows."""
+        rows = [proposal.row() for rows in self.proposals.values() for proposal in rows]
+        searched = {"sentences": self.mined.sentences, "pairs": self.mined.pairs}
+        return {"proposals": rows, **searched, "warnings": self.notes}
+
+    def remarks(self, output: Output) -> list[str]:
+        """The notes, and that no file was written."""
+        return [*self.notes, *_unwritten(self)]
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
+class Matches(Shown):
     """What ``suite mine --like`` lists."""
 
     example: str
@@ -449,6 +472,36 @@ class Matches:
     """All matches."""
     file: Path | None
     """The file that was written; None where none was wanted, or nothing is in it."""
+    wanted: Path | None = None
+    """The file that was wanted."""
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The matches."""
+        if not self.matches:
+            yield f"No sentence matches {self.example}"
+            return
+        title = f"{self.example} {counted(self.total, 'match', 'matches')}"
+        matches = [(match.subject, match.object, match.sentence) for match in self.matches]
+        yield match_table(title, matches, self.relations)
+        yield from [f"Written: {self.file}"] * (self.file is not None)
+
+    def document(self) -> dict[str, Any]:
+        """The matches as rows."""
+        of_all = self.relations or [()] * len(self.matches)
+        rows = [
+            {**asdict(match), "relations": relations}
+            for match, relations in zip(self.matches, of_all, strict=True)
+        ]
+        return {"example": self.example, "total": self.total, "matches": rows}
+
+    def remarks(self, output: Output) -> list[str]:
+        """That no file was written."""
+        return _unwritten(self)
+
+
+def _unwritten(result: MinedPatterns | Matches) -> list[str]:
+    note = f"{result.wanted} is not written: there is nothing to write"
+    return [note] if result.wanted and not result.file else []
 
 
 def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns | Matches:
@@ -456,7 +509,7 @@ def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns 
 
     A corpus without text raises, and so does an existing output file.
     """
-    check_no_file(options.file)
+    check_no_file(options.out)
     if options.like is not None:
         return _list_matches(options, watch)
     if options.suite is None:
@@ -476,10 +529,10 @@ def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns 
         for group in groups
     }
     rows = [proposal for of_group in proposals.values() for proposal in of_group]
-    file = options.file if rows else None
+    file = options.out if rows else None
     if file:
         write_proposals(file, rows)
-    return MinedPatterns(proposals, mined, _notes(mined, proposals), file)
+    return MinedPatterns(proposals, mined, _notes(mined, proposals), file, options.out)
 
 
 def _list_matches(options: MineOptions, watch: Watch) -> Matches:
@@ -495,7 +548,7 @@ def _list_matches(options: MineOptions, watch: Watch) -> Matches:
         matches = list(islice(found_matches, options.top))
         total = len(matches) + sum(1 for _ in found_matches)
     relations = [_relations_of(match, index) for match in matches] if options.suite else None
-    file = options.file if matches else None
+    file = options.out if matches else None
     if file:
         rows = [
             {**asdict(match), "relations": list(ids)}
@@ -503,7 +556,7 @@ def _list_matches(options: MineOptions, watch: Watch) -> Matches:
         ]
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         write_whole(file, lines.encode())
-    return Matches(pattern.text, matches, relations, total, file)
+    return Matches(pattern.text, matches, relations, total, file, options.out)
 
 
 def _relations_of(match: ExampleMatch, index: FactIndex) -> tuple[str, ...]:

@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from consilience import suites
 from consilience.authoring.annotation import (
@@ -27,8 +29,10 @@ from consilience.authoring.pattern_checks import normal_form
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import ORIGINAL
 from consilience.core.patterns import Pattern
-from consilience.core.provenance import git_revision, versions
 from consilience.core.text import counted, names_a_file
+from consilience.options import Output
+from consilience.report.metric_tables import annotator_tables
+from consilience.report.shown import Shown, record_of, rows_of
 from consilience.report.table import Column, Table
 from consilience.suites.facts import select_relations
 from consilience.suites.layouts import load_folder
@@ -36,8 +40,7 @@ from consilience.suites.pairs import load_task, read_pairs
 from consilience.suites.perturbations import PAPERS, chosen
 from consilience.suites.proposals import SignOff, Verdict, add_signoffs
 from consilience.types import Fact, Relation, Suite
-from consilience.workflow.audit_options import PatternSheetOptions
-from consilience.workflow.suite_options import ScoreSheetsOptions, SheetOptions
+from consilience.workflow.suite_options import PatternSheetOptions, ScoreSheetsOptions, SheetOptions
 
 SAME, DIFFERENT = "same", "different"
 """What annotators may answer."""
@@ -286,7 +289,7 @@ def signoffs(scored: ScoredSheets, suite: Suite, when: str) -> Iterator[SignOff]
 
 
 @dataclass(frozen=True, slots=True)
-class Sheets:
+class Sheets(Shown):
     """Sheets that were written."""
 
     key: SheetKey
@@ -295,11 +298,76 @@ class Sheets:
     """What a reader should know."""
     record: Mapping[str, Any] = field(repr=False)
     """Settings and versions, for a JSON document."""
+    folder: Path
+    """The folder of the sheets."""
 
     @property
     def questions(self) -> int:
         """The number of questions in each sheet."""
         return len(self.key.items) * len(self.key.variants)
+
+    def printed(self, output: Output) -> Iterator[str]:
+        """Where the sheets are."""
+        key, controls = self.key, len(self.key.items) - len(self.key.patterns)
+        size = counted(self.questions, "question")
+        if key.patterns:
+            patterns = counted(len(key.patterns), "paraphrase")
+            size = f"{patterns} and {counted(controls, 'control')}"
+        first, *others = key.sheets
+        page = f"{self.folder}/{first}.html (or .csv){', ...' if others else ''}"
+        yield f"{counted(len(key.sheets), 'sheet')} of {size}: {page}"
+        yield f"Keep key.json to yourself. Then: consilience suite annotate score {self.folder}"
+
+    def document(self) -> dict[str, Any]:
+        """Where the sheets are."""
+        key = self.key
+        document = {"run": self.record, "folder": str(self.folder), "sheets": len(key.sheets)}
+        if key.patterns:
+            controls = len(key.items) - len(key.patterns)
+            document |= {"paraphrases": len(key.patterns), "controls": controls}
+        else:
+            document["questions"] = self.questions
+        return document | {"warnings": self.notes}
+
+
+class ScoredByPeople(Shown):
+    """The numbers of annotators, and the suite whose sign-off they were recorded in."""
+
+    def __init__(
+        self, scored: ScoredSheets, record: Mapping[str, Any], signed: Path | None
+    ) -> None:
+        self.scored, self.record, self.signed = scored, record, signed
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The numbers, and the patterns that were rejected."""
+        scored = self.scored
+        people, items = scored.annotators, len(scored.key.items)
+        size = f"{counted(len(people), 'person', 'people')}, {counted(items, 'item')}"
+        title = f"{scored.key.task}: {size}, in percent"
+        yield from annotator_tables(scored.metrics, people, title)
+        if scored.key.patterns:
+            rejected = rejected_table(scored)
+            yield rejected if rejected.rows else rejected.title
+        if self.signed is not None:
+            verdicts = counted(len(self.record["signed"]), "new verdict")
+            yield f"{self.signed}/signoff.jsonl: {verdicts}"
+
+    def document(self) -> dict[str, Any]:
+        """The numbers as rows."""
+        metrics, warnings = rows_of(self.scored.metrics), self.scored.warnings
+        document = {"run": self.record, "metrics": metrics, "warnings": warnings}
+        if self.scored.key.patterns:
+            rows = [dict(zip(ANSWER, one, strict=True)) for one in verdicts(self.scored)]
+            document["verdicts"] = rows
+        return document
+
+    def frame(self) -> pl.DataFrame:
+        """The numbers."""
+        return self.scored.metrics
+
+    def remarks(self, output: Output) -> Sequence[str]:
+        """The warnings."""
+        return self.scored.warnings
 
 
 def make_sheets(options: SheetOptions) -> Sheets:
@@ -315,7 +383,7 @@ def make_sheets(options: SheetOptions) -> Sheets:
         seed=options.seed,
         question=options.question,
     )
-    write_sheets(key, options.folder)
+    write_sheets(key, options.out)
     notes = list(pairs.notes)
     if len(key.items) < options.items:
         notes.append(f"{options.data} has {len(key.items)} pairs, not {options.items}")
@@ -325,7 +393,7 @@ def make_sheets(options: SheetOptions) -> Sheets:
         "question": key.question,
         "seed": options.seed,
     }
-    return Sheets(key, notes, _record(settings))
+    return Sheets(key, notes, record_of(**settings), options.out)
 
 
 def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
@@ -336,7 +404,7 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
     key = draw_pattern_sheets(
         suite, patterns=options.patterns, annotators=options.people, seed=options.seed
     )
-    write_sheets(key, options.folder)
+    write_sheets(key, options.out)
     sizes = patterns_to_compare(suite)
     notes = []
     if left_out := sum(sizes) - len(key.patterns):
@@ -349,7 +417,7 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
             "there are no controls, because no pattern of another relation takes the same names"
         )
     settings = {"suite": suite.name, "suite_digest": suite.digest, "seed": options.seed}
-    return Sheets(key, notes, _record(settings))
+    return Sheets(key, notes, record_of(**settings), options.out)
 
 
 def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> tuple[list[SignOff], list[SignOff]]:
@@ -414,8 +482,4 @@ def count_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str
             f"{verdicts} not recorded, because a newer sheet of the person has the pattern"
         )
     scored = replace(scored, warnings=(*scored.warnings, *notes))
-    return scored, {**_record(settings), "signed": [asdict(one) for one in signed]}
-
-
-def _record(settings: Mapping[str, object]) -> Mapping[str, Any]:
-    return {"settings": settings, "versions": versions(), "git": git_revision()}
+    return scored, {**record_of(**settings), "signed": [asdict(one) for one in signed]}

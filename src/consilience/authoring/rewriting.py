@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import random
 import re
+import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from consilience import suites
 from consilience.analysis.syntax import edge_between, load_parser, parse_pattern
@@ -31,13 +33,15 @@ from consilience.core.errors import ConsilienceError, Loading
 from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT, Pattern
 from consilience.core.process import SILENT, Watch
 from consilience.core.provenance import versions
-from consilience.core.text import control_in
+from consilience.core.text import control_in, counted
 from consilience.models.prompt_models import is_chat_model, load_writer
+from consilience.options import Output
 from consilience.presentation import NoAnswer, Prompt
+from consilience.report.shown import Shown
 from consilience.suites.facts import select_relations
 from consilience.suites.proposals import Proposal, check_no_file, write_proposals
 from consilience.types import Fact, Relation, Suite
-from consilience.workflow.proposal_options import RewriteOptions
+from consilience.workflow.suite_options import RewriteOptions
 
 INSTRUCTION = (
     "Rewrite the sentence in other words, with the same meaning. Keep [X] and [Y] as they are. "
@@ -289,7 +293,7 @@ MEASURED_PAIRS = 2
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Rewriting:
+class Rewriting(Shown):
     """Proposals that a model wrote, and what was refused."""
 
     file: Path
@@ -308,6 +312,29 @@ class Rewriting:
         """The number of refused texts by the rule that refuses them, the most frequent first."""
         return dict(Counter(refusal.reason for refusal in self.refusals).most_common())
 
+    def printed(self, output: Output) -> Iterator[str]:
+        """How much was proposed and refused."""
+        relations = counted(len({proposal.relation for proposal in self.proposals}), "relation")
+        yield f"{self.file}: {counted(len(self.proposals), 'proposal')} for {relations}"
+        reasons = ", ".join(f"{reason} {number}" for reason, number in self.reasons.items())
+        refused = counted(len(self.refusals), "text")
+        yield f"refused: {refused}" + (f" ({reasons})" if reasons else "")
+        if self.proposals:
+            file = shlex.quote(str(self.file))
+            yield f"Edit the file, then: consilience suite import {file} --into FOLDER"
+
+    def document(self) -> dict[str, Any]:
+        """The proposals and the refusals as rows."""
+        return {
+            "run": self.record,
+            "file": str(self.file),
+            "proposals": [proposal.row() for proposal in self.proposals],
+            "refused": self.reasons,
+            "refusals": [asdict(refusal) for refusal in self.refusals],
+            "separation": asdict(self.separation) if self.separation else None,
+            "warnings": self.notes,
+        }
+
     def __repr__(self) -> str:
         sizes = f"{len(self.proposals)} proposals, {len(self.refusals)} refused"
         return f"Rewriting({str(self.file)!r}: {sizes})"
@@ -315,7 +342,7 @@ class Rewriting:
 
 def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewriting:
     """Load the suite and the models, and write a file of proposals. An existing file raises."""
-    check_no_file(options.file)
+    check_no_file(options.out)
     suite = suites.load_suite(options.suite, options.data_dir)
     if options.samples > 1 and not options.temperature:
         raise ConsilienceError(
@@ -395,7 +422,7 @@ def rewrite_suite(
     proposals = _with_edits(proposals, suite, notes)
     drawn = {"seed": options.seed, "temperature": options.temperature}
     proposals = [replace(p, scores={**p.scores, **drawn}) for p in proposals]
-    write_proposals(options.file, proposals)
+    write_proposals(options.out, proposals)
     settings = {
         "prompt": INSTRUCTION,
         "model": dict(writer.identity),
@@ -406,7 +433,7 @@ def rewrite_suite(
         **drawn,
     }
     record = {"settings": settings, "versions": versions()}
-    return Rewriting(options.file, proposals, [*refusals, *by_meaning], measured, notes, record)
+    return Rewriting(options.out, proposals, [*refusals, *by_meaning], measured, notes, record)
 
 
 def _meaning_note(measured: Separation | None, threshold: float | None, judge: str) -> str:

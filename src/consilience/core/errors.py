@@ -11,8 +11,11 @@ from typing import Literal
 LONGEST = 1_000
 """Characters of each part of a message; what quotes more input is shortened in its middle."""
 
+Kind = Literal["", "usage", "occupied", "model"]
+"""What code asks for: a wrong command line, a folder of something else, a model that fails."""
+
 OTHER_OUT = "Choose another folder"
-"""What to do where a folder holds something else; whoever reads errors knows them by it."""
+"""What to do where a folder holds something else."""
 
 
 class ConsilienceError(Exception):
@@ -23,8 +26,12 @@ class ConsilienceError(Exception):
 
     status = 2
     """The exit status of a command that it ends."""
+    kind: Kind = ""
 
-    def __init__(self, found: str, *, expected: str = "", where: str = "", todo: str = "") -> None:
+    def __init__(
+        self, found: str, *, expected: str = "", where: str = "", todo: str = "", kind: Kind = ""
+    ) -> None:
+        self.kind = kind or self.kind
         self.found = shortened(found)
         self.expected = shortened(expected)
         self.where = shortened(where)
@@ -40,12 +47,18 @@ class ConsilienceError(Exception):
     def to_dict(self) -> dict[str, str]:
         """The message and its parts, for JSON; a part that was not given is empty."""
         parts = {name: getattr(self, name) for name in ("found", "expected", "where", "todo")}
-        return {"message": str(self), **parts}
+        return {"message": str(self), **parts, "kind": self.kind}
 
     def __reduce__(self) -> tuple[object, ...]:
         """As an error comes from another process: from its parts, not from its message."""
-        parts = {"expected": self.expected, "where": self.where, "todo": self.todo}
+        parts = {name: getattr(self, name) for name in ("expected", "where", "todo", "kind")}
         return partial(ConsilienceError, self.found, **parts), ()
+
+
+class ModelError(ConsilienceError):
+    """A model that cannot be found or loaded."""
+
+    kind = "model"
 
 
 class UnansweredError(ConsilienceError):

@@ -8,11 +8,13 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextvars import ContextVar
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from_file: list[str] = []
+from_file: ContextVar[Sequence[str]] = ContextVar("from_file", default=())
 """Arguments for the values that a configuration file gives to options of the command."""
 
 
@@ -24,7 +26,7 @@ def command_line() -> str:
     program = Path(sys.argv[0])
     is_module = (program.parent.name, program.name) == ("consilience", "__main__.py")
     is_ours = program.stem == "consilience" or is_module
-    return shlex.join(["consilience", *sys.argv[1:], *from_file]) if is_ours else ""
+    return shlex.join(["consilience", *sys.argv[1:], *from_file.get()]) if is_ours else ""
 
 
 def versions() -> dict[str, str]:

@@ -6,7 +6,7 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import fmean
@@ -38,7 +38,8 @@ from consilience.metrics.measure import (
 )
 from consilience.metrics.registry import label_of
 from consilience.metrics.statistics import FEW, NAN, difference_bounds, wilson_interval
-from consilience.report.export import table_html, table_text
+from consilience.options import Output
+from consilience.report.shown import Shown, record_of
 from consilience.report.table import Cell, Column, Table, Value, number_text
 from consilience.results.comparing import (
     common_answers,
@@ -49,7 +50,7 @@ from consilience.results.comparing import (
 )
 from consilience.runs.run import Run, open_runs, split_label
 from consilience.types import Suite
-from consilience.workflow.gate_options import GateOptions
+from consilience.workflow.run_options import GateOptions
 
 INTERVAL = "90 % CI"
 """The heading of an interval whose bounds are one-sided 95 % bounds."""
@@ -255,6 +256,15 @@ class GateRuns:
         """What the runs are called."""
         return [run.label for run in self.runs]
 
+    def record(self) -> dict[str, Any]:
+        """What was read, for a document."""
+        return record_of(
+            runs=[str(run.path) for run in self.runs],
+            baseline=str(self.baseline.path) if self.baseline else None,
+            suite=self.suite.name,
+            protocol=self.protocol,
+        )
+
     def numbers(self, labels: Sequence[str]) -> pl.DataFrame:
         """The numbers of these runs, averaged (``METRICS_SCHEMA`` and ``PRECISION_SCHEMA``)."""
         tables = [table for label in labels for table in self.whole[label]]
@@ -341,7 +351,7 @@ MOST = 2 / 3
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Gate:
+class Gate(Shown):
     """The checks of a run, or of several of the same model."""
 
     of: GateRuns
@@ -379,11 +389,32 @@ class Gate:
         """A row for each check."""
         return gate_table(self.title, self.checks)
 
-    def __repr__(self) -> str:
-        return table_text(self.table())
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """Each rule with its verdict."""
+        table = self.table()
+        if output.format == "md":
+            table = replace(table, notes=[*table.notes, *self.notes])
+        yield table
+        if output.format == "table" and self.verdict == "undecided":
+            fate = "do not fail" if self.is_open else "fail"
+            yield f"Undecided rules {fate} the gate (--undecided)."
 
-    def _repr_html_(self) -> str:
-        return table_html(self.table())
+    def document(self) -> dict[str, Any]:
+        """The checks as rows."""
+        checks = [asdict(check) for check in self.checks]
+        verdict = {"verdict": self.verdict, "passes": self.is_open}
+        return {"run": self.of.record(), **verdict, "checks": checks, "warnings": [*self.notes]}
+
+    def written(self, output: Output) -> Iterator[tuple[Path, bytes]]:
+        """The checks as JUnit XML."""
+        if output.junit:
+            name = f"{', '.join(self.of.labels)} on {self.of.suite.name}"
+            is_strict = self.undecided == "fail"
+            yield output.junit, as_junit(name, self.checks, undecided_fails=is_strict)
+
+    def exit_status(self) -> int:
+        """3 if the run may not pass."""
+        return 0 if self.is_open else 3
 
 
 def gate(options: GateOptions) -> Gate:
@@ -391,7 +422,7 @@ def gate(options: GateOptions) -> Gate:
 
     The numbers, their standard errors and their clusters are those of ``score`` and ``compare``.
     """
-    rules, many = parse_rules(options.rules), len(options.runs)
+    rules, many = parse_rules(options.rule), len(options.runs)
     is_relative = any(rule.is_relative for rule in rules)
     if is_relative and options.baseline is None:
         text = next(rule.text for rule in rules if rule.is_relative)
@@ -615,7 +646,7 @@ NO_REPEATS = "give several runs of the same model to plan repeats"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class GatePlan:
+class GatePlan(Shown):
     """How much data each rule needs."""
 
     of: GateRuns
@@ -631,11 +662,24 @@ class GatePlan:
         title = f"Plan from {', '.join(self.of.labels)} on {self.of.suite.name}, in percent"
         return plan_table(title, self.rows, words.group, words.clusters.removesuffix("s"))
 
-    def __repr__(self) -> str:
-        return table_text(self.table())
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """How much data each rule needs."""
+        yield self.table()
 
-    def _repr_html_(self) -> str:
-        return table_html(self.table())
+    def document(self) -> dict[str, Any]:
+        """The designs as rows."""
+        rows = [asdict(row) for row in self.rows]
+        return {"run": self.of.record(), "plan": rows, "warnings": [*self.notes]}
+
+    def written(self, output: Output) -> Iterator[tuple[Path, bytes]]:
+        """None: a plan has no checks to write."""
+        if output.junit:
+            raise ConsilienceError(
+                "--junit with --plan",
+                expected="one of them",
+                todo="A plan has no checks to write.",
+            )
+        return iter(())
 
 
 def plan_gate(options: GateOptions) -> GatePlan:
@@ -650,7 +694,7 @@ def plan_gate(options: GateOptions) -> GatePlan:
         )
     if is_its_own_baseline(options):
         options = replace(options, baseline=None)
-    rules, of = parse_rules(options.rules), open_gate_runs(options)
+    rules, of = parse_rules(options.rule), open_gate_runs(options)
     is_paired = of.baseline is not None
     sources = {False: of.numbers}
     sources[True] = of.differences if is_paired else of.numbers

@@ -47,16 +47,15 @@ from consilience.files.tables import sample_rows
 from consilience.kinds.answers import answers_to_questions
 from consilience.kinds.base import ExportedRow
 from consilience.kinds.questions import questions_of
+from consilience.options import option_fields, options_of
 from consilience.questions import Choice
 from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import is_questions
 from consilience.suites.questions import Questions
 from consilience.workflow.evaluation import score
-from consilience.workflow.export_options import ExportOptions
 from consilience.workflow.exporting import export_prompts, to_export
-from consilience.workflow.keywords import options_of
-from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.suite_options import ExportOptions
 
 REPORTED = ("accuracy", "consistency", "corrected_consistency", "consistent_accuracy")
 """The numbers of a task (``metrics.definitions``), each with the bounds of its 95 % interval."""
@@ -125,7 +124,7 @@ def _text(value: Any) -> Any:
 
 def _options(values: dict[str, Any]) -> dict[str, Any]:
     """The options that were given; the commas of ``vary`` separate factors, and their levels."""
-    lists = {field.keyword for field in option_fields(ExportOptions) if field.is_list}
+    lists = {field.name for field in option_fields(ExportOptions) if field.is_list}
     options = {
         name: value if name in lists else _text(value)
         for name, value in values.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 from consilience.ask_questions import Presenter, prompts_of
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Design
+from consilience.core.text import counted
 from consilience.files.write import write_whole
 from consilience.kinds import kind_of
 from consilience.kinds.base import Inquiry
@@ -22,9 +24,10 @@ from consilience.kinds.facts import Facts
 from consilience.kinds.questions import OwnQuestions
 from consilience.presentation import Prompt
 from consilience.questions import Question
+from consilience.report.shown import Lines
 from consilience.suites.questions import Questions
-from consilience.workflow.export_options import ExportOptions
 from consilience.workflow.exporting import to_export
+from consilience.workflow.suite_options import ExportOptions
 
 Document = dict[str, Any]
 """An item in a variant: what lm-evaluation-harness scores, and what counts its answer."""
@@ -49,6 +52,12 @@ metric_list:
 metadata: {{version: 1.0}}
 """
 
+PREFIX = (
+    "lm_eval begins a sentence with the tokenizer's BOS, probe with the start_token in run.json. "
+    "Where they differ, add prefix_token_id=ID to --model_args, else the numbers differ"
+)
+"""What a reader of a task of facts should know."""
+
 METRICS = ("accuracy", "consistency", "consistent_accuracy", "items")
 """The metrics of a task: functions of ``lm_eval_task``."""
 
@@ -69,12 +78,12 @@ class WrittenTask:
 
 
 def write_task(options: ExportOptions) -> WrittenTask:
-    """Write the suite of the options into the folder ``options.file``.
+    """Write the suite of the options into the folder ``options.out``.
 
     Sentence pairs, open questions and chats raise: lm-evaluation-harness cannot score them as
     ``probe`` does. Existing files of the same task are replaced.
     """
-    folder = options.file
+    folder = options.out
     if folder is None:
         raise ConsilienceError("--format lm-eval without a folder", todo="Add --out DIR.")
     if folder.is_file():
@@ -101,6 +110,21 @@ def write_task(options: ExportOptions) -> WrittenTask:
     write_whole(folder / f"{FUNCTIONS}.py", functions)
     is_of_facts = kind_of(options.suite) is Facts
     return WrittenTask(name, folder, counts.total(), len(counts), is_of_facts)
+
+
+def written_task(options: ExportOptions) -> Lines:
+    """Write the task; how it is run and read back."""
+    task = write_task(options)
+    size = f"{counted(task.documents, 'document')} of {counted(task.items, 'item')}"
+    return Lines(
+        {},
+        f"{task.folder / task.name}.yaml: {size}",
+        "Run:   lm_eval run --model hf --model_args pretrained=MODEL,dtype=float32 --include_path "
+        f"{shlex.quote(str(task.folder))} --tasks {task.name} --log_samples --output_path LOGS",
+        f"Score: consilience score LOGS/MODEL/samples_{task.name}_DATE.jsonl --suite "
+        f"{shlex.quote(options.suite)}",
+        notes=[PREFIX] if task.is_of_facts else [],
+    )
 
 
 def documents_of(options: ExportOptions) -> tuple[str, Iterator[Document]]:

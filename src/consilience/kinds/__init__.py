@@ -124,12 +124,12 @@ def score_table(run: Run, options: ScoreOptions, questions: Questions | None = N
     record = {"settings": read.settings, "versions": versions(), "git": git_revision()}
     notes = [*read.before, *counted.notes, *read.after]
     counted = replace(counted, notes=notes, record=record)
-    return counted if options.folder is None else _kept(read, counted, options)
+    return counted if options.out is None else _kept(read, counted, options)
 
 
 def _kept(read: AnswersElsewhere, counted: CountedRun, options: ScoreOptions) -> CountedRun:
     """The answers of a table, kept as a run."""
-    folder = RunFolder(options.folder or "", read.run_settings)
+    folder = RunFolder(options.out or "", read.run_settings)
     for name, value in read.described.items():
         folder.describe(name, value)
     answers = read.answers if read.recorded is None else read.recorded

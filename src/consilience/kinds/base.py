@@ -229,9 +229,7 @@ class Inquiry(ABC):
     @property
     def folder(self) -> Path:
         """The folder of the run, and in it that of the seed."""
-        return (
-            self.options.folder or default_folder(self.options.model, self.named_by)
-        ) / self.seed
+        return (self.options.out or default_folder(self.options.model, self.named_by)) / self.seed
 
     @abstractmethod
     def ask(

@@ -29,7 +29,7 @@ OF_PAIRS = {
     "generate": "--generate",
     "scoring": "--scoring",
     "tokenizer": "--tokenizer",
-    "joined": "--input",
+    "input": "--input",
     "pool": "--pool",
     "model_labels": "--model-labels",
 }
@@ -77,7 +77,7 @@ def load_decider(options: ProbeOptions, task: Task) -> DecisionPairs:
         options.model,
         (),
         loading=options.loading,
-        longest=options.longest or 0,
+        longest=options.max_length or 0,
         connection=options.connection,
     )
     return DecisionPairs(cast(DecisionModel, model), task)

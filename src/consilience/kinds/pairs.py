@@ -108,8 +108,8 @@ class SentencePairs(Inquiry):
     ) -> Sequence[Self]:
         first = cls(options, watch, suite, model)
         models = {"": options.model} if model else _models(options.model, first.task.name)
-        if options.folder is not None:
-            _refuse_other_runs(options.folder, models)
+        if options.out is not None:
+            _refuse_other_runs(options.out, models)
         inquiries = []
         for seed, spec in models.items():
             inquiries.append(one := copy.copy(first))
@@ -157,10 +157,10 @@ class SentencePairs(Inquiry):
         is_plain = self.is_given or options.model.startswith("baseline:")
         refused: dict[str, object] = {}
         if is_plain or options.generate:
-            refused |= {"--input": options.joined, "--pool": options.pool}
+            refused |= {"--input": options.input, "--pool": options.pool}
             refused |= {"--model-labels": options.model_labels}
         if is_plain:
-            refused |= {"--max-length": options.longest, "--generate": options.generate}
+            refused |= {"--max-length": options.max_length, "--generate": options.generate}
         kind = "a function or a baseline" if is_plain else "--generate"
         for flag, value in refused.items():
             if value:
@@ -203,9 +203,9 @@ class SentencePairs(Inquiry):
             self.spec,
             self.task.labels,
             options.loading,
-            joined=options.joined,
+            joined=options.input,
             pool=options.pool,
-            longest=options.longest,
+            longest=options.max_length,
             model_labels=options.model_labels,
         )
         trained = None if options.indicators else model.input.reading.indicators
@@ -223,13 +223,13 @@ class SentencePairs(Inquiry):
                 options.scoring,
                 self.task,
                 options.template,
-                options.longest or 0,
+                options.max_length or 0,
             )
         from consilience.models.label_writer import LabelWriter
         from consilience.models.loading import load_pretrained
 
         loaded = load_pretrained(self.spec, options.loading)
-        model = LabelWriter(loaded, self.task, options.template, options.longest or 0)
+        model = LabelWriter(loaded, self.task, options.template, options.max_length or 0)
         if model.template is None:
             if options.indicators:
                 raise ConsilienceError(
@@ -353,7 +353,7 @@ class SentencePairs(Inquiry):
         cls, run: Run, options: ScoreOptions, suite: Questions | None
     ) -> AnswersElsewhere:
         refuse_published(options)
-        if options.folder is not None:
+        if options.out is not None:
             raise ConsilienceError(
                 "--out with sentence pairs, whose sentences the table does not have",
                 expected="answers to facts or to questions",

@@ -221,7 +221,7 @@ class OwnQuestions(Inquiry):
 
     def new_model(self, **changes: Any) -> PromptModel:
         options = self.options
-        loading, longest = replace(options.loading, **changes), options.longest or 0
+        loading, longest = replace(options.loading, **changes), options.max_length or 0
         is_served, chooser = options.model.partition(":")[0] in SERVED, None
         writes = self.writes and not options.model.startswith("baseline:")
         if changes or not writes or (is_served and self._chosen_groups):
@@ -288,7 +288,7 @@ class OwnQuestions(Inquiry):
             "design": options.design,
             **self.prompting.record(self.design),
             "model": self.model.identity,
-            **({"max_length": options.longest} if options.longest else {}),
+            **({"max_length": options.max_length} if options.max_length else {}),
         }
 
     def describe(self, folder: RunFolder) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import hashlib
 import json
 import os
@@ -38,7 +39,6 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import logging
 
-from consilience.core import process
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
 from consilience.models.sources import ModelSource, errors_of, first_line, locate
 
@@ -415,7 +415,9 @@ def _load(
     """
     source = locate(spec, loading)
     device = find_device(loading.device)
-    process.collect_garbage()
+    if not gc.isenabled():  # a command collects none among imports
+        gc.freeze()
+        gc.enable()
     if loading.dtype not in DTYPES:
         raise ConsilienceError(f"dtype '{loading.dtype}'", expected=", ".join(DTYPES))
     with errors_of(source), _opened(source) as opened:

@@ -6,9 +6,11 @@ import json
 import os
 import re
 import shlex
+import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -24,6 +26,7 @@ from consilience.counting import count_run
 from consilience.files.read import parse_json, read_text
 from consilience.files.write import cannot_write, write_whole
 from consilience.kinds import kind_of_run, suite_notes, suite_of
+from consilience.options import Output, option_fields
 from consilience.publish.every_eval_ever import eee_files
 from consilience.publish.formats import (
     CARD,
@@ -36,15 +39,16 @@ from consilience.publish.formats import (
     eval_results_files,
     with_results,
 )
+from consilience.report.shown import Lines, Shown, record_of
 from consilience.report.table import Column, Table, Value
 from consilience.runs.folder import fingerprint
 from consilience.runs.run import Run
 from consilience.suites import load_suite
 from consilience.suites.facts import replace_facts, select_relations
 from consilience.types import Suite
-from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.publish_options import PublishOptions
+from consilience.workflow.run_options import PublishOptions
+from consilience.workflow.run_settings import recorded_options
 
 RepositoryType = Literal["model", "dataset"]
 
@@ -256,7 +260,7 @@ def _places(run: Run) -> Iterator[tuple[str, str]]:
 MODEL_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 HIDDEN = (
-    "model", "suite", "folder", "data_dir", "base_url", "api_key_env", "max_requests",
+    "model", "suite", "out", "data_dir", "base_url", "api_key_env", "max_requests",
     "max_tokens", "price", "concurrency", "timeout", "tokenizer", "device",
 )  # fmt: skip
 """Options of a run that its published command does not repeat: places, addresses and limits."""
@@ -289,7 +293,7 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
         model_facts=facts_of_model,
         suite=public,
         protocol=protocol,
-        command=public_command(run.record.get("options"), model, public.name),
+        command=public_command(recorded_options(run.record), model, public.name),
         versions=dict(record["versions"]),
         finished=str(record["finished"]),
         fingerprint=fingerprint({part.label: part.settings for part in run.parts} or run.settings),
@@ -367,16 +371,16 @@ def public_command(options: Mapping[str, Any] | None, model: str, suite: str) ->
     if options is None:
         return ""
     words = ["consilience", "probe", "--model", model, "--suite", suite]
-    for field in option_fields(ProbeOptions):
-        value = options.get(field.name)
-        if field.name in HIDDEN or value is None or value is False:
+    for option in option_fields(ProbeOptions):
+        value = options.get(option.name)
+        if option.name in HIDDEN or value is None or value is False:
             continue
         if value is True:
-            words.append(field.flag)
+            words.append(option.flag)
             continue
         texts = [_public_text(one) for one in (value if isinstance(value, list) else [value])]
-        for text in texts if field.is_repeated else [",".join(texts)]:
-            words += [field.flag, text]
+        for text in texts if option.is_repeated else [",".join(texts)]:
+            words += [option.flag, text]
     return shlex.join(words)
 
 
@@ -395,7 +399,7 @@ OF_ANSWERS = ("eee", "dataset")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Publication:
+class Publication(Shown):
     """What ``publish`` wrote and sent."""
 
     runs: Sequence[PublicRun]
@@ -408,11 +412,47 @@ class Publication:
     """What would be sent; None without ``--push``."""
     address: str = ""
     """The address of the commit or the pull request; empty where nothing was sent."""
+    record: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The run and the format, and versions."""
+    is_agreed: bool = False
+    """Whether the files are sent without asking."""
 
     @property
     def paths(self) -> list[Path]:
         """The files in the folder."""
         return [self.folder / name for name in self.files]
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The files, what would be sent, and what was."""
+        if self.push is None or not self.address:
+            yield from map(str, self.paths)
+        if self.push:
+            yield f"Sent: {self.address}" if self.address else self.push.table()
+
+    def document(self) -> dict[str, Any]:
+        """The files, and what was sent."""
+        push = self.push and {
+            "repository": self.push.repository,
+            "type": self.push.type,
+            "visibility": self.push.visibility,
+            "bytes": self.push.size,
+            "replaced": sorted(self.push.replaced),
+            "sent": self.address or None,
+        }
+        files = [str(path) for path in self.paths]
+        return {"run": self.record, "files": files, "push": push, "warnings": [*self.notes]}
+
+    def remarks(self, output: Output) -> Sequence[str]:
+        """The notes, before anything is sent."""
+        return () if self.address else self.notes
+
+    def then(self, output: Output) -> Shown | None:
+        """The publication with its address, if it is to be sent and was not."""
+        if self.push is None or self.address:
+            return None
+        if self.is_agreed or _agrees(self.push, can_ask=not output.is_document):
+            return send_publication(self)
+        return Lines({}, "Nothing was sent.")
 
     def __repr__(self) -> str:
         names = listed(list(self.files), 2)
@@ -427,31 +467,49 @@ def publish(options: PublishOptions, watch: Watch = SILENT) -> Publication:
     _check(options)
     opened = runs_in(options.run)
     runs, notes = _runs_of(options, opened, watch)
-    if options.format_ != "eee":
+    if options.format != "eee":
         _refuse_several(options, runs)
     notes += [note for run in runs for note in run.changes]
-    if options.format_ in OF_ANSWERS:
+    if options.format in OF_ANSWERS:
         notes += dict.fromkeys(note for run in runs for note in _left_out(run))
-    watch.say(f"writing {options.format_} of {counted(len(runs), 'run')}")
+    watch.say(f"writing {options.format} of {counted(len(runs), 'run')}")
     files = _files_of(options, runs)
     refuse_private(files, opened)
-    folder = options.folder or options.run / "published" / options.format_
+    folder = options.out or options.run / "published" / options.format
     _write(folder, _with_card(_existing_card(folder, options), files, runs))
-    made = Publication(runs, folder, files, notes)
+    record = record_of(run=str(options.run), format=options.format)
+    made = Publication(runs, folder, files, notes, record=record)
     if options.push is None:
         return made
     planned = plan_push(
         options.push,
-        "dataset" if options.format_ in OF_ANSWERS else "model",
+        "dataset" if options.format in OF_ANSWERS else "model",
         files,
         as_pull_request=options.create_pr,
         is_public=options.public,
     )
-    if options.format_ == "model-card":
+    if options.format == "model-card":
         card = existing_text(planned, CARD)
         planned = replace(planned, files=_with_card(card, files, runs))
     made = replace(made, push=planned)
     return send_publication(made) if options.yes else made
+
+
+def _agrees(push: Push, *, can_ask: bool) -> bool:
+    """Whether the user wants the files sent; raises where there is nobody to ask.
+
+    The end of the input is a no.
+    """
+    if can_ask and sys.stdin.isatty():
+        if hasattr(signal, "siginterrupt"):
+            signal.siginterrupt(signal.SIGINT, True)  # polars has reads go on after Ctrl-C
+        print("Send them? [y/N]: ", end="", file=sys.stderr, flush=True)
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+    raise ConsilienceError(
+        "nothing was sent: there is nobody to ask",
+        where=push.url,
+        todo="Add --yes to send these files.",
+    )
 
 
 def send_publication(made: Publication) -> Publication:
@@ -464,7 +522,7 @@ def send_publication(made: Publication) -> Publication:
 
 def _check(options: PublishOptions) -> None:
     """Refuse options that do not fit the format."""
-    if options.format_ == "eval-results" and options.benchmark is None:
+    if options.format == "eval-results" and options.benchmark is None:
         raise ConsilienceError(
             "no --benchmark",
             expected="the data set on the Hub whose leaderboard takes the results",
@@ -474,9 +532,9 @@ def _check(options: PublishOptions) -> None:
         ("--benchmark", options.benchmark, "eval-results"),
         ("--organization", options.organization, "eee"),
     ):
-        if value and options.format_ != format_:
+        if value and options.format != format_:
             raise ConsilienceError(
-                f"{flag} with --format {options.format_}",
+                f"{flag} with --format {options.format}",
                 expected=f"--format {format_}",
                 todo=f"Leave {flag} out.",
             )
@@ -532,11 +590,11 @@ def _runs_of(
 
 def _refuse_several(options: PublishOptions, runs: Sequence[PublicRun]) -> None:
     """Refuse several models in a card, several runs in a data set, and a suite twice."""
-    models, is_one = len({run.model for run in runs}), options.format_ == "dataset"
+    models, is_one = len({run.model for run in runs}), options.format == "dataset"
     if models > 1 or (is_one and len(runs) > 1):
         fault = f"{len(runs)} runs of {counted(models, 'model')}"
         expected = "one run" if is_one else "runs of one model"
-        raise _several(options, fault, f"{expected} for --format {options.format_}")
+        raise _several(options, fault, f"{expected} for --format {options.format}")
     names = [f"{run.suite.name} under {run.protocol}" for run in runs]
     if twice := [name for name in names if names.count(name) > 1]:
         expected = "one, because each suite and protocol has one place in the files"
@@ -549,14 +607,14 @@ def _several(options: PublishOptions, fault: str, expected: str) -> ConsilienceE
 
 
 def _files_of(options: PublishOptions, runs: Sequence[PublicRun]) -> Files:
-    if options.format_ == "model-card":
+    if options.format == "model-card":
         return {CARD: with_results("", runs).encode()}
     makers: Mapping[str, Callable[[PublicRun], Files]] = {
         "eee": lambda run: eee_files(run, options.organization),
         "eval-results": lambda run: eval_results_files(run, str(options.benchmark)),
         "dataset": dataset_files,
     }
-    make = makers[options.format_]
+    make = makers[options.format]
     return {name: content for run in runs for name, content in make(run).items()}
 
 
@@ -580,13 +638,13 @@ def _left_out(run: PublicRun) -> list[str]:
 def _existing_card(folder: Path, options: PublishOptions) -> str:
     """The text of a model card in a folder; a data card that consilience did not write raises."""
     card = folder / CARD
-    if options.format_ not in ("model-card", "dataset") or not card.exists():
+    if options.format not in ("model-card", "dataset") or not card.exists():
         return ""
     try:
         text = read_text(card)
     except OSError as error:
         raise cannot_write(card, error) from error
-    if options.format_ == "model-card":
+    if options.format == "model-card":
         return text
     if MARK not in text:
         raise ConsilienceError(

@@ -249,7 +249,7 @@ def mark_best(
 BETWEEN = 2
 """Spaces between two columns."""
 
-UNLIMITED = 1_000_000
+
 """The width of what is no screen, such as a pipe or a file."""
 
 Lines = list[str]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ from consilience.reproduce.recipe import (
     Work,
 )
 from consilience.runs.folder import record_of
-from consilience.suites.pairs import CALUM, HUB, TASKS, half_of, read_pairs
+from consilience.suites.pairs import CALUM, HUB, TASKS, UnlabelledError, half_of, read_pairs
 from consilience.suites.perturbations import PERTURBATIONS
 
 GROUPS = {name: "KorNLI" if name == "kornli" else name.upper() for name in (*CALUM, *KOREAN)}
@@ -181,9 +180,6 @@ CLAIMS: Mapping[tuple[str, str], tuple[str, str]] = {
 The first and the last are claimed at .01; the other difference is "marginal".
 """
 
-UNLABELLED = re.compile(r"none of (\d+) rows has a label")
-"""The error of a set without labels, such as the test sets of GLUE."""
-
 VALUES = {name: RUNS_SCHEMA[name] for name in LONG}
 """The schema of numbers for tests and gains."""
 
@@ -251,10 +247,10 @@ def _count_pairs(work: Work, task: str, split: str) -> int:
     work.stop_if_dry()
     try:
         pairs = read_pairs(source, TASKS[task])
+    except UnlabelledError as error:
+        return error.rows
     except ConsilienceError as error:
-        if (unlabelled := UNLABELLED.fullmatch(error.found)) is None:
-            raise MissingError(f"{UNAVAILABLE}: {error}") from error
-        return int(unlabelled[1])
+        raise MissingError(f"{UNAVAILABLE}: {error}") from error
     return len((half_of(pairs, SPLITS.index(split), 0) if is_half else pairs).items)
 
 
@@ -338,6 +334,7 @@ def _note_run(work: Work, run: Path, row: str, task: str) -> None:
                 f"is {file}",
                 where=str(run),
                 todo=f"{OTHER_OUT}, or remove the folder.",
+                kind="occupied",
             )
         notes = list(record.get("warnings", ()))
         if settings.get("limit") is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -19,7 +18,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from consilience.core.errors import OTHER_OUT, ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.report.papers import Key, Measured, beside, paper_numbers
 from consilience.runs.folder import fingerprint
 from consilience.suites.pairs import CALUM
@@ -170,8 +169,9 @@ class Work:
             return document
         if "error" in document:
             error = document["error"]["message"]
-            more = self.request.options.get(name, ())
-            if document["error"]["is_usage"] or _is_of_the_user(error, command, more):
+            # with arguments of the user, what is not about the model is about them
+            kind, more = document["error"]["kind"], self.request.options.get(name, ())
+            if kind in ("usage", "occupied") or (more and kind != "model"):
                 raise ConsilienceError(error.rstrip("."), where=self.commands[-1])
             raise MissingError(f"{UNAVAILABLE}: {error}")
         if status < 0:
@@ -229,12 +229,6 @@ def command_of(arguments: Sequence[str]) -> str:
     """The name of a command: its first word, or with its sub-commands."""
     words = 3 if "annotate" in arguments[:2] else 2 if arguments[0] in ("analyze", "suite") else 1
     return " ".join(arguments[:words])
-
-
-def _is_of_the_user(error: str, command: Sequence[str], more: Sequence[str]) -> bool:
-    """Whether an error is about another run or about ``more`` arguments, not about the model."""
-    models = [value for name, value in itertools.pairwise(command) if name == "--model"]
-    return OTHER_OUT in error or bool(more and not any(model in error for model in models))
 
 
 def _call(command: Sequence[str]) -> tuple[int, str, str]:

@@ -14,16 +14,18 @@ import polars as pl
 from consilience import suites
 from consilience.core.errors import ConsilienceError
 from consilience.core.process import SILENT, Watch
-from consilience.core.provenance import git_revision, versions
 from consilience.files.write import csv_of, write_whole
+from consilience.options import Output
 from consilience.report.export import TABLE_FORMATS, as_markdown
-from consilience.report.papers import beside_layout
+from consilience.report.papers import beside_layout, beside_table
+from consilience.report.shown import Lines, Shown, record_of, rows_of
+from consilience.report.table import Column, Table
 from consilience.reproduce import RECIPES, Recipe, Work, carry_out, find_recipe
 from consilience.reproduce.recipe import NOT_RUN, NOT_SELECTED, UNAVAILABLE, Request, asks_fewer
 from consilience.suites.facts import select_relations
 from consilience.suites.pairs import HUB
 from consilience.types import Suite
-from consilience.workflow.reproduce_options import WITH, ReproduceOptions
+from consilience.workflow.run_options import WITH, ReproduceOptions
 
 PARAREL = "pararel"
 """The suite that can be counted without a network."""
@@ -99,7 +101,7 @@ PASSING = ("same", "within", "ours only", "counted by hand", NOT_SELECTED, NOT_R
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Reproduction:
+class Reproduction(Shown):
     """Our numbers next to the paper's."""
 
     recipe: Recipe
@@ -122,6 +124,46 @@ class Reproduction:
         ours, paper = counts
         return f"Reproduction({self.recipe.name!r}: {ours} numbers of ours, {paper} of the paper)"
 
+    is_strict: bool = False
+    """Whether a missing or other number is a failure of the command."""
+    is_dry: bool = False
+    """Whether nothing was run."""
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """Our numbers next to those of the paper; in a dry run the commands."""
+        if self.is_dry:
+            yield from (*self.commands, *(f"# {line}" for line in self.plan))
+            return
+        title = f"{self.recipe.name}: {self.recipe.title}"
+        selected = self.numbers.remove(verdict=NOT_SELECTED)
+        if self.recipe.is_wide:
+            yield beside_layout(selected, title)
+        elif selected.height:
+            yield beside_table(selected, title)
+        if self.record["settings"]["added"]:
+            yield beside_layout(self.numbers, "All rows, in the layout of the paper")
+        yield from (f"* {note}" for note in self.notes)
+        yield f"Written: {', '.join(map(str, self.files))}"
+
+    def document(self) -> dict[str, Any]:
+        """The numbers as rows."""
+        files = [str(file) for file in self.files]
+        return {
+            "run": {**self.record, "commands": [*self.commands], "files": files},
+            "numbers": rows_of(self.numbers),
+            "notes": [*self.notes],
+            "warnings": [*self.warnings],
+            **({"plan": [*self.plan]} if self.plan else {}),
+        }
+
+    def remarks(self, output: Output) -> Sequence[str]:
+        """The warnings."""
+        return self.warnings
+
+    def exit_status(self) -> int:
+        """3 with ``--strict`` if a number is missing, or differs from the paper's."""
+        return 3 if self.is_strict and not self.is_dry and self.has_failed else 0
+
     @property
     def has_failed(self) -> bool:
         """Whether a selected number is missing, or differs from the paper's."""
@@ -133,15 +175,15 @@ class Reproduction:
 def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
     """Run the commands that a recipe takes, read their numbers, and write them in its layout."""
     recipe = find_recipe(str(options.name), RECIPES)
-    added = _named(options.added, "--add", "NAME=M, such as mine=my-folder")
+    added = _named(options.add, "--add", "NAME=M, such as mine=my-folder")
     if added and not recipe.added_rows:
         takers = [name for name, other in RECIPES.items() if other.added_rows]
         raise ConsilienceError(
             f"{recipe.name} takes no further model", expected=f"one of {', '.join(takers)}"
         )
     request = Request(
-        options.folder,
-        models=_named(options.models, "--replace", "ROW=M, such as BERT-base=bert-base-cased"),
+        options.out,
+        models=_named(options.replace, "--replace", "ROW=M, such as BERT-base=bert-base-cased"),
         added=added,
         only=list(dict.fromkeys([*(options.only or ()), *recipe.rows_of(added)])),
         data=_files(options.data),
@@ -164,18 +206,37 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
     if not request.dry:
         notes = [*result.notes, *warnings, *_rows_without_numbers(numbers)]
         files = [*result.files, *_write(recipe, numbers, notes, request)]
-    settings = {
-        "recipe": recipe.name,
-        "models": dict(request.models),
-        "added": dict(request.added),
-        "tolerance": request.tolerance,
-        "only": list(request.only),
-        "data": dict(request.data),
-        "with": dict(request.options),
-    }
-    record = {"settings": settings, "versions": versions(), "git": git_revision()}
+    settings: dict[str, object] = {"recipe": recipe.name, "models": dict(request.models)}
+    settings |= {"added": dict(request.added), "tolerance": request.tolerance}
+    settings |= {"only": list(request.only), "data": dict(request.data)}
+    record = record_of(**settings, **{"with": dict(request.options)})
     plan = plan_lines(work.commands, request) if request.dry else ()
-    return Reproduction(recipe, numbers, result.notes, warnings, work.commands, files, record, plan)
+    return Reproduction(
+        recipe, numbers, result.notes, warnings, work.commands, files, record, plan,
+        is_strict=options.strict, is_dry=request.dry,
+    )  # fmt: skip
+
+
+def recipes() -> Lines:
+    """All tables and figures."""
+    known = [RECIPES[name] for name in sorted(RECIPES)]
+    rows = [
+        {
+            "name": recipe.name,
+            "title": recipe.title,
+            "needs": recipe.needs,
+            "rows": recipe.rows,
+            "models": dict(recipe.models),
+            "can_add": bool(recipe.added_rows),
+            "files": list(recipe.files),
+        }
+        for recipe in known
+    ]
+    add = "\nTakes your own model: --add NAME=M."
+    texts = [f"{one.title}.\nNeeds {one.needs}.{add * bool(one.added_rows)}" for one in known]
+    columns = [Column("name"), Column("content and requirements")]
+    cells = [[one.name, text] for one, text in zip(known, texts, strict=True)]
+    return Lines({"recipes": rows}, Table("consilience reproduce NAME", columns, cells))
 
 
 def _named(texts: Sequence[str] | None, option: str, expected: str) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,14 @@ import numpy as np
 import polars as pl
 
 from consilience import suites
-from consilience.analysis.examples import Example, examples, violated_examples, violation_table
+from consilience.analysis.examples import (
+    Example,
+    about,
+    examples,
+    reply_table,
+    violated_examples,
+    violation_table,
+)
 from consilience.analysis.factor_effects import CellAnswers, factor_tables, option_scores
 from consilience.analysis.patterns import (
     Kinds,
@@ -22,6 +29,7 @@ from consilience.analysis.patterns import (
     number_of,
     pair_table,
     pattern_table,
+    short_number,
     size_correlations,
     size_table,
     with_changes,
@@ -41,9 +49,25 @@ from consilience.metrics.components import position_notes
 from consilience.metrics.counts import Prepared, prepared_seeds, unchecked_note
 from consilience.metrics.grid import MANY_VARIANTS
 from consilience.metrics.measure import measure
+from consilience.metrics.registry import headline_metrics
 from consilience.models import LanguageModel
-from consilience.report.export import table_text
+from consilience.options import Output, shared_fields
+from consilience.report import analysis_tables
+from consilience.report.analysis_tables import (
+    calum_tables,
+    cluster_tables,
+    correlations_table,
+    edits_table,
+    effects_tables,
+    example_table,
+    matrix_tables,
+    question_example_table,
+    size_tables,
+    syntax_tables,
+    violation_tables,
+)
 from consilience.report.run_view import FactorView, factor_table, index_table
+from consilience.report.shown import Shown, rows_of
 from consilience.report.table import Table
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.runs.run import Run, open_runs, short_names, split_label
@@ -51,7 +75,8 @@ from consilience.suites.facts import select_relations
 from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import PERTURBATIONS
 from consilience.types import Relation, Suite
-from consilience.workflow.analysis_options import (
+from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.run_options import (
     EditsOptions,
     ExamplesOptions,
     ExpectationsOptions,
@@ -62,12 +87,10 @@ from consilience.workflow.analysis_options import (
     TaskEffectsOptions,
     VectorOptions,
 )
-from consilience.workflow.options import shared_fields
-from consilience.workflow.probe_options import ProbeOptions
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Analysis:
+class Analysis(Shown):
     """The tables of an analysis."""
 
     tables: Mapping[str, pl.DataFrame]
@@ -78,6 +101,28 @@ class Analysis:
     """The suite, where there is one."""
     protocol: Protocol | None = None
     """How answers were counted, where they were."""
+    main: str = ""
+    """The table of ``--csv``."""
+    layout: Callable[[Analysis], Iterable[Table]] = field(default=lambda _: (), repr=False)
+    """What is printed of the tables."""
+
+    def printed(self, output: Output) -> Iterable[Table | str]:
+        """The tables as their layout has them."""
+        return self.layout(self)
+
+    def document(self) -> dict[str, Any]:
+        """The tables as rows."""
+        tables = {name: rows_of(table) for name, table in self.tables.items()}
+        return tables | {"warnings": self.notes}
+
+    def frame(self) -> pl.DataFrame:
+        """The main table."""
+        return self.tables[self.main]
+
+    @property
+    def name(self) -> str:
+        """The name of the suite."""
+        return self.suite.name if self.suite else ""
 
     def __repr__(self) -> str:
         sizes = [f"{name} {table.shape}" for name, table in self.tables.items()]
@@ -110,7 +155,10 @@ def analyze_patterns(options: PatternsOptions) -> Analysis:
         for relation in suite.relations
         if len(relation.patterns) > MANY_VARIANTS
     ]
-    return Analysis({"patterns": patterns, "pairs": pairs}, notes, suite, protocol)
+    tables = {"patterns": patterns, "pairs": pairs}
+    return Analysis(
+        tables, notes, suite, protocol, "pairs", lambda _: matrix_tables(pairs, patterns)
+    )
 
 
 def analyze_edits(options: EditsOptions) -> Analysis:
@@ -127,7 +175,38 @@ def analyze_edits(options: EditsOptions) -> Analysis:
             f"the suite '{suite.name}' does not say how its patterns differ",
             todo="Derive it: --derive.",
         )
-    return Analysis({"edits": table}, notes, suite, protocol)
+    title = f"{suite.name}, protocol {protocol}: edits, in percent"
+    shown = [edits_table(table, title)]
+    return Analysis({"edits": table}, notes, suite, protocol, "edits", lambda _: shown)
+
+
+class FoundExamples(Shown):
+    """Examples of each kind."""
+
+    def __init__(self, by_kind: Mapping[str, Sequence[Example]], notes: Sequence[str]) -> None:
+        self.by_kind, self.notes = by_kind, notes
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """A table for each kind."""
+        shown = [reply for items in self.by_kind.values() for one in items for reply in one.replies]
+        is_of_questions = any(reply.prompt is not None for reply in shown)
+        for kind, items in self.by_kind.items():
+            title = about(kind)
+            if is_of_questions:
+                title = title.partition(" (example")[0].replace("pattern", "variant")
+            table_of = question_example_table if is_of_questions else example_table
+            yield table_of(items, title) if items else f"{title}: none"
+
+    def document(self) -> dict[str, Any]:
+        """The examples as rows."""
+        rows = [asdict(example) for items in self.by_kind.values() for example in items]
+        for row in rows:
+            row["other_golds"] = sorted(row["other_golds"])
+        return {"examples": rows, "warnings": self.notes}
+
+    def frame(self) -> pl.DataFrame:
+        """A row for each reply to each item."""
+        return reply_table(self.by_kind)
 
 
 def find_examples(options: ExamplesOptions) -> tuple[dict[str, list[Example]], list[str]]:
@@ -179,7 +258,11 @@ def analyze_expectations(options: ExpectationsOptions) -> Analysis:
         "violations": violation_table(metrics, by_group),
         "examples": violated_examples(by_group, prompts, options.examples),
     }
-    return Analysis(tables, [*notes, *unchecked_note(suite, by_group)], suite, protocol)
+    notes += unchecked_note(suite, by_group)
+    return Analysis(
+        tables, notes, suite, protocol, "violations",
+        lambda made: violation_tables(tables["violations"], tables["examples"], made.name),
+    )  # fmt: skip
 
 
 def prompts_of_run(run: Run) -> dict[tuple[str, str], str]:
@@ -208,7 +291,19 @@ def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
     if options.sizes is not None:
         tables["sizes"] = size_table(metrics, [number_of(size) for size in options.sizes])
         tables["size_correlations"] = size_correlations(tables["sizes"])
-    return Analysis(tables, notes)
+    return Analysis(tables, notes, main="correlations", layout=_knowledge_tables)
+
+
+def _knowledge_tables(analysis: Analysis) -> Iterator[Table]:
+    yield correlations_table(analysis.tables["correlations"])
+    if "abstaining" in analysis.tables:
+        headlines = headline_metrics()
+        yield analysis_tables.abstaining_table(analysis.tables["abstaining"], headlines)
+    if "sizes" in analysis.tables:
+        size = pl.col("size").map_elements(short_number, pl.String)
+        correlations = analysis.tables["size_correlations"]
+        sizes = analysis.tables["sizes"].with_columns(size)
+        yield from size_tables(sizes, correlations, correlations["metric"].to_list())
 
 
 def analyze_syntax(options: SyntaxOptions) -> Analysis:
@@ -224,7 +319,16 @@ def analyze_syntax(options: SyntaxOptions) -> Analysis:
     suite = suites.load_suite(options.suite, options.data_dir)
     derived = {relation.id: derive_edges(relation, parser) for relation in suite.relations}
     edges = agreement_with_released(suite, derived)
-    return Analysis({"edges": edges, "types": base_types(suite, parser)}, suite=suite)
+    tables = {"edges": edges, "types": base_types(suite, parser)}
+    overall = edges.filter(pl.col("group") == "MICRO")
+    pairs = sum(len(relation.patterns) - 1 for relation in suite.relations)
+    return Analysis(
+        tables, suite=suite, main="edges",
+        layout=lambda _: syntax_tables(overall, tables["types"], suite.name, pairs),
+    )  # fmt: skip
+
+
+TITLE = "Accuracy, and consistency when reversed (C_R) and with other punctuation (C_S), in percent"
 
 
 def analyze_tasks(options: TaskEffectsOptions) -> Analysis:
@@ -234,7 +338,10 @@ def analyze_tasks(options: TaskEffectsOptions) -> Analysis:
     tested = without_models(metrics, options.leave_out) if options.leave_out else metrics
     kinds = {name: task.kind for name, task in TASKS.items()}
     effects = task_effects(tested, kinds, options.small)
-    return Analysis({"metrics": metrics, "effects": effects}, _notes(tested, effects))
+    tables = {"metrics": metrics, "effects": effects}
+    shown = [*calum_tables(metrics, TITLE), *effects_tables(with_tests(effects))]
+    notes = _notes(tested, effects)
+    return Analysis(tables, notes, main="effects", layout=lambda _: shown)
 
 
 def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
@@ -274,14 +381,25 @@ def _notes(metrics: pl.DataFrame, effects: pl.DataFrame) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class FactorAnalysis:
+class FactorAnalysis(Shown):
     """What each factor changes in the answers of runs."""
 
     views: Sequence[FactorView]
     """The tables of each run; of a run with several designs those of each design."""
 
-    def __repr__(self) -> str:
-        return "\n\n".join(map(table_text, self.headlines()))
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The headlines."""
+        factors, indices = self.headlines()
+        yield from (factors, "", indices)
+
+    def document(self) -> dict[str, Any]:
+        """The tables as rows."""
+        tables = {name: rows_of(table) for name, table in self.tables.items()}
+        return tables | {"warnings": self.notes}
+
+    def frame(self) -> pl.DataFrame:
+        """Every number."""
+        return self.numbers
 
     def headlines(self) -> list[Table]:
         """What each factor changes, and how sensitive the answers are, as tables."""
@@ -456,7 +574,7 @@ SETTINGS = ("suite", "suite_digest", "groups", "limit", "seed", "protocol", "mod
 
 
 @dataclass(frozen=True, slots=True)
-class VectorClusters:
+class VectorClusters(Shown):
     """What the vectors of a run cluster by."""
 
     clusters: pl.DataFrame
@@ -468,6 +586,26 @@ class VectorClusters:
     record: Mapping[str, Any]
     """Settings, versions and the like, and the run's path."""
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a reader should know."""
+        notes: Sequence[str] = self.record["warnings"]
+        return notes
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """What vectors cluster by, and where the figure and the run are."""
+        yield from cluster_tables(self.clusters, self.correlations)
+        if self.figure:
+            yield f"Figure: {self.figure}"
+        yield f"Run: {self.record['path']}"
+
+    def document(self) -> dict[str, Any]:
+        """The tables as rows."""
+        tables = {"clusters": self.clusters, "correlations": self.correlations}
+        document = {name: rows_of(frame) for name, frame in tables.items()}
+        figure = str(self.figure) if self.figure else None
+        return {"run": self.record, **document, "figure": figure, "warnings": self.notes}
+
 
 def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> VectorClusters:
     """Ask a model, keep its vectors where the object is predicted, and cluster them."""
@@ -478,7 +616,7 @@ def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> Ve
     inquiry.load()
     model, settings = inquiry.model, {name: inquiry.settings[name] for name in SETTINGS}
     settings["layers"] = ",".join(map(str, options.layers))
-    run = RunFolder(options.folder or default_folder(options.model, settings, "-vectors"), settings)
+    run = RunFolder(options.out or default_folder(options.model, settings, "-vectors"), settings)
     inquiry.describe(run)
     with watch.steps("asking", sum(inquiry.groups.values()), inquiry.unit) as advance:
         answers = ask_suite(suite, model, run, progress=advance)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,20 +11,20 @@ import polars as pl
 from consilience.core.errors import By, ConsilienceError, Protocol
 from consilience.core.text import counted, truncated
 from consilience.counting import noise_floor_of
-from consilience.files.tables import as_pandas
 from consilience.kinds import kind_of_run, suite_notes, suite_of
 from consilience.kinds.pairs import task_of_run
 from consilience.metrics.counts import OtherQuestionsError, Prepared
 from consilience.metrics.differences import Seeds, compare, compare_languages
 from consilience.metrics.measure import few_relations, other_candidates
 from consilience.metrics.registry import label_of
+from consilience.options import Output
 from consilience.report.columns import worst_flips
 from consilience.report.comparison_tables import comparison_table
-from consilience.report.export import table_html, table_text
 from consilience.report.metric_tables import language_differences
+from consilience.report.shown import Shown, record_of, rows_of
 from consilience.report.table import Table
 from consilience.runs.run import Run, open_runs
-from consilience.types import Suite
+from consilience.types import QUESTION_WORDS, Suite
 from consilience.workflow.run_options import CompareOptions
 
 SHOWN = 5
@@ -326,7 +326,7 @@ SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison:
+class Comparison(Shown):
     """Later runs against the first, or the languages of one run.
 
     In a notebook it is shown as the headline differences.
@@ -362,19 +362,26 @@ class Comparison:
         """The notes, and those on means over few relations, which tables show below their rows."""
         return [*self.notes, *few_relations(self.table, self.suite)]
 
-    def __repr__(self) -> str:
-        return table_text(self.headlines())
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The differences, and which tables have details."""
+        yield self.shown(output.show, output.by)
+        if output.by is None and output.format == "table" and len(self.runs) > 1:
+            groups, is_of_questions = self.suite.relations, self.suite.words is QUESTION_WORDS
+            has_languages = any(group.design.languages for group in groups)
+            names = ["group", *["edit"] * any(group.edges for group in groups)]
+            names += ["form"] * any(len(group.design.forms) > 1 for group in groups)
+            names += ["factor"] * (has_languages or is_of_questions)
+            yield f"Details: --by {', '.join(names)} or metric"
 
-    def _repr_html_(self) -> str:
-        return table_html(self.headlines())
+    def document(self) -> dict[str, Any]:
+        """The differences as rows."""
+        runs = [str(run.path) for run in self.runs]
+        record = record_of(runs=runs, suite=self.suite.name, protocol=self.protocol)
+        return {"run": record, "differences": rows_of(self.table), "warnings": self.warnings()}
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame(self) -> pl.DataFrame:
         """All differences (``COMPARISON_SCHEMA``)."""
         return self.table
-
-    def to_pandas(self) -> Any:
-        """All differences as a pandas frame."""
-        return as_pandas(self.table)
 
 
 def compare_runs(options: CompareOptions) -> Comparison:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +26,6 @@ from consilience.core.factors import FACTORS
 from consilience.core.process import SILENT, Advance, Watch
 from consilience.counting import count_run, record_notes
 from consilience.files.read import read_csv
-from consilience.files.tables import as_pandas
 from consilience.files.write import path_of, texts_of, write_whole
 from consilience.kinds import kind_of_run, protocol_notes, suite_notes, suite_of
 from consilience.kinds.pairs import changed_answers_of, task_of_run
@@ -34,6 +33,7 @@ from consilience.metrics.counts import Prepared, ResampleCache, is_blank
 from consilience.metrics.grid import MANY_VARIANTS
 from consilience.metrics.measure import few_relations, measure
 from consilience.metrics.registry import headline_metrics, label_of
+from consilience.options import Output, options_of
 from consilience.report.analysis_tables import symbol_of
 from consilience.report.charts import against_figure, interval_figure, matrix_figure
 from consilience.report.export import (
@@ -43,8 +43,6 @@ from consilience.report.export import (
     render,
     save_figure,
     save_table,
-    table_html,
-    table_text,
 )
 from consilience.report.first_screen import form_rows, relation_rows
 from consilience.report.metric_tables import SUBSETS
@@ -52,6 +50,7 @@ from consilience.report.overview import by_run
 from consilience.report.papers import Values, is_of_pararel, paper_values
 from consilience.report.report_page import accuracy_and_consistency, report_page
 from consilience.report.run_view import FactView, PairView, RunView, group_names
+from consilience.report.shown import Shown
 from consilience.report.summary import FACT_ROWS, VIOLATIONS, Key, Summary, brief_notes
 from consilience.report.table import Cell, Column, Table, Value, mark_best, without_empty_columns
 from consilience.results.analyses import correlations_of, drawing_of, factor_views
@@ -275,7 +274,7 @@ class Report:
 def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
     """One page on one run, or on several with the first as the reference."""
     runs = open_runs(options.runs)
-    _page_of(runs, options.page)
+    _page_of(runs, options.out)
     refuse_mixed(runs)
     suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
     if options.group and not suite.words.pool:
@@ -292,7 +291,7 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
 
 def save_report(made: Report, options: ReportOptions) -> list[Path]:
     """Write the page, and its figures and tables if folders for them are given."""
-    page = _page_of(made.runs, options.page)
+    page = _page_of(made.runs, options.out)
     written = [page]
     if options.figures:
         written += _save_figures(made.page, options.figures)
@@ -472,7 +471,7 @@ CONSISTENCY = ("consistency", "corrected_consistency")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Result:
+class Result(Shown):
     """What a model answered, and how consistent that is.
 
     In a notebook it is shown as its summary. ``metrics`` has all numbers, ``answers`` all answers.
@@ -498,18 +497,11 @@ class Result:
         """The path of the run, so that a result can be passed where a run is expected."""
         return str(self.run.path)
 
-    def __repr__(self) -> str:
-        return table_text(self._shown())
-
-    def _repr_html_(self) -> str:
-        return table_html(self._shown())
-
-    def _shown(self) -> Table:
+    def printed(self, output: Output) -> Iterator[Table]:
         """The summary with the notes that the command line prints below it."""
         table = self.summary.table()
-        return replace(
-            table, notes=[*table.notes, *brief_notes(self.summary, self.notes, "see .notes")]
-        )
+        notes = brief_notes(self.summary, self.notes, "see .notes")
+        yield replace(table, notes=[*table.notes, *notes])
 
     @property
     def label(self) -> str:
@@ -530,13 +522,9 @@ class Result:
             [part.answers.with_columns(seed=pl.lit(part.label)) for part in self.run.parts]
         )
 
-    def to_polars(self) -> pl.DataFrame:
+    def frame(self) -> pl.DataFrame:
         """The metrics table."""
         return self.metrics
-
-    def to_pandas(self) -> Any:
-        """The metrics table as a pandas frame."""
-        return as_pandas(self.metrics)
 
     @property
     def plot(self) -> Plots:
@@ -553,10 +541,8 @@ class Result:
 
         ``options`` are those of the command ``report``.
         """
-        from consilience.workflow.keywords import options_of
-
         path = path_of(page, "the page")
-        keywords = {"runs": [f"{self.label}={self.run.path}"], "page": path}
+        keywords = {"runs": [f"{self.label}={self.run.path}"], "out": path}
         with TemporaryDirectory(prefix="consilience-") as folder:
             if not self.run.settings and "suite" not in options:  # a table does not name its suite
                 keywords["suite"] = save_suite(self.suite, Path(folder, self.suite.name))

@@ -6,9 +6,9 @@ import json
 import math
 import random
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +20,15 @@ from consilience.core.provenance import versions
 from consilience.core.schemas import FLIPS
 from consilience.core.text import spread
 from consilience.counting import noise_floor_of
-from consilience.endpoints.usage import PlannedUsage, cost_record
+from consilience.endpoints.usage import PlannedUsage, cost_in_words, cost_record
 from consilience.kinds import inquiries_of
 from consilience.kinds.base import Inquiry
 from consilience.metrics.statistics import NAN
+from consilience.options import Output, names_code, option_fields
+from consilience.report.shown import Shown, record_of
+from consilience.report.table import Table
 from consilience.runs.folder import FORMAT, digest_of, refuse_other_run
 from consilience.runs.run import Run, recorded_answers
-from consilience.workflow.option_fields import option_fields, typed
-from consilience.workflow.options import names_code
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.run_options import VerifyOptions
 from consilience.workflow.run_settings import options_of_record
@@ -41,9 +42,12 @@ KEYS = ("group", "item", "variant")
 SCORED = ("logprob", "gold_logprob", "margin")
 """The scores of an answers table that are compared, in nats."""
 
+SHOWN_ROWS = 5
+"""Queries with another answer that are printed; ``--json`` has all."""
+
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(Shown):
     """A sample of a run, then and now."""
 
     path: Path
@@ -64,6 +68,8 @@ class Verification:
     """What was sent to a server, and its cost; empty for a model that runs here."""
     temperature: float
     """The temperature at which a server sampled its answers; 0 where they were not sampled."""
+    record: Mapping[str, Any] = field(repr=False)
+    """The sample, and versions."""
 
     @property
     def differing(self) -> pl.DataFrame:
@@ -90,6 +96,37 @@ class Verification:
         if self.is_exact:
             return f"same answers to the last bit: {self.rows.height} of {self.rows.height}"
         return f"same answers, scores differ by up to {self.largest:.1e} nats"
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """What differs, and the verdict."""
+        yield f"Asked again: {self.rows.height} queries, whole items of each group."
+        for name, (then, now) in self.settings.items():
+            yield f"{name}: {then} then, {now} now"
+        for row in self.differing.head(SHOWN_ROWS).to_dicts():
+            query = f"{row['group']}, item {row['item']}, '{row['variant']}'"
+            yield f"{query}: {row['answer']} then, {row['now']} now (margin {row['margin']})"
+        if self.cost:
+            yield f"Cost: {cost_in_words(self.cost)}"
+        yield f"Verdict: {self.verdict}"
+
+    def document(self) -> dict[str, Any]:
+        """The verdict and every difference."""
+        return {
+            "run": self.record,
+            "verdict": self.verdict,
+            "queries": self.rows.height,
+            "differing": self.differing.to_dicts(),
+            "largest_score_difference": self.largest,
+            "is_exact": self.is_exact,
+            "noise_floor": self.noise_floor,
+            "cost": dict(self.cost),
+            "files": dict(self.files),
+            "changed_settings": {name: list(both) for name, both in self.settings.items()},
+        }
+
+    def exit_status(self) -> int:
+        """3 where answers differ."""
+        return 0 if self.is_same else 3
 
 
 def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
@@ -155,6 +192,7 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
         flips if isinstance(flips, float) else None,
         {} if client is None else cost_record(client.usage, client.connection.price, {}),
         0.0 if client is None else probe.temperature,
+        record_of(run=str(run.path), sample=options.sample, seed=options.seed),
     )
 
 
@@ -165,13 +203,13 @@ def _trusted(recorded: ProbeOptions, options: VerifyOptions, run: Run) -> dict[s
     """
     trusted: dict[str, Any] = {}
     lacking: list[str] = []
-    for field in option_fields(VerifyOptions):
-        if (needs_trust := field.option.needs_trust) is None:
+    for option in option_fields(VerifyOptions):
+        if (needs_trust := option.option.needs_trust) is None:
             continue
-        value, then = getattr(options, field.name), getattr(recorded, field.name)
-        trusted[field.name] = value or (field.default if needs_trust(then) else then)
+        value, then = getattr(options, option.name), getattr(recorded, option.name)
+        trusted[option.name] = value or (option.default if needs_trust(then) else then)
         if needs_trust(then) and not value:
-            lacking += typed(field, then)
+            lacking += option.typed(then)
     if lacking:
         raise ConsilienceError(
             f"its record asks for {shlex.join(lacking)}",
@@ -307,8 +345,3 @@ def _differences(run: Run, now: Mapping[str, Any]) -> Iterator[tuple[str, tuple[
     for name, version in versions().items():
         if before.get(name) != version:
             yield name, (before.get(name), version)
-
-
-def shown_rows(differing: pl.DataFrame) -> Sequence[Mapping[str, Any]]:
-    """The first rows with another answer."""
-    return differing.head(5).to_dicts()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from consilience.core.errors import OTHER_OUT, ConsilienceError
+from consilience.core.errors import OTHER_OUT, ConsilienceError, Kind
 from consilience.core.provenance import command_line, git_revision, versions
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.core.text import fold_case, truncated
@@ -185,6 +185,8 @@ LARGEST = 64 << 20
 class OtherRunError(ConsilienceError):
     """A folder holds a run with other settings."""
 
+    kind = "occupied"
+
 
 def refuse_twins(groups: object) -> None:
     """Raise for two groups whose files are one where a file system ignores case or Unicode form."""
@@ -269,9 +271,10 @@ class RunFolder:
                     "not empty, and not the folder of a run",
                     where=str(self.path),
                     todo=f"{OTHER_OUT}.",
+                    kind="occupied",
                 )
             return None
-        record = _read_record(path, f"{OTHER_OUT}.")
+        record = _read_record(path, f"{OTHER_OUT}.", "occupied")
         refuse_other_run(record["settings"], self.settings, self.path)
         return record
 
@@ -435,7 +438,7 @@ class RunFolder:
         """Read the record again, if it is there."""
         path = self.path / "run.json"
         if path.exists():
-            self.record = _read_record(path, f"{OTHER_OUT}.")
+            self.record = _read_record(path, f"{OTHER_OUT}.", "occupied")
 
     def _write_record(self) -> None:
         """Write the record; the folder is locked."""
@@ -507,7 +510,7 @@ def record_of(path: Path) -> dict[str, Any]:
     return record
 
 
-def _read_record(file: Path, todo: str) -> dict[str, Any]:
+def _read_record(file: Path, todo: str, kind: Kind = "") -> dict[str, Any]:
     try:
         if not file.is_file():
             raise ValueError("no file")
@@ -521,7 +524,7 @@ def _read_record(file: Path, todo: str) -> dict[str, Any]:
         fault = str(error)
     if fault:
         message = f"not the record of a run: {fault}"
-        raise ConsilienceError(message, where=str(file), todo=todo)
+        raise ConsilienceError(message, where=str(file), todo=todo, kind=kind)
     result: dict[str, Any] = record
     if (format_ := result["settings"].get("format", FORMAT)) != FORMAT:
         raise ConsilienceError(

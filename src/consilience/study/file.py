@@ -15,10 +15,10 @@ from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.text import names_a_file
 from consilience.files.read import read_document
 from consilience.files.write import path_of
+from consilience.options import option_fields, refuse_unknown
+from consilience.report.shown import record_of
 from consilience.runs.run import model_name
 from consilience.study.engine import Needs
-from consilience.workflow.keywords import by_field
-from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions
 
 NEEDS = ("num_cpus", "num_gpus", "resources")
@@ -92,8 +92,8 @@ class StudyRun:
 
     @property
     def folder(self) -> Path:
-        assert self.options.folder is not None
-        return self.options.folder
+        assert self.options.out is not None
+        return self.options.out
 
     @property
     def cell(self) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -116,6 +116,10 @@ class Study:
     pairs: ComparedPairs
     runs: Sequence[StudyRun]
     """The runs, by model, suite, factors and seed in the order of the file."""
+
+    def record(self) -> dict[str, Any]:
+        """The study, for a document."""
+        return record_of(study=str(self.file), folder=str(self.folder))
 
 
 def read_study(path: str | Path) -> Study:
@@ -205,7 +209,7 @@ class _Reader:
         for key in table:
             if key not in known:
                 todo = did_you_mean(key, list(known))
-                if key.replace("-", "_") in {field.keyword for field in FIELDS.values()}:
+                if key.replace("-", "_") in {field.name for field in FIELDS.values()}:
                     todo = "Options of all runs belong to the table [options]."
                 raise self.error(where, f"no key '{key}'", todo=todo)
 
@@ -287,8 +291,8 @@ class _Reader:
             if key in ELSEWHERE:
                 raise self.error(where, f"'{key}' as an option", todo=ELSEWHERE[key])
         with self._at(where):
-            values = by_field(ProbeOptions, keywords)
-            return {name: FIELDS[name].check(value) for name, value in values.items()}
+            refuse_unknown(ProbeOptions, keywords)
+            return {name: FIELDS[name].check(value) for name, value in keywords.items()}
 
     def factors(self, table: object) -> dict[str, list[tuple[str, Any]]]:
         """The values of each factor, by its field, each with its text."""
@@ -327,13 +331,13 @@ class _Reader:
             for name in sorted(first.keys() & second.keys()):
                 raise self.error(
                     f"{one} and {other}",
-                    f"both set {FIELDS[name].keyword}",
+                    f"both set {FIELDS[name].name}",
                     expected="an option in one of the two",
                     todo="A default of all runs belongs to [options].",
                 )
         for combination in product(*factors.values()):
             texts = tuple(
-                (FIELDS[field].keyword, text)
+                (FIELDS[field].name, text)
                 for field, (text, _) in zip(factors, combination, strict=True)
             )
             values = {field: value for field, (_, value) in zip(factors, combination, strict=True)}
@@ -346,7 +350,7 @@ class _Reader:
                     **{
                         **shared, **model.options, **suite.options, **values,
                         "model": model.spec.replace(SEED, str(seed)),
-                        "suite": suite.spec, "folder": folder / name,
+                        "suite": suite.spec, "out": folder / name,
                     }
                 )  # fmt: skip
                 yield StudyRun(
@@ -359,7 +363,7 @@ class _Reader:
         """The runs that no ``[[skip]]`` table matches; one that matches none raises."""
         if not isinstance(skips, list):
             raise self.error("skip", f"{skips!r}", expected="tables: [[skip]]")
-        keywords = [FIELDS[field].keyword for field in factors]
+        keywords = [FIELDS[field].name for field in factors]
         left = runs
         for at, skip in enumerate(skips, start=1):
             where = f"[[skip]] {at}"

@@ -21,6 +21,7 @@ from consilience.metrics.differences import RELATIONS
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import label_of, short_label_of
 from consilience.metrics.statistics import benjamini_hochberg, holm
+from consilience.options import Output
 from consilience.report.charts import MEASURED, headline_figure
 from consilience.report.columns import (
     Columns,
@@ -40,17 +41,16 @@ from consilience.report.export import (
     Section,
     render,
     save_table,
-    table_html,
-    table_text,
 )
 from consilience.report.overview import again, by_run
+from consilience.report.shown import Shown, rows_of
 from consilience.report.summary import SummaryRow
 from consilience.report.table import CI, NAN, Cell, Column, Table, Value, intervals_below
 from consilience.results.comparing import Comparison, compare_opened
 from consilience.runs.run import Run
 from consilience.study.file import Study
 from consilience.study.status import RunState, StudyState, study_status
-from consilience.workflow.study_options import StudyReportOptions, StudyStatusOptions
+from consilience.workflow.run_options import StudyReportOptions, StudyStatusOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ KEPT = ("value", "std", "low", "high", "baseline")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StudyReport:
+class StudyReport(Shown):
     """The runs of a study together."""
 
     state: StudyState
@@ -279,11 +279,24 @@ class StudyReport:
             for row in cell.rows
         ]  # fmt: skip
 
-    def __repr__(self) -> str:
-        return table_text(self.tables()["study"])
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The tables, and the files."""
+        for at, table in enumerate(self.tables().values()):
+            if at:
+                yield ""
+            yield table
+        yield from map(str, self.files)
 
-    def _repr_html_(self) -> str:
-        return table_html(self.tables()["study"])
+    def document(self) -> dict[str, Any]:
+        """The numbers of all runs, and their differences."""
+        return {
+            "run": self.study.record(), "runs": self.to_dicts(),
+            "differences": rows_of(self.differences),
+            "files": [str(file) for file in self.files], "warnings": [*self.notes],
+        }  # fmt: skip
+
+    def _tables(self) -> Iterator[Table]:
+        yield self.tables()["study"]
 
 
 LEVEL = 0.05
@@ -478,7 +491,7 @@ def _undefined(headlines: pl.DataFrame) -> Iterator[str]:
 
 def _save(made: StudyReport, options: StudyReportOptions) -> list[Path]:
     """Write the page, and the tables if a folder for them is given; their paths."""
-    tables, file = made.tables(), options.page or made.study.folder / "report.html"
+    tables, file = made.tables(), options.out or made.study.folder / "report.html"
     page = study_page(
         made.study.name, made.cells, tables, made.state.table(), made.notes, file.parent
     )

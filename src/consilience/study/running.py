@@ -22,6 +22,7 @@ from consilience.endpoints.address import base_url_of
 from consilience.files.write import write_whole
 from consilience.kinds import kind_of
 from consilience.kinds.base import Inquiry
+from consilience.options import ENDPOINTS, MODEL, option_fields
 from consilience.runs.folder import RunFolder, record_of
 from consilience.study.engine import (
     Backlog,
@@ -44,11 +45,9 @@ from consilience.study.status import (
     store_run,
 )
 from consilience.study.workers import LocalWorkers
-from consilience.workflow.option_fields import option_fields
-from consilience.workflow.options import ENDPOINTS, MODEL
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
+from consilience.workflow.run_options import StudyRunOptions
 from consilience.workflow.run_settings import options_record
-from consilience.workflow.study_options import StudyRunOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +126,7 @@ class StudyWorker:
                     self._ask(task, folder, advance) if task.groups else self._count(task, folder)
                 )
             except ConsilienceError as error:
-                where = error.where.replace(str(folder), str(task.options.folder))
+                where = error.where.replace(str(folder), str(task.options.out))
                 raise ConsilienceError(
                     error.found, expected=error.expected, where=where, todo=error.todo
                 ) from error
@@ -163,7 +162,7 @@ class StudyWorker:
         from consilience.kinds import inquiries_of
 
         self._run = self._inquiry = None
-        return inquiries_of(replace(task.options, folder=folder))
+        return inquiries_of(replace(task.options, out=folder))
 
 
 def _written(folder: Path, before: Mapping[str, bytes]) -> Written:
@@ -282,7 +281,7 @@ def _groups_of(options: ProbeOptions, watch: Watch) -> Mapping[GroupOfSeed, int]
         options.check_connection()
         defaults = {field.name: field.default for field in option_fields(ProbeOptions)}
         return _groups_of_all(
-            replace(options, folder=None, **{name: defaults[name] for name in OF_MODELS})
+            replace(options, out=None, **{name: defaults[name] for name in OF_MODELS})
         )
     inquiries = inquiries_of(options, watch)
     return {(one.seed, group): size for one in inquiries for group, size in one.groups.items()}
@@ -345,7 +344,7 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
         _Asking(study, options, watch).ask(parts)
     for run in study.runs:
         store_run(study, run)  # what could not be copied when it was finished
-    return state_of(study)
+    return replace(state_of(study), was_run=True)
 
 
 def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:

@@ -16,14 +16,15 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.text import counted, listed
 from consilience.files.read import POLARS_FAULTS, parse_json
 from consilience.files.write import write_whole
+from consilience.options import Output, option_fields
+from consilience.report.shown import Shown
 from consilience.report.table import Column, Table, Value
 from consilience.runs.folder import record_of
 from consilience.runs.run import seed_folders
 from consilience.study.file import FAILURES, Study, StudyRun, read_study
-from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.run_settings import options_record
-from consilience.workflow.study_options import StudyStatusOptions
+from consilience.workflow.run_options import StudyStatusOptions
+from consilience.workflow.run_settings import options_record, recorded_options
 
 if TYPE_CHECKING:
     from consilience.asking.planning import ProbePlan
@@ -113,7 +114,7 @@ def _store(study: Study) -> Iterator[tuple[Any, str]]:
 
 
 NOT_COMPARED = (
-    "folder", "device", "data_dir", "base_url", "api_key_env", "max_requests", "max_tokens",
+    "out", "device", "data_dir", "base_url", "api_key_env", "max_requests", "max_tokens",
     "price", "concurrency", "timeout",
 )  # fmt: skip
 """Options that say where and how fast a run is asked, not what."""
@@ -177,12 +178,14 @@ class RunState:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StudyState:
+class StudyState(Shown):
     """How far the runs of a study are."""
 
     study: Study
     runs: Sequence[RunState]
     """Its runs, in the order of the file."""
+    was_run: bool = False
+    """Whether the study was just asked, so that a failure is one of the command."""
 
     @property
     def unfinished(self) -> list[RunState]:
@@ -241,6 +244,27 @@ class StudyState:
         parts = [f"{count} {name}" for name, count in counts.items() if count]
         answers = counted(sum(state.answers for state in self.runs), "answer")
         return f"{counted(len(states), 'run')}: {', '.join(parts)}; {answers}"
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """How far each run is; of a plan also the requests."""
+        yield self.table()
+        for name, text in self.requests_in_words().items():
+            yield f"{name:9} {text}"
+
+    def document(self) -> dict[str, Any]:
+        """The runs as rows."""
+        runs = [one.to_dict() for one in self.runs]
+        return {"run": self.study.record(), "runs": runs, "warnings": self.failures()}
+
+    def remarks(self, output: Output) -> list[str]:
+        """What to do about runs that failed."""
+        is_plan = any(one.queries for one in self.runs)
+        again = "rerun `consilience study run` to try what failed again"
+        return [again] if self.failed and not is_plan else []
+
+    def exit_status(self) -> int:
+        """2 where a run failed just now."""
+        return 2 if self.was_run and self.failed else 0
 
     def __repr__(self) -> str:
         return f"StudyState({self.study.name!r}: {self.in_words()})"
@@ -302,13 +326,13 @@ def changed_option(run: StudyRun, record: Mapping[str, Any]) -> ConsilienceError
 
     ``record``: that of the run. Options of ``NOT_COMPARED`` do not count.
     """
-    before, now = record.get("options", {}), options_record(run.options, {})
+    before, now = recorded_options(record) or {}, options_record(run.options, {})
     for field in option_fields(ProbeOptions):
         values = [options.get(field.name, field.default) for options in (before, now)]
         if field.name not in NOT_COMPARED and values[0] != values[1]:
             first, second = (json.dumps(value, ensure_ascii=False) for value in values)
             return ConsilienceError(
-                f"{field.keyword} was {first} when this run was asked, and is {second} in the "
+                f"{field.name} was {first} when this run was asked, and is {second} in the "
                 "study file",
                 where=str(run.folder),
                 todo="Restore it, or set another `folder` in the study file, or remove this folder "

@@ -33,6 +33,14 @@ SUFFIXES = (".tsv", ".csv", ".json", ".jsonl", ".parquet")
 Row = Mapping[str, Any]
 
 
+class UnlabelledError(ConsilienceError):
+    """Rows none of which has a label, such as the test sets of GLUE."""
+
+    def __init__(self, rows: int, message: str, **parts: Any) -> None:
+        super().__init__(message, **parts)
+        self.rows = rows
+
+
 @dataclass(frozen=True, slots=True)
 class Pairs:
     """Sentence pairs of one source, in its order."""
@@ -91,7 +99,8 @@ def read_pairs(source: str, task: Task, columns: Sequence[str] = ()) -> Pairs:
         first, second = texts[first_name], texts[second_name]
         items.append(TextPair(id_, first, second, _label(label, task, where), extra))
     if not items:
-        raise ConsilienceError(
+        raise UnlabelledError(
+            len(rows),
             f"none of {len(rows)} rows has a label",
             where=source,
             todo="Test sets are often unlabelled; use the validation set.",

@@ -30,6 +30,7 @@ from consilience.models.functions import (
     TextFunction,
     TwoTexts,
 )
+from consilience.options import options_of, refuse_unknown, with_options
 from consilience.results.comparing import Comparison, compare_opened
 from consilience.results.reporting import Result, distinct_runs
 from consilience.runs.run import Run, model_name
@@ -39,7 +40,6 @@ from consilience.suites.question_suites import columns_of, is_questions, is_suit
 from consilience.suites.questions import Questions
 from consilience.types import Suite
 from consilience.workflow import probing
-from consilience.workflow.keywords import by_field, options_of, with_options
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.run_options import ScoreOptions
 
@@ -67,18 +67,18 @@ def evaluate(
       prompts to a list of labels or texts of options (``PromptFunction``).
     - ``options``: those of ``consilience probe``, such as ``limit=8``, ``groups=["capital"]`` and
       ``vary=["order=rotations"]``. ``columns`` may be a dictionary.
-    - ``folder``: keeps the run. The same call resumes it, and ``open_run`` reads it. Without one
-      the run is in a temporary folder, which lives as long as the result.
+    - ``out``: keeps the run in this folder. The same call resumes it, and ``open_run`` reads it.
+      Without one the run is in a temporary folder, which lives as long as the result.
     - ``watch``: shows progress; by default nothing is shown.
     """
     refuse_swapped(suite, model, "evaluate(suite, model)")
     fields, chosen, loaded = _values_of(suite, model, options)
     temporary = None
-    if fields.get("folder") is not None:
+    if fields.get("out") is not None:
         _refuse_unnamed(loaded)
     else:
         temporary = TemporaryDirectory(prefix="consilience-")
-        fields["folder"] = Path(temporary.name, "run")
+        fields["out"] = Path(temporary.name, "run")
     probed = probing.probe(options_of(ProbeOptions, fields), watch, suite=chosen, model=loaded)
     return _result_of(probed, Run.open(probed.record["path"]), temporary)
 
@@ -222,7 +222,8 @@ def _values_of(
     dict[str, Any], Suite | Questions | None, LanguageModel | PairModel | PromptModel | None
 ]:
     """The fields of ``ProbeOptions``, the suite and the model; None for one that is a name."""
-    fields = by_field(ProbeOptions, options)
+    refuse_unknown(ProbeOptions, options)
+    fields = dict(options)
     columns = _columns(fields.pop("columns", None))
     is_file = isinstance(suite, str | PathLike) and is_questions(os.fspath(suite))
     chosen = None if is_file else _chosen(suite, columns)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 
 from consilience.core.errors import ExportFormat
-from consilience.files.write import csv_cell
+from consilience.core.text import counted
+from consilience.files.write import csv_cell, write_whole
 from consilience.kinds import kind_of
 from consilience.kinds.base import ExportedRow, Inquiry
+from consilience.options import shared_fields
+from consilience.report.shown import Lines
 from consilience.suites.questions import Questions
-from consilience.workflow.export_options import ExportOptions
-from consilience.workflow.options import shared_fields
 from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.suite_options import ExportOptions
 
 COLUMNS: Mapping[str, str] = {
     "suite": "the suite",
@@ -37,7 +42,7 @@ COLUMNS: Mapping[str, str] = {
 
 def to_export(options: ExportOptions, whole: Questions | None = None) -> Inquiry:
     """What is exported. An option of another suite raises; ``whole``: in place of the named one."""
-    chosen = ProbeOptions(**shared_fields(options, ProbeOptions))
+    chosen = replace(ProbeOptions(**shared_fields(options, ProbeOptions)), out=None)
     return kind_of(whole or options.suite).to_export(chosen, whole)
 
 
@@ -46,10 +51,24 @@ def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
     return to_export(options).rows()
 
 
+def exported_lines(options: ExportOptions) -> Iterator[str]:
+    """The prompts as the lines of a file."""
+    return as_lines(export_prompts(options), export_format(options))
+
+
+def written_prompts(options: ExportOptions, file: Path) -> Lines:
+    """Write the prompts to a file; how many there are."""
+    count = itertools.count()
+    rows = (row for row, _ in zip(export_prompts(options), count, strict=False))
+    lines = as_lines(rows, export_format(options))
+    write_whole(file, lambda: (line.encode() for line in lines))
+    return Lines({}, f"{file}: {counted(next(count), 'prompt')}")
+
+
 def export_format(options: ExportOptions) -> ExportFormat:
     """The format that is named, or that of the file."""
-    is_csv = options.file is not None and options.file.suffix == ".csv"
-    return options.format_ or ("csv" if is_csv else "jsonl")
+    is_csv = options.out is not None and options.out.suffix == ".csv"
+    return options.format or ("csv" if is_csv else "jsonl")
 
 
 def as_lines(rows: Iterable[ExportedRow], format_: ExportFormat) -> Iterator[str]:

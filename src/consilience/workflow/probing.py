@@ -320,7 +320,7 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
             raise ConsilienceError(
                 error.found, expected=error.expected, where=where, todo=error.todo
             ) from error
-    if options.folder is not None:
+    if options.out is not None:
         raise ConsilienceError(
             "--out with a run", expected="a table of answers", todo="Leave --out out."
         )

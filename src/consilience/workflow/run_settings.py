@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from consilience.core.errors import ConsilienceError
-from consilience.workflow.option_fields import option_fields
+from consilience.options import option_fields
 from consilience.workflow.probe_options import ProbeOptions
+
+RENAMED = {"folder": "out", "joined": "input", "longest": "max_length"}
+"""Options whose names in a record were those of fields, and not those of the command line."""
 
 
 def options_record(options: ProbeOptions, values: Mapping[str, object]) -> dict[str, Any]:
@@ -35,13 +38,19 @@ def _plain(value: object) -> object:
     return value if is_plain else list(value)  # type: ignore[call-overload]
 
 
+def recorded_options(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The options in the record of a run by their names of today; None where it has none."""
+    options: Mapping[str, Any] | None = record.get("options")
+    return options and {RENAMED.get(name, name): value for name, value in options.items()}
+
+
 def options_of_record(record: Mapping[str, Any], where: str) -> ProbeOptions:
     """The options of ``probe`` that a run was made with, from its record (``Run.record``).
 
     ``where``: the folder of the run, for the messages. A run of a suite or a model that was a
     Python value raises: no command can repeat it.
     """
-    options = record.get("options")
+    options = recorded_options(record)
     if options is None:
         raise ConsilienceError(
             "its record does not have the options of the run",

@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 
-from consilience.core import process
+from consilience.app.process import collect_garbage
 from consilience.core.errors import shortened
 from consilience.core.process import Advance
 from consilience.core.text import CONTROLS, duration, visible
@@ -51,7 +51,7 @@ class Terminal(Console):
     @property
     def table_width(self) -> int:
         """How wide a table may be: as the screen, or without a limit in a pipe."""
-        from consilience.report.table import UNLIMITED
+        from consilience.options import UNLIMITED
 
         columns = os.environ.get("COLUMNS", "")
         width = self.width if self.is_terminal else UNLIMITED
@@ -148,7 +148,7 @@ def _rate(steps_a_second: float) -> str:
 @contextmanager
 def progress_shown(text: str, total: int | None, unit: str) -> Iterator[_Bar | _Log]:
     """Show steps on standard error: a bar in a terminal, lines in a file or a pipe."""
-    process.collect_garbage()
+    collect_garbage()
     if not err.is_terminal:
         log = _Log(text, total, unit)
         yield log

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.workflow.option_fields import OptionField
+from consilience.options import OptionField
 
 ENVIRONMENT = "CONSILIENCE_CONFIG"
 """The environment variable that names the file; if it is empty, no file is read."""
@@ -32,21 +32,36 @@ class Defaults:
     """The defaults that a file sets for the options of a command."""
 
     file: Path | None = None
-    """The file; None where there is none."""
     values: Mapping[str, Any] = field(default_factory=dict)
-    """The values by parameter."""
+    """The values by the names of the fields."""
     data_dir: str = ""
-    """The folder that it sets as ``CONSILIENCE_DATA``; empty where it sets none."""
+    """The folder of fetched suites, which is ``CONSILIENCE_DATA`` while the command runs."""
 
     def origin(self, error: ConsilienceError, fields: Iterable[OptionField]) -> str:
-        """Which of the defaults of ``fields`` an error is about, as a sentence; or empty."""
+        """The defaults of ``fields`` that a message quotes, as a sentence for it; or empty."""
         keys = []
         for one in fields:
             value = self.values[one.name]
             texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
             if any(str(text) in str(error) for text in [one.flag, *texts]):
-                keys.append(f"{one.flag.lstrip('-')} = {value!r}")
+                keys.append(f"{one.key} = {value!r}")
         return f"{self.file} has {', '.join(keys)}." if keys else ""
+
+
+@contextmanager
+def in_force(arguments: Sequence[str], data_dir: str) -> Iterator[None]:
+    """While a command runs: what a file adds to the command line, and its folder of suites."""
+    from consilience.core.provenance import from_file
+
+    variable = {"CONSILIENCE_DATA": data_dir} if data_dir else {}
+    os.environ |= variable
+    token = from_file.set((*arguments,))
+    try:
+        yield
+    finally:
+        from_file.reset(token)
+        for name in variable:
+            del os.environ[name]
 
 
 def defaults_of(
@@ -59,7 +74,7 @@ def defaults_of(
 
     ``fields`` are the options by their names, ``commands`` the names of all commands at the top.
     An unknown key and a wrong value raise. A default for all commands does not replace what a run
-    says itself. ``data-dir``, relative to the file, sets ``CONSILIENCE_DATA`` if that is not set.
+    says itself. ``data-dir`` is relative to the file, and does not replace ``CONSILIENCE_DATA``.
     """
     file = _find(named)
     if file is None:
@@ -80,9 +95,12 @@ def defaults_of(
         _refuse_found(values, fields, file)
     data_dir = ""
     if (folder := values.pop("data-dir", None)) and "CONSILIENCE_DATA" not in os.environ:
-        data_dir = os.environ["CONSILIENCE_DATA"] = str(file.parent / folder)
-        data_dir = data_dir.removeprefix(f"{Path.cwd()}{os.sep}")
-    return Defaults(file, {fields[key].name: value for key, value in values.items()}, data_dir)
+        data_dir = str(file.parent / folder)
+    by_name = {
+        fields[key].name: [value] if fields[key].is_repeated and isinstance(value, str) else value
+        for key, value in values.items()
+    }
+    return Defaults(file, by_name, data_dir)
 
 
 def _find(named: str | None) -> Path | None:
@@ -108,6 +126,8 @@ def _candidates(folder: Path) -> Iterator[Path]:
 
 def _read(file: Path) -> Table:
     """The keys of a file; those of a pyproject are under ``tool.consilience``."""
+    import tomllib
+
     try:
         table: Table = tomllib.loads(file.read_text("utf-8"))
     except (FileNotFoundError, IsADirectoryError) as error:

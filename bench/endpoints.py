@@ -22,10 +22,9 @@ import httpx2
 import questions
 
 from consilience import Candidates, Query, load_model, load_suite
-from consilience.choices import Connection
-from consilience.models.prompt_models import load_prompt_model
+from consilience.core.errors import Connection
+from consilience.models.prompt_models import load_prompt_model, load_writer
 from consilience.presentation import Prompt
-from consilience.workflow.written_answers import Writing
 
 os.environ.setdefault("TQDM_DISABLE", "1")
 
@@ -70,7 +69,7 @@ import torch
 from conftest import build_model
 from scoring_server import SGLANG, scoring_server
 torch.set_num_threads(1)
-folder = build_model("gpt2", Path(sys.argv[1]))
+folder = build_model("llama", Path(sys.argv[1]))
 with scoring_server(folder, SGLANG) as server:
     print(server.url, flush=True)
     sys.stdin.read()
@@ -128,9 +127,8 @@ def texts(number: int) -> list[str]:
 
 def writers(url: str, in_flight: int | None, numbers: Iterator[int]) -> Run:
     """Consilience."""
-    model = Writing(max_new_tokens=TOKENS).load_model(
-        "openai:smollm2", connection=Connection(url, concurrency=in_flight)
-    )
+    connection = Connection(url, concurrency=in_flight)
+    model = load_writer("openai:smollm2", connection=connection, most_written=TOKENS)
 
     def run() -> list[str]:
         prompts = [Prompt((("user", text),), (), ()) for text in texts(next(numbers))]
@@ -271,13 +269,12 @@ def cached(replies: Sequence[Any]) -> tuple[int, int]:
     return sum(one["cache_n"] for one in timings), sum(one["prompt_n"] for one in timings)
 
 
-def echoed(url: str, in_flight: int | None) -> Run:
+def echoed(url: str, in_flight: int | None, tokenizer: str) -> Run:
     """Consilience's candidates on a server with ``echo``."""
     asked, candidates = queries()
     words = candidates.words
-    model: Any = load_prompt_model(
-        "openai:tiny", [], connection=Connection(url, concurrency=in_flight, scoring="echo")
-    )
+    connection = Connection(url, concurrency=in_flight, scoring="echo", tokenizer=tokenizer)
+    model: Any = load_prompt_model("openai:tiny", [], connection=connection)
     prompts = [
         Prompt((("user", query.pattern.around_object(query.subject)[0].rstrip()),), words, ())
         for query in asked
@@ -356,7 +353,7 @@ def written_table(url: str, in_turn: InTurn, repeats: int) -> list[str]:
         f"Our texts are those of the plain loop: {len(same) == 1}.",
         "",
         *heading("consilience, requests in flight"),
-        *rows({"as many as are answered best": ours, **curve}, PROMPTS, in_turn, repeats),
+        *rows({"as many as the server takes": ours, **curve}, PROMPTS, in_turn, repeats),
         "",
     ]
 
@@ -386,7 +383,7 @@ def candidate_table(url: str, in_turn: InTurn, repeats: int) -> list[str]:
         *rows(runs, scored, in_turn, repeats),
         "",
         *heading("consilience, requests in flight"),
-        *rows({"as many as are answered best": recorded, **curve}, scored, in_turn, repeats),
+        *rows({"as many as the server takes": recorded, **curve}, scored, in_turn, repeats),
         "",
         "| order of the prompts | tokens read | tokens in the cache |",
         "|---|---|---|",
@@ -398,7 +395,7 @@ def candidate_table(url: str, in_turn: InTurn, repeats: int) -> list[str]:
 def echo_table(in_turn: InTurn, repeats: int) -> list[str]:
     """Log-probabilities on a server with ``echo``: ours against lm-eval's."""
     with tempfile.TemporaryDirectory() as folder, server(ECHO, folder) as url:
-        ours = echoed(url, None)
+        ours = echoed(url, None, folder)
         runs: dict[str, Run] = {"consilience": ours}
         lines = []
         if find_spec("lm_eval"):

@@ -26,17 +26,18 @@ from consilience.analysis.factor_effects import (
     consistency_by_factor,
     variance_components,
 )
-from consilience.factors import Factor, FactorialDesign
-from consilience.metrics.components import exact_parts
-from consilience.metrics.grid import Grid
-from consilience.metrics.intervals import TIE
-from consilience.metrics.item_means import ItemNumbers, item_estimates
-from consilience.metrics.registry import METRICS
-from consilience.metrics.sensitivity import (
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.metrics.components import (
+    ItemNumbers,
     accuracy_range,
+    exact_parts,
+    item_estimates,
     prompt_sensitivity,
     shuffled_spreads,
 )
+from consilience.metrics.grid import Grid
+from consilience.metrics.registry import METRICS
+from consilience.metrics.statistics import TIE
 
 Random = np.random.Generator
 Ints = np.ndarray

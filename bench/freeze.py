@@ -12,7 +12,6 @@ the JSON document; of a server also the bodies of the requests that it got.
 from __future__ import annotations
 
 import difflib
-import importlib.util
 import json
 import math
 import os
@@ -27,7 +26,7 @@ from typing import get_args
 
 import polars as pl
 
-from consilience import choices
+from consilience.core import errors
 
 SHARED = Path(os.environ.get("CONSILIENCE_SHARED", Path(__file__).parents[2] / "shared")).resolve()
 MASKED = SHARED / "models" / "minilm-mlm"
@@ -35,10 +34,7 @@ PAIRS = SHARED / "data" / "glue"
 
 CONSISTENCY = Path(__file__).parents[1] / "examples" / "consistency"
 
-HAS_PERTURB = importlib.util.find_spec("consilience.cli.perturb") is not None
-"""Whether the installed revision asks sentence pairs by a command of their own."""
-
-HAS_PAIRS_LOSS = "pairs" in get_args(getattr(choices, "Loss", None))
+HAS_PAIRS_LOSS = "pairs" in get_args(getattr(errors, "Loss", None))
 """Whether the installed revision has today's names of the options of trainings."""
 
 KEYS = ("first", "second", "metric", "subset", "group", "relation", "item", "variant_index")
@@ -131,7 +127,7 @@ def question_commands() -> Iterator[tuple[str, list[str]]]:
         yield run, [*ask, *some, "--option-score", rule, "--out", run]
     orders = ["--vary", "order=rotations", "--vary", "labels=A,1"]
     yield "questions-orders", [*ask, *some, *orders, "--out", "questions-orders"]
-    floor = ["--noise-floor", "--out", "questions-floor"]
+    floor = ["--noise-floor", "20", "--out", "questions-floor"]
     yield "questions-floor", [*ask, *some, "--vary", "order=reversed", *floor]
     yield "questions-labels", [*ask, *some, "--generate", "--out", "questions-labels"]
     open_ones = ["mini-open", "--groups", "capital", "--match", "contains"]
@@ -195,13 +191,18 @@ def more_table_commands() -> Iterator[tuple[str, list[str]]]:
     yield "floor", [*some, *floor]
     for seed in ("1", "2"):
         run = f"seed-{seed}"
-        yield run, [*some, "--model", "baseline:random", "--seed", seed, "--out", run]
+        whole = ["probe", "--suite", "mini", "--groups", "capital,sport", "--seed", seed]
+        yield run, [*whole, "--model", "baseline:random", "--out", run]
     yield "gate-of-two.txt", ["gate", "seed-1", "seed-2", "--rule", "consistency >= 0.05"]
-    yield "compare-three", ["compare", "mini-majority-strict", "seed-1", "seed-2"]
+    yield "compare-seeds", ["compare", "seed-1", "seed-2"]
     yield "verify", ["verify", "mini-random-strict"]
     yield "verify.txt", ["verify", "mini-random-strict"]
-    yield "publish", ["publish", "mini-random-strict", "--format", "eee", "--out", "published"]
-    yield "publish-card.txt", ["publish", "mini-random-strict", "--format", "model-card"]
+    named = ["--model-id", "me/mine", "--organization", "me"]
+    yield "publish", ["publish", "seed-1", "--format", "eee", *named, "--out", "published"]
+    yield (
+        "publish-card.txt",
+        ["publish", "seed-1", "--format", "model-card", *named[:2], "--out", "card"],
+    )
     yield "plan", [*some, "--model", "baseline:random", "--dry-run"]
     forms = ["--perturbations", "all", "--out", "mini-forms"]
     yield "mini-forms", [*some, "--model", "baseline:random", *forms]
@@ -341,7 +342,7 @@ def pair_commands() -> Iterator[tuple[str, list[str]]]:
     options = ["--train", train, "--validation", held_out, "--max-length", "64", *small]
     classifier = ["finetune", "--model", "packaged:minilm", "--task", "mrpc", *options]
     yield "finetune", [*classifier, "--out", "classifiers"]
-    probe = ["perturb", "--task", "mrpc"] if HAS_PERTURB else ["probe", "--suite", "mrpc"]
+    probe = ["probe", "--suite", "mrpc"]
     probe += ["--data", held_out]
     forms = ["--perturbations", "all", "--limit", "60"]
     for seed in (0, 1):

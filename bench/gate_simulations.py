@@ -20,20 +20,19 @@ from itertools import combinations
 
 import numpy as np
 
-from consilience.metrics import bootstrap, resampling
+from consilience.gating.rules import Precise, Threshold
+from consilience.metrics import resampling, statistics
 from consilience.metrics.grid import Floats, Grid
-from consilience.metrics.intervals import (
+from consilience.metrics.registry import METRICS
+from consilience.metrics.resampling import ClusterCounts, Resampling
+from consilience.metrics.statistics import (
     bootstrap_error,
     difference_bounds,
     skewness,
     within_error,
 )
-from consilience.metrics.margins import Precise, Threshold
-from consilience.metrics.registry import METRICS
-from consilience.metrics.resampling import Resampling
-from consilience.metrics.weighing import ClusterCounts
 
-bootstrap.REPLICATES = resampling.REPLICATES = 500
+statistics.REPLICATES = resampling.REPLICATES = 500
 
 VARIANTS = 4
 PAIRS = np.array(list(combinations(range(VARIANTS), 2)))

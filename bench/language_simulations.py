@@ -14,8 +14,8 @@ import zlib
 import numpy as np
 import polars as pl
 
-from consilience.cloze import Pattern
-from consilience.metrics.language_differences import compare_languages
+from consilience.core.patterns import Pattern
+from consilience.metrics.differences import compare_languages
 from consilience.types import Candidates, Fact, Relation, Suite
 
 OBJECTS = [f"o{number}" for number in range(5)]

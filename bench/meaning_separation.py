@@ -15,17 +15,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from consilience import load_suite
-from consilience.authoring.meaning import (
+from consilience.authoring.pattern_checks import (
+    SLOTS,
     PatternPair,
     by_relation,
     meaning_scores,
     sample_pairs,
     separation,
+    tokens_of,
 )
-from consilience.authoring.near_duplicates import SLOTS, tokens_of
-from consilience.models import paraphrase_judge
+from consilience.models import judges
+from consilience.models.judges import ParaphraseJudge
 from consilience.models.loading import load_pretrained
-from consilience.models.paraphrase_judge import ParaphraseJudge
 from consilience.models.prompted import OptionScorer
 
 PAIRS, FACTS = 4, 3
@@ -93,12 +94,12 @@ def main(model: str = "packaged:smollm2", data: str = "../shared/data") -> None:
     """Measure, and print the rows of the table."""
     suite = load_suite("pararel", data)
     judge = ParaphraseJudge(OptionScorer(load_pretrained(model)))
-    solved = paraphrase_judge.EXAMPLES
+    solved = judges.EXAMPLES
     for name, others in (("any other relation", None), ("same types", OTHERS)):
         positives, controls = sample_pairs(suite, PAIRS, FACTS, others=others)
         halves = positives, controls
         for examples in (solved, ()):
-            paraphrase_judge.EXAMPLES = examples
+            judges.EXAMPLES = examples
             remembering = Remembering(judge)
             start = time.perf_counter()
             both = [meaning_scores(half, remembering) for half in halves]

@@ -15,9 +15,15 @@ from pathlib import Path
 import machine
 
 from consilience.analysis.syntax import load_parser
-from consilience.authoring.corpus import read_sentences
-from consilience.authoring.mining import Mined, count_patterns, mine, parsed
-from consilience.authoring.mining_search import FactIndex, FactSentence
+from consilience.authoring.mining import (
+    FactIndex,
+    FactSentence,
+    Mined,
+    count_patterns,
+    mine,
+    parsed,
+)
+from consilience.authoring.pattern_mining import read_sentences
 from consilience.suites import load_suite
 
 SIZES = (0.25, 0.5, 1, 2, 4)

@@ -15,10 +15,9 @@ import numpy as np
 from scipy import stats
 
 from consilience.analysis.syntax import DETERMINERS, Parsed, load_parser, parse_pattern, path
-from consilience.authoring.corpus import read_sentences
-from consilience.authoring.mining import Mined, mine
-from consilience.authoring.mining_search import FactIndex
-from consilience.cloze import Pattern
+from consilience.authoring.mining import FactIndex, Mined, mine
+from consilience.authoring.pattern_mining import read_sentences
+from consilience.core.patterns import Pattern
 from consilience.suites import load_suite
 from consilience.types import Relation
 

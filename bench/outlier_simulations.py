@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.authoring.outlier_checks import limit, mean_similarity, outliers, robust_deviations
+from consilience.authoring.checks import limit, mean_similarity, outliers, robust_deviations
 
 SIZES = (5, 6, 8, 12, 20)
 ITEMS, RELATIONS = 200, 2_000

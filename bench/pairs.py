@@ -11,14 +11,12 @@ import questions
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from consilience.models.classifier import collate
+from consilience.models.classifier import Encoded, collate
 from consilience.models.fast import Library, Products, speed_up_training
 from consilience.models.loading import load_tokenizer
-from consilience.models.pair_input import Encoded
-from consilience.suites.pairs import read_pairs
+from consilience.suites.pairs import TASKS, read_pairs
 from consilience.suites.perturbations import original
-from consilience.suites.tasks import TASKS
-from consilience.train.pair_batches import batches_of
+from consilience.train.classifiers import batches_of
 
 SIZE = 32
 SAMPLE = 6

@@ -19,10 +19,9 @@ from itertools import combinations
 import numpy as np
 
 from consilience.metrics.grid import Grid
-from consilience.metrics.intervals import bootstrap_interval
 from consilience.metrics.registry import METRICS
-from consilience.metrics.resampling import Resampling
-from consilience.metrics.weighing import ClusterCounts
+from consilience.metrics.resampling import ClusterCounts, Resampling
+from consilience.metrics.statistics import bootstrap_interval
 
 VARIANTS, OPTIONS = 4, 4
 PAIRS = np.array(list(combinations(range(VARIANTS), 2)))

@@ -13,15 +13,15 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from consilience import load_suite
 from consilience.ask_questions import Presenter, prompts_of
-from consilience.choices import Loading
-from consilience.factors import Factor, FactorialDesign
+from consilience.core.errors import Loading
+from consilience.core.factors import Factor, FactorialDesign
 from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import Tree, speed_up
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.prompted import OptionScorer
 from consilience.presentation import Presentation, Prompt
 from consilience.questions import Question
-from consilience.suites.mini_questions import mini_questions
+from consilience.suites.question_suites import mini_questions
 
 MODEL = "packaged:smollm2"
 OPTIONS = 4

@@ -16,19 +16,25 @@ from itertools import combinations
 import numpy as np
 from scipy.special import expit, ndtr, stdtr, stdtrit
 
-from consilience.metrics import significance
-from consilience.metrics.bootstrap import resamples
-from consilience.metrics.flips import flip
+from consilience.metrics import statistics
+from consilience.metrics.differences import flip
 from consilience.metrics.grid import Grid
-from consilience.metrics.intervals import Floats, bootstrap_interval, difference_bounds
-from consilience.metrics.registry import METRICS
-from consilience.metrics.significance import Signs, mcnemar, paired_permutation, permutation_p
-from consilience.metrics.tally import Tally, ratio
+from consilience.metrics.registry import METRICS, Tally, ratio
+from consilience.metrics.statistics import (
+    Floats,
+    Signs,
+    bootstrap_interval,
+    difference_bounds,
+    mcnemar,
+    paired_permutation,
+    permutation_p,
+    resamples,
+)
 
 DRAWN = 999
 """Permutations and bootstrap samples of a simulated data set."""
 
-significance.PERMUTATIONS = DRAWN
+statistics.PERMUTATIONS = DRAWN
 
 Random = np.random.Generator
 Models = tuple[Tally, Tally]

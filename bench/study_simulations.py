@@ -14,10 +14,10 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from consilience.cloze import Pattern
+from consilience.core.patterns import Pattern
 from consilience.metrics.differences import compare
+from consilience.study.reporting import adjusted_over_study
 from consilience.types import Candidates, Fact, Relation, Suite
-from consilience.workflow.study_report import adjusted_over_study
 
 OBJECTS = [f"o{number}" for number in range(5)]
 PATTERNS = tuple(Pattern(f"[X] p{number} [Y].") for number in range(4))

@@ -13,10 +13,10 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedModel, TrainingA
 
 from consilience.models.fast import Library, Products, speed_up_training
 from consilience.models.loading import Pretrained
-from consilience.suites.selection import sample_facts, select_relations
-from consilience.train.consistency_trainer import ConsistencyTrainer
+from consilience.suites.facts import sample_facts, select_relations
+from consilience.train.consistency import ConsistencyTrainer
+from consilience.train.objectives import Steps, collate, trained_relation
 from consilience.train.plan import Plan
-from consilience.train.steps import Steps, collate, trained_relation
 
 TRAINED = ("P364", "P138", "P449")
 STEPS = 6

@@ -20,9 +20,9 @@ import numpy as np
 from scipy.special import softmax
 from violation_simulations import interval
 
-from consilience.metrics.distributions import chance_total_variation, total_variation
+from consilience.metrics.definitions import chance_total_variation, total_variation
 from consilience.metrics.grid import Grid
-from consilience.metrics.tally import Tally, ratio
+from consilience.metrics.registry import Tally, ratio
 
 LARGE = 20_000
 """Items of the data set whose value is the true one."""

@@ -14,19 +14,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from consilience.expectations import (
+from consilience.core.expectations import (
     NO_OPTION,
     Expectation,
     ExpectationKind,
     Reference,
     instances,
 )
-from consilience.metrics.bootstrap import resamples
 from consilience.metrics.grid import Grid
-from consilience.metrics.intervals import bootstrap_interval
-from consilience.metrics.registry import METRICS
-from consilience.metrics.tally import Tally
-from consilience.metrics.weighing import ClusterCounts
+from consilience.metrics.registry import METRICS, Tally
+from consilience.metrics.resampling import ClusterCounts
+from consilience.metrics.statistics import bootstrap_interval, resamples
 
 DRAWN = 999
 """Bootstrap samples of a simulated data set."""

@@ -8,16 +8,15 @@ import questions
 import torch
 from transformers import GenerationConfig
 
-from consilience.choices import Loading
+from consilience.core.errors import Loading
 from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import speed_up
 from consilience.models.label_prompts import MOST_WRITTEN
 from consilience.models.label_writer import LabelWriter
 from consilience.models.loading import load_pretrained
 from consilience.sentence_pairs import Form, TextPair
-from consilience.suites.pairs import read_pairs
+from consilience.suites.pairs import TASKS, read_pairs
 from consilience.suites.perturbations import chosen, forms_of, original
-from consilience.suites.tasks import TASKS
 
 TASK = TASKS["mrpc"]
 MODEL = "packaged:smollm2"

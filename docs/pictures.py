@@ -12,8 +12,8 @@ from pathlib import Path
 import altair as alt
 import polars as pl
 
-from consilience.report.figures import save_figure
-from consilience.run import Run
+from consilience.report.export import save_figure
+from consilience.runs.run import Run
 
 GROUP = "continent"
 """The relation whose answers are drawn."""

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from consilience.cli import app
-from consilience.cli.commands import Commands
-from consilience.workflow.option_fields import option_fields
-from consilience.workflow.options import GENERAL
+from consilience.app.parser import ClickGroup
+from consilience.cli import program
+from consilience.options import GENERAL, option_fields
 from consilience.workflow.probe_options import ProbeOptions
 
 OUTSIDE = re.compile(
@@ -40,12 +39,12 @@ def keyword_lines() -> Iterator[str]:
     for field in option_fields(ProbeOptions):
         if field.name not in ("model", "suite"):
             text = cell(field.option.help)
-            yield f"| `{field.keyword}` | `{field.default!r}` | {text} |"
+            yield f"| `{field.name}` | `{field.default!r}` | {text} |"
 
 
 def command_lines() -> Iterator[str]:
     """All commands of the program."""
-    return lines_of(app, "consilience")
+    return lines_of(program(), "consilience")
 
 
 def lines_of(command: Any, name: str, parent: Any = None) -> Iterator[str]:
@@ -56,7 +55,7 @@ def lines_of(command: Any, name: str, parent: Any = None) -> Iterator[str]:
         yield f"{'#' * level} {name}\n"
         yield f"{command.help}\n"
         yield f"```\n{' '.join([name, *command.collect_usage_pieces(context)])}\n```\n"
-    if isinstance(command, Commands):
+    if isinstance(command, ClickGroup):
         for each in command.list_commands(context):
             yield from lines_of(command.get_command(context, each), f"{name} {each}", context)
         return

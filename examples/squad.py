@@ -41,19 +41,20 @@ from transformers import (
 from transformers.utils import logging
 
 from consilience import ConsilienceError
-from consilience.files import csv_of, write_whole
-from consilience.metrics.bootstrap import REPLICATES, resamples
-from consilience.metrics.intervals import (
+from consilience.files.read import parse_json
+from consilience.files.write import csv_of, write_whole
+from consilience.metrics.statistics import (
+    REPLICATES,
     Floats,
     bootstrap_error,
     bootstrap_interval,
     detectable_difference,
+    mcnemar,
+    paired_permutation,
+    resamples,
 )
-from consilience.metrics.significance import mcnemar, paired_permutation
 from consilience.models.batches import Budget, equal_length_batches, halving, side_by_side
-from consilience.read import parse_json
-from consilience.train.batch_trainer import check_device
-from consilience.train.resume import TrainingFolder, disk_errors
+from consilience.train.batch_trainer import TrainingFolder, check_device, disk_errors
 
 WINDOW = 384
 """Tokens of a window: the question, a part of the context, and the special tokens."""

@@ -70,8 +70,8 @@ def load() -> None:
     import torch
 
     import consilience
-    from consilience import provenance
-    from consilience.workflow import option_fields
+    from consilience.core import provenance
+    from consilience.options import option_fields
 
     metadata.version = functools.cache(metadata.version)
     provenance.git_revision = functools.cache(provenance.git_revision)
@@ -82,10 +82,13 @@ def load() -> None:
                 importlib.import_module(module.name)
     import altair  # noqa: F401
 
-    from consilience.report import html
-    from consilience.train import cost, experiment  # noqa: F401
+    from consilience.report import export
+    from consilience.train import (
+        consistency,  # noqa: F401
+        cost,  # noqa: F401
+    )
 
-    html._vega = lambda: "vega" * 200_000  # as long as the libraries, which take seconds to make
+    export._vega = lambda: "vega" * 200_000  # as long as the libraries, which take seconds to make
     torch.set_num_threads(1)
     gc.freeze()  # a child that looks for garbage would copy all pages of its parent
     gc.enable()

@@ -65,19 +65,19 @@ def cache_of_the_tests(tmp_path_factory):
 @pytest.fixture
 def measured_next(monkeypatch):
     """``measured_next("onednn", "torch")``: what multiplies faster in the trainings that follow."""
-    from consilience.models.fast import Products, onednn
+    from consilience.models.fast import Products, products
 
-    usual = onednn.measured_products
+    usual = products._choose
 
     def follow(*libraries):
         left = list(libraries)
 
-        def measure(shapes, purpose, *more):
-            if purpose != "training":
-                return usual(shapes, purpose, *more)
-            return Products(left.pop(0), "a processor", 1, {})
+        def choose(model, layers, library, *more, **options):
+            if library is not None or options["usual"] != "torch":
+                return usual(model, layers, library, *more, **options)
+            return Products(left.pop(0), "a processor", 1)
 
-        monkeypatch.setattr(onednn, "measured_products", measure)
+        monkeypatch.setattr(products, "_choose", choose)
 
     return follow
 
@@ -335,7 +335,7 @@ def classifier(tmp_path_factory):
 @pytest.fixture
 def load(classifier):
     """``load("bert", longest=24)``: a classifier of MRPC's pairs in memory."""
-    from consilience.choices import Loading
+    from consilience.core.errors import Loading
     from consilience.models.classifier import load_pair_classifier
     from pair_builders import SAME
 
@@ -348,10 +348,10 @@ def load(classifier):
 @pytest.fixture
 def writer(model_folder):
     """``writer("t5", MRPC)``: a language model that writes labels, in memory."""
-    from consilience.choices import Loading
+    from consilience.core.errors import Loading
     from consilience.models.label_writer import LabelWriter
     from consilience.models.loading import load_pretrained
-    from consilience.suites.tasks import TASKS
+    from consilience.suites.pairs import TASKS
 
     def load(family, task=TASKS["mrpc"], template=None, longest=0):
         folder = family if isinstance(family, Path) else model_folder(family)
@@ -457,7 +457,7 @@ def number(text: str) -> float:
 @pytest.fixture
 def here(monkeypatch):
     """Commands of recipes run in this process, which has loaded what they need; a list of them."""
-    from consilience.reproduce import work
+    from consilience.reproduce import recipe
 
     called = []
 
@@ -466,7 +466,7 @@ def here(monkeypatch):
         called.append(command[3:-1])
         return run_command(*command[3:])
 
-    monkeypatch.setattr(work, "_call", call)
+    monkeypatch.setattr(recipe, "_call", call)
     return called
 
 

@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 
 
 def factory(key):
@@ -17,14 +17,14 @@ def factory(key):
         os.kill(os.getpid(), signal.SIGKILL)
     loaded = (key, os.getpid())
 
-    def work(payload, shared, advance):
-        return ACTIONS[payload[0]](*payload[1:], loaded=loaded, shared=shared, advance=advance)
+    def work(payload, advance):
+        return ACTIONS[payload[0]](*payload[1:], loaded=loaded, advance=advance)
 
     return work
 
 
-def _tell(loaded, shared, **rest):
-    return (*loaded, shared)
+def _tell(loaded, **rest):
+    return loaded
 
 
 def _repeat(size, advance, **rest):

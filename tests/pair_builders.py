@@ -11,13 +11,13 @@ import polars as pl
 from conftest import SENTENCES, _tokenizer
 from consilience import measure
 from consilience.ask_pairs import present_pairs
-from consilience.design import Design
+from consilience.core.factors import Design
+from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.differences import compare
-from consilience.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.sentence_pairs import TextPair
+from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import chosen, original
 from consilience.suites.perturbations import forms_of as forms_of_pair
-from consilience.suites.tasks import TASKS
 from consilience.types import Candidates, Relation, Suite
 
 FORMS = ("original", "reverse", "signal")

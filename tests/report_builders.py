@@ -10,16 +10,14 @@ import polars as pl
 from conftest import ROOT, run_command
 from consilience.analysis.examples import Example, Reply
 from consilience.ask_pairs import CHANGED_ANSWERS_SCHEMA
-from consilience.report.html import html_rows
-from consilience.report.page import Beside, Folded
+from consilience.core.schemas import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
+from consilience.report.export import Beside, Folded, html_rows
 from consilience.report.report_page import report_page
 from consilience.report.run_view import FactView, PairView, RunView
 from consilience.report.summary import Summary, SummaryRow
 from consilience.report.table import Table
-from consilience.run_folder import RunFolder
-from consilience.schemas import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
-from consilience.suites.pairs import suite_of_task
-from consilience.suites.tasks import TASKS
+from consilience.runs.folder import RunFolder
+from consilience.suites.pairs import TASKS, suite_of_task
 from test_metrics import make_suite
 
 HOSTILE = [

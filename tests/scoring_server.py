@@ -16,6 +16,8 @@ from replay_server import replay
 VLLM = frozenset({"prompt_logprobs", "echo", "logprob_token_ids", "tokenize", "ids"})
 SGLANG = frozenset({"echo", "tokenize", "ids"})
 LLAMA_CPP_PYTHON = frozenset({"echo"})
+LLAMA_CPP = frozenset({"echo", "ids", "llama.cpp"})
+"""The tokens of llama.cpp, with values that are computed here."""
 OPENAI = frozenset({"ids", "most=5"})
 OLLAMA = frozenset({"most=20"})
 
@@ -41,28 +43,37 @@ class TinyServer:
     def __call__(self, path, body, headers):
         routes = {"/v1/completions": self.complete, "/v1/chat/completions": self.chat}
         if "tokenize" in self.ways:
-            routes |= {"/tokenize": self.tokenize, "/detokenize": self.detokenize}
+            routes["/tokenize"] = self.tokenize
+        if "llama.cpp" in self.ways:
+            routes |= {
+                "/props": self.props, "/tokenize": self.pieces, "/detokenize": self.text,
+                "/apply-template": self.joined,
+            }  # fmt: skip
         if path not in routes:
             return 404, {"error": {"message": f"no route {path}"}}, {}
         return routes[path](body)
 
-    def tokenize(self, body):
-        if "messages" in body:
-            if self.tokenizer.chat_template is None:
-                return 400, {"error": {"message": "no chat template"}}, {}
-            asked = body.get("add_generation_prompt", True)
-            text = self.tokenizer.apply_chat_template(
-                body["messages"], tokenize=False, add_generation_prompt=asked
-            )
-            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        else:
-            special = body.get("add_special_tokens", True)
-            ids = self.tokenizer(body["prompt"], add_special_tokens=special)
-            ids = ids["input_ids"]
-        return {"tokens": ids, "count": len(ids), "max_model_len": self.longest}
+    def props(self, body):
+        names = ("bos_token", "eos_token", "chat_template")
+        settings = {"default_generation_settings": {"n_ctx": self.longest}, "total_slots": 2}
+        return settings | {name: getattr(self.tokenizer, name) for name in names}
 
-    def detokenize(self, body):
-        return {"prompt": self.tokenizer.decode(body["tokens"])}
+    def pieces(self, body):
+        ids = self.tokenizer(body["content"], add_special_tokens=body["add_special"])["input_ids"]
+        return {"tokens": [{"id": one, "piece": self.tokenizer.decode([one])} for one in ids]}
+
+    def text(self, body):
+        return {"content": self.tokenizer.decode(body["tokens"])}
+
+    def joined(self, body):
+        chat = self.tokenizer.apply_chat_template(
+            body["messages"], tokenize=False, add_generation_prompt=body["add_generation_prompt"]
+        )
+        return {"prompt": chat}
+
+    def tokenize(self, body):
+        ids = self.tokenizer(body["prompt"])["input_ids"]
+        return {"tokens": ids, "count": len(ids), "max_model_len": self.longest}
 
     @torch.inference_mode()
     def logprobs(self, ids):

@@ -5,18 +5,18 @@ import signal
 import time
 from pathlib import Path
 
-from consilience.engine.units import Event, attempted, made
-from consilience.workflow.study_worker import study_worker
+from consilience.study.engine import Event, UnitFailure, attempted, made
+from consilience.study.running import study_worker
 
 
 def dies(key):
     """As ``study_worker``, but the process is killed by every unit of the suite "deadly"."""
     work = study_worker(key)
 
-    def do(task, shared, advance):
+    def do(task, advance):
         if "deadly" in task.run:
             os.kill(os.getpid(), signal.SIGKILL)
-        return work(task, shared, advance)
+        return work(task, advance)
 
     return do
 
@@ -33,9 +33,6 @@ class HereWorkers:
     def __init__(self, count=1, logs=None):
         self.count, self.log, self.works, self.ready = count, [], {}, {}
 
-    def share(self, values):
-        pass
-
     def start(self, factory, key, needs):
         number = len(self.log)
         self.log.append(key)
@@ -44,8 +41,8 @@ class HereWorkers:
         return number
 
     def give(self, worker, unit):
-        result = attempted(self.works[worker], unit.payload, None, lambda steps: None)
-        kind = "failed" if hasattr(result, "is_death") else "done"
+        result = attempted(self.works[worker], unit.payload, lambda steps: None)
+        kind = "failed" if isinstance(result, UnitFailure) else "done"
         self.ready[worker] = (kind, result)
 
     def events(self):
@@ -64,9 +61,9 @@ def slow(key):
     """As ``study_worker``, but every unit takes half a second longer."""
     work = study_worker(key)
 
-    def do(task, shared, advance):
+    def do(task, advance):
         time.sleep(0.5)
-        return work(task, shared, advance)
+        return work(task, advance)
 
     return do
 
@@ -80,12 +77,12 @@ def waits(key):
     (home / "started").mkdir(exist_ok=True)
     (home / "started" / str(os.getpid())).write_text(key.model)
 
-    def do(task, shared, advance):
+    def do(task, advance):
         end = time.monotonic() + 100
         while not (key.needs.is_network or (home / "asked").exists()):
             if time.monotonic() > end:
                 raise TimeoutError("no server was asked")
             time.sleep(0.01)
-        return work(task, shared, advance)
+        return work(task, advance)
 
     return do

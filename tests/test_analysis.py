@@ -13,17 +13,15 @@ import pytest
 from conftest import run_command
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis.examples import KINDS, REPLY_SCHEMA, examples
-from consilience.analysis.knowledge import (
-    abstaining_table,
-    correlation_table,
-    size_correlations,
-    size_table,
-)
 from consilience.analysis.patterns import (
+    abstaining_table,
     annotated_kinds,
+    correlation_table,
     edit_table,
     pair_table,
     pattern_table,
+    size_correlations,
+    size_table,
     with_changes,
 )
 from test_metrics import EDGES, HAND, PATTERNS, make_suite, table

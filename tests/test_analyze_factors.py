@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 import consilience as cs
-from consilience.run import Run
-from consilience.run_folder import RunFolder
+from consilience.runs.folder import RunFolder
+from consilience.runs.run import Run
 
 QUESTIONS = """question,question_2,answer,distractors,group
 Which gas do plants take in?,What do plants absorb?,carbon,oxygen;helium,nature

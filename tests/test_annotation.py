@@ -13,13 +13,19 @@ import numpy as np
 import pytest
 
 from consilience import ConsilienceError
-from consilience.authoring.annotation import COLUMNS, draw_sheets, page, read_key, write_sheets
-from consilience.authoring.annotation_scores import fleiss, score_sheets
-from consilience.schemas import METRICS_SCHEMA
+from consilience.authoring.annotation import (
+    COLUMNS,
+    draw_sheets,
+    fleiss,
+    page,
+    read_key,
+    score_sheets,
+    write_sheets,
+)
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.sentence_pairs import TextPair
-from consilience.suites.pairs import Pairs
+from consilience.suites.pairs import TASKS, Pairs
 from consilience.suites.perturbations import chosen
-from consilience.suites.tasks import TASKS
 
 RTE = TASKS["rte"]
 HOSTILE = "</script><script>alert('&')</script>\u2028<!-- \"quoted\",\nand 비 @SHEET@"

@@ -3,9 +3,9 @@
 import polars as pl
 import pytest
 
-from consilience.answer_files import read_answer_file
-from consilience.errors import ConsilienceError
-from consilience.files import write_whole
+from consilience.core.errors import ConsilienceError
+from consilience.files.tables import read_answer_file
+from consilience.files.write import write_whole
 
 
 def test_every_format_of_a_file_holds_the_same_table(tmp_path):

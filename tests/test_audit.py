@@ -6,20 +6,25 @@ import numpy as np
 import polars as pl
 import pytest
 
-from consilience.authoring.audit import cautions, run_checks
-from consilience.authoring.audit_fixes import fix_folder
-from consilience.authoring.checks import CHECKS, FactMaterial, check
-from consilience.authoring.outlier_checks import limit, outliers, robust_deviations
-from consilience.design import Edge
-from consilience.errors import ConsilienceError
+from consilience.authoring import audit as auditing
+from consilience.authoring.audit import cautions, fix_folder, run_checks
+from consilience.authoring.checks import (
+    CHECKS,
+    FactMaterial,
+    check,
+    limit,
+    outliers,
+    robust_deviations,
+)
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Edge
 from consilience.questions import Choice, Question
 from consilience.suites import check_suite
 from consilience.suites.layouts import load_folder
-from consilience.suites.places import places_in
-from consilience.suites.question_collection import Questions
+from consilience.suites.questions import Questions
+from consilience.suites.rows import places_in
 from consilience.types import Suite
-from consilience.workflow import auditing
-from consilience.workflow.audit_options import AuditOptions
+from consilience.workflow.suite_options import AuditOptions
 
 CAPITALS = [("France", "Paris"), ("Italy", "Rome")]
 
@@ -332,7 +337,7 @@ def test_meaning_is_that_of_the_sentences_that_are_asked(monkeypatch):
             seen.extend(first for _, first, _ in pairs)
             return np.ones(len(pairs))
 
-    monkeypatch.setattr("consilience.models.equivalence.EmbeddingJudge", Judge)
+    monkeypatch.setattr("consilience.models.judges.EmbeddingJudge", Judge)
     patterns = [
         {"pattern": f"{verb} [X] is [Y].", "subject_form": "of" if verb == "e" else ""}
         for verb in "abcde"

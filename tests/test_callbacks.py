@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import consilience as cs
-from consilience.callbacks import same_random_states
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
+from consilience.integrations.callbacks import same_random_states
 
 TEXTS = [
     "The capital of France is Paris.",

@@ -42,7 +42,7 @@ def test_a_failure_is_found_and_named(tmp_path):
         sys.path.insert(0, {str(CAMPAIGN.parent)!r})
         from campaign_cases import child
         from pathlib import Path
-        from consilience.errors import ConsilienceError
+        from consilience.core.errors import ConsilienceError
 
         def refuse(found):
             raise ConsilienceError(found)

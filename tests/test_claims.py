@@ -7,11 +7,11 @@ import polars as pl
 import pytest
 
 from conftest import cells
-from consilience.metrics.significance import holm, paired_t
+from consilience.core.schemas import METRICS_SCHEMA
+from consilience.metrics.statistics import holm, paired_t
 from consilience.report.papers import paper_numbers
 from consilience.reproduce import RECIPES, Request, Work, carry_out
-from consilience.reproduce.claim_makers import Comparison, Number, _counted
-from consilience.schemas import METRICS_SCHEMA
+from consilience.reproduce.claims import Comparison, Number, _counted
 from test_tasktypes import run_folder
 
 CALUM = [

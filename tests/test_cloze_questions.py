@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from consilience import Suite
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.suites import load_suite
-from consilience.suites.cloze_questions import questions_of_relation, questions_of_suite
-from consilience.suites.selection import sample_facts
+from consilience.suites.facts import sample_facts
+from consilience.suites.question_suites import questions_of_relation, questions_of_suite
 
 PATTERNS = {"capital": ["The capital of [X] is [Y].", "[Y] is the capital of [X]."]}
 FACTS = {

@@ -1,6 +1,7 @@
 """What every command has: help, examples, short options, completion, defaults from a file."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -9,8 +10,10 @@ import sys
 import click
 import pytest
 
-from consilience.cli import app, console
-from consilience.workflow.option_fields import option_fields, typed
+from consilience.app import console
+from consilience.cli import program
+from consilience.core import provenance
+from consilience.options import option_fields
 from consilience.workflow.probe_options import ProbeOptions
 
 HEAVY = (
@@ -60,23 +63,27 @@ def test_help_is_plain_text_that_names_defaults_and_examples(name, consilience):
         headings = re.findall(r"^(\w[\w ]+):$", out, re.MULTILINE)
         assert headings == [
                 "Model", "Models behind a URL", "Questions", "Facts only", "Facts and questions only",
-                "Facts and sentence pairs only", "Questions only",
-                "Sentence pairs only", "Sentence pairs and questions only", "Counting", "Output",
-                "Advanced", "General", "Examples",
+                "Facts and sentence pairs only", "Sentence pairs only",
+                "Sentence pairs and questions only", "Counting", "Output", "General", "Examples",
             ]  # fmt: skip
+        assert "38 more options: consilience probe --help --all" in out
+        every = consilience(name, "--help", "--all")[1]
+        assert "--samples" in every
+        assert "--samples" not in out
+        assert "more options" not in every
         assert "[default: packaged:smollm2]" in " ".join(out.split())
 
 
 def leaves(group, words=()):
     for name in group.list_commands(None):
         command = group.get_command(None, name)
-        if command.entry.commands:
+        if isinstance(command, click.Group):
             yield from leaves(command, (*words, name))
         else:
             yield (*words, name), command
 
 
-ALL = dict(leaves(app))
+ALL = dict(leaves(program()))
 
 
 def test_every_command_has_two_examples_that_can_be_parsed():
@@ -87,7 +94,7 @@ def test_every_command_has_two_examples_that_can_be_parsed():
             *start, rest = typed[: len(words)], typed[len(words) :]
             assert start == [list(words)], example
             context = command.make_context(
-                " ".join(words), rest, parent=app.make_context("consilience", ["x"])
+                " ".join(words), rest, parent=program().make_context("consilience", ["x"])
             )
             assert context.params is not None
 
@@ -116,6 +123,7 @@ def test_an_option_means_the_same_in_all_commands():
     """One name has one kind of value: a path, a number, a list of groups."""
     kinds = {}
     for command in ALL.values():
+        command.shows_all = True
         for param in command.params:
             if param.param_type_name == "option":
                 names, _ = param.get_help_record(click.Context(command))
@@ -159,7 +167,7 @@ def test_the_version(consilience):
     assert re.fullmatch(r"consilience \d+\.\d+\.\d+\n", out)
 
 
-def test_a_shell_completes_names(consilience, monkeypatch):
+def test_a_shell_completes_commands_and_options(consilience, monkeypatch):
     def complete(words):
         monkeypatch.setenv("_CONSILIENCE_COMPLETE", "bash_complete")
         monkeypatch.setenv("COMP_WORDS", words)
@@ -167,11 +175,7 @@ def test_a_shell_completes_names(consilience, monkeypatch):
         return [line.partition(",")[2] for line in consilience()[1].splitlines()]
 
     assert complete("consilience pro") == ["probe"]
-    suites = complete("consilience probe --suite m")
-    assert suites == ["mini", "mini-languages", "mini-questions", "mini-open", "mnli", "mrpc"]
-    assert complete("consilience probe --model packaged:s") == ["packaged:smollm2"]
-    assert complete("consilience probe --groups capital,s") == ["capital,sport"]
-    assert complete("consilience probe --protocol p") == ["published"]
+    assert complete("consilience probe --suit") == ["--suite"]
 
 
 def test_a_configuration_file_sets_defaults(consilience, tmp_path):
@@ -207,8 +211,10 @@ def test_a_recorded_command_has_the_values_of_the_file(consilience, tmp_path, mo
         "consilience probe -m baseline:oracle -n 2 -o run --trust-remote-code "
         "--groups sport,capital --data-dir 'my data'"
     ), "no --suite mini, which is the default, and no --limit 1"
+    assert "CONSILIENCE_DATA" not in os.environ, "the file is of one command"
+    assert provenance.from_file.get() == ()
     vary = next(field for field in option_fields(ProbeOptions) if field.name == "vary")
-    assert typed(vary, ("order", "case")) == ["--vary", "order", "--vary", "case"]
+    assert vary.typed(("order", "case")) == ["--vary", "order", "--vary", "case"]
 
 
 def test_a_default_for_all_commands_does_not_replace_what_a_run_says(consilience, tmp_path):

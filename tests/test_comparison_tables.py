@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from consilience.metrics.differences import compare
-from consilience.metrics.notes import other_candidates
+from consilience.metrics.measure import other_candidates
 from consilience.report.comparison_tables import CONSTANT, comparison_table
 from consilience.report.table import number_text
 from test_metrics import make_suite

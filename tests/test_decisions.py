@@ -1,4 +1,4 @@
-"""Decision models: requests and replies of both routes, real servers, refusals, and batches."""
+"""Decision models: requests and replies of both routes, real servers and refusals."""
 
 import json
 import shutil
@@ -13,18 +13,23 @@ import pytest
 from conftest import _tokenizer
 from consilience.ask import judge
 from consilience.ask_questions import Presenter, ask_options
-from consilience.choices import Connection
-from consilience.endpoints.decision_pairs import DecisionPairs
-from consilience.endpoints.decisions import ROUTES, DecisionModel, connected, fault_of, log_scores
+from consilience.core.errors import Connection, ConsilienceError
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.endpoints.decisions import (
+    ROUTES,
+    DecisionModel,
+    DecisionPairs,
+    connected,
+    fault_of,
+    log_scores,
+)
 from consilience.endpoints.journal import Journal
 from consilience.endpoints.replies import Refused
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor, FactorialDesign
 from consilience.presentation import Presentation, present
 from consilience.questions import Choice, Question
 from consilience.sentence_pairs import TextPair
+from consilience.suites.pairs import load_task
 from consilience.suites.perturbations import original
-from consilience.suites.tasks import load_task
 from pair_builders import SAME, write_pairs
 from replay_server import replay
 
@@ -290,7 +295,7 @@ def test_a_request_has_the_context_the_question_and_the_options_as_they_are_show
         "a", "g", {"": ("Who is it?",)}, Choice("Ann"), (Choice("Ann"), Choice("Bob")), "Ann spoke."
     )
     shown = present(question, Presentation(labels="1", order="reversed"))
-    body = ROUTES["systemone"].body("m", [shown])
+    body = ROUTES["systemone"].body("m", shown)
     assert body == {
         "model": "m",
         "state": "Ann spoke.",
@@ -302,14 +307,14 @@ def test_a_request_has_the_context_the_question_and_the_options_as_they_are_show
         },
     }  # fmt: skip
     assert list(body["questions"]["q1"]["criteria"]) == ["1", "2"]
-    (choice,) = ROUTES["decisions"].body("m", [shown])["questions"]
+    (choice,) = ROUTES["decisions"].body("m", shown)["questions"]
     assert choice["choices"][0] == {"value": "1", "description": "Bob"}
 
 
 def test_two_orders_of_options_are_two_requests_of_a_journal(tmp_path):
     """Otherwise a resumed run could give the reply to one order to the other."""
-    journal = Journal(tmp_path / "replies.jsonl")
-    bodies = [ROUTES["systemone"].body("m", [prompts(order=of)[0]]) for of in ("given", "reversed")]
+    journal = Journal(tmp_path / "replies.sqlite")
+    bodies = [ROUTES["systemone"].body("m", prompts(order=of)[0]) for of in ("given", "reversed")]
     first, second = (journal.key("systemone", body) for body in bodies)
     assert first.split(".")[0] != second.split(".")[0]
     journal.close()
@@ -422,44 +427,6 @@ def test_questions_that_no_decision_takes_are_not_sent():
     ]
 
 
-def test_requests_of_two_questions_of_a_group_by_seed():
-    """Five questions in requests of two: each once, the last with one of another request."""
-    shown = presenter(batch=("1", "2"))
-    design = shown.design
-    both = [shown.prompt(question, design.cells[1]) for question in QUESTIONS]
-    alone = [shown.prompt(question, design.cells[0]) for question in QUESTIONS]
-    assert [one.others for one in alone] == [()] * 5
-    assert all(len(one.others) == 1 and one.position in (0, 1) for one in both)
-    texts = [replying().text(one) for one in both]
-    assert sorted(map(texts.count, {*texts})) == [1, 2, 2]
-    for question, text in zip(QUESTIONS, texts, strict=True):
-        assert text.count(question.paraphrases[""][0]) == 1
-    again = presenter(batch=("1", "2"))
-    assert [again.prompt(question, design.cells[1]) for question in QUESTIONS] == both
-    other = replace(shown, seed=1)
-    assert [other.prompt(question, design.cells[1]) for question in QUESTIONS] != both
-    # A question without another one of its context has no such variant.
-    apart = replace(QUESTIONS[0], context="a text of its own")
-    assert replace(shown, pool=[apart, *QUESTIONS[1:]]).prompt(apart, design.cells[1]) is None
-
-
-def test_an_answer_is_that_of_its_question_in_the_request(local):
-    """The pipeline reads the questions of a request one by one: nothing changes in company."""
-    sent = []
-
-    def send(bodies):
-        sent.extend(bodies)
-        return local._send(bodies)
-
-    model = DecisionModel("m", ROUTES["systemone"], send, {})
-    table = rows_of(model, batch=("1", "3"))
-    assert len(sent) == 5 + 2
-    by_batch = table.partition_by("batch", as_dict=True)
-    alone, together = by_batch["1",], by_batch["3",]
-    assert alone["item"].to_list() == together["item"].to_list()
-    assert alone["option_scores"].to_list() == together["option_scores"].to_list()
-
-
 QUIZ = "question,question_2,options,answer\n" + "".join(
     f"{text},Say: {text},{';'.join(options)},{options[0]}\n" for text, *options in TEXTS.values()
 )
@@ -476,23 +443,21 @@ def test_a_run_over_http_has_its_requests_and_distances(consilience, local, quiz
     run = tmp_path / "run"
     with replay(decided(local)) as server:
         arguments = ["--model", "decisions:gpt", "--base-url", server.url, "--suite", quiz]
-        vary = ["--vary", "paraphrase", "--vary", "labels=none,A", "--vary", "batch=1,2"]
+        vary = ["--vary", "paraphrase", "--vary", "labels=none,A"]
         status, shown, said = consilience("probe", *arguments, *vary, "--out", run)
         assert status == 0, said
-        assert "Consistency, batch" in shown
+        assert "Consistency, labels" in shown
         asked = {json.dumps(body) for _, body in server.received}
-        assert len(asked) == 2 * 2 * (5 + 3), "the noise floor sends some of them again"
+        assert len(asked) == 2 * 2 * 5, "the noise floor sends some of them again"
     prompts = pl.read_parquet(run / "prompts" / "quiz.parquet")
     body = json.loads(prompts["prompt"][0])
     assert body["questions"][0]["choices"] == [
         {"value": "Paris"}, {"value": "Berlin"}, {"value": "Rome"}
     ]  # fmt: skip
     metrics = pl.read_csv(run / "metrics.csv").filter(group="MICRO")
-    of_batch = metrics.filter(metric="total_variation", subset="batch")["value"].item()
     of_labels = metrics.filter(metric="total_variation", subset="labels")["value"].item()
-    assert of_batch == pytest.approx(0, abs=1e-6)
     assert 0 < of_labels < 1
-    assert "replies.jsonl" not in {path.name for path in run.iterdir()}
+    assert not [path for path in run.iterdir() if path.name.startswith("replies")]
     status, _, said = consilience("analyze", "factors", run)
     assert status == 0, said
 
@@ -506,11 +471,9 @@ def test_a_run_over_http_has_its_requests_and_distances(consilience, local, quiz
         (["--generate"], "--generate with a decision model"),
         (["--shots", "1"], "--shots with a decision model"),
         (["--scoring", "echo"], "--scoring with a decision model"),
-        (["--vary", "batch=1,x"], "--vary batch=1,x; expected numbers of questions in a request"),
-        (["--vary", "batch=1,6"], "no group has 6 questions; expected at most 5"),
+        (["--vary", "batch=1,4"], "no factor 'batch'"),
         (["--suite", "mini"], "asked directly of systemone:m, a decision model"),
         (["--suite", "mini-open"], "open questions to a decision model"),
-        (["--model", "baseline:first", "--vary", "batch=1,2"], "--vary batch with baseline:first"),
         (["--model", "baseline:first", "--option-score", "decision"], "no scoring rule 'decision'"),
     ],
 )

@@ -6,11 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from consilience.factors import Factor, FactorialDesign
-from consilience.metrics.distributions import chance_total_variation, total_variation
-from consilience.metrics.grid import Grid
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.metrics.definitions import chance_total_variation, total_variation
+from consilience.metrics.grid import Grid, option_probabilities
 from consilience.metrics.measure import measure
-from consilience.metrics.option_probabilities import option_probabilities
 from consilience.questions import Choice, Question
 from consilience.suites.question_suites import GroupOfQuestions, suite_of_questions
 from consilience.types import Fact

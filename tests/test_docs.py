@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 import consilience as package
-from consilience.cli import app
-from consilience.workflow.gate_rules import parse_rules
+from consilience.cli import program
+from consilience.gating.rules import parse_rules
 from pair_builders import save_classifier
 
 ROOT = Path(__file__).parents[1]
@@ -89,7 +89,7 @@ def commands(page):
 
 def parse(arguments):
     """Read the arguments as the program does, and call nothing."""
-    name, command, context = "consilience", app, None
+    name, command, context = "consilience", program(), None
     while True:
         context = command.make_context(name, list(arguments), parent=context)
         if not hasattr(command, "list_commands"):

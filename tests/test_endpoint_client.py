@@ -2,11 +2,10 @@
 
 import pytest
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.address import key_of
 from consilience.endpoints.client import Client
 from consilience.endpoints.replies import Refused
-from consilience.errors import ConsilienceError
 from replay_server import completion, replay
 
 KEY = "sk-secret-0123456789"

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -11,12 +12,12 @@ import zlib
 import polars as pl
 import pytest
 
-from consilience.endpoints.answering import KNOWN
+from consilience.core.errors import ConsilienceError
+from consilience.endpoints.chats import KNOWN
 from consilience.endpoints.journal import REPLIES
-from consilience.errors import ConsilienceError
+from consilience.report.first_screen import server_line
 from consilience.report.run_view import RunView
-from consilience.report.server_sections import server_line
-from consilience.run_folder import record_of
+from consilience.runs.folder import record_of
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import plan_probe, probe
 from pair_builders import write_pairs
@@ -90,7 +91,7 @@ def test_a_signal_and_the_same_command_again_pay_for_nothing_twice(kind, argumen
     if kind == "questions":
         options |= {"scoring": "answers-only"}
     with replay(gated) as server:
-        whole = probe(ProbeOptions(base_url=server.url, folder=tmp_path / "whole", **options))
+        whole = probe(ProbeOptions(base_url=server.url, out=tmp_path / "whole", **options))
         expected = paid(server)
         server.received.clear()
         released.clear()
@@ -110,8 +111,11 @@ def test_a_signal_and_the_same_command_again_pay_for_nothing_twice(kind, argumen
         assert process.returncode == 143, err
         assert b"the same command resumes the work" in err
         assert 0 < len(paid(server)) < len(expected)
-        assert (folder / REPLIES).read_bytes().count(b'"reply"') == len(paid(server))
-        resumed = probe(ProbeOptions(base_url=server.url, folder=folder, **options))
+        with sqlite3.connect(folder / REPLIES) as table:
+            (kept,) = table.execute("SELECT count(reply) FROM replies").fetchone()
+        table.close()
+        assert kept == len(paid(server))
+        resumed = probe(ProbeOptions(base_url=server.url, out=folder, **options))
     assert paid(server) == expected
     cost = record_of(folder)["cost"]
     assert cost["requests"] == len(server.bodies(CHATS)), "with both proofs"
@@ -123,7 +127,7 @@ def test_answers_only_are_in_the_run_without_scores(arguments, tmp_path):
     """Chosen because nothing else is proved; the run and the report say so."""
     folder = tmp_path / "run"
     with replay(answer) as server:
-        options = ProbeOptions(base_url=server.url, folder=folder, **arguments["questions"])
+        options = ProbeOptions(base_url=server.url, out=folder, **arguments["questions"])
         planned = plan_probe(options)
         assert (planned.queries, server.received == []) == (12 * (6 + 6), False)
         assert server.received.count((CHATS, None)) == 0
@@ -149,7 +153,7 @@ def test_a_scoring_rule_needs_scores(arguments, tmp_path):
         probe(
             ProbeOptions(
                 base_url=server.url,
-                folder=tmp_path / "run",
+                out=tmp_path / "run",
                 option_score="sum",
                 **arguments["questions"],
             )
@@ -160,11 +164,9 @@ def test_facts_that_a_server_of_chats_cannot_score_are_questions(tmp_path):
     """The message names the command, and it works."""
     facts = {"model": "openai:m", "suite": "mini", "groups": ("capital",), "limit": 2}
     with replay(answer) as server:
-        options = ProbeOptions(base_url=server.url, folder=tmp_path / "run", **facts)
+        options = ProbeOptions(base_url=server.url, out=tmp_path / "run", **facts)
         with pytest.raises(ConsilienceError, match="--as-questions 3"):
             probe(options)
-        options = ProbeOptions(
-            base_url=server.url, folder=tmp_path / "run", as_questions=3, **facts
-        )
+        options = ProbeOptions(base_url=server.url, out=tmp_path / "run", as_questions=3, **facts)
         counted = probe(options)
     assert counted.record["scoring"]["strategy"] == "answers-only"

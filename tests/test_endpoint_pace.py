@@ -4,11 +4,9 @@ import asyncio
 
 import pytest
 
-from consilience.choices import Connection
-from consilience.endpoints.allowance import Allowance
-from consilience.endpoints.pace import Clock, Pace
-from consilience.endpoints.usage import Usage
-from consilience.errors import ConsilienceError
+from consilience.core.errors import Connection, ConsilienceError
+from consilience.endpoints.pace import MOST, START, Clock, Pace
+from consilience.endpoints.usage import Allowance, Usage
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -25,13 +23,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super()._run_once()
 
 
-def simulate(requests, slots, *, seconds=0.1, refuses=False, fixed=None, most=None):
+def simulate(requests, slots, *, seconds=0.1, refuses=False, fixed=None, most=None, slow=30.0):
     """The pace after so many requests to a server with slots, the time, and refused requests.
 
     A server that ``refuses`` has no queue: it refuses what finds no slot.
     """
     loop = VirtualLoop()
-    pace = Pace(fixed, Clock(loop.time))
+    pace = Pace(fixed, Clock(loop.time), slow)
     if most is not None:
         pace.take_at_most(most)
     server, refused = asyncio.Semaphore(slots), []
@@ -46,7 +44,7 @@ def simulate(requests, slots, *, seconds=0.1, refuses=False, fixed=None, most=No
                 else:
                     async with server:
                         await asyncio.sleep(seconds)
-                    pace.replied()
+                    pace.replied(started)
                     return
             finally:
                 pace.leave()
@@ -60,12 +58,21 @@ def simulate(requests, slots, *, seconds=0.1, refuses=False, fixed=None, most=No
     return pace, loop.now, refused
 
 
-@pytest.mark.parametrize("slots", [1, 2, 5, 16, 100])
-def test_requests_in_flight_grow_while_that_helps_and_no_further(slots):
-    """At least as many as the server has slots; little more than twice as many."""
+@pytest.mark.parametrize("slots", [1, 2, 5, 16, 50, 100])
+def test_a_server_that_queues_is_kept_busy(slots):
+    """One that could answer more than ``MOST`` at once needs --concurrency to be."""
     pace, seconds, _ = simulate(1200, slots)
-    assert slots <= pace.limit <= 4 * slots
-    assert seconds <= 1.15 * 1200 * 0.1 / slots + 1.5
+    assert pace.limit == MOST
+    assert seconds <= 1.15 * 1200 * 0.1 / min(slots, MOST) + 0.5
+
+
+def test_a_long_queue_does_not_grow():
+    """A reply that takes as long as ``slow`` is no reason to send more at once; none takes more
+    than twice as long."""
+    pace, _, _ = simulate(300, 1, seconds=2.0, slow=30.0)
+    assert pace.limit * 2.0 <= 2 * 30.0
+    pace, _, _ = simulate(60, 1, seconds=40.0, slow=30.0)
+    assert pace.limit == START
 
 
 def test_a_server_that_says_how_many_it_takes_gets_no_more():
@@ -76,6 +83,8 @@ def test_a_server_that_says_how_many_it_takes_gets_no_more():
     pace.take_at_most(6)
     with pace.held(16):
         assert pace.limit == 6
+    with pace.held(1):
+        assert pace.limit == 1
 
 
 def test_a_fixed_number_stays():
@@ -95,7 +104,7 @@ def test_a_server_that_refuses_halves_the_number(slots):
 def test_one_storm_halves_once_and_a_wait_stops_all():
     now = 0.0
     pace = Pace(None, Clock(lambda: now))
-    pace.limit = 16
+    pace._size = 16.0
     now = 1.0
     for _ in range(16):
         pace.overloaded(0.0, None)
@@ -106,6 +115,31 @@ def test_one_storm_halves_once_and_a_wait_stops_all():
     fixed = Pace(16, Clock(lambda: now))
     fixed.overloaded(1.5, None)
     assert fixed.limit == 16, "a number that the user set stays"
+
+
+def test_what_a_limit_does_not_admit_holds_no_place_and_starts_when_another_ends():
+    """Nothing is polled: it is looked at again when a request has ended."""
+    loop = VirtualLoop()
+    pace, looks, order = Pace(2, Clock(loop.time)), [], []
+
+    async def request(name, seconds, admits=lambda: True):
+        started = await pace.enter(admits)
+        order.append((name, started))
+        await asyncio.sleep(seconds)
+        pace.leave()
+
+    def small_is_done():
+        looks.append(loop.time())
+        return loop.time() >= 2
+
+    async def all_requests():
+        large = request("large", 1, small_is_done)
+        await asyncio.gather(request("first", 1), large, request("small", 2), request("last", 1))
+
+    loop.run_until_complete(all_requests())
+    loop.close()
+    assert order == [("first", 0), ("small", 0), ("last", 1), ("large", 2)]
+    assert looks == [0, 1, 2]
 
 
 def allowance(**limits):

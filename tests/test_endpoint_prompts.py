@@ -8,23 +8,25 @@ import pytest
 
 from consilience.ask import judge
 from consilience.ask_questions import Presenter, prompts_of
-from consilience.choices import Connection
-from consilience.endpoints.answering import Answering
-from consilience.errors import ConsilienceError
-from consilience.models import served_chats
+from consilience.core.errors import Connection, ConsilienceError
+from consilience.endpoints import chats as chat_module
+from consilience.endpoints.chats import why_not_enforced
 from consilience.models.answer_writer import AnswerWriter
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
-from consilience.models.served import open_server
-from consilience.models.served_chats import load_served_scorer
-from consilience.models.served_labels import ServedLabelChats, load_served_labels
-from consilience.models.served_prompts import ServedWriter
+from consilience.models.served import (
+    ServedLabels,
+    Writer,
+    load_served,
+    load_served_labels,
+    open_server,
+)
 from consilience.presentation import Presentation, Template
 from consilience.sentence_pairs import TextPair
+from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import original
-from consilience.suites.tasks import TASKS
 from replay_server import replay
-from scoring_server import LLAMA_CPP_PYTHON, OPENAI, VLLM, scoring_server
+from scoring_server import LLAMA_CPP, LLAMA_CPP_PYTHON, OPENAI, VLLM, scoring_server
 from test_prompted import CHAT, DESIGN, QUESTIONS
 
 PAIRS = [("Rome is big.", "Paris is big."), ("a b", "c d")]
@@ -41,14 +43,30 @@ def loaded(model_folder):
     return loaded
 
 
+@pytest.fixture
+def connect(loaded, tmp_path):
+    """A connection to a server, with the tokenizer of the chat model where it has none."""
+    loaded.tokenizer.save_pretrained(tmp_path)
+    loaded.model.config.save_pretrained(tmp_path)
+
+    def connection(server, ways=VLLM, **more):
+        local = {} if "llama.cpp" in ways else {"tokenizer": str(tmp_path)}
+        return Connection(server.url, **local, **more)
+
+    return connection
+
+
 def prompts(template, labels="A"):
     base = Presentation(template=template, labels=labels)
     return [prompt for _, _, prompt in prompts_of(QUESTIONS, Presenter(DESIGN, {}, base))]
 
 
+@pytest.mark.parametrize("ways", [VLLM, LLAMA_CPP])
 @pytest.mark.parametrize("labels", ["A", "none"])
 @pytest.mark.parametrize("template", [PLAIN, SYSTEM])
-def test_scores_of_options_are_those_of_the_same_weights_here(loaded, template, labels):
+def test_scores_of_options_are_those_of_the_same_weights_here(
+    loaded, connect, template, labels, ways
+):
     """Labels and texts, with and without a chat template and a system prompt."""
     local = OptionScorer(loaded)
     asked = prompts(template, labels)
@@ -56,8 +74,8 @@ def test_scores_of_options_are_those_of_the_same_weights_here(loaded, template, 
     for scores in local.score(asked):
         for row, totals, sizes in zip(scores.rows, scores.totals, scores.tokens, strict=True):
             expected[int(row)] = totals, sizes
-    with scoring_server(loaded.model.name_or_path, VLLM, chat_template=CHAT) as server:
-        model = load_served_scorer("openai:tiny", Connection(server.url), longest=512)
+    with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
+        model = load_served("openai:tiny", connect(server, ways), longest=512)
         assert [model.text(prompt) for prompt in asked] == [local.text(prompt) for prompt in asked]
         assert not any(model.why_not(asked))
         rows = []
@@ -73,22 +91,24 @@ def test_scores_of_options_are_those_of_the_same_weights_here(loaded, template, 
 def test_prompts_are_tokenised_together_and_once(loaded, template):
     """All texts by one request; a chat without and with an answer, each by one."""
     asked = prompts(template, "none")
-    with scoring_server(loaded.model.name_or_path, VLLM, chat_template=CHAT) as server:
-        model = load_served_scorer("openai:tiny", Connection(server.url), longest=512)
-        before = len(server.bodies("/tokenize"))
+    routes = ("/tokenize", "/apply-template")
+    with scoring_server(loaded.model.name_or_path, LLAMA_CPP, chat_template=CHAT) as server:
+        model = load_served("openai:tiny", Connection(server.url), longest=512)
+        before = [len(server.bodies(route)) for route in routes]
         model.why_not(asked)
-        sent = server.bodies("/tokenize")[before:]
+        sent = [server.bodies(route)[at:] for route, at in zip(routes, before, strict=True)]
         list(model.score(asked))
-        assert server.bodies("/tokenize")[before:] == sent
-    assert len({json.dumps(body) for body in sent}) == len(sent)
-    chats = [body for body in sent if "messages" in body]
+        again = [server.bodies(route)[at:] for route, at in zip(routes, before, strict=True)]
+        assert again == sent
+    texts, chats = sent
+    assert len({json.dumps(body) for body in [*texts, *chats]}) == len(texts) + len(chats)
     assert len(chats) == (2 * len(asked) if template is SYSTEM else 0)
-    assert template is SYSTEM or len(sent) == 1  # the turns of these chats end with the separator
+    assert template is SYSTEM or len(texts) == 1  # these chats end with the separator
 
 
-@pytest.mark.parametrize("ways", [VLLM, LLAMA_CPP_PYTHON])
+@pytest.mark.parametrize("ways", [VLLM, LLAMA_CPP, LLAMA_CPP_PYTHON])
 @pytest.mark.parametrize("template", [PLAIN, SYSTEM])
-def test_written_answers_are_those_of_the_same_weights_here(loaded, ways, template):
+def test_written_answers_are_those_of_the_same_weights_here(loaded, connect, ways, template):
     """As token ids, as text, and as messages of a chat."""
     asked = prompts(template)
     local = AnswerWriter(loaded, most_written=4)
@@ -96,9 +116,9 @@ def test_written_answers_are_those_of_the_same_weights_here(loaded, ways, templa
     for rows, texts in local.write(asked, [1] * len(asked)):
         expected |= dict(zip(rows.tolist(), texts, strict=True))
     with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
-        model = ServedWriter(
-            open_server("openai:tiny", Connection(server.url)), "tiny", most_written=4, longest=512
-        )
+        connection = Connection(server.url) if ways is LLAMA_CPP_PYTHON else connect(server, ways)
+        asked_server = open_server("openai:tiny", connection)
+        model = Writer(asked_server, "tiny", most_written=4, longest=512)
         found = {}
         for rows, texts in model.write(asked, [1] * len(asked)):
             found |= dict(zip(rows.tolist(), texts, strict=True))
@@ -107,13 +127,13 @@ def test_written_answers_are_those_of_the_same_weights_here(loaded, ways, templa
 
 def test_a_server_of_chats_has_values_of_listed_labels_and_bounds_of_others(loaded, monkeypatch):
     """The first token of an answer is all that such a server tells."""
-    monkeypatch.setattr(served_chats, "KNOWN", ())
+    monkeypatch.setattr(chat_module, "KNOWN_LISTED", ())
     asked = prompts(SYSTEM)
     expected = {}
     for scores in OptionScorer(loaded).score(asked):
         expected |= dict(zip(scores.rows.tolist(), scores.totals, strict=True))
     with scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server:
-        model = load_served_scorer("openai:tiny", Connection(server.url))
+        model = load_served("openai:tiny", Connection(server.url))
         assert model.why_not(prompts(PLAIN))[0] and not any(model.why_not(asked))
         assert model.text(asked[0]).startswith("system: Be calm.\nuser: ")
         for scores in model.score(asked):
@@ -125,7 +145,7 @@ def test_a_server_of_chats_has_values_of_listed_labels_and_bounds_of_others(load
 
 def test_labels_that_are_not_listed_have_the_smallest_value_as_bound():
     listed = [("A", -0.5), (" B", -1.5), *((f"x{at}", -5.0 - at / 10) for at in range(18))]
-    values, bounds = served_chats.values_of(listed, ["A", "B", "C"])
+    values, bounds = chat_module.values_of(listed, ["A", "B", "C"])
     assert values.tolist() == [-0.5, -6.7, -6.7] and bounds.tolist() == [False, True, True]
 
 
@@ -139,12 +159,12 @@ def test_labels_that_are_not_listed_have_the_smallest_value_as_bound():
     ],
 )
 def test_a_server_of_chats_that_ignores_a_field_is_refused(loaded, monkeypatch, ways, message):
-    monkeypatch.setattr(served_chats, "KNOWN", (("x", "no word"),))
+    monkeypatch.setattr(chat_module, "KNOWN_LISTED", (("x", "no word"),))
     with (
         scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server,
         pytest.raises(ConsilienceError) as error,
     ):
-        load_served_scorer("openai:tiny", Connection(server.url))
+        load_served("openai:tiny", Connection(server.url))
     assert message in str(error.value)
 
 
@@ -158,8 +178,8 @@ def test_labels_of_sentence_pairs_are_those_of_the_same_weights_here(writer):
     for scores in local.score(forms):
         expected |= dict(zip(scores.rows.tolist(), scores.logprob, strict=True))
     with scoring_server(local.model.name_or_path, VLLM) as server:
-        model = load_served_labels("openai:tiny", Connection(server.url))
-        model.ask_for(task, None)
+        connection = Connection(server.url, tokenizer=local.model.name_or_path)
+        model = load_served_labels("openai:tiny", connection, None, task)
         assert [model.prompt(form) for form in forms] == [local.prompt(form) for form in forms]
         for scores in model.score(forms):
             np.testing.assert_allclose(scores.logprob[0], expected[scores.rows[0]], atol=3e-5)
@@ -183,7 +203,7 @@ def test_answers_without_scores_are_those_of_the_same_weights_here(loaded, ways,
             row: t.argmax() for row, t in zip(scores.rows.tolist(), scores.totals, strict=True)
         }
     with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
-        model = load_served_scorer("openai:tiny", Connection(server.url, scoring=scoring))
+        model = load_served("openai:tiny", Connection(server.url, scoring=scoring))
         assert model.proof.strategy == model.identity["scoring"] == "answers-only"
         assert ("chat-top-k" in model.proof.refused) == (scoring is None)
         assert model.notes[0].startswith("the server gives answers that ")
@@ -221,7 +241,7 @@ def test_a_server_that_does_not_enforce_answers_is_refused_by_the_field(reply, m
         return {"choices": [] if reply is None else [{"message": reply, "finish_reason": end}]}
 
     with replay(answer) as server, pytest.raises(ConsilienceError) as error:
-        load_served_scorer("openai:x", Connection(server.url, scoring="answers-only"))
+        load_served("openai:x", Connection(server.url, scoring="answers-only"))
     assert "answers-only: 'response_format': " in str(error.value) and message in str(error.value)
 
 
@@ -244,9 +264,9 @@ def test_an_enforced_answer_that_does_not_come_is_excluded_or_ends_the_run():
         return {"choices": [{"message": message, "finish_reason": end}]}
 
     with replay(answer) as server:
-        model = load_served_scorer("openai:x", Connection(server.url, scoring="answers-only"))
+        model = load_served("openai:x", Connection(server.url, scoring="answers-only"))
         chats = [([{"role": "user", "content": text}], ["A", "B"]) for text in ("?", "0", "1")]
-        assert dict(model.answering.answers(chats)) == {
+        assert dict(model.chats.answers(chats)) == {
             0: 0,
             1: "the server ended the answer early ('finish_reason' is 'length')",
             2: "the model refused to answer: 'No.'",
@@ -258,7 +278,7 @@ def test_an_enforced_answer_that_does_not_come_is_excluded_or_ends_the_run():
 
 def test_options_that_no_enum_takes_are_refused_with_their_number():
     def why_not(*options):
-        return Answering.why_not(None, options)
+        return why_not_enforced(options)
 
     assert why_not(*map(str, range(1000))) is None
     assert why_not(*map(str, range(1001))) == "1,001 options, and an enum takes 1,000"
@@ -275,8 +295,8 @@ def test_labels_of_sentence_pairs_are_enforced_by_a_server_of_chats(writer):
     folder = writer("llama").model.name_or_path
     ways = OPENAI | {"enforces", "reasons"}
     with scoring_server(folder, ways, chat_template=CHAT, longest=512) as server:
-        model = load_served_labels("openai:tiny", Connection(server.url)).ask_for(task, None)
-        assert isinstance(model, ServedLabelChats) and model.identity["scoring"] == "answers-only"
+        model = load_served_labels("openai:tiny", Connection(server.url), None, task)
+        assert model.identity["scoring"] == "answers-only"
         assert "Label:" not in model.prompt(forms[0]) and "Rome is big." in model.prompt(forms[0])
         tiny = server.answer
         for scores in model.score(forms):
@@ -290,7 +310,7 @@ def test_labels_of_sentence_pairs_are_enforced_by_a_server_of_chats(writer):
             assert columns["answer"].tolist() == [task.labels[totals.index(max(totals))]]
             assert columns["excluded"].tolist() == [None] and "text_logprob" not in columns
         with pytest.raises(ConsilienceError, match="of a server that takes whole chats only"):
-            model.ask_for(task, "{text} {reply}Label:")
+            ServedLabels(model.model, task, "{text} {reply}Label:")
 
 
 @pytest.mark.parametrize("scoring", ["echo", "chat-top-k", "nonsense"])
@@ -299,7 +319,9 @@ def test_a_strategy_that_sentence_pairs_have_not_is_refused(loaded, scoring):
         scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server,
         pytest.raises(ConsilienceError, match=f"{scoring}"),
     ):
-        load_served_labels("openai:tiny", Connection(server.url, scoring=scoring))
+        load_served_labels(
+            "openai:tiny", Connection(server.url, scoring=scoring), None, TASKS["mrpc"]
+        )
 
 
 def test_a_written_answer_that_does_not_come_is_excluded_and_not_wrong():
@@ -317,7 +339,7 @@ def test_a_written_answer_that_does_not_come_is_excluded_and_not_wrong():
         return {"choices": [choice], "usage": {"prompt_tokens": 1}}
 
     with replay(answer) as server:
-        model = ServedWriter(open_server("openai:x", Connection(server.url)), "openai:x")
+        model = Writer(open_server("openai:x", Connection(server.url)), "openai:x")
         assert model.notes == ["the server takes no temperature: its answers are sampled"]
         asked = [replace(prompts(SYSTEM)[0], turns=(("user", t),)) for t in ("Rust", "Go")]
         texts = {int(rows[0]): text for rows, (text,) in model.write(asked, [1, 1])}

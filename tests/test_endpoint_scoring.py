@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from consilience.ask import UNCERTAIN, judge
-from consilience.choices import Connection
-from consilience.endpoints.planning import PlannedUsage
-from consilience.errors import ConsilienceError
+from consilience.core.errors import Connection, ConsilienceError
+from consilience.endpoints.usage import PlannedUsage
 from consilience.models import load_model
-from consilience.models.served import ServedCausalModel
+from consilience.models.served import load_served_facts
 from reference import QUERIES, words_of
 from replay_server import replay
 from scoring_server import (
     LIES,
+    LLAMA_CPP,
     LLAMA_CPP_PYTHON,
     OLLAMA,
     OPENAI,
@@ -42,30 +42,30 @@ def local(folder):
 
 def served(url, folder=None, **more):
     connection = Connection(url, tokenizer=str(folder) if folder else None, **more)
-    return ServedCausalModel.open("openai:tiny", connection, more.get("scoring"))
+    return load_served_facts("openai:tiny", connection, more.get("scoring"))
 
 
 @pytest.mark.parametrize(
-    ("ways", "scoring", "has_tokenizer"),
+    ("ways", "scoring", "takes_ids"),
     [
         (VLLM, "prompt-logprobs", True),
         (VLLM | {"shuffled"}, "prompt-logprobs", True),
         (VLLM - {"prompt_logprobs"}, "echo", True),
         (VLLM - {"prompt_logprobs", "echo"}, "label-ids", True),
         (SGLANG, "echo", True),
+        (LLAMA_CPP, "echo", True),
         (LLAMA_CPP_PYTHON, "echo", False),
     ],
 )
-def test_scores_are_those_of_the_same_weights_here(folder, local, ways, scoring, has_tokenizer):
+def test_scores_are_those_of_the_same_weights_here(folder, local, ways, scoring, takes_ids):
     """The first strategy that is proved; a server without token ids gets texts."""
     with scoring_server(folder, ways) as server:
-        model = served(server.url, None if has_tokenizer else folder)
+        model = served(server.url, None if ways is LLAMA_CPP else folder)
         assert model.proof.strategy == model.identity["scoring"] == scoring
-        assert model.proof.as_text == (not has_tokenizer)
+        assert model.proof.as_text == (not takes_ids)
         assert model.proof.repeated == 0
-        assert (model.proof.other_route or 0) < 1e-9 and (model.proof.other_route is None) == (
-            not has_tokenizer
-        )
+        assert (model.proof.other_route or 0) < 1e-9
+        assert (model.proof.other_route is None) == ("tokenize" not in ways)
         assert 0 < model.proof.total_probability <= 1
         answered = []
         for scores in model.score(SOME, WORDS):
@@ -81,7 +81,7 @@ LABEL_IDS = VLLM - {"prompt_logprobs", "echo"}
 def test_a_dry_run_makes_the_requests_of_a_run(folder, ways):
     """Also of candidates of several tokens that are asked one token after another."""
     with scoring_server(folder, ways) as server:
-        client = (model := served(server.url)).client
+        client = (model := served(server.url, folder)).client
         before = client.usage.requests
         client.plan = PlannedUsage()
         list(model.score(SOME, WORDS))
@@ -109,7 +109,7 @@ def test_a_dry_run_has_a_range_where_requests_depend_on_replies(folder, ways, ev
 @pytest.mark.parametrize("ways", [VLLM, LABEL_IDS])
 def test_the_best_candidate_and_the_gold_are_those_of_all_scores(folder, local, ways):
     with scoring_server(folder, ways) as server:
-        for scores in served(server.url).score(SOME, WORDS, every=False):
+        for scores in served(server.url, folder).score(SOME, WORDS, every=False):
             (row,) = scores.rows
             assert np.nanargmax(scores.totals[0]) == local[row].argmax()
             gold = WORDS.words.index(SOME[row].gold) if SOME[row].gold in WORDS.words else None
@@ -156,7 +156,7 @@ def test_a_server_that_ignores_a_field_is_refused_by_its_name(folder, ways, mess
     strategies = {"'prompt_logprobs'": "prompt-logprobs"}
     scoring = next((name for field, name in strategies.items() if field in message), None)
     with scoring_server(folder, ways) as server, pytest.raises(ConsilienceError) as error:
-        served(server.url, scoring=scoring)
+        served(server.url, folder, scoring=scoring)
     todo = "Leave --scoring out" if scoring else "--generate"
     assert message in str(error.value) and todo in error.value.todo
 
@@ -173,7 +173,7 @@ def test_values_that_do_not_depend_on_the_words_are_refused(folder, ways, lie):
         scoring_server(folder, ECHOES[ways] | {lie}) as server,
         pytest.raises(ConsilienceError, match="as probable as|different next words|in place of a"),
     ):
-        served(server.url, folder if ways == "as text" else None, scoring=name)
+        served(server.url, folder, scoring=name)
 
 
 @pytest.mark.parametrize("lie", ["another prompt", "impossible"])
@@ -181,7 +181,7 @@ def test_values_that_do_not_depend_on_the_words_are_refused(folder, ways, lie):
 def test_a_server_that_lies_after_its_proof_is_refused(folder, ways, lie):
     """By replies to a prompt of the same length with another third token, or by minus infinity."""
     with scoring_server(folder, ECHOES[ways]) as server:
-        model = served(server.url, folder if ways == "as text" else None)
+        model = served(server.url, folder)
         assert list(model.score(SOME, WORDS))
         server.answer.ways.add(lie)
         with pytest.raises(ConsilienceError, match="not as in the proof.*(no entry|in place of)"):
@@ -192,7 +192,7 @@ def test_a_server_that_lies_after_its_proof_is_refused(folder, ways, lie):
 @pytest.mark.parametrize("ways", ["prompt-logprobs", "echo"])
 def test_a_question_is_one_request(folder, ways, every):
     with scoring_server(folder, ECHOES[ways]) as server:
-        model = served(server.url)
+        model = served(server.url, folder)
         before = len(server.bodies())
         list(model.score(SOME, WORDS, every=every))
         assert len(server.bodies()) - before == len(SOME)
@@ -213,7 +213,7 @@ class Unsteady(TinyServer):
 
 def test_scores_are_not_called_exact_where_equal_requests_differ(folder):
     with replay(Unsteady(folder, VLLM - {"prompt_logprobs"})) as server:
-        model = served(server.url, scoring="echo")
+        model = served(server.url, folder, scoring="echo")
     assert model.proof.repeated > 0.01
     assert "exact" not in model.notes[0] and "--concurrency 1" in model.notes[0]
 

@@ -10,10 +10,8 @@ from collections import Counter
 import pytest
 
 from conftest import ROOT
-from consilience.engine import Backlog, Needs, Unit, run_units
-from consilience.engine.local_workers import LocalWorkers
-from consilience.engine.mixed_workers import MixedWorkers
-from consilience.engine.units import Event, described
+from consilience.study.engine import Backlog, Event, Needs, Unit, described, run_units
+from consilience.study.workers import LocalWorkers, MixedWorkers
 from engine_work import factory
 from study_workers import HereWorkers
 
@@ -41,9 +39,9 @@ def test_what_waits_on_the_network_is_one_process_here_beside_a_cluster():
     cluster, needs = HereWorkers(1), Needs(is_network=True)
     work = [*units(*[("tell",)] * 3), *units(*[("tell",)] * 3, key="net", needs=needs)]
     values = [one.value for one in run_units(work, factory, MixedWorkers(cluster))]
-    assert sorted(key for key, _, _ in values) == ["a"] * 3 + ["net"] * 3
+    assert sorted(key for key, _ in values) == ["a"] * 3 + ["net"] * 3
     assert cluster.log == ["a"]
-    processes = {key: process for key, process, _ in values}
+    processes = dict(values)
     assert len(set(values)) == 2, "a process for each key"
     assert processes["a"] == os.getpid() != processes["net"]
 
@@ -53,13 +51,13 @@ def mixed(tmp_path_factory):
     """One run with everything that can happen, on two workers; its lines and its steps."""
     folder, lines, steps = tmp_path_factory.mktemp("mixed"), [], []
     work = [
-        *units(*[("tell",)] * 3, ("raise", "input"), ("raise", "file"), key="a", shared="one"),
+        *units(*[("tell",)] * 3, ("raise", "input"), ("raise", "file"), key="a"),
         *units(("repeat", 300_000), ("die", 1, folder / "once"), ("tell",), key="b", size=5),
         *units(("raise", "bug"), ("tell",), key="c"),
         *units(("tell",), ("tell",), key="refused"),
         *units(("die", 9, folder / "always"), ("tell",), key="d"),
     ]
-    ended = outcomes(work, 2, folder, shared={"one": {"n": 1}}, advance=steps.append,
+    ended = outcomes(work, 2, folder, advance=steps.append,
                      inform=lines.append)  # fmt: skip
     return ended, lines, steps, folder
 
@@ -70,12 +68,10 @@ def test_every_unit_has_one_outcome_and_all_steps_are_shown_once(mixed):
     assert sum(steps) == 5 + 15 + 2 + 2 + 2
 
 
-def test_units_of_a_key_share_a_worker_and_get_the_shared_value(mixed):
+def test_units_of_a_key_share_its_workers(mixed):
     values = [mixed[0][f"a{at}"].value for at in range(3)]
-    assert [(key, shared) for key, _, shared in values] == [("a", {"n": 1})] * 3
-    assert all(f"process {values[0][1]}" in mixed[0][f"a{at}"].where for at in range(3)) or (
-        len({process for _, process, _ in values}) <= 2
-    )
+    assert [key for key, _ in values] == ["a"] * 3
+    assert len({process for _, process in values}) <= 2
 
 
 def test_a_large_value_comes_back_whole(mixed):
@@ -112,7 +108,6 @@ def test_a_unit_whose_worker_is_killed_is_tried_again(mixed):
 def test_a_unit_that_always_kills_its_worker_fails_after_three_tries(mixed):
     ended, _, _, folder = mixed
     failure = ended["d0"].failure
-    assert failure.is_death
     assert "killed by signal 9 (SIGKILL)" in failure.message
     assert (folder / "always").read_text() == "xxx"
     assert ended["d1"].value[0] == "d"
@@ -125,7 +120,7 @@ def test_a_worker_that_cannot_be_made_fails_the_units_of_its_key_only(mixed):
 
 def test_a_worker_that_dies_when_it_is_made_is_tried_three_times():
     ended = outcomes([*units(("tell",), ("tell",), key="dies")])
-    assert all("SIGKILL" in one.failure.message and one.failure.is_death for one in ended.values())
+    assert all("SIGKILL" in one.failure.message for one in ended.values())
 
 
 def test_long_units_report_their_steps_once():
@@ -140,9 +135,6 @@ class Recorder:
 
     def __init__(self, count):
         self.count, self.keys, self.busy, self.log, self.largest = count, {}, {}, [], 0
-
-    def share(self, values):
-        pass
 
     def start(self, factory, key, needs):
         number = len(self.log)
@@ -222,9 +214,9 @@ def test_ctrl_c_ends_the_workers(tmp_path):
     script.write_text(f"""
 import sys
 sys.path.insert(0, {str(TESTS)!r})
-from consilience.engine import Unit, run_units
-from consilience.engine.local_workers import LocalWorkers
-from consilience.engine.units import Event, described
+from consilience.study.engine import Unit, run_units
+from consilience.study.workers import LocalWorkers
+from consilience.study.engine import Event, described
 from engine_work import factory
 if __name__ == "__main__":
     units = [Unit("a", "k", ("tell",)), Unit("b", "k", ("sleep", 60))]

@@ -4,17 +4,17 @@ import polars as pl
 import pytest
 
 from consilience import ConsilienceError
-from consilience.answer_clusters import (
+from consilience.asking.answer_clusters import (
     JudgeError,
     clusters,
     error_of,
     labelled_pairs,
     merge_answers,
 )
-from consilience.models.equivalence import EmbeddingJudge, EntailmentJudge, contradict, load_judge
+from consilience.authoring import audit
+from consilience.models.judges import EmbeddingJudge, EntailmentJudge, contradict, load_judge
 from consilience.questions import Choice, Question
 from consilience.types import Suite
-from consilience.workflow import auditing
 
 
 class Same:
@@ -124,11 +124,11 @@ def test_an_embedding_judge_compares_cosines_with_its_threshold(model_folder):
 
 def test_an_audit_compares_the_meaning_of_filled_patterns(model_folder, monkeypatch):
     """Relations of five patterns or more; every pattern is as similar to itself as can be."""
-    monkeypatch.setattr(auditing, "ENCODER", str(model_folder("bert")))
+    monkeypatch.setattr(audit, "ENCODER", str(model_folder("bert")))
     texts = [f"[X] {word} [Y]." for word in ("is", "of", "in", "the", "from")]
     facts = [("France", "Paris"), ("Italy", "Rome")]
     suite = Suite.from_patterns({"a": texts, "b": texts[:4]}, {"a": facts, "b": facts})
-    ((name, similarity),) = auditing._meaning(suite).items()
+    ((name, similarity),) = audit._meaning(suite).items()
     assert name == "a"
     assert similarity == pytest.approx(similarity.T)
     assert similarity.diagonal() == pytest.approx(1)

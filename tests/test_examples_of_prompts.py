@@ -3,8 +3,8 @@
 import pytest
 
 from consilience.ask_questions import Presenter
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor, FactorialDesign
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Factor, FactorialDesign
 from consilience.presentation import Presentation
 from consilience.questions import Choice, Question
 

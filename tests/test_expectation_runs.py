@@ -11,24 +11,23 @@ import pytest
 
 from conftest import ROOT
 from consilience import ConsilienceError
-from consilience.analysis.expectation_tables import violation_table
+from consilience.analysis.examples import violation_table
+from consilience.kinds import suite_of
+from consilience.kinds.variants import factors_of
 from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
-from consilience.models.prompt_functions import PromptFunction
+from consilience.models.functions import PromptFunction
+from consilience.report.analysis_tables import violation_examples, violation_tables
 from consilience.report.comparison_tables import comparison_table
-from consilience.report.violation_tables import violation_examples, violation_tables
-from consilience.run import Run
+from consilience.results.analyses import analyze_expectations
+from consilience.runs.run import Run
 from consilience.suites.expectation_files import with_expectations
-from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import check_questions, load_questions, select_questions
-from consilience.workflow.analyses import analyze_expectations
-from consilience.workflow.analysis_options import ExpectationsOptions
+from consilience.suites.questions import Questions
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe, score
-from consilience.workflow.question_design import factors_of
-from consilience.workflow.run_options import ScoreOptions
-from consilience.workflow.suite import any_suite_of
+from consilience.workflow.run_options import ExpectationsOptions, ScoreOptions
 
 QUESTIONS = """item,group,question,question_2,options,answer
 a,one,Is A true?,Does A hold?,yes;no,yes
@@ -72,9 +71,7 @@ def folder(tmp_path):
 def ask(folder, name, model, **options):
     run = folder.parent / name
     counted = probe(
-        ProbeOptions(
-            suite=str(folder), folder=run, vary=["paraphrase", "order=rotations"], **options
-        ),
+        ProbeOptions(suite=str(folder), out=run, vary=["paraphrase", "order=rotations"], **options),
         model=model,
     )
     return run, counted
@@ -158,7 +155,7 @@ def test_two_runs_are_compared(folder):
     first, _ = ask(folder, "first", answers(**FIRST))
     right = {**FIRST, "Does_A_not_hold": "no", "Does_B_not_hold": "no"}
     second, _ = ask(folder, "second", answers(**right))
-    suite, protocol = any_suite_of(Run.open(first), None, None, None)
+    suite, protocol = suite_of(Run.open(first), None, None, None)
     runs = {name: Run.open(path).answers for name, path in (("1", first), ("2", second))}
     table = compare(runs, suite, protocol)
     rows = table.filter(metric="violation_rate", subset="opposite")
@@ -186,7 +183,7 @@ def test_answers_to_open_questions_are_the_same_if_they_mean_the_same(tmp_path):
     model = PromptFunction(
         lambda prompts: [replies["is not" if " not " in prompt else "is"] for prompt in prompts]
     )
-    options = ProbeOptions(suite=str(folder), folder=folder / "run")
+    options = ProbeOptions(suite=str(folder), out=folder / "run")
     counted = probe(options, model=model)
     assert values(counted.metrics, "violation_rate")["open", "different"] == 1
     table = Run.open(folder / "run").answers
@@ -208,7 +205,7 @@ def test_expectations_of_questions_that_were_not_asked_are_named(folder):
     )
     run = folder.parent / "one"
     counted = probe(
-        ProbeOptions(suite=str(folder), folder=run, vary=["order=rotations"]), model=answers()
+        ProbeOptions(suite=str(folder), out=run, vary=["order=rotations"]), model=answers()
     )
     assert any("phrasings vary with --vary paraphrase" in note for note in counted.notes)
 
@@ -274,7 +271,7 @@ def test_one_variant_alone_is_asked_and_exported(tmp_path, consilience, rows, va
     suite, prompts = tmp_path / "q.csv", tmp_path / "prompts.jsonl"
     suite.write_text(rows, encoding="utf-8")
     counted = probe(
-        ProbeOptions(suite=str(suite), folder=tmp_path / "run", vary=vary, model="baseline:random")
+        ProbeOptions(suite=str(suite), out=tmp_path / "run", vary=vary, model="baseline:random")
     )
     assert Run.open(tmp_path / "run").answers["variant"].to_list() == [variant]
     numbers = {row.metric: row.value for row in counted.summary.rows}
@@ -284,7 +281,7 @@ def test_one_variant_alone_is_asked_and_exported(tmp_path, consilience, rows, va
     (row,) = map(json.loads, prompts.read_text().splitlines())
     answer = {"order=given": "A", "labels=1": "1", "base": "Ann"}[variant]
     prompts.write_text(json.dumps(row | {"answer": answer}))
-    scored = score(ScoreOptions(answers=prompts, suite=str(suite), folder=tmp_path / "scored"))
+    scored = score(ScoreOptions(answers=prompts, suite=str(suite), out=tmp_path / "scored"))
     numbers = {row.metric: row.value for row in scored.summary.rows}
     assert (numbers["accuracy"], math.isnan(numbers["consistency"])) == (1, True)
 
@@ -311,7 +308,7 @@ def test_an_export_that_is_scored_keeps_its_expectations(folder, consilience, an
     assert consilience("suite", "export", folder, *vary, "--out", table)[0] == 0
     given = Run.open(probed).answers.select("item", "variant", "answer")
     pl.read_ndjson(table).join(given, on=["item", "variant"]).write_ndjson(table)
-    again = score(ScoreOptions(answers=table, suite=str(folder), folder=scored))
+    again = score(ScoreOptions(answers=table, suite=str(folder), out=scored))
     kinds = ["same", "opposite", "conditioned opposite", "implied"]
     for one in (counted, again):
         labels = [row.label for row in one.summary.rows if row.metric == "violation_rate"]

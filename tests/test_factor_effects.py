@@ -15,24 +15,22 @@ from consilience.analysis.factor_effects import (
     factor_tables,
     option_scores,
 )
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor, FactorialDesign
-from consilience.metrics.components import exact_parts, pair_parts
-from consilience.metrics.grid import Grid
-from consilience.metrics.sensitivity import (
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.schemas import METRICS_SCHEMA
+from consilience.metrics.components import (
     accuracy_range,
+    exact_parts,
+    pair_parts,
     posix,
     prompt_sensitivity,
     shuffled_spreads,
 )
-from consilience.report.export import as_csv, as_markdown
-from consilience.report.factor_charts import factor_rows
-from consilience.report.factor_sections import factor_section
-from consilience.report.factor_tables import FactorView, factor_table, index_table
-from consilience.report.figures import spec_of
-from consilience.report.html import render
-from consilience.report.report_page import report_page
-from consilience.schemas import METRICS_SCHEMA
+from consilience.metrics.grid import Grid
+from consilience.report.charts import factor_rows
+from consilience.report.export import as_csv, as_markdown, render, spec_of
+from consilience.report.report_page import factor_section, report_page
+from consilience.report.run_view import FactorView, factor_table, index_table
 from report_builders import shown
 
 NAN = math.nan

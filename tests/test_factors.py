@@ -5,9 +5,9 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor, FactorialDesign
-from consilience.metrics.decomposition import decompose, one_hot
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.metrics.components import decompose, one_hot
 from consilience.presentation import TEMPLATES, Presentation, Template, permutation, present
 from consilience.questions import Choice, Question
 

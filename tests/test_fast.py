@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import (
     AutoModelForMaskedLM,
-    AutoModelForSeq2SeqLM,
     MobileBertConfig,
     MobileBertForMaskedLM,
 )
@@ -22,10 +21,10 @@ from consilience.models.batches import (
     halving,
     side_by_side,
 )
-from consilience.models.fast import AtMask, Decoding, Tree, speed_up
+from consilience.models.candidates import log_softmax
+from consilience.models.fast import AtMask, Tree, speed_up
 from consilience.models.fast.tree_reader import TreeReader, best_and_gold
-from consilience.models.score_tables import log_softmax
-from reference import decoder_sum
+from reference import budget_of, decoder_sum
 
 SOURCE = ROOT / "src" / "consilience"
 
@@ -45,9 +44,9 @@ def test_what_is_computed_at_the_mask_only_is_what_the_whole_model_computes(fami
     """Largest difference of a logit of size 10 over all families: 2e-5."""
     plain = AutoModelForMaskedLM.from_pretrained(model_folder(family)).eval()
     model = AutoModelForMaskedLM.from_pretrained(model_folder(family)).eval()
-    speed_up(model, head=False)
+    speed_up(model, head=False, library="onednn")
     fast = AtMask(model)
-    assert fast.saved == ("head" if family == "fnet" else "last layer and head")
+    assert fast.is_reduced
     rng = np.random.default_rng(1)
     for length in (3, 9, 14):
         ids = torch.from_numpy(rng.integers(0, plain.config.vocab_size, (5, length)))
@@ -62,14 +61,6 @@ def test_what_is_computed_at_the_mask_only_is_what_the_whole_model_computes(fami
         assert (few - expected[:, some]).abs().max() < 1e-5 * scale
 
 
-def test_a_family_that_cannot_be_cut_is_asked_plainly_and_the_run_says_so(model_folder):
-    model = load_model(str(model_folder("fnet")))
-    assert model.notes == [
-        "this family computes its last layer at every token, not at the mask only"
-    ]
-    assert load_model(str(model_folder("bert"))).notes == []
-
-
 def test_a_family_that_looks_into_its_weights_keeps_them():
     """MobileBERT's head multiplies its own weights: nothing is packed, nothing broken."""
     torch.manual_seed(0)
@@ -81,22 +72,13 @@ def test_a_family_that_looks_into_its_weights_keeps_them():
     ids = torch.arange(12).reshape(2, 6)
     with torch.inference_mode():
         before = model(input_ids=ids).logits
-        assert speed_up(model, head=True).library == "torch"
+        assert speed_up(model, head=True, library="onednn").library == "torch"
         assert torch.equal(model(input_ids=ids).logits, before)
-    assert AtMask(model).saved == "nothing"
+    assert not AtMask(model).is_reduced
     at = torch.tensor([1, 4])
     rows = AtMask(model).head_rows(torch.tensor([5, 8]))
     found = AtMask(model).logits(ids, at, rows)
     assert torch.equal(found, before[torch.arange(2), at][:, [5, 8]])
-
-
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
-def test_packed_products_are_the_same_products(model_folder):
-    for family in ("bert", "gpt2"):
-        model = load_model(str(model_folder(family))).model
-        weights = [getattr(each, "weight", None) for each in model.modules()]
-        packed = [each for each in weights if each is not None and each.is_mkldnn]
-        assert len(packed) >= 4 * 2, "the linear layers of both kinds are packed"
 
 
 def test_batches_have_one_length_and_hold_everything_once():
@@ -245,17 +227,17 @@ def test_a_model_that_reads_less_reads_what_it_must(model_folder):
     )
 
 
-def test_each_beginning_is_read_once_a_sentence_and_a_last_token_never(model_folder):
-    """The prefix, a, a b and a c are read for each of two sentences; what they end in is not."""
-    model = AutoModelForSeq2SeqLM.from_pretrained(model_folder("t5")).eval()
-    tree = Tree.of(0, [[7, 8, 9], [7, 8, 10], [7, 11, 9], [12]])
-    for budget in (1, 1000):
-        decoding = Decoding(model, tree, Budget(budget), [[4, 5, 1], [6, 5, 1]], [0, 3])
-        decoding.read_all()
-        assert decoding.read_nodes == 2 * 4
-        expected = [[decoder_sum(model, ids, [0, 3], target) for target in
-                     ([7, 8, 9], [7, 8, 10], [7, 11, 9], [12])] for ids in ([4, 5, 1], [6, 5, 1])]  # fmt: skip
-        np.testing.assert_allclose(decoding.totals(), expected, atol=1e-5, rtol=0)
+def test_targets_of_all_lengths_are_read_side_by_side(model_folder):
+    model = load_model(str(model_folder("t5")))
+    targets = [[7, 8, 9], [12, 9], [7, 8, 10, 11, 9], [7, 11, 9]]
+    inputs = [[4, 5, 1], [6, 5, 1]]
+    expected = [
+        [decoder_sum(model.model, ids, model.prefix, target) for target in targets]
+        for ids in inputs
+    ]
+    for tokens in (1, 1000):
+        with budget_of(model, tokens):
+            np.testing.assert_allclose(model.totals(inputs, targets), expected, atol=1e-5, rtol=0)
 
 
 def test_patterns_with_few_subjects_are_asked_together():

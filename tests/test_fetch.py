@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from consilience import ConsilienceError
-from consilience.suites import fetch as module
-from consilience.suites.fetch import SOURCES, altered, fetch, listing
+from consilience.suites import layouts as module
+from consilience.suites.layouts import SOURCES, altered, fetch, listing
 from wild_server import wild_server
 
 FILES = {"a/one.txt": b"first file\n" * 400, "two.txt": b"second\n"}

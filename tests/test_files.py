@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from consilience import ConsilienceError
-from consilience.files import (
+from consilience.files.write import (
     csv_cell,
     csv_of,
     locked,
@@ -144,7 +144,7 @@ def test_a_device_is_written_in_place(minor, tmp_path):
 def test_standard_output_is_written_in_order(tmp_path):
     """A regular file behind /dev/stdout is neither replaced nor written over."""
     code = "print('a'); write_whole(Path('/dev/stdout'), b'b\\n'); print('c')"
-    imports = "from pathlib import Path; from consilience.files import write_whole; "
+    imports = "from pathlib import Path; from consilience.files.write import write_whole; "
     with (tmp_path / "out").open("wb") as out:
         subprocess.run([sys.executable, "-c", imports + code], stdout=out, check=True)
     assert (tmp_path / "out").read_text() == "a\nb\nc\n"

@@ -30,30 +30,44 @@ from transformers import (
 
 from conftest import SENTENCES, WORDS, _tokenizer, cases
 from consilience import ConsilienceError
-from consilience.choices import Loading
-from consilience.models import pair_input
+from consilience.core.errors import Loading
+from consilience.models import classifier
 from consilience.models.batches import Budget
-from consilience.models.classifier import collate, load_pair_classifier, logits_of, predict
-from consilience.models.fast import Products, onednn
-from consilience.models.pair_input import FILE, PairFormat, PairInput
+from consilience.models.classifier import (
+    FILE,
+    PairFormat,
+    PairInput,
+    collate,
+    load_pair_classifier,
+    logits_of,
+    predict,
+)
+from consilience.models.fast import Products, products
 from consilience.sentence_pairs import TextPair
-from consilience.suites.pairs import Pairs
+from consilience.suites.pairs import TASKS, Pairs
 from consilience.suites.perturbations import original
-from consilience.suites.tasks import TASKS
-from consilience.train import heads as heads_module
+from consilience.train import classifiers as heads_module
+from consilience.train.batch_trainer import TrainingFolder, disk_errors
 from consilience.train.classifiers import (
+    BODY,
+    HEAD,
     Backbone,
     ClassifierPlan,
+    EncodedPairs,
+    Heads,
+    PairBatches,
     PairTrainer,
     TaskPairs,
+    _start,
+    batches_of,
     best_of,
     check_sources,
+    grid_of,
+    load_heads,
+    reading_of,
     train_classifier,
+    train_seeds,
 )
-from consilience.train.heads import BODY, HEAD, Heads, load_heads
-from consilience.train.pair_batches import EncodedPairs, PairBatches, batches_of
-from consilience.train.resume import TrainingFolder, disk_errors
-from consilience.train.seeds import _start, grid_of, reading_of, train_seeds
 
 RTE, MNLI, MRPC = TASKS["rte"], TASKS["mnli"], TASKS["mrpc"]
 PLAN = ClassifierPlan(
@@ -267,7 +281,7 @@ def test_the_mean_and_the_end_worked_out_token_by_token(family, folder_of):
 
 
 def test_forms_are_encoded_in_parts_as_one_by_one(plain, monkeypatch):
-    monkeypatch.setattr(pair_input, "PART", 3)
+    monkeypatch.setattr(classifier, "PART", 3)
     heads, tokenizer = load_heads(str(plain), {"rte": RTE.labels}, None)
     reader = PairInput(heads.models["rte"], tokenizer, heads.reading)
     forms = [original(each, RTE.indicators) for each in make(7).items]
@@ -611,8 +625,9 @@ def test_a_training_that_resumes_multiplies_as_it_began(plain, tmp_path, monkeyp
     """Whatever a new measurement says; one that begins anew takes what is measured."""
     measured_now, folder = ["onednn"], TrainingFolder(tmp_path / "new", {})
 
-    def measure(*arguments):
-        return Products(measured_now[0], "a processor", 1, {"onednn": 2.0, "torch": 1.0})
+    def choose(model, layers, library, usual):
+        chosen = library or measured_now[0]
+        return Products(chosen, "a processor", 1, {"onednn": 2.0, "torch": 1.0})
 
     def begin(names=("rte",)):
         models = {
@@ -620,7 +635,7 @@ def test_a_training_that_resumes_multiplies_as_it_began(plain, tmp_path, monkeyp
         }
         return folder.speed_up(models)
 
-    monkeypatch.setattr(onednn, "measured_products", measure)
+    monkeypatch.setattr(products, "_choose", choose)
     first = begin()
     assert first["rte"]["library"] == "onednn"
     measured_now[:] = ["torch"]

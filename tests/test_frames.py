@@ -8,8 +8,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from consilience import ConsilienceError, Pattern, Suite, load_suite, measure, read_answers
-from consilience.frames import as_pandas, as_polars
-from consilience.suites.saving import save_suite
+from consilience.files.tables import as_pandas, as_polars
+from consilience.suites.layouts import save_suite
 
 PATTERNS = ["[X] listens on port [Y].", "The port of [X] is [Y]."]
 FACTS = {"subject": ["Redis", "PostgreSQL"], "object": [6379, 5432]}

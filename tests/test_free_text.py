@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 
 from conftest import ROOT
 from consilience import ConsilienceError
-from consilience.dates_in_text import dates_in
-from consilience.free_text import RULES, match, matched_word, normalized, rule_of
-from consilience.numbers_in_text import numbers_in, shown
+from consilience.core.free_text import (
+    RULES,
+    dates_in,
+    match,
+    matched_word,
+    normalized,
+    numbers_in,
+    rule_of,
+    shown,
+)
 from consilience.questions import Choice
 
 CITIES = (Choice("London"), Choice("Paris", ("City of Light",)), Choice("New York"))

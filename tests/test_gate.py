@@ -10,13 +10,11 @@ from scipy import stats
 from scipy.special import expit, logit
 
 import consilience as cs
-from consilience.errors import ConsilienceError
-from consilience.metrics.intervals import skewed_reach, skewness
-from consilience.metrics.margins import Precise, Threshold, clusters_for_power
-from consilience.report.gate_tables import GateCheck
-from consilience.report.junit import as_junit
-from consilience.suites.saving import save_suite
-from consilience.workflow.gate_rules import parse_rules
+from consilience.core.errors import ConsilienceError
+from consilience.gating.gate import GateCheck, as_junit
+from consilience.gating.rules import Precise, Threshold, clusters_for_power, parse_rules
+from consilience.metrics.statistics import skewed_reach, skewness
+from consilience.suites.layouts import save_suite
 from report_builders import pair_run
 
 PATTERNS = ["[X] listens on port [Y].", "The port of [X] is [Y]."]
@@ -60,7 +58,7 @@ def test_the_interval_is_the_one_of_score_at_90_percent(ports):
     """30 of 40 facts are consistent: the standard error of the share over n - 1."""
     folder, write = ports
     run = write("thirty", 30)
-    (check,) = gate(folder, run, rules=["consistency >= 0.6"]).checks
+    (check,) = gate(folder, run, rule=["consistency >= 0.6"]).checks
     assert check.value == 0.75
     error = math.sqrt(0.75 * 0.25 / 39)
     half = stats.t.ppf(0.95, 39) * error / (0.75 * 0.25)
@@ -86,7 +84,7 @@ def test_the_interval_is_the_one_of_score_at_90_percent(ports):
 )
 def test_a_rule_passes_or_fails_only_if_the_whole_interval_is_on_one_side(ports, rule, verdict):
     folder, write = ports
-    checked = gate(folder, write("thirty", 30), rules=[rule])
+    checked = gate(folder, write("thirty", 30), rule=[rule])
     assert checked.verdict == verdict
     assert checked.is_open == (verdict == "pass")
 
@@ -94,18 +92,18 @@ def test_a_rule_passes_or_fails_only_if_the_whole_interval_is_on_one_side(ports,
 def test_a_gate_passes_if_all_rules_do_and_an_undecided_rule_may_pass(ports):
     folder, write = ports
     run, both = write("thirty", 30), ["consistency >= 0.6", "consistency >= 0.7"]
-    checked = gate(folder, run, rules=both)
+    checked = gate(folder, run, rule=both)
     assert [check.verdict for check in checked.checks] == ["pass", "undecided"]
     assert (checked.verdict, checked.is_open) == ("undecided", False)
-    assert gate(folder, run, rules=both, undecided="pass").is_open
-    failing = gate(folder, run, rules=[*both, "accuracy <= 0.5"], undecided="pass")
+    assert gate(folder, run, rule=both, undecided="pass").is_open
+    failing = gate(folder, run, rule=[*both, "accuracy <= 0.5"], undecided="pass")
     assert (failing.verdict, failing.is_open) == ("fail", False)
 
 
 def test_an_undecided_rule_says_how_much_would_decide_it(ports):
     """As many subjects pass if value and variation stay the same, and one fewer does not."""
     folder, write = ports
-    (check,) = gate(folder, write("thirty", 30), rules=["consistency >= 0.7"]).checks
+    (check,) = gate(folder, write("thirty", 30), rule=["consistency >= 0.7"]).checks
     number = Precise(0.75, (0, 1), 1, math.sqrt(0.75 * 0.25 / 39), 40, 40)
     needed, limit = number.needed(Threshold(0.7, True)), Threshold(0.7, True)
     assert number.resized(needed).verdict(limit) == "pass"
@@ -122,7 +120,7 @@ def test_a_baseline_is_compared_in_pairs(ports):
     """
     folder, write = ports
     rules = [f"consistency no worse than baseline by {margin} points" for margin in (20, 8)]
-    checked = gate(folder, write("thirty", 30), baseline=write("old", 32), rules=rules)
+    checked = gate(folder, write("thirty", 30), baseline=write("old", 32), rule=rules)
     assert [check.verdict for check in checked.checks] == ["pass", "undecided"]
     assert checked.checks[0].baseline == 0.8
     assert checked.checks[0].limit == -0.2
@@ -130,7 +128,7 @@ def test_a_baseline_is_compared_in_pairs(ports):
     half = stats.t.ppf(0.95, 40) * error / 2 / ((1 - share) / 2 * (1 + share) / 2)
     low = 2 * expit(logit((1 - share) / 2) - half) - 1
     assert checked.checks[0].low == pytest.approx(low, abs=0.005)
-    reverse = gate(folder, folder / "old.csv", baseline=folder / "thirty.csv", rules=[
+    reverse = gate(folder, folder / "old.csv", baseline=folder / "thirty.csv", rule=[
         "disagree no worse than baseline by 6 points", "consistency no higher than baseline by 3 %",
     ])  # fmt: skip
     assert [check.verdict for check in reverse.checks] == ["pass", "undecided"]
@@ -141,7 +139,7 @@ def test_the_same_answers_pass_as_far_as_their_number_goes(ports, margin, verdic
     """0 of 40 facts differ: at most 7.2 % of facts like these do, with 95 % confidence."""
     folder, write = ports
     rule = f"consistency no worse than baseline by {margin} points"
-    checked = gate(folder, write("thirty", 30), baseline=write("same", 30), rules=[rule])
+    checked = gate(folder, write("thirty", 30), baseline=write("same", 30), rule=[rule])
     (check,) = checked.checks
     assert (check.verdict, check.low) == (verdict, pytest.approx(-(1 - 0.05 ** (1 / 40))))
     assert check.needed == (math.ceil(math.log(0.05) / math.log(0.93)) if margin == 7 else None)
@@ -151,7 +149,7 @@ def test_the_same_answers_pass_as_far_as_their_number_goes(ports, margin, verdic
 def test_only_items_that_both_have_are_compared(ports):
     folder, write = ports
     run, rule = write("thirty", 30), "consistency no worse than baseline by 30 points"
-    checked = gate(folder, run, baseline=write("part", 30, range(10, 40)), rules=[rule])
+    checked = gate(folder, run, baseline=write("part", 30, range(10, 40)), rule=[rule])
     (check,) = checked.checks
     assert (check.value, check.baseline) == (20 / 30, 20 / 30)
     assert (
@@ -159,7 +157,7 @@ def test_only_items_that_both_have_are_compared(ports):
         in checked.notes
     )
     with pytest.raises(ConsilienceError, match=r"no fact that all runs have in the same variants"):
-        gate(folder, write("first", 9, range(9)), baseline=folder / "part.csv", rules=[rule])
+        gate(folder, write("first", 9, range(9)), baseline=folder / "part.csv", rule=[rule])
 
 
 def test_a_mean_over_relations_allows_for_a_few_that_fall_most(tmp_path):
@@ -174,9 +172,7 @@ def test_a_mean_over_relations_allows_for_a_few_that_fall_most(tmp_path):
         answer=pl.when(flipped).then(pl.concat_str(pl.lit("x"), "variant")).otherwise("answer")
     ).write_csv(tmp_path / "new.csv")
     rules = [f"consistency no worse than baseline by {points} points" for points in (22, 60)]
-    checked = cs.gate(
-        tmp_path / "new.csv", baseline=tmp_path / "old.csv", suite="mini", rules=rules
-    )
+    checked = cs.gate(tmp_path / "new.csv", baseline=tmp_path / "old.csv", suite="mini", rule=rules)
     assert [check.verdict for check in checked.checks] == ["undecided", "pass"]
     assert checked.notes == [
         "100 % of the fall of consistency is in 1 of 13 relations: capital (-100.0 points)"
@@ -197,11 +193,11 @@ def test_sentence_pairs_are_gated_by_task_and_form(tmp_path):
     """Twelve pairs; the reverse form changes the labels of two in one run and of ten in another."""
     runs = [pair_run(tmp_path / name, range(size)) for name, size in (("two", 2), ("ten", 10))]
     rules = ["consistency of reverse >= 0.5", "consistency no worse than baseline by 3 points"]
-    checked = cs.gate(runs[1:], baseline=runs[0], rules=rules)
+    checked = cs.gate(runs[1:], baseline=runs[0], rule=rules)
     (reverse, drop) = checked.checks
     assert (reverse.group, reverse.value, reverse.verdict) == ("rte", 1 / 6, "fail")
     assert (drop.value, drop.baseline, drop.verdict) == (14 / 24, 22 / 24, "undecided")
-    assert cs.gate(runs[:1], rules=rules[:1]).verdict == "pass"
+    assert cs.gate(runs[:1], rule=rules[:1]).verdict == "pass"
     assert drop.unit == "sentence pairs"
 
 
@@ -214,24 +210,24 @@ def test_questions_are_gated_all_together(tmp_path):
     (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
     run = cs.evaluate(tmp_path / "q.jsonl", "baseline:random", vary=["order=reversed"])
     rules = ["consistency >= 0.01", "corrected_consistency >= -0.9"]
-    checked = cs.gate(run, rules=rules)
+    checked = cs.gate(run, rule=rules)
     assert [check.of for check in checked.checks] == ["all questions"] * 2
     whole = run.metrics.filter(metric="consistency", subset="all", group="MICRO")
     assert checked.checks[0].value == whole["value"].item()
     assert any("corrected consistency tends to be too low" in note for note in checked.notes)
-    assert not any("too low" in note for note in cs.gate(run, rules=rules[:1]).notes)
+    assert not any("too low" in note for note in cs.gate(run, rule=rules[:1]).notes)
 
 
 def test_a_model_that_does_not_read_the_question_is_noted():
     """It is consistent where the order stays, so the rule passes."""
     run = cs.evaluate("mini-questions", "baseline:first", groups=["capital"], vary=["paraphrase"])
-    checked = cs.gate(run, rules=["consistency >= 0.8"])
+    checked = cs.gate(run, rule=["consistency >= 0.8"])
     assert checked.verdict == "pass"
     assert any("100.0% of" in note and "position 1 (label A)" in note for note in checked.notes)
     run = cs.evaluate("mini", "baseline:majority", groups=["capital"])
-    checked = cs.gate(run, rules=["consistency >= 0.8", "accuracy <= 0.9"])
+    checked = cs.gate(run, rule=["consistency >= 0.8", "accuracy <= 0.9"])
     assert any("over 90 % of the answers are the same word" in note for note in checked.notes)
-    assert not any("same word" in note for note in cs.gate(run, rules=["accuracy <= 0.9"]).notes)
+    assert not any("same word" in note for note in cs.gate(run, rule=["accuracy <= 0.9"]).notes)
 
 
 def test_missing_answers_have_a_note_and_an_unfinished_run_is_refused(ports, tmp_path):
@@ -241,32 +237,32 @@ def test_missing_answers_have_a_note_and_an_unfinished_run_is_refused(ports, tmp
     table.with_columns(answer=pl.when(gone).then(None).otherwise("answer")).write_csv(
         tmp_path / "gap.csv"
     )
-    noted = gate(folder, tmp_path / "gap.csv", rules=["accuracy >= 0.5"]).notes
+    noted = gate(folder, tmp_path / "gap.csv", rule=["accuracy >= 0.5"]).notes
     assert any("39 of 40" in note for note in noted)
     run = cs.evaluate("mini", "baseline:random", groups=["capital"], limit=3, out=tmp_path / "run")
     record = json.loads((run.folder / "run.json").read_text("utf-8"))
     (run.folder / "run.json").write_text(json.dumps({**record, "finished": None}), "utf-8")
     with pytest.raises(ConsilienceError, match="the run is not finished. Rerun the command"):
-        cs.gate(run.folder, rules=["accuracy >= 0.5"])
+        cs.gate(run.folder, rule=["accuracy >= 0.5"])
 
 
 def test_few_relations_have_a_note():
     run = cs.evaluate("mini", "baseline:random", groups=["capital", "currency"], limit=4)
-    noted = cs.gate(run, rules=["accuracy >= 0.5"]).notes
+    noted = cs.gate(run, rule=["accuracy >= 0.5"]).notes
     assert any("a mean over 2 relations" in note and "in MICRO" in note for note in noted)
-    assert not cs.gate(run, rules=["accuracy in MICRO >= 0.5"]).notes
+    assert not cs.gate(run, rule=["accuracy in MICRO >= 0.5"]).notes
 
 
 def test_repeated_runs_are_averaged_or_each_judged_alone(ports):
     folder, write = ports
     runs = [write("twenty", 20), write("thirty", 30), write("forty", 37)]
-    (check,) = gate(folder, *runs, rules=["consistency >= 0.5"]).checks
+    (check,) = gate(folder, *runs, rule=["consistency >= 0.5"]).checks
     assert check.value == pytest.approx(87 / 120)
-    (two,) = gate(folder, *runs, rules=["consistency >= 0.5"], passes=2).checks
+    (two,) = gate(folder, *runs, rule=["consistency >= 0.5"], passes=2).checks
     assert (two.verdict, [one.verdict for one in two.runs]) == ("pass", ["undecided", "pass", "pass"])  # fmt: skip
     assert "2 of 3 runs pass, 2 have to" in two.reason
-    assert gate(folder, *runs, rules=["consistency >= 0.5"], passes=3).verdict == "undecided"
-    assert gate(folder, *runs, rules=["consistency >= 0.9"], passes=3).verdict == "fail"
+    assert gate(folder, *runs, rule=["consistency >= 0.5"], passes=3).verdict == "undecided"
+    assert gate(folder, *runs, rule=["consistency >= 0.9"], passes=3).verdict == "fail"
 
 
 @pytest.mark.parametrize(
@@ -275,17 +271,21 @@ def test_repeated_runs_are_averaged_or_each_judged_alone(ports):
         ("consistencey >= 0.8", r"no metric 'consistencey'.*Did you mean 'consistency'\?"),
         ("consistency >= 80", r"limit 80; .* such as 0.95 or 95 %. Write 'consistency >= 80 %'"),
         ("consistency >= 100 %", r"No sample can show"),
-        ("consistency > 0.8", r"with '>'; expected >= or <=. Write 'consistency >= 0.8'"),
-        ("consistency at most 80 %", r"with 'at most'.*Write 'consistency <= 80 %'"),
-        ("accuracy == 0.8", r"Write 'accuracy >= 0.8' or 'accuracy <= 0.8'"),
-        ("consistency", r"without a limit. Write 'consistency >= 0.8'"),
-        ("consistency >= 0,8", r"with the limit '0,8'; expected a number with a decimal point"),
-        ("0.8 <= accuracy", r"without a metric before '<='.* 'accuracy >= 0.8'"),
-        ("accuracy >= 0.8 and consistency >= 0.8", r"several conditions.*its own --rule"),
-        ("consistency in >= 0.8", r"nothing after 'in'"),
-        ("", r"an empty rule; expected 'METRIC >= 0.8'"),
-        ("consistency no worse than baseline by 3pp", r"margin '3pp'; expected points, such as"),
-        ("consistency no lower than 0.8", r"expected 'METRIC no worse .*, or 'METRIC >= 0.8'"),
+        *(
+            (rule, r"expected 'METRIC >= 0.8', 'METRIC <= 20 %' or 'METRIC no worse than baseline")
+            for rule in (
+                "consistency > 0.8",
+                "accuracy == 0.8",
+                "consistency",
+                "consistency >= 0,8",
+                "",
+                "0.8 <= accuracy",
+                "accuracy >= 0.8 and consistency >= 0.8",
+                "consistency no worse than baseline by 3pp",
+                "consistency no lower than 0.8",
+            )
+        ),
+        ("consistency in >= 0.8", r"no metric 'consistency in'.*Did you mean 'consistency'"),
         ("consistency no better than baseline by 3 points", r"expected 'no worse than baseline'"),
         ("accuracy no worse than baseline by 0 points", r"a margin above 0"),
         ("top_answer no worse than baseline by 3 points", r"'no lower than baseline' or 'no hig"),
@@ -298,13 +298,13 @@ def test_repeated_runs_are_averaged_or_each_judged_alone(ports):
 def test_a_rule_that_cannot_be_checked_says_what_to_write(ports, rule, message):
     folder, write = ports
     with pytest.raises(ConsilienceError, match=message):
-        gate(folder, write("thirty", 30), rules=[rule])
+        gate(folder, write("thirty", 30), rule=[rule])
 
 
 def test_a_number_without_an_interval_stays_undecided(ports):
     """Of one relation, resampling facts does not show how its successful patterns vary."""
     folder, write = ports
-    checked = gate(folder, write("thirty", 30), rules=["successful_patterns in MICRO >= 0.5"])
+    checked = gate(folder, write("thirty", 30), rule=["successful_patterns in MICRO >= 0.5"])
     (check,) = checked.checks
     assert (check.verdict, check.needed) == ("undecided", None)
     assert "Successful variants has no interval here" in check.reason
@@ -315,7 +315,7 @@ def test_no_rule_and_more_passes_than_runs_are_refused(ports):
     with pytest.raises(ConsilienceError, match=r"no rule.*\[gate\]"):
         gate(folder, write("thirty", 30))
     with pytest.raises(ConsilienceError, match=r"--passes 2 of 1 run; expected at most 1"):
-        gate(folder, write("thirty", 30), rules=["consistency >= 0.5"], passes=2)
+        gate(folder, write("thirty", 30), rule=["consistency >= 0.5"], passes=2)
     parsed = parse_rules(["consistency  >=  0.5", "consistency >= 0.5"][:1])
     assert parsed[0].text == "consistency >= 0.5"
 
@@ -334,7 +334,7 @@ def test_a_plan_says_what_gives_a_power_of_80_percent(ports):
     """40 subjects; the baseline is unknown, then known; three repeats show their noise."""
     folder, write = ports
     runs = [write(f"run-{right}", right) for right in (28, 30, 32)]
-    options = {"suite": str(folder / "ports"), "rules": [
+    options = {"suite": str(folder / "ports"), "rule": [
         "consistency >= 0.6", "consistency no worse than baseline by 5 points", "accuracy >= 0.9",
     ]}  # fmt: skip
     limit, margin, constant = cs.plan_gate(runs[:1], **options).rows[::2]
@@ -349,11 +349,11 @@ def test_a_plan_says_what_gives_a_power_of_80_percent(ports):
     assert needed["consistency >= 0.6"].power >= 0.8
     assert needed["accuracy >= 0.9"].items == math.ceil(math.log(0.05) / math.log(0.9))
     paired = cs.plan_gate(runs[:1], baseline=runs[1], **options)
-    rule = options["rules"][1]
+    rule = options["rule"][1]
     (few,) = (row for row in paired.rows if row.rule == rule and row.design.startswith("other"))
     assert few.items < needed[rule].items / 3
     repeated = cs.plan_gate(runs, **options)
-    designs = [row.design for row in repeated.rows if row.rule == options["rules"][0]]
+    designs = [row.design for row in repeated.rows if row.rule == options["rule"][0]]
     assert designs == ["these runs", "other number of items", "other number of repeats"]
     assert repeated.rows[0].repeats == 3
     assert "other number of subjects" in " ".join(repr(repeated).split())

@@ -11,7 +11,7 @@ import torch
 
 from conftest import WORDS
 from consilience import Candidates, Pattern, Query, load_model
-from consilience.models import gguf as ours
+from consilience.models import loading as ours
 from consilience.models.loading import load_parts
 from consilience.models.sources import locate
 
@@ -23,6 +23,16 @@ QUERIES = [
     for text in ("The capital of [X] is [Y].", "[Y] is the capital of [X].")
     for subject in ("France", "Italy")
 ]
+
+
+def test_the_cache_lies_where_it_is_put(monkeypatch, tmp_path):
+    monkeypatch.setenv("CONSILIENCE_CACHE", str(tmp_path / "chosen"))
+    assert ours.cache_folder() == tmp_path / "chosen"
+    monkeypatch.delenv("CONSILIENCE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert ours.cache_folder() == tmp_path / "consilience" / "models"
+    monkeypatch.setenv("CONSILIENCE_CACHE", "off")
+    assert ours.cache_folder() is None
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from consilience import harness_logs, load_suite
-from consilience.errors import ConsilienceError
+from consilience import load_suite
+from consilience.core.errors import ConsilienceError
+from consilience.files import tables
 from consilience.integrations import lm_eval_task as task
-from consilience.run import read_answers
-from consilience.suites.cloze_questions import questions_of_relation
+from consilience.runs.run import read_answers
+from consilience.suites.question_suites import questions_of_relation
 
 QUESTIONS = """group,question,question_2,answer,options
 city,Capital of France?,France's capital?,Paris,Lyon;Paris;Nice
@@ -284,7 +285,7 @@ def sample(item, variant, options, text, epoch=1, variant_index=0):
 def log(monkeypatch, tmp_path):
     """The path of a log of inspect_ai, and what its reader gives."""
     log = SimpleNamespace(samples=[], eval=SimpleNamespace(model="openai/small"))
-    monkeypatch.setattr(harness_logs, "_read_inspect", lambda path, **_: log)
+    monkeypatch.setattr(tables, "_read_inspect", lambda path, **_: log)
     (path := tmp_path / "log.eval").write_bytes(b"")
     return path, log
 
@@ -296,7 +297,7 @@ def test_logs_of_inspect_become_rows_of_answers(log):
         {"group": "city", "item": "a", "variant": "order=given", "variant_index": "0",
          "options": '["x", "y"]', "answer": "A"}
     ]  # fmt: skip
-    assert harness_logs.model_of_log(path) == "openai/small"
+    assert tables.model_of_log(path) == "openai/small"
     log.samples[0].metadata = {"item": "a", "variant_index": 0}
     with pytest.raises(
         ConsilienceError, match="without variant in its metadata; expected a log of"
@@ -356,7 +357,7 @@ def test_a_log_of_inspect_needs_inspect(consilience, monkeypatch, tmp_path):
     (tmp_path / "log.eval").write_bytes(b"PK")
     status, _, err = consilience("score", "log.eval", "--suite", "mini-questions")
     assert (status, "inspect_ai is not installed, which reads its logs" in err) == (2, True)
-    assert "Install it with `pip install" in err
+    assert "Install the extra consilience[inspect]: `pip install" in err
 
 
 def test_log_probabilities_of_any_origin_are_scored(consilience, questions, tmp_path):

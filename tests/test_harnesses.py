@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from conftest import build_model
-from consilience.run import read_answers
+from consilience.runs.run import read_answers
 
 QUESTIONS = """group,question,question_2,answer,options
 city,Capital of France?,France's capital?,Paris,Rome;Paris;Oslo

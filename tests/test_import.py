@@ -8,12 +8,12 @@ import pytest
 
 from conftest import ROOT
 from consilience import ConsilienceError, load_suite
-from consilience.answer_files import read_answer_file
-from consilience.authoring.near_duplicates import likeness, normal_form
+from consilience.authoring.import_formats import import_patterns, listing
+from consilience.authoring.pattern_checks import likeness, normal_form
+from consilience.files.tables import read_answer_file
 from consilience.suites import check_suite
 from consilience.suites.proposals import Proposal, provenance_of, write_proposals
-from consilience.workflow.proposal_options import ImportOptions
-from consilience.workflow.suite_import import import_patterns, listing
+from consilience.workflow.suite_options import ImportOptions
 
 SHARED = ROOT.parent / "shared" / "data"
 
@@ -76,7 +76,7 @@ def test_files_of_relations_join_a_suite_that_keeps_what_it_has(write_suite, tmp
         {"template": "[X] and [X] [Y] .", "weight": 0.1},
         {"weight": 0.1},
     )
-    plan = imported(source, folder, relation="capital", format_="lpaqa", licence="none stated")
+    plan = imported(source, folder, relation="capital", format="lpaqa", licence="none stated")
     assert texts(folder) == [
         "The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital, [Y], is large.",
         "[X] 's capital city is [Y] .", "[X] 's capital is [Y] .",
@@ -96,7 +96,7 @@ def test_files_of_relations_join_a_suite_that_keeps_what_it_has(write_suite, tmp
     ]  # fmt: skip
     for name, text in before.items():
         assert (folder / name).read_text().startswith(text), "rows that were there stay"
-    again = imported(source, folder, relation="capital", format_="lpaqa")
+    again = imported(source, folder, relation="capital", format="lpaqa")
     assert not again.patterns, "a second import adds nothing"
     assert texts(folder)[3:] == [row.pattern for row in provenance_of(folder)]
 
@@ -104,7 +104,12 @@ def test_files_of_relations_join_a_suite_that_keeps_what_it_has(write_suite, tmp
 def test_near_duplicates_can_be_dropped_and_a_dry_run_writes_nothing(write_suite, tmp_path):
     source = tmp_path / "patterns.txt"
     source.write_text("\ufeff[Y] is a capital of [X]\n\n  [X] has its seat in [Y].  \nnothing\n")
-    options = {"relation": "capital", "near": "drop", "dry_run": True, "source": "a friend"}
+    options = {
+        "relation": "capital",
+        "near_duplicates": "drop",
+        "dry_run": True,
+        "source": "a friend",
+    }
     plan = imported(source, write_suite(), **options)
     assert [proposal.pattern for proposal in plan.patterns] == ["[X] has its seat in [Y]."]
     assert plan.patterns[0].source == "a friend"
@@ -216,11 +221,11 @@ def test_languages_of_mpararel_share_their_facts(tmp_path):
     with pytest.raises(
         ConsilienceError, match=r"P36\.jsonl:1: the suite would have .*error.*Nothing was written"
     ):
-        imported(root, folder, languages=["en", "fr"])
+        imported(root, folder, language=["en", "fr"])
     assert sorted((path.name, path.read_text()) for path in folder.iterdir()) == before
     with pytest.raises(ConsilienceError, match="facts in 'de' for a suite in 'en'"):
-        imported(root, folder, languages=["de"])
-    alone = imported(root, tmp_path / "de", languages=["de"])
+        imported(root, folder, language=["de"])
+    alone = imported(root, tmp_path / "de", language=["de"])
     assert [(fact.subject, fact.object) for fact in alone.facts] == [
         ("Deutschland", "Berlin"),
         ("Italien", "Rom"),
@@ -230,7 +235,7 @@ def test_languages_of_mpararel_share_their_facts(tmp_path):
     with pytest.raises(
         ConsilienceError, match="no folder for the language 'dee'. Did you mean 'de'"
     ):
-        imported(root, folder, languages=["dee"])
+        imported(root, folder, language=["dee"])
 
 
 def test_facts_whose_objects_are_one_text_in_a_language_are_left_out_and_listed(tmp_path):
@@ -291,7 +296,7 @@ def test_proposals_keep_their_provenance_also_in_tables_with_tabs(write_suite, t
     assert provenance_of(folder)[0].row() == new.row() | {"licence": "CC-BY-SA-4.0"}
     assert (len(plan.patterns), len(plan.similar)) == (1, 1)
     with pytest.raises(ConsilienceError, match="without a name in 'de'"):
-        imported(path, write_suite(tmp_path / "other"), languages=["de"])
+        imported(path, write_suite(tmp_path / "other"), language=["de"])
 
 
 def test_patterns_in_another_language_need_names_first(write_suite, tmp_path):
@@ -321,12 +326,12 @@ def test_a_new_suite_is_in_the_language_that_is_named(tmp_path):
     (tmp_path / "it.csv").write_text(
         "relation,pattern,subject,object\ncapitale,La capitale: [X] - [Y].,Italia,Roma\n"
     )
-    imported(tmp_path / "it.csv", tmp_path / "table", languages=["it"])
+    imported(tmp_path / "it.csv", tmp_path / "table", language=["it"])
     facts, patterns = tmp_path / "facts.csv", tmp_path / "a.txt"
     facts.write_text("relation,subject,object\ncapitale,Italia,Roma\n")
     patterns.write_text("La capitale: [X] - [Y].\n")
     options = {"relation": "capitale", "facts_from": str(facts)}
-    imported(patterns, tmp_path / "list", languages=["it"], **options)
+    imported(patterns, tmp_path / "list", language=["it"], **options)
     for folder in (tmp_path / "table", tmp_path / "list"):
         suite = load_suite(folder)
         assert (suite.language, suite["capitale"].patterns[0].language) == ("it", "it")
@@ -335,7 +340,7 @@ def test_a_new_suite_is_in_the_language_that_is_named(tmp_path):
     imported(patterns, tmp_path / "list", **options)
     assert load_suite(tmp_path / "list")["capitale"].patterns[1].language == "it"
     with pytest.raises(ConsilienceError, match="--language italiano; expected"):
-        imported(patterns, tmp_path / "new", languages=["italiano"], **options)
+        imported(patterns, tmp_path / "new", language=["italiano"], **options)
 
 
 def test_patterns_join_relations_that_have_none(write_suite, tmp_path):
@@ -403,7 +408,7 @@ def test_an_import_that_refuses_everything_fails(consilience, write_suite, tmp_p
     ("a.csv", "x\n1\n", {"columns": ["patern=x"]}, "--columns patern=x.*mean 'pattern'"),
     ("a.jsonl", "", {}, "no pattern and no fact, read as table"),
     ("a.pdf", "", {}, "nothing that can be imported.*Name the format"),
-    ("a.txt", "[X] is [Y]", {"relation": "r", "languages": ["de", "fr"]}, "--language de,fr.*one language"),
+    ("a.txt", "[X] is [Y]", {"relation": "r", "language": ["de", "fr"]}, "--language de,fr.*one language"),
 ])  # fmt: skip
 def test_what_cannot_be_imported_has_a_message(name, text, options, message, tmp_path):
     (tmp_path / name).write_text(text)

@@ -12,14 +12,14 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from consilience import ConsilienceError, load_model
-from consilience.choices import Loading
+from consilience.core.errors import Loading
+from consilience.core.text import duration
 from consilience.models.fast import speed_up_training
 from consilience.suites import load_suite
-from consilience.text import duration
-from consilience.train.consistency_trainer import ConsistencyTrainer
-from consilience.train.perplexity import perplexity
-from consilience.train.resume import TrainingFolder
-from consilience.workflow.improvement import _folder_of, read_lines
+from consilience.train.batch_trainer import TrainingFolder
+from consilience.train.consistency import ConsistencyTrainer
+from consilience.train.improvement import _folder_of, read_lines
+from consilience.train.objectives import perplexity
 from consilience.workflow.training_options import ImproveOptions
 from test_train import PATTERNS, relation, train, trainer_of
 
@@ -391,7 +391,7 @@ def test_what_is_wrong_is_one_message(consilience, command, tmp_path, options, m
 @pytest.mark.parametrize(
     ("suite", "message"),
     [
-        ("mini-questions", "questions cannot be trained on yet; expected a suite of facts"),
+        ("mini-questions", "is a suite of questions; expected a suite of facts"),
         ("mini", "no relations for train. Name some: --train-groups."),
     ],
 )
@@ -414,7 +414,7 @@ def test_without_accelerate_it_says_how_to_get_it(
                    "v.tsv", "--out", tmp_path / "o"]  # fmt: skip
     status, _, err = consilience(*command)
     assert status == 2
-    needed = "is not installed. Install it with `pip install 'accelerate>=1.1' 'peft>=0.18'`"
+    needed = "accelerate>=1.1' 'peft>=0.18'`"
     assert needed in " ".join(err.split())
 
 
@@ -426,5 +426,5 @@ def test_a_training_without_out_has_a_folder_for_its_settings():
     assert folder.parent.name == "runs"
     assert folder.name.startswith("improve-mini-name-")
     assert _folder_of(replace(options, device="cpu", dry_run=True), suite) == folder
-    others = [replace(options, seeds=(1,)), replace(options, text_file=Path("a.txt"))]
+    others = [replace(options, seeds=(1,)), replace(options, text=Path("a.txt"))]
     assert len({folder, *(_folder_of(other, suite) for other in others)}) == 3

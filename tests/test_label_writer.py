@@ -10,8 +10,8 @@ import transformers
 
 from consilience import ConsilienceError
 from consilience.ask_pairs import present_pairs
-from consilience.choices import Loading
-from consilience.free_text import matched_word
+from consilience.core.errors import Loading
+from consilience.core.free_text import matched_word
 from consilience.models import prompt_reader
 from consilience.models.batches import Budget
 from consilience.models.fast import Prompts, tree_scorer
@@ -19,8 +19,8 @@ from consilience.models.forward import logits_of
 from consilience.models.label_prompts import MOST_WRITTEN
 from consilience.models.loading import load_pretrained
 from consilience.sentence_pairs import TextPair
+from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import original, t5_original
-from consilience.suites.tasks import TASKS
 from pair_builders import MRPC, ODD, PAIRS, SAME, by_row, forms_of
 
 
@@ -252,7 +252,7 @@ def test_what_prompts_share_is_read_once(model_folder):
     """'a b c', 'a b d', 'a e': a and b, then the last tokens; two labels of three tokens; words."""
     folder = str(model_folder("gpt2"))
     loaded = load_pretrained(folder, Loading(device="cpu"))
-    head = tree_scorer(loaded.model, {}, 0, Budget(100)).head
+    head = tree_scorer(loaded.model, 0, Budget(100)).head
     prompts = [[5, 6, 7], [5, 6, 8], [5, 9]]
     targets = [[[10, 11, 12], [10, 13, 14], [12]]] * 3
     read = Prompts(loaded.model, head, prompts, targets, Budget(100), 4)
@@ -284,7 +284,7 @@ def test_a_model_that_reads_trees_reads_on_from_a_cache(model_folder):
     ids = torch.tensor([[5, 6, 7, 8, 9]])
     with torch.no_grad():
         expected = model(ids).logits[:, 2:]
-        assert tree_scorer(model, {}, 0, Budget(100))
+        assert tree_scorer(model, 0, Budget(100))
         cache = model(ids[:, :2], use_cache=True).past_key_values
         found = model(ids[:, 2:], past_key_values=cache).logits
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)

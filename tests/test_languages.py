@@ -11,43 +11,44 @@ from consilience import compare, suites
 from consilience.analysis.examples import examples
 from consilience.ask import ask, ask_suite
 from consilience.ask_writing import answered
-from consilience.authoring.audit import cautions
-from consilience.authoring.audit_fixes import corrected
-from consilience.authoring.checks import FactMaterial
-from consilience.authoring.corpus import sentences
-from consilience.authoring.fact_checks import without_accents
+from consilience.authoring.audit import cautions, corrected
+from consilience.authoring.checks import FactMaterial, without_accents
 from consilience.authoring.pattern_checks import final_punctuation
+from consilience.authoring.pattern_mining import sentences
 from consilience.authoring.rewriting import scripts
-from consilience.cloze import Pattern
-from consilience.design import Design
-from consilience.errors import ConsilienceError
-from consilience.free_text import RULES, match
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Design
+from consilience.core.free_text import RULES, match
+from consilience.core.patterns import Pattern, with_particle
+from consilience.core.schemas import COMPARISON_SCHEMA
+from consilience.core.text import whole_words
+from consilience.kinds.answers import answers_to_facts
+from consilience.kinds.facts import Facts, fact_rows
 from consilience.metrics.differences import compare as differences_of_models
-from consilience.metrics.language_differences import compare_languages
+from consilience.metrics.differences import compare_languages
 from consilience.metrics.measure import measure
 from consilience.models.baselines import load_baseline
 from consilience.models.functions import ScoringFunction, TextFunction, match_candidate
-from consilience.particles import with_particle
 from consilience.presentation import Presentation, present
 from consilience.questions import Choice
 from consilience.report import run_view
 from consilience.report.columns import contradictions
 from consilience.report.comparison_tables import comparison_table
-from consilience.report.fact_sections import language_section
-from consilience.report.language_tables import language_differences, language_table
+from consilience.report.metric_tables import language_differences, language_table
+from consilience.report.report_page import language_section
 from consilience.report.run_view import RunView
-from consilience.schemas import COMPARISON_SCHEMA
-from consilience.suites.cloze_questions import BLANK, questions_of_suite
-from consilience.suites.pattern_forms import lower_case, no_period, typo
-from consilience.suites.saving import save_suite
-from consilience.suites.selection import filter_vocabulary, replace_facts, select_languages
-from consilience.text import whole_words
+from consilience.suites.facts import (
+    filter_vocabulary,
+    lower_case,
+    no_period,
+    replace_facts,
+    select_languages,
+    typo,
+)
+from consilience.suites.layouts import save_suite
+from consilience.suites.question_suites import BLANK, questions_of_suite
 from consilience.types import Candidates, Fact, Query, Relation, Suite
-from consilience.workflow.exporting import fact_rows
-from consilience.workflow.fact_setup import choose_suite
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.scoring_answers import answers_to_facts
-from consilience.workflow.viewing import _filled
 
 CAPITALS = {"France": "Paris", "Switzerland": "Bern", "Italy": "Rome"}
 PATTERNS = [
@@ -563,7 +564,7 @@ def test_examples_show_names_in_the_language_and_form_that_was_asked(tmp_path):
     table = held(HELD).with_columns(pl.col("item").replace_strict(items))
     chosen = examples(table, suite, ["right_and_wrong"], 1)
     (example,) = chosen["right_and_wrong"]
-    prompts = _filled(suite, {("capital", example.item)})
+    prompts = Facts.shown_texts(None, suite, {("capital", example.item)})
     german, japanese = suite["capital"].patterns[2:4]
     subject = {"France": "von Frankreich", "Switzerland": "der Schweiz", "Italy": "von Italien"}
     key = "capital", example.item
@@ -609,7 +610,7 @@ def test_languages_on_the_command_line(consilience, tmp_path):
     assert "language=ja" not in (chosen / "metrics.csv").read_text()
     for wrong in ("order=2", "language=", "language=fr"):
         with pytest.raises(ConsilienceError, match="--vary|'fr'"):
-            choose_suite(ProbeOptions(suite=str(folder), vary=[wrong]))
+            Facts(ProbeOptions(suite=str(folder), vary=[wrong]))
 
 
 def test_a_comparison_by_language():

@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 
 from consilience import Pattern, Query
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints import llamacpp
-from consilience.endpoints.answering import Answering
+from consilience.endpoints.chats import Chats
 from consilience.endpoints.llamacpp import LlamaCppClient
 from consilience.endpoints.scorer import Continuations, Scorer
 from consilience.endpoints.server import Server
 from consilience.endpoints.strategies import STRATEGIES
-from consilience.errors import ConsilienceError
 from consilience.models import load_model
-from consilience.models.served import file_of
-from consilience.models.served_prompts import prompt_tokens
+from consilience.models.served import file_of, prompt_tokens
 from reference import words_of
 
 pytest.importorskip("xllamacpp", reason="needs the extra llamacpp")
@@ -134,9 +133,9 @@ def test_nothing_is_left_when_a_model_is_no_longer_used(monkeypatch):
 
 def test_llama_cpp_enforces_one_of_the_options(model):
     """Options that the model would not write, with quotes and letters of other alphabets."""
-    answering = Answering(model.server)
+    asked = Chats(model.server)
+    assert asked.prove_enforced().requests == 2 and not asked.notes
     options = ['"quoted"', "日本", "7, or 8"]
     chats = [([{"role": "user", "content": "What is the capital of France?"}], options)] * 2
-    (_, first), (_, again) = answering.answers(chats)
+    (_, first), (_, again) = asked.answers(chats)
     assert first == again and isinstance(first, int)
-    assert answering.proof.requests == 2 and not answering.chats.notes

@@ -13,15 +13,13 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, cases, number
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
-from consilience.design import Edge
+from consilience.core.factors import Edge
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics import registry
-from consilience.metrics.agreement import _tally
-from consilience.metrics.notes import facts_left_out, notes_on
-from consilience.metrics.registry import METRICS, metric
-from consilience.metrics.resampling import _macro
-from consilience.metrics.tally import Tally, quotient, ratio
-from consilience.metrics.weighing import Replicates
-from consilience.schemas import METRICS_SCHEMA
+from consilience.metrics.definitions import _tally
+from consilience.metrics.measure import facts_left_out, notes_on
+from consilience.metrics.registry import METRICS, Tally, metric, quotient, ratio
+from consilience.metrics.resampling import Replicates, _macro
 
 PATTERNS = ("[X] is in [Y].", "[X] is inside [Y].", "[Y] holds [X].")
 EDGES = {
@@ -146,14 +144,13 @@ def test_without_data_a_value_is_nan_and_the_macro_mean_leaves_it_out():
     )
 
 
-@pytest.mark.parametrize("split", ["split into", "cut into"])
-def test_the_accuracy_says_how_many_facts_it_is_over(split):
+def test_the_accuracy_says_how_many_facts_it_is_over():
     """Six facts: three answered in the base pattern, two of several tokens, one for another reason.
 
     Fact 6 is there once more, which counts as a row (published) and not as a fact (strict). The
-    relation with several right answers is in no mean. Answers of earlier versions have another text.
+    relation with several right answers is in no mean.
     """
-    several, other = f"the gold is {split} 2 pieces (x y)", "the gold is unknown to the tokenizer"
+    several, other = "the gold is split into 2 pieces (x y)", "the gold is unknown to the tokenizer"
     rows = [(str(at), f"s{at}", "a", ["a"] * 3) for at in (1, 2)]
     rows += [("3", "s3", "a", ["a", None, "a"])]
     rows += [(str(at), f"s{at}", "b", [None] * 3) for at in (4, 5, 6)]

@@ -5,8 +5,8 @@ from collections import Counter, defaultdict
 import pytest
 
 from consilience import load_suite
-from consilience.suites.mini_questions import NAMES, _rows, mini_questions
-from consilience.suites.question_rows import normal
+from consilience.suites.question_suites import QUESTION_SUITES, _rows, mini_questions
+from consilience.suites.questions import normal
 
 QUESTIONS = mini_questions()
 MINI = load_suite("mini")
@@ -139,5 +139,5 @@ def test_every_alias_is_of_an_answer_and_a_subject_that_the_suite_has():
 
 def test_the_questions_are_those_that_were_checked():
     """A change of the data needs a new reading (docs/mini-questions.md) and new digests."""
-    digests = {name: mini_questions(name).digest[:12] for name in NAMES}
+    digests = {name: mini_questions(name).digest[:12] for name in QUESTION_SUITES}
     assert digests == {"mini-questions": "b75b4aad4774", "mini-open": "961fec077222"}

@@ -7,16 +7,22 @@ import pytest
 
 import consilience as cs
 from conftest import ROOT, cases
-from consilience.authoring.corpus import read_corpus, read_sentences, sentences, with_title
-from consilience.authoring.mining import mine
-from consilience.authoring.mining_examples import ExampleMatch, ExampleQuery, example_pattern
-from consilience.authoring.mining_search import FactIndex, NameTrie
-from consilience.errors import ConsilienceError
-from consilience.metrics.intervals import wilson_interval
+from consilience.authoring.importing import load_facts
+from consilience.authoring.mining import FactIndex, NameTrie, mine
+from consilience.authoring.pattern_mining import (
+    ExampleMatch,
+    ExampleQuery,
+    example_pattern,
+    mine_patterns,
+    read_corpus,
+    read_sentences,
+    sentences,
+    with_title,
+)
+from consilience.core.errors import ConsilienceError
+from consilience.metrics.statistics import wilson_interval
 from consilience.suites.proposals import provenance_of, read_proposals
-from consilience.workflow.facts_alone import load_facts
-from consilience.workflow.mining_options import MineOptions
-from consilience.workflow.pattern_mining import mine_patterns
+from consilience.workflow.suite_options import MineOptions
 
 CAPITALS = {"Paris": "France", "Oslo": "Norway", "Rome": "Italy"}
 
@@ -131,7 +137,7 @@ def spacy():
 
 @pytest.mark.parametrize("case", cases("paths"), ids=lambda case: "-".join(case["names"]))
 def test_the_path_becomes_patterns(case, spacy):
-    from consilience.authoring.mining_patterns import NoPatternError, path_patterns
+    from consilience.authoring.mining import NoPatternError, path_patterns
 
     doc = tree(case["tree"], spacy)
     places = [(doc.text.index(name), doc.text.index(name) + len(name)) for name in case["names"]]
@@ -143,7 +149,7 @@ def test_the_path_becomes_patterns(case, spacy):
 
 
 def test_articles_fit_the_next_word():
-    from consilience.authoring.mining_patterns import with_articles
+    from consilience.authoring.mining import with_articles
 
     assert (
         with_articles("an river and a hour, A island, a [Y]")
@@ -260,7 +266,7 @@ def test_proposals_of_a_corpus(tmp_path):
         "relation\tsubject\tobject\ncapital\tFrance\tParis\ncapital\tNorway\tOslo\nmoon\tIo\tJupiter\n",
     )
     out = tmp_path / "proposals.jsonl"
-    options = MineOptions(corpus, suite=str(facts), groups=["capital"], licence="CC0-1.0", file=out)
+    options = MineOptions(corpus, suite=str(facts), groups=["capital"], licence="CC0-1.0", out=out)
     result = mine_patterns(options)
     (proposal,) = result.proposals["capital"]
     assert (proposal.pattern, proposal.source) == ("[Y] is the capital of [X].", "corpus.txt")
@@ -271,7 +277,7 @@ def test_proposals_of_a_corpus(tmp_path):
     plan = cs.import_patterns(str(out), into=tmp_path / "suite", facts_from=str(facts))
     assert [row.pattern for row in plan.patterns] == ["[Y] is the capital of [X]."]
     none = tmp_path / "none.jsonl"
-    result = mine_patterns(MineOptions(corpus, suite=str(facts), groups=["moon"], file=none))
+    result = mine_patterns(MineOptions(corpus, suite=str(facts), groups=["moon"], out=none))
     assert (result.file, none.exists()) == (None, False)
     assert result.notes[0].startswith("no pattern of moon: no sentence has the subject")
     listed = write(tmp_path / "listed.txt", "Paris, France.")

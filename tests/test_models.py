@@ -14,7 +14,7 @@ from consilience.models.batches import Budget
 from consilience.models.candidates import candidates_in_slot, count_pieces
 from consilience.models.fast import reproducibly
 from consilience.models.loading import Pretrained
-from consilience.models.pieces import PiecewiseModel
+from consilience.models.masked import PiecewiseModel
 from consilience.models.seq2seq import Seq2SeqModel
 from reference import PATTERNS, QUERIES, TEMPLATE, scores_of, words_of
 
@@ -210,7 +210,7 @@ def test_a_candidate_is_filled_in_as_it_stands_in_running_text(family, pieces_mo
 def test_a_part_of_the_queries_at_a_time_is_as_all_together(pieces_model, monkeypatch):
     model = pieces_model("bert")
     whole, _ = scores_of(model, QUERIES[::2], MIXED)
-    monkeypatch.setattr("consilience.models.pieces.MOST_STEPS", 40)
+    monkeypatch.setattr("consilience.models.masked.MOST_STEPS", 40)
     parts, _ = scores_of(model, QUERIES[::2], MIXED)
     assert len(list(model.score(QUERIES[::2], MIXED))) == 6
     np.testing.assert_allclose(parts, whole, atol=1e-5, rtol=0)

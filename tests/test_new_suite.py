@@ -7,10 +7,9 @@ import pytest
 
 import consilience as cs
 from consilience import new_suite
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints import llamacpp
-from consilience.errors import ConsilienceError
-from consilience.suites.question_columns import COLUMNS
-from consilience.suites.question_files import read_question_file
+from consilience.suites.questions import COLUMNS, read_question_file
 from scoring_server import VLLM, scoring_server
 from test_llamacpp import has_smollm2
 from test_prompted import CHAT
@@ -89,7 +88,7 @@ def test_the_example_is_asked_of_a_served_model(
         pytest.skip("needs the extra llamacpp and the package with SmolLM2")
     with scoring_server(folder, WAYS[way] or {}, chat_template=CHAT, longest=4096) as server:
         named = {"model": "openai:tiny", "base_url": server.url, **FEW}
-        if way == "texts":
+        if "echo" in (WAYS[way] or {}):
             named["tokenizer"] = folder
         if way == "evaluate":
             assert_complete(cs.evaluate(suite, **named))

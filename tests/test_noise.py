@@ -1,13 +1,15 @@
 """The noise floor: a steady model has none, an unsteady one shows where it comes from."""
 
+import random
+
 import numpy as np
 import polars as pl
 import pytest
 
 from consilience import Scores, load_model, load_suite
-from consilience.noise import VARIATIONS, noise_floor
-from consilience.schemas import METRICS_SCHEMA
-from consilience.suites.selection import select_relations
+from consilience.core.schemas import METRICS_SCHEMA
+from consilience.noise import VARIATIONS, fact_samples, noise_floor
+from consilience.suites.facts import select_relations
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 
@@ -28,13 +30,18 @@ class Wavering:
         yield Scores(np.arange(len(queries)), candidates.words, logprob)
 
 
+def floor(model, queries=256, seed=0, *, whole_vocabulary=False, **options):
+    samples = fact_samples(suite(), queries, random.Random(seed), whole_vocabulary=whole_vocabulary)
+    return noise_floor(samples, model, "mini", **options)
+
+
 def rates(table):
     return dict(table.select("subset", "value").iter_rows())
 
 
 def test_what_changes_an_answer_is_named_and_counted():
     """20 queries: alone all 20 change, in any other variation none."""
-    table = noise_floor(suite(), Wavering(), queries=20)
+    table = floor(Wavering(), queries=20)
     assert dict(table.schema) == METRICS_SCHEMA
     assert rates(table) == {name: float(name == "one_by_one") for name in VARIATIONS}
     assert set(table["n"]) == {20}
@@ -46,9 +53,7 @@ def test_our_models_do_not_waver(family, model_folder):
     folder = str(model_folder(family))
     model = load_model(folder)
     before = model.budget.tokens
-    table = noise_floor(
-        suite(), model, in_half_precision=lambda: load_model(folder, dtype="bfloat16"), queries=12
-    )
+    table = floor(model, in_half_precision=lambda: load_model(folder, dtype="bfloat16"), queries=12)
     exact = table.filter(pl.col("subset") != "bfloat16")
     assert set(exact["value"].drop_nans()) <= {0.0}
     assert table["subset"].to_list() == [*VARIATIONS, "bfloat16"]
@@ -57,12 +62,10 @@ def test_our_models_do_not_waver(family, model_folder):
 
 
 def test_the_sample_is_drawn_by_the_seed_and_no_larger_than_the_suite():
-    first = noise_floor(suite(), load_model("baseline:random"), queries=10**6)
+    first = floor(load_model("baseline:random"), queries=10**6)
     size = sum(len(each.facts) * len(each.patterns) for each in suite().relations)
     assert set(first["n"]) == {size}
-    assert noise_floor(suite(), Wavering(), seed=1, queries=8).equals(
-        noise_floor(suite(), Wavering(), seed=1, queries=8)
-    )
+    assert floor(Wavering(), seed=1, queries=8).equals(floor(Wavering(), seed=1, queries=8))
 
 
 def test_a_run_over_the_whole_vocabulary_has_its_own_noise_floor(model_folder):
@@ -74,9 +77,7 @@ def test_a_run_over_the_whole_vocabulary_has_its_own_noise_floor(model_folder):
             given.append(candidates)
             yield Scores(np.arange(len(queries)), ("a", "b"), np.log([[0.9, 0.1]] * len(queries)))
 
-    noise_floor(suite(), Noting(), whole_vocabulary=True, queries=4)
+    floor(Noting(), whole_vocabulary=True, queries=4)
     assert set(given) == {None}
-    table = noise_floor(
-        suite(), load_model(str(model_folder("bert"))), whole_vocabulary=True, queries=24
-    )
+    table = floor(load_model(str(model_folder("bert"))), whole_vocabulary=True, queries=24)
     assert set(table["value"].drop_nans()) <= {0.0}

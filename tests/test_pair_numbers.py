@@ -8,11 +8,10 @@ import pytest
 
 from conftest import cases, number
 from consilience import ConsilienceError, measure
-from consilience.metrics import changes
-from consilience.metrics.changes import FORM_CHANGE_SCHEMA
-from consilience.metrics.differences import compare
-from consilience.metrics.notes import notes_on
-from consilience.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
+from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
+from consilience.metrics import differences
+from consilience.metrics.differences import FORM_CHANGE_SCHEMA, compare
+from consilience.metrics.measure import notes_on
 from pair_builders import (
     FORMS,
     answers_of,
@@ -30,7 +29,7 @@ HAND = numbered("yyynnnny", "yynnynny", "ynnnnnyy", "yyynynnn")
 
 
 def form_changes(runs):
-    return changes.form_changes(runs, suite_of(runs), "strict")
+    return differences.form_changes(runs, suite_of(runs), "strict")
 
 
 @pytest.mark.parametrize("case", cases("pair_numbers"), ids=lambda case: case["case"])

@@ -13,10 +13,9 @@ import pytest
 from conftest import real_data
 from consilience import ConsilienceError, load_model, load_suite, measure
 from consilience.ask import ask
-from consilience.design import Edge
+from consilience.core.factors import Edge
 from consilience.suites import check_suite
-from consilience.suites.graphs import read_graph
-from consilience.suites.trex import N_TO_1, N_TO_M
+from consilience.suites.layouts import N_TO_1, N_TO_M, read_graph
 
 
 class PatternNode:
@@ -107,7 +106,7 @@ def test_a_release_is_read_with_the_papers_filter(release):
 
 
 def test_other_facts_are_filtered_as_the_papers_own(release):
-    from consilience.suites.selection import replace_facts
+    from consilience.suites.facts import replace_facts
 
     suite, shipped = load_suite(str(release)), load_suite(str(release), as_shipped=True)
     asked = replace_facts(suite, shipped)
@@ -210,8 +209,8 @@ def test_hostile_graphs_are_refused_within_10_seconds_and_256_mib(tmp_path):
     code = """if True:
         import resource, sys
         from pathlib import Path
-        from consilience.errors import ConsilienceError
-        from consilience.suites.graphs import read_graph
+        from consilience.core.errors import ConsilienceError
+        from consilience.suites.layouts import read_graph
 
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20),) * 2)

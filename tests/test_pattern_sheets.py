@@ -10,13 +10,18 @@ import numpy as np
 import pytest
 
 from consilience import ConsilienceError
-from consilience.authoring.annotation import read_key, write_sheets
-from consilience.authoring.annotation_scores import krippendorff, score_sheets
-from consilience.authoring.pattern_sheets import DIFFERENT, SAME, draw_pattern_sheets
-from consilience.authoring.pattern_verdicts import rejected_table, signoffs, verdicts
+from consilience.authoring.annotation import krippendorff, read_key, score_sheets, write_sheets
+from consilience.authoring.pattern_sheets import (
+    DIFFERENT,
+    SAME,
+    draw_pattern_sheets,
+    rejected_table,
+    signoffs,
+    verdicts,
+)
 from consilience.suites import load_suite
 from consilience.suites.layouts import check_folder, load_folder
-from consilience.suites.signoff import SignOff, add_signoffs, last_verdicts, signoffs_of
+from consilience.suites.proposals import SignOff, add_signoffs, last_verdicts, signoffs_of
 from consilience.types import Suite
 
 PEOPLE = ("Ana", "Ben")

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from conftest import ROOT, cases
 from consilience import ConsilienceError, load_model, load_suite
 from consilience.ask import ask
-from consilience.cloze import Pattern
-from consilience.design import ORIGINAL
+from consilience.core.factors import ORIGINAL
+from consilience.core.patterns import Pattern
 from consilience.sentence_pairs import Segment, TextPair
-from consilience.suites.pattern_forms import (
+from consilience.suites.facts import (
     PATTERN_PERTURBATIONS,
     with_asked_patterns,
     with_perturbed_patterns,
 )
+from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import (
     PAPERS,
     PERTURBATIONS,
@@ -27,7 +28,6 @@ from consilience.suites.perturbations import (
     perturbation,
     t5_original,
 )
-from consilience.suites.tasks import TASKS
 
 PAIR = TextPair("0", "A man sleeps.", "He rests.", "entailment")
 WRITTEN = {

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from conftest import ROOT, SENTENCES
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.models import load_model
 from consilience.suites import load_suite
 

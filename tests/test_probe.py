@@ -12,22 +12,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from consilience import (
-    ConsilienceError,
-    ask_suite,
-    load_model,
-    load_suite,
-    read_answers,
-    run_folder,
-)
-from consilience import run as run_module
+from consilience import ConsilienceError, ask_suite, load_model, load_suite, read_answers
 from consilience.ask import ask
 from consilience.ask import judge as judge_columns
-from consilience.run_folder import RunFolder
-from consilience.schemas import ANSWERS_SCHEMA
-from consilience.suites.selection import sample_facts, select_relations
+from consilience.asking import planning
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.runs import folder as run_folder
+from consilience.runs import run as run_module
+from consilience.runs.folder import RunFolder
+from consilience.suites.facts import sample_facts, select_relations
 from consilience.types import Scores
-from consilience.workflow import probe_plan
 
 
 def scored(logprob, words="abc", **more):
@@ -322,22 +316,6 @@ def test_an_answers_file_that_the_run_did_not_write_is_not_counted(tmp_path):
         read_answers(tmp_path)
 
 
-def test_a_run_without_digests_is_read_and_resumed(tmp_path):
-    """As older versions wrote it; its answers are trusted as they are, and get digests."""
-    suite = mini("capital", "sport")
-    whole = ask_suite(suite, Counting(), RunFolder(tmp_path, ASKED))
-    record = json.loads((tmp_path / "run.json").read_text())
-    digests = record.pop("answers")
-    record["versions"]["numpy"] = "1.0"
-    (tmp_path / "run.json").write_text(json.dumps(record))
-    assert read_answers(tmp_path).height == whole.height
-    model = Counting()
-    assert ask_suite(suite, model, RunFolder(tmp_path, ASKED)).equals(whole)
-    assert model.calls == 0
-    assert json.loads((tmp_path / "run.json").read_text())["answers"] == digests
-    assert set(digests) == {"capital", "sport"}
-
-
 def test_two_runs_of_one_folder_keep_the_digests_of_both(tmp_path):
     """Each has opened the folder before the other wrote."""
     first, second = RunFolder(tmp_path, ASKED), RunFolder(tmp_path, ASKED)
@@ -350,8 +328,8 @@ KILLED_AT_EVERY_STEP = """
 import gc, os, sys
 from pathlib import Path
 from consilience import ask_suite, load_model, load_suite
-from consilience.run_folder import RunFolder
-from consilience.suites.selection import sample_facts, select_relations
+from consilience.runs.folder import RunFolder
+from consilience.suites.facts import sample_facts, select_relations
 
 def watch(event, arguments):
     global left
@@ -405,11 +383,11 @@ def test_a_run_that_is_killed_at_any_step_of_its_writing_is_resumed_whole(tmp_pa
 def test_a_slow_model_is_sampled_for_a_limited_time(monkeypatch):
     """Samples of 8 queries in 5 s: one before the clock starts, then until 20 s are over."""
     clock = [0.0]
-    monkeypatch.setattr(probe_plan, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(planning, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     def sample(seconds):
         clock[0] += seconds
         return 8
 
-    assert probe_plan.measured_rate([lambda: sample(5)] * 6) == (24, 24 / 15)
-    assert probe_plan.measured_rate([lambda: sample(60)] * 6) == (8, 8 / 60)
+    assert planning.measured_rate([lambda: sample(5)] * 6) == (24, 24 / 15)
+    assert planning.measured_rate([lambda: sample(60)] * 6) == (8, 8 / 60)

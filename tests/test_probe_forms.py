@@ -6,7 +6,7 @@ import json
 import polars as pl
 import pytest
 
-from consilience.run import read_answers
+from consilience.runs.run import read_answers
 from pair_builders import changed_in, metrics_of, row_of, stamps, write_pairs
 
 MINE = """

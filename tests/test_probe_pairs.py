@@ -1,6 +1,7 @@
 """``probe`` with sentence pairs: runs, seeds, resuming, labels, models that write, bad input."""
 
 import json
+import random
 import re
 from dataclasses import replace
 from functools import partial
@@ -13,15 +14,16 @@ import transformers
 
 from conftest import SENTENCES, cases
 from consilience.ask_pairs import present_pairs
+from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
+from consilience.counting import seed_notes
 from consilience.models.classifier import load_pair_classifier
-from consilience.models.label_functions import LabelFunction
-from consilience.noise import VARIATIONS
-from consilience.run import read_answers
-from consilience.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
+from consilience.models.functions import LabelFunction
+from consilience.noise import VARIATIONS, noise_floor, pair_samples
+from consilience.results.reporting import report
+from consilience.runs.run import read_answers
+from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import PERTURBATIONS, original, t5_original
-from consilience.suites.tasks import TASKS
-from consilience.workflow.counting import seed_notes
-from consilience.workflow.pair_noise import pair_noise_floor
+from consilience.workflow.run_options import ReportOptions
 from pair_builders import (
     FORMS,
     MRPC,
@@ -211,7 +213,7 @@ def test_a_run_with_seeds_is_named_where_facts_are_expected(
     for run, name in ((tmp_path / "run", " with 2 seeds"), (tmp_path / "run" / "seed-0", "")):
         status, out, err = consilience("analyze", "patterns", run)
         assert (status, out) == (2, "")
-        message = f"{run}: a run of sentence pairs{name}; expected a run of probe. Its changed "
+        message = f"{run}: a run of sentence pairs{name}; expected a run of facts. Its changed "
         assert message in " ".join(err.split())
         assert "`consilience compare`, `consilience report` and `consilience analyze tasks`" in err
 
@@ -514,6 +516,8 @@ def test_the_noise_floor_of_pairs(options, classifier, taught, perturb, tmp_path
     assert floor["subset"].to_list() == [*VARIATIONS, "bfloat16"]
     assert floor["n"].to_list() == [24] * 6 and floor["value"][:2].to_list() == [0, 0]
     assert "Noise floor: up to " in out + err
+    made = report(ReportOptions([str(tmp_path / "run")]))  # the noise floor is of no task
+    assert "caveats" in [section.id for section in made.page.sections]
 
 
 def test_labels_that_depend_on_company_are_noise():
@@ -525,11 +529,12 @@ def test_labels_that_depend_on_company_are_noise():
         def forget(self):
             self.forgotten += 1
 
-    model = Alone(lambda texts: [SAME[len(texts) > 1]] * len(texts), SAME)
+    model = Alone(lambda texts: [SAME[len(texts) > 1]] * len(texts), SAME, {"dtype": "float32"})
     forms = partial(original, indicators=MRPC.indicators)
     presented = present_pairs(MRPC, PAIRS, forms, {}, model)
     presented = replace(presented, reasons=("too long", *presented.reasons[1:]))
-    floor = pair_noise_floor(presented, model, queries=5, in_half_precision=lambda: model)
+    samples = pair_samples(presented, 5, random.Random(0))
+    floor = noise_floor(samples, model, "pairs", in_half_precision=lambda: model)
     values = dict(floor.select("subset", "value").iter_rows())
     assert (values.pop("one_by_one"), {*values.values()}, model.forgotten) == (1, {0}, 1)
     assert floor["n"].to_list() == [5] * 6

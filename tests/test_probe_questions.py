@@ -7,7 +7,7 @@ import re
 import polars as pl
 import pytest
 
-from consilience.factors import Factor, FactorialDesign
+from consilience.core.factors import Factor, FactorialDesign
 from consilience.metrics.measure import measure
 from consilience.suites.question_suites import GroupOfQuestions, suite_of_questions
 from consilience.types import Fact

@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.workflow.evaluation import evaluate
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
@@ -25,7 +25,7 @@ def asked(tmp_path):
 
     def run(model="baseline:first", **options):
         folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
-        probe(ProbeOptions(model=model, suite=str(path), folder=folder, **options))
+        probe(ProbeOptions(model=model, suite=str(path), out=folder, **options))
         settings = json.loads((folder / "run.json").read_text())["settings"]
         prompts = pl.read_parquet(folder / "prompts" / "geo.parquet")
         return settings, prompts["prompt"].to_list(), pl.read_csv(folder / "metrics.csv")

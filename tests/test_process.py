@@ -11,9 +11,9 @@ import sys
 import pytest
 from rich.table import Table
 
-from consilience.cli.console import Terminal
-from consilience.cli.process import json_text
-from consilience.text import visible
+from consilience.app.console import Terminal
+from consilience.app.process import json_text
+from consilience.core.text import visible
 
 COMMAND = [sys.executable, "-m", "consilience"]
 HOSTILE = "a\x1b]0;PWN\x07\x1b[2Jb\x9b2Jc\u202ed\r"
@@ -155,13 +155,13 @@ def test_ctrl_c_while_the_command_is_being_loaded(tmp_path):
     with start("--help", env={**os.environ, "PYTHONPATH": path}) as process:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, b"")
-    assert err == b"stopped before anything was done\n"
+    assert err.startswith(b"interrupted; ")
 
 
 SIGNALLED = """
 import atexit, os, signal, sys
 from consilience import cli
-from consilience.cli import suites
+from consilience.workflow import named_suites
 
 when, *names = sys.argv[1:]
 sys.argv = ["consilience", "suite", "list"]
@@ -170,14 +170,14 @@ def send(*_):
     for name in names:
         os.kill(os.getpid(), getattr(signal, name))
 
-real = suites.suites.data_dir
+real = named_suites.suites.data_dir
 
 def data_dir(path):
     send()
     return real(path)
 
 if when == "at work":
-    suites.suites.data_dir = data_dir
+    named_suites.suites.data_dir = data_dir
 else:
     atexit.register(send)
 cli.command()
@@ -275,5 +275,5 @@ def test_an_error_is_in_the_document_too(arguments, message, is_usage):
     error = json.loads(done.stdout)["error"]
     assert error["message"].startswith(message)
     assert error["is_usage"] is is_usage
-    assert set(error) == {"message", "found", "expected", "where", "todo", "is_usage"}
+    assert set(error) == {"message", "found", "expected", "where", "todo", "kind", "is_usage"}
     assert done.stderr

@@ -4,15 +4,11 @@ import pytest
 
 from consilience.ask_questions import Presenter, ask_options
 from consilience.ask_writing import ask_writing
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor, FactorialDesign
-from consilience.free_text import RULES, rule_of
-from consilience.models.prompt_functions import (
-    PROMPT_BASELINES,
-    PromptFunction,
-    match_answer,
-    prompt_baseline,
-)
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.free_text import RULES, rule_of
+from consilience.models.baselines import PROMPT_BASELINES, prompt_baseline
+from consilience.models.functions import PromptFunction, match_answer
 from consilience.models.prompt_models import is_chat_model, load_prompt_model
 from consilience.presentation import Presentation, Template, present
 from consilience.questions import Choice, Question

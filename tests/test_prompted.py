@@ -8,8 +8,8 @@ import torch
 
 from consilience import ask_questions
 from consilience.ask_questions import Presenter, ask_options, prompt_count, prompt_table, prompts_of
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor, FactorialDesign
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Factor, FactorialDesign
 from consilience.models import prompt_reader
 from consilience.models.fast.tree_attention import KeyValueStore
 from consilience.models.loading import load_pretrained

@@ -9,7 +9,7 @@ import pytest
 
 import consilience as cs
 from conftest import ROOT
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 
 FILE = ROOT / "tests" / "data" / "promptfoo.json"
 

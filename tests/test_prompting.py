@@ -2,10 +2,10 @@
 
 import pytest
 
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor, FactorialDesign
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.kinds.variants import Prompting, template_names
 from consilience.presentation import TEMPLATES
-from consilience.workflow.prompting import Prompting, template_names
 
 ONE = FactorialDesign.full([])
 TEXT = "Q: {question}\n{options}\nA:"

@@ -18,25 +18,23 @@ import yaml
 from huggingface_hub import DatasetCard, ModelCard, parse_eval_result_entries
 from jsonschema import Draft7Validator
 
-from consilience.errors import ConsilienceError
-from consilience.publishing.every_eval_ever import (
-    AGGREGATE,
-    INSTANCE,
-    SCHEMAS,
-    _metric,
-    sample_hash,
+from consilience.core.errors import ConsilienceError
+from consilience.gating.rules import parse_rules
+from consilience.publish import publication
+from consilience.publish.every_eval_ever import AGGREGATE, INSTANCE, SCHEMAS, _metric, sample_hash
+from consilience.publish.formats import MODEL_FIELDS, may_be_shared
+from consilience.publish.publication import (
+    public_command,
+    public_model,
+    public_run,
+    public_suite,
+    publish,
 )
-from consilience.publishing.licences import may_be_shared
-from consilience.publishing.public_run import MODEL_FIELDS
-from consilience.run import Run
-from consilience.suites.suite_names import MINI
-from consilience.workflow import publication
-from consilience.workflow.gate_rules import parse_rules
+from consilience.runs.run import Run
+from consilience.suites.question_suites import MINI
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
-from consilience.workflow.public_runs import public_command, public_model, public_run, public_suite
-from consilience.workflow.publication import publish
-from consilience.workflow.publish_options import PublishOptions
+from consilience.workflow.run_options import PublishOptions
 
 ID = "my-org/my-model"
 
@@ -71,7 +69,7 @@ def runs(tmp_path_factory):
         "pairs": ("baseline:majority", "mrpc", {"data": str(folder / "pairs.tsv")}),
     }
     for name, (model, suite, options) in asked.items():
-        probe(ProbeOptions(model=model, suite=suite, folder=folder / name, **options))
+        probe(ProbeOptions(model=model, suite=suite, out=folder / name, **options))
     for seed in (1, 2):
         shutil.copytree(folder / "pairs", folder / "seeds" / f"seed-{seed}")
     return folder
@@ -99,7 +97,7 @@ def made(runs, tmp_path, counted_once, monkeypatch):
 
     def make(name, format_, **options):
         more = {"benchmark": "my-org/sky"} if format_ == "eval-results" else {}
-        chosen = {"model_id": ID, "folder": tmp_path / "out", **more, **options}
+        chosen = {"model_id": ID, "out": tmp_path / "out", **more, **options}
         return publish(PublishOptions(runs / name, format_, **chosen))
 
     return make
@@ -232,7 +230,7 @@ def test_reasons_of_excluded_answers_name_no_server(made):
 
 
 def test_the_same_run_has_the_same_record(made, tmp_path):
-    first, second = (made("facts", "eee", folder=tmp_path / name) for name in "ab")
+    first, second = (made("facts", "eee", out=tmp_path / name) for name in "ab")
     assert list(first.files) == list(second.files)
     assert text_of(first, ".jsonl") == text_of(second, ".jsonl")
 
@@ -308,7 +306,7 @@ def test_a_data_set_of_several_seeds_has_their_names(made):
 def test_without_a_licence_no_text_of_a_suite_is_published(made, tmp_path):
     for name, words in (("questions", ("Mars", "planet", "q1")), ("pairs", ("rained", "Birds"))):
         for format_ in ("eee", "dataset"):
-            published = made(name, format_, folder=tmp_path / f"{name}-{format_}")
+            published = made(name, format_, out=tmp_path / f"{name}-{format_}")
             assert "left out: no licence is stated" in published.notes[0]
             texts = texts_in(published)
             assert not [word for word in words for text in texts if word in text]
@@ -387,7 +385,7 @@ def test_what_is_said_of_a_model():
 
 def test_facts_of_another_suite_are_published_as_they_were_asked(tmp_path):
     options = {"facts_from": "mini-languages", "limit": 1, "groups": ("capital",)}
-    probe(ProbeOptions(model="baseline:random", folder=tmp_path / "run", **options))
+    probe(ProbeOptions(model="baseline:random", out=tmp_path / "run", **options))
     chosen = PublishOptions(tmp_path / "run", "eee", model_id=ID, licence="MIT")
     public = public_run(Run.open(tmp_path / "run"), chosen)
     (subject,) = set(public.answers["subject"])
@@ -442,8 +440,8 @@ def test_a_key_in_a_text_is_found(made, monkeypatch):
 
 def test_the_published_command_has_no_folder():
     options = {
-        "model": "/a/b", "suite": "/data/x.csv", "folder": "/o", "limit": 3, "base_url": SERVER,
-        "data": "/home/me/pairs.tsv", "template": "C:\\me\\t.toml", "fast": False,
+        "model": "/a/b", "suite": "/data/x.csv", "out": "/o", "limit": 3, "base_url": SERVER,
+        "data": "/home/me/pairs.tsv", "template": "C:\\me\\t.toml", "as_shipped": False,
         "vary": ["order=rotations", "labels=A,1"], "groups": ["a", "b"], "keep_scores": True,
         "system": "Be brief and/or kind.",
     }  # fmt: skip
@@ -522,7 +520,7 @@ def test_datasets_loads_every_table_of_two_folders_of_the_same_name(made, tmp_pa
     load = pytest.importorskip("datasets").load_dataset
     for name in ("pairs", "seeds"):
         folder = tmp_path / name / "dataset"
-        published = made(name, "dataset", folder=folder, licence="MIT")
+        published = made(name, "dataset", out=folder, licence="MIT")
         tables = [path for path in published.paths if path.suffix == ".parquet"]
         assert [path.stem for path in tables] == ["answers", "metrics", "prompts"]
         for path in tables:

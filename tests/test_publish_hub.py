@@ -12,13 +12,13 @@ import polars as pl
 import pytest
 from huggingface_hub import ModelCard, constants
 
-from consilience.cli import process
-from consilience.cli import publish as command
-from consilience.errors import ConsilienceError
+from consilience.app import process
+from consilience.core.errors import ConsilienceError
+from consilience.publish import publication
+from consilience.publish.publication import publish, send_publication
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
-from consilience.workflow.publication import publish, send_publication
-from consilience.workflow.publish_options import PublishOptions
+from consilience.workflow.run_options import PublishOptions
 from hub_server import serving
 
 TOKEN = "hf_of_the_tests_1234"
@@ -27,7 +27,7 @@ TOKEN = "hf_of_the_tests_1234"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pushed") / "run"
-    options = {"groups": ("capital",), "limit": 2, "folder": folder}
+    options = {"groups": ("capital",), "limit": 2, "out": folder}
     probe(ProbeOptions(model="baseline:random", suite="mini", **options))
     return folder
 
@@ -120,7 +120,7 @@ def test_without_a_network_a_token_or_a_possible_name(run, hub, tmp_path, monkey
     with pytest.raises(ConsilienceError, match=r"the Hub cannot be reached.*Check the network"):
         publish(options_of(run, tmp_path, "eee", "me/data"))
     monkeypatch.delenv("HF_TOKEN")
-    monkeypatch.setattr("consilience.publishing.hub.get_token", lambda: None)
+    monkeypatch.setattr("consilience.publish.publication.get_token", lambda: None)
     with pytest.raises(ConsilienceError, match="no token of the Hub.*hf auth login"):
         publish(options_of(run, tmp_path, "eee", "me/data"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -143,7 +143,7 @@ def test_the_command_asks_before_it_sends(run, hub, tmp_path, consilience, monke
     ):
         terminal = io.StringIO(answer)
         terminal.isatty = lambda: True
-        monkeypatch.setattr(command.sys, "stdin", terminal)
+        monkeypatch.setattr(publication.sys, "stdin", terminal)
         status, out, err = consilience(*arguments)
         assert err.endswith("Send them? [y/N]: ")
         assert (status, out.splitlines()[-1].startswith(last)) == (0, True)

@@ -1,6 +1,7 @@
 """The package as Python sees it: evaluate, its result, functions as models, what import costs."""
 
 import gc
+import inspect
 import io
 import pydoc
 import re
@@ -8,7 +9,6 @@ import subprocess
 import sys
 from contextlib import redirect_stdout
 from functools import partial
-from pathlib import Path
 
 import altair as alt
 import numpy as np
@@ -19,10 +19,11 @@ from polars.testing import assert_frame_equal
 
 import consilience as cs
 from conftest import ROOT
-from consilience.cli.command_table import COMMANDS
+from consilience import cli
+from consilience.app.command import KNOWN, Command
 from consilience.models.functions import match_candidate
+from consilience.options import options_of
 from consilience.types import Query
-from consilience.workflow.keywords import options_of
 from consilience.workflow.probe_options import ProbeOptions
 from pair_builders import save_classifier, write_pairs
 
@@ -103,12 +104,12 @@ def test_a_run_without_a_folder_lives_as_long_as_its_result():
 
 def test_a_run_that_is_kept_is_resumed_opened_and_reported(tmp_path, consilience):
     folder = str(tmp_path / "run")
-    result = cs.evaluate(PORTS, "baseline:constant", folder=folder)
+    result = cs.evaluate(PORTS, "baseline:constant", out=folder)
     again = cs.open_run(folder)
     assert repr(again) == repr(result)
     assert_frame_equal(again.metrics, result.metrics)
     assert again.suite.digest == PORTS.digest
-    resumed = cs.evaluate(PORTS, "baseline:constant", folder=folder)
+    resumed = cs.evaluate(PORTS, "baseline:constant", out=folder)
     assert_frame_equal(resumed.answers, result.answers)
     page = result.report(str(tmp_path / "page.html"))
     assert "The port of [X] is [Y]." in page.read_text(encoding="utf-8")
@@ -171,9 +172,7 @@ def test_a_function_answers_sentence_pairs(tmp_path):
         ]
 
     data = write_pairs(tmp_path / "pairs.jsonl")
-    result = cs.evaluate(
-        "mrpc", by_order, data=data, perturbations=["reverse"], folder=tmp_path / "r"
-    )
+    result = cs.evaluate("mrpc", by_order, data=data, perturbations=["reverse"], out=tmp_path / "r")
     assert len(seen) == len(set(seen)), "equal forms are asked once"
     assert seen[0][0].startswith("Sentence1: ")
     assert seen[1] == seen[0][::-1]
@@ -209,7 +208,7 @@ def test_a_text_is_matched_to_one_candidate_or_to_none(text, candidate):
 
 
 def test_results_folders_and_runs_are_compared(tmp_path):
-    first = cs.evaluate(PORTS, "baseline:constant", folder=tmp_path / "a")
+    first = cs.evaluate(PORTS, "baseline:constant", out=tmp_path / "a")
     second = cs.evaluate(PORTS, "baseline:oracle")
     compared = first.compare(second)
     difference = compared.table.filter(metric="accuracy", group="MACRO")["difference"].item()
@@ -230,7 +229,7 @@ def test_a_classifier_with_several_seeds_is_evaluated_on_sentence_pairs(tmp_path
         save_classifier(tmp_path / "model" / f"seed-{seed}" / "mrpc", seed=2 * seed)
     data = write_pairs(tmp_path / "pairs.jsonl")
     run = tmp_path / "run"
-    result = cs.evaluate("mrpc", tmp_path / "model", data=str(data), folder=run)
+    result = cs.evaluate("mrpc", tmp_path / "model", data=str(data), out=run)
     assert repr(result).startswith("model on mrpc: 8 sentence pairs, 3 forms")
     assert result.answers.group_by("seed").len().sort("seed").rows() == [
         ("seed-0", 24), ("seed-1", 24),
@@ -272,9 +271,8 @@ WRONG = [
         lambda: cs.evaluate("mrpc", MAJORITY, data=FRAME),
         "^data is of type DataFrame; expected text. Save it as a file, and pass its path.$",
     ),
-    (lambda: cs.evaluate(PORTS, lambda prompts: prompts, folder="x"), "a name .def., because"),
+    (lambda: cs.evaluate(PORTS, lambda prompts: prompts, out="x"), "a name .def., because"),
     (lambda: cs.evaluate(PORTS, partial(ports), out="x"), "a name .def., because a kept run"),
-    (lambda: cs.evaluate(PORTS, MAJORITY, out="x", folder="y"), "two values for 'folder'"),
     (lambda: cs.evaluate(cs.Suite("x", ()), ports), "the suite 'x': no relation in the suite"),
     (
         lambda: cs.evaluate(PORTS, ports, protocol=FRAME),
@@ -354,12 +352,8 @@ FUNCTIONS = {
 
 
 def test_every_command_is_a_function_that_the_guide_names():
-    def names_of(entries, before=""):
-        for name, entry in entries.items():
-            path = f"{before} {name}".strip()
-            yield from names_of(entry.commands, path) if entry.commands else [path]
-
-    assert set(names_of(COMMANDS)) == set(FUNCTIONS)
+    cli.load()
+    assert {name for name, entry in KNOWN.items() if isinstance(entry, Command)} == set(FUNCTIONS)
     guide = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     for name in " ".join(FUNCTIONS.values()).split():
         assert callable(getattr(cs, name))
@@ -368,7 +362,7 @@ def test_every_command_is_a_function_that_the_guide_names():
 
 def test_values_are_shown_on_one_screen(result, tmp_path):
     """At most 24 lines of 100 characters, as a terminal breaks them."""
-    run = cs.evaluate("mini", "baseline:random", limit=2, groups="capital", folder=tmp_path / "run")
+    run = cs.evaluate("mini", "baseline:random", limit=2, groups="capital", out=tmp_path / "run")
     data = write_pairs(tmp_path / "pairs.jsonl")
     values = [
         run, run.summary, run.run, run.plot, run.suite, run.suite["capital"],
@@ -376,7 +370,7 @@ def test_values_are_shown_on_one_screen(result, tmp_path):
         cs.analyze_patterns(run.folder), cs.analyze_edits(run.folder),
         cs.analyze_examples(run.folder), cs.analyze_knowledge([run.folder]),
         cs.plan_probe(model=MAJORITY, limit=2), cs.reproduce_table("pararel-table-1", dry_run=True),
-        cs.make_sheets(task="mrpc", data=data, folder=tmp_path / "sheets", items=4),
+        cs.make_sheets(task="mrpc", data=data, out=tmp_path / "sheets", items=4),
         cs.load_model(MAJORITY), cs.TextFunction(ports), cs.Query(PORTS.relations[0].patterns[0], "a", "b"),
     ]  # fmt: skip
     for value in values:
@@ -385,7 +379,7 @@ def test_values_are_shown_on_one_screen(result, tmp_path):
 
 
 def test_commands_take_their_options_as_keywords(tmp_path):
-    cs.evaluate(PORTS, "baseline:random", folder=tmp_path / "run")
+    cs.evaluate(PORTS, "baseline:random", out=tmp_path / "run")
     analysis = cs.analyze_patterns(str(tmp_path / "run"), groups="ports")
     assert set(analysis.tables) == {"patterns", "pairs"}
     cs.reproduce_table("pararel-table-1", strict=True, out=tmp_path, dry_run=True)
@@ -427,11 +421,37 @@ def test_help_shows_the_functions_first():
     assert re.search(r"limit.*=None", signature)
 
 
+CALLS = """from consilience.commands.train import improve
+improve(model="m", suite="mini", out="runs/x")
+improve(model="m", suite="mini", modle="x")
+improve(model="m", suite=3)
+"""
+
+
+def test_a_type_checker_sees_the_options_of_a_function(tmp_path):
+    """Of the modules that declare it; all others are left out, because they take a minute."""
+    names = "commands/train app/command options choices errors watch workflow/training_options"
+    modules = [ROOT / "src" / "consilience" / f"{name}.py" for name in names.split()]
+    (tmp_path / "calls.py").write_text(CALLS)
+    command = [sys.executable, "-m", "mypy", "--follow-imports=skip", "--cache-dir", tmp_path]
+    ran = subprocess.run(
+        [*command, *modules, tmp_path / "calls.py"],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    errors = re.findall(r"calls\.py:(\d+): error: (.*)", ran.stdout)
+    assert [line for line, _ in errors] == ["3", "4"], ran.stdout
+    assert 'Unexpected keyword argument "modle" for "improve"' in errors[0][1]
+
+
+def test_a_function_shows_its_options_and_their_defaults():
+    parameters = inspect.signature(cs.gate).parameters
+    assert [*parameters][:3] == ["runs", "rule", "baseline"]
+    assert parameters["undecided"].default == "fail"
+    assert parameters["runs"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
 def test_public_names_are_those_that_type_checkers_see():
-    source = Path(cs.__file__).read_text(encoding="utf-8")
-    checked = re.findall(r"    from consilience\.(\S+) import (\w+) as \w+\n", source)
-    assert {name: module for module, name in checked} == cs._PLACES
-    for name in cs._PLACES:
+    for name in cs._places():
         assert name in dir(cs)
         assert getattr(cs, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'evalute'. Did you mean 'evaluate'"):

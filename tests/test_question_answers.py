@@ -5,14 +5,14 @@ import json
 import polars as pl
 import pytest
 
-from consilience.errors import ConsilienceError
-from consilience.free_text import rule_of
+from consilience.core.errors import ConsilienceError
+from consilience.core.free_text import rule_of
+from consilience.kinds import score_table
+from consilience.kinds.answers import answers_to_questions
 from consilience.questions import Choice, Question
-from consilience.run import Run
-from consilience.suites.question_collection import Questions
-from consilience.workflow.question_answers import answers_to_questions
+from consilience.runs.run import Run
+from consilience.suites.questions import Questions
 from consilience.workflow.run_options import ScoreOptions
-from consilience.workflow.scored_tables import score_questions
 
 NORMALIZED = rule_of("normalized")
 
@@ -148,7 +148,7 @@ ROTATIONS = [f"paraphrase={at}, order={order}" for at in "12" for order in ("giv
 def scored(tmp_path, rows, suite):
     answers = tmp_path / "answers.csv"
     pl.DataFrame(rows, ["item", "variant", "answer"], orient="row").write_csv(answers)
-    return score_questions(Run.open(answers), ScoreOptions(answers=answers, suite="cities"), suite)
+    return score_table(Run.open(answers), ScoreOptions(answers=answers, suite="cities"), suite)
 
 
 def numbers_of(counted, metric):

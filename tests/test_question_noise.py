@@ -1,15 +1,16 @@
 """The noise floor of questions: a steady model has none, and one that looks at batches has."""
 
+import random
 from typing import ClassVar
 
 import numpy as np
 
 from consilience.ask_questions import Presenter
-from consilience.factors import Factor, FactorialDesign
-from consilience.models.prompt_functions import prompt_baseline
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.models.baselines import prompt_baseline
+from consilience.noise import noise_floor, question_samples
 from consilience.presentation import Presentation, PromptScores
 from consilience.questions import Choice, Question
-from consilience.workflow.question_noise import question_noise_floor
 
 OPTIONS = tuple(map(Choice, ("Rust", "Go", "C")))
 QUESTIONS = tuple(
@@ -39,10 +40,14 @@ class AloneOrNot:
         yield PromptScores(np.arange(len(prompts)), totals, ones)
 
 
+def sampled(groups, size):
+    return question_samples([(QUESTIONS, PRESENTER)] * groups, size, random.Random(0))
+
+
 def test_a_steady_model_has_no_flips_and_every_prompt_of_the_sample_counts():
     """About 30 prompts of 20 x 3: 10 questions in all variants."""
     model = prompt_baseline("random", QUESTIONS, 0)
-    floor = question_noise_floor([(QUESTIONS, PRESENTER)], model, "own", queries=30)
+    floor = noise_floor(sampled(1, 30), model, "own")
     assert floor["subset"].to_list() == [
         "repeated", "reordered", "one_by_one", "large_batches", "other_threads"
     ]  # fmt: skip
@@ -54,9 +59,7 @@ def test_a_steady_model_has_no_flips_and_every_prompt_of_the_sample_counts():
 def test_answers_that_depend_on_the_batch_are_counted():
     """Every prompt that is asked alone has another answer; all else is the same."""
     half = AloneOrNot()
-    floor = question_noise_floor(
-        [(QUESTIONS, PRESENTER)] * 2, half, "own", queries=12, in_half_precision=AloneOrNot
-    )
+    floor = noise_floor(sampled(2, 12), half, "own", in_half_precision=AloneOrNot)
     values = dict(floor.select("subset", "value").iter_rows())
     assert values.pop("one_by_one") == 1
     assert set(values.values()) == {0}

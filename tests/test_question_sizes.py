@@ -1,11 +1,11 @@
 """What a suite of questions holds, and what decides its numbers."""
 
 from consilience.authoring.audit import cautions
-from consilience.expectations import Expectation, Reference
+from consilience.core.expectations import Expectation, Reference
 from consilience.questions import Choice, Question
-from consilience.report.suite_tables import question_table
-from consilience.suites.question_collection import Questions
-from consilience.suites.question_sizes import question_statistics
+from consilience.report.metric_tables import question_table
+from consilience.suites.question_suites import question_statistics
+from consilience.suites.questions import Questions
 
 
 def question(item, text, gold, *others):

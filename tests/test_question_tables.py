@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import consilience as cs
-from consilience.run import Run
+from consilience.runs.run import Run
 
 TABLE = """group,question,question_2,answer,options
 city,Capital of France?,France's capital?,Paris|Paname,Lyon;Paris;Nice

@@ -6,11 +6,11 @@ import polars as pl
 import pytest
 
 import consilience as cs
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor, FactorialDesign
-from consilience.run import Run, open_runs
-from consilience.workflow.comparing import settings_notes
-from consilience.workflow.question_texts import paired_by_text, text_digests
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.kinds.questions import text_digests
+from consilience.results.comparing import paired_by_text, settings_notes
+from consilience.runs.run import Run, open_runs
 
 ROWS = [
     ("bill", "Which card is taken?", "What card can I use?", "Visa;Cash", "Visa"),
@@ -81,7 +81,7 @@ def test_a_question_whose_text_changed_is_in_no_difference(runs):
         "bill-1"
     ]
     specs = [f"{run.label}={run.path}" for run in opened]
-    assert notes[0] in cs.gate(specs[:1], rules=RULE, baseline=specs[1]).notes
+    assert notes[0] in cs.gate(specs[:1], rule=RULE, baseline=specs[1]).notes
     assert notes[0] in cs.compare(*opened).notes
 
 
@@ -94,14 +94,14 @@ def test_questions_without_ids_are_paired_by_their_texts(runs):
         assert items(tables)["old"] == ["bill-1", "bill-2", "bill-3", "shop-1"]
         expected = ["bill-1", "bill-3", "shop-1"] if name == "shorter" else items(tables)["old"]
         assert items(tables)["new"] == sorted([*expected, *own])
-    checked = cs.gate([str(runs / "inserted")], rules=RULE, baseline=str(runs / "old"))
+    checked = cs.gate([str(runs / "inserted")], rule=RULE, baseline=str(runs / "old"))
     assert any(
         note.startswith("compared on the 4 questions that all runs have") for note in checked.notes
     )
 
 
 def test_runs_that_know_their_texts_have_no_note_where_only_the_limit_differs(runs):
-    checked = cs.gate([str(runs / "limited")], rules=RULE, baseline=str(runs / "old"))
+    checked = cs.gate([str(runs / "limited")], rule=RULE, baseline=str(runs / "old"))
     assert not any("was asked other" in note or "differ" in note for note in checked.notes)
 
 
@@ -115,4 +115,4 @@ def test_runs_without_texts_have_a_note_in_words(runs):
 
 def test_runs_of_other_questions_are_refused(runs):
     with pytest.raises(ConsilienceError, match="all questions differ in text"):
-        cs.gate([str(runs / "others")], rules=RULE, baseline=str(runs / "old"))
+        cs.gate([str(runs / "others")], rule=RULE, baseline=str(runs / "old"))

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from consilience import load_suite
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.questions import Choice
-from consilience.suites.question_files import read_question_file
 from consilience.suites.question_suites import load_questions
+from consilience.suites.questions import read_question_file
 
 
 def read(folder, name, text, columns=None):

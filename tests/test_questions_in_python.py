@@ -71,16 +71,16 @@ def test_a_value_a_frame_and_a_file_are_the_same_questions(tmp_path, questions):
     frame = pl.DataFrame(FRAME).rename({"again": "question_2"})
     frame.write_csv(path)
     assert cs.load_questions(path, COLUMNS).digest == questions.digest
-    kept = cs.evaluate(path, choose_a, columns=COLUMNS, folder=tmp_path / "run")
+    kept = cs.evaluate(path, choose_a, columns=COLUMNS, out=tmp_path / "run")
     before = (tmp_path / "run" / "answers" / "nature.parquet").stat().st_mtime_ns
-    again = cs.evaluate(questions, choose_a, folder=tmp_path / "run")
+    again = cs.evaluate(questions, choose_a, out=tmp_path / "run")
     assert_frame_equal(again.metrics, kept.metrics)
     assert (tmp_path / "run" / "answers" / "nature.parquet").stat().st_mtime_ns == before
 
 
 def test_a_run_of_questions_without_a_file_is_kept_and_opened(tmp_path, questions):
     folder = tmp_path / "run"
-    kept = cs.evaluate(questions, choose_a, vary=["order=rotations"], folder=folder)
+    kept = cs.evaluate(questions, choose_a, vary=["order=rotations"], out=folder)
     assert sorted(kept.answers["variant"].unique()) == [
         "order=given",
         "order=rotation 1",
@@ -91,7 +91,7 @@ def test_a_run_of_questions_without_a_file_is_kept_and_opened(tmp_path, question
     assert repr(opened) == repr(kept)
     fewer = cs.Questions("quiz", questions.items[1:])
     with pytest.raises(cs.ConsilienceError, match="this folder holds another run"):
-        cs.evaluate(fewer, choose_a, vary=["order=rotations"], folder=folder)
+        cs.evaluate(fewer, choose_a, vary=["order=rotations"], out=folder)
 
 
 def test_a_result_has_figures_a_page_and_factors(tmp_path, result):
@@ -182,7 +182,7 @@ WRONG = [
         "a model of type Baseline with questions; expected a name, a folder, or a function",
     ),
     (
-        lambda: cs.evaluate(VALUE, lambda prompts: prompts, folder="run"),
+        lambda: cs.evaluate(VALUE, lambda prompts: prompts, out="run"),
         "a function without a name, and a folder",
     ),
     (lambda: cs.evaluate(VALUE, choose_a, vary=["order=rotate"]), "--vary order=rotate; expected"),

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 import study_workers
-from consilience.engine import Needs, Unit, ray_workers, run_units
-from consilience.engine.ray_workers import RayWorkers
-from consilience.errors import ConsilienceError
-from consilience.run_folder import record_of
-from consilience.watch import Silent
-from consilience.workflow import studying
-from consilience.workflow.study_options import StudyRunOptions
-from consilience.workflow.studying import run_study
+from consilience.core.errors import ConsilienceError
+from consilience.core.process import Silent
+from consilience.runs.folder import record_of
+from consilience.study import running as studying
+from consilience.study import workers as ray_workers
+from consilience.study.engine import Needs, Unit, run_units
+from consilience.study.running import run_study
+from consilience.study.workers import RayWorkers
+from consilience.workflow.run_options import StudyRunOptions
 from engine_work import factory
 
 ray = pytest.importorskip("ray")
@@ -35,10 +36,7 @@ def cluster():
 
 def running(make):
     cluster = make(initialize_head=True, head_node_args={**SMALL, "num_cpus": 0})
-    nodes = [
-        cluster.add_node(**SMALL, resources={f"place{at}": 1}, labels={"zone": f"z{at}"})
-        for at in range(3)
-    ]
+    nodes = [cluster.add_node(**SMALL, resources={f"place{at}": 1}) for at in range(3)]
     cluster.wait_for_nodes()
     yield cluster, nodes
     cluster.shutdown()
@@ -58,19 +56,18 @@ def outcomes(work, address, count=None, **options):
 def test_a_cluster_is_joined_by_its_address_and_failures_stay_alone(cluster, tmp_path):
     lines, steps = [], []
     work = [
-        *units(*[("tell",)] * 3, ("raise", "input"), ("raise", "bug"), shared="one", size=2),
+        *units(*[("tell",)] * 3, ("raise", "input"), ("raise", "bug"), size=2),
         *units(("die", 1, tmp_path / "once"), ("repeat", 300_000), key="b"),
         *units(("die", 9, tmp_path / "always"), ("tell",), key="d"),
         *units(("tell",), key="refused"),
     ]
-    ended = outcomes(work, cluster[0].address, shared={"one": {"n": 1}}, inform=lines.append,
+    ended = outcomes(work, cluster[0].address, inform=lines.append,
                      advance=steps.append)  # fmt: skip
-    assert [ended[f"a{at}"].value[2] for at in range(3)] == [{"n": 1}] * 3
+    assert [ended[f"a{at}"].value[0] for at in range(3)] == ["a"] * 3
     assert ended["a3"].failure.message == "wrong; expected right."
     assert "in _raise" in ended["a4"].failure.traceback
     assert (ended["b0"].value, (tmp_path / "once").read_text()) == ("survived", "xx")
     assert ended["b1"].value == b"x" * 300_000
-    assert ended["d0"].failure.is_death
     assert "its process died, perhaps out of memory" in ended["d0"].failure.message
     assert (tmp_path / "always").read_text() == "xxx"
     assert ended["d1"].value[0] == "d"
@@ -82,7 +79,7 @@ def test_a_cluster_is_joined_by_its_address_and_failures_stay_alone(cluster, tmp
 def test_workers_are_where_their_needs_are_met(cluster):
     work = [
         *units(*[("node", 0)] * 2, key="a", needs=Needs(resources=(("place1", 1.0),))),
-        *units(*[("node", 0)] * 2, key="b", needs=Needs(labels=(("zone", "z2"),))),
+        *units(*[("node", 0)] * 2, key="b", needs=Needs(resources=(("place2", 1.0),))),
     ]
     ended = outcomes(work, cluster[0].address)
     nodes = [node.node_id for node in cluster[1]]
@@ -185,7 +182,8 @@ def test_another_version_is_refused_and_both_are_named(cluster, monkeypatch):
     assert "expected 9.9 (source 000), as where the command was started" in failure.message
     assert "Install the same version on all nodes." in failure.message
     assert (
-        f"consilience {__import__('consilience.provenance').provenance.build()}" in failure.message
+        f"consilience {__import__('consilience.core.provenance').core.provenance.build()}"
+        in failure.message
     )
 
 

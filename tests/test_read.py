@@ -7,11 +7,12 @@ import tracemalloc
 import polars as pl
 import pytest
 
-from consilience import ConsilienceError, read
-from consilience.errors import LONGEST
-from consilience.read import parse_json, read_csv, read_parquet, read_text
-from consilience.run import read_answers
-from consilience.run_folder import RunFolder
+from consilience import ConsilienceError
+from consilience.core.errors import LONGEST
+from consilience.files import read
+from consilience.files.read import parse_json, read_csv, read_parquet, read_text
+from consilience.runs.folder import RunFolder
+from consilience.runs.run import read_answers
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 
 from conftest import run_command
 from consilience.metrics.registry import label_of, main_metrics
-from consilience.run import Run
-from consilience.run_folder import RunFolder
+from consilience.runs.folder import RunFolder
+from consilience.runs.run import Run
 from report_builders import (
     CASES,
     HOSTILE,

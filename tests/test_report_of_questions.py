@@ -13,14 +13,14 @@ import pytest
 
 import consilience as cs
 from consilience.analysis.examples import Example, Reply
-from consilience.metrics.counts import Prepared
-from consilience.report.opening_example import opening_example
-from consilience.report.page import Points, Text, Tiles
-from consilience.report.prompt_lines import differing_lines, in_one_line
+from consilience.kinds import suite_of
+from consilience.metrics.counts import ResampleCache
+from consilience.report.analysis_tables import differing_lines, in_one_line
+from consilience.report.export import Points, Text, Tiles
+from consilience.report.first_screen import opening_example
 from consilience.report.report_page import report_page
-from consilience.run import Run
-from consilience.workflow.suite import any_suite_of
-from consilience.workflow.viewing import fact_view
+from consilience.results.reporting import view_of
+from consilience.runs.run import Run
 
 QUESTIONS = pl.DataFrame([
     {"question": f"{word}?", "question_2": f"Say: {word}?", "options": "yes;no;maybe", "answer": "yes",
@@ -34,16 +34,15 @@ def path(tmp_path_factory):
     """A run of the first option."""
     folder = tmp_path_factory.mktemp("questions") / "first"
     questions = cs.Questions.from_frame(QUESTIONS, name="quiz")
-    cs.evaluate(questions, "baseline:first", folder=folder)
+    cs.evaluate(questions, "baseline:first", out=folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def view(path):
     run = Run.open(path)
-    suite, protocol = any_suite_of(run, None, None, None)
-    seeds = [Prepared(table, suite) for table in run.tables]
-    return fact_view(run, seeds, protocol, 0, suite)
+    suite, protocol = suite_of(run, None, None, None)
+    return view_of(run, suite, protocol, 0, suite, ResampleCache())[0]
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +112,7 @@ def test_a_comparison_has_the_rows_of_the_summary_in_the_words_of_questions(
     consilience, path, view, tmp_path
 ):
     cs.evaluate(cs.Questions.from_frame(QUESTIONS[:5], name="quiz"), "baseline:random",
-                folder=tmp_path / "five")  # fmt: skip
+                out=tmp_path / "five")  # fmt: skip
     _, out, err = consilience("compare", path, tmp_path / "five", "--format", "csv")
     summarised = [row.label for row in view.summary.rows]
     assert [row.strip('"') for row in re.findall(r'^(".*?"|[^,]*)', out, re.MULTILINE)][

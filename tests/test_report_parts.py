@@ -16,25 +16,43 @@ import pytest
 from consilience import measure
 from consilience.analysis.patterns import form_tables, item_table
 from consilience.ask_pairs import CHANGED_ANSWERS_SCHEMA
-from consilience.design import BETWEEN
-from consilience.errors import ConsilienceError
-from consilience.provenance import command_line
-from consilience.report import charts, first_screen, headline_sentences, opening_example
-from consilience.report import html as html_module
-from consilience.report.chart_parts import MEASURED, RUN_SHAPES, percents, wrapped
-from consilience.report.charts import in_tenths, outlying
-from consilience.report.figures import COLOURS, save_figure, spec_of
-from consilience.report.html import render
-from consilience.report.matrix import matrix_figure
-from consilience.report.overview import by_run
-from consilience.report.page import Facts, Figure, Folded, Page, Points, Section, Text, Tiles
-from consilience.report.prompt_lines import LONGEST_PROMPT
-from consilience.report.repeat import again
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import BETWEEN
+from consilience.core.provenance import command_line
+from consilience.report import charts, first_screen
+from consilience.report import export as html_module
+from consilience.report import first_screen as headline_sentences
+from consilience.report import first_screen as opening_example
+from consilience.report.analysis_tables import LONGEST_PROMPT
+from consilience.report.charts import (
+    MEASURED,
+    RUN_SHAPES,
+    in_tenths,
+    matrix_figure,
+    outlying,
+    percents,
+    wrapped,
+)
+from consilience.report.export import (
+    COLOURS,
+    Facts,
+    Figure,
+    Folded,
+    Page,
+    Points,
+    Section,
+    Text,
+    Tiles,
+    render,
+    save_figure,
+    spec_of,
+)
+from consilience.report.overview import again, by_run
 from consilience.report.report_page import report_page
-from consilience.report.run_layouts import fact_layouts, question_layouts
 from consilience.report.run_view import PairView, RunView
 from consilience.report.table import CI, Cell, Column, Table, intervals_below, number_text
-from consilience.suites.tasks import TASKS
+from consilience.results.reporting import fact_layouts, question_layouts
+from consilience.suites.pairs import TASKS
 from consilience.types import QUESTION_WORDS, Suite
 from pair_builders import answers_of, suite_of
 from report_builders import (
@@ -325,7 +343,7 @@ import sys
 from pathlib import Path
 import altair
 import polars as pl
-from consilience.report.figures import save_figure
+from consilience.report.export import save_figure
 
 data = pl.DataFrame({"group": ["a\\x1b[2Jb\\u202ec", "\\x00"], "value": [1, 2]})
 chart = altair.Chart(data).mark_bar().encode(x="value", y="group")

@@ -31,7 +31,7 @@ from consilience.analysis.representations import (
 )
 from consilience.models.batches import Budget
 from consilience.models.vectors import vector_array, vectors
-from consilience.report.figures import SHAPES, save_figure, tsne_figure
+from consilience.report.export import SHAPES, save_figure, tsne_figure
 
 PATTERNS = tuple(
     Pattern.parse(text)

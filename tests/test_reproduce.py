@@ -11,19 +11,18 @@ import pytest
 from scipy import stats
 
 from conftest import WORDS, cases, cells, real_data
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.report import papers
 from consilience.report.export import as_markdown
-from consilience.report.measured import Measured
-from consilience.report.papers import beside, beside_layout, beside_table, paper_numbers
-from consilience.report.terminal import fitted_text
+from consilience.report.papers import Measured, beside, beside_layout, beside_table, paper_numbers
+from consilience.report.table import fitted_text
 from consilience.reproduce import RECIPES, Recipe, RecipeResult, Request, Work, carry_out
-from consilience.reproduce import work as work_module
-from consilience.reproduce.pararel_makers import IMPROVED, SQUAD, TEST, TRAIN, VALIDATION
-from consilience.reproduce.work import MissingError
-from consilience.schemas import METRICS_SCHEMA
+from consilience.reproduce import recipe as work_module
+from consilience.reproduce.pararel import IMPROVED, SQUAD, TEST, TRAIN, VALIDATION
+from consilience.reproduce.recipe import MissingError
 from consilience.suites import load_suite
-from consilience.suites.trex import N_TO_1, N_TO_M
+from consilience.suites.layouts import N_TO_1, N_TO_M
 from test_squad import make_files
 
 MODELS = RECIPES["pararel-correlations"].models
@@ -583,7 +582,7 @@ def test_a_users_model_that_cannot_be_loaded_is_a_row_and_strict_fails(
     ],
 )
 def test_every_row_of_a_users_model_that_cannot_be_loaded_says_so(answered, tmp_path, name, rows):
-    answered(2, {"error": {"message": "cannot load 'no/model'", "is_usage": False}})
+    answered(2, {"error": {"message": "cannot load 'no/model'", "kind": "model"}})
     numbers = make(name, tmp_path, added={"mine": "no/model"}, only=rows)[1]
     mine = numbers.filter(pl.col("row").is_in(rows))
     assert set(mine["row"]) == set(rows)

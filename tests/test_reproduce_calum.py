@@ -11,13 +11,12 @@ import polars as pl
 import pytest
 
 from conftest import WORDS, cells, real_data
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.report.papers import paper_numbers
 from consilience.reproduce import RECIPES, Request, Work, carry_out
-from consilience.reproduce.calum_makers import GROUPS, TABLE_6, sheets_of
-from consilience.schemas import METRICS_SCHEMA
-from consilience.suites.pairs import read_pairs
-from consilience.suites.tasks import TASKS
+from consilience.reproduce.calum import GROUPS, TABLE_6, sheets_of
+from consilience.suites.pairs import TASKS, read_pairs
 from test_docs import parse
 from test_tasktypes import run_folder
 

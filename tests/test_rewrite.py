@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from consilience import ConsilienceError, Suite, load_suite
-from consilience.authoring.meaning import (
+from consilience.authoring.import_formats import import_patterns
+from consilience.authoring.pattern_checks import (
     PatternPair,
     fluency_scores,
     meaning_scores,
@@ -17,15 +18,19 @@ from consilience.authoring.meaning import (
     sample_pairs,
     separation,
 )
-from consilience.authoring.rewriting import draft_rewrites, written_patterns
+from consilience.authoring.rewriting import (
+    draft_rewrites,
+    rewrite_patterns,
+    rewrite_suite,
+    written_patterns,
+)
+from consilience.models.judges import ParaphraseJudge
 from consilience.models.loading import load_pretrained
-from consilience.models.paraphrase_judge import ParaphraseJudge
 from consilience.models.prompted import OptionScorer
 from consilience.suites.proposals import read_proposals
-from consilience.workflow.proposal_options import ImportOptions, RewriteOptions
-from consilience.workflow.suite_import import import_patterns
-from consilience.workflow.suite_rewriting import rewrite_patterns, rewrite_suite
+from consilience.workflow.suite_options import ImportOptions, RewriteOptions
 from scoring_server import VLLM, scoring_server
+from test_prompted import CHAT
 
 FACTS = {"capital": [("France", "Paris"), ("Italy", "Rome")], "river": [("Paris", "Seine")]}
 PATTERNS = {
@@ -113,7 +118,7 @@ def test_rewrites_stay_in_the_language_of_the_suite(tmp_path):
     (tmp_path / "table.csv").write_text(
         f"relation,pattern,subject,object\ncapital,{base},Francia,París"
     )
-    import_patterns(ImportOptions(tmp_path / "table.csv", tmp_path / "es", languages=("es",)))
+    import_patterns(ImportOptions(tmp_path / "table.csv", tmp_path / "es", language=("es",)))
     suite = load_suite(tmp_path / "es")
     texts = ["The capital of [X] is [Y].", "[X] is the capital [Y].", "[Y] es la capital de [X]."]
     drafts, refusals = draft_rewrites(suite, ScriptedWriter({base: texts}), 3)
@@ -125,7 +130,7 @@ def test_questions_are_not_rewritten(tmp_path):
     (tmp_path / "q").mkdir()
     (tmp_path / "q" / "questions.csv").write_text("question,answer\nWhat is 2 + 2?,4\n")
     options = RewriteOptions(str(tmp_path / "q"), "packaged:smollm2", tmp_path / "p.jsonl")
-    with pytest.raises(ConsilienceError, match="suite of questions.*question_2"):
+    with pytest.raises(ConsilienceError, match="is a suite of questions"):
         rewrite_patterns(options)
 
 
@@ -195,7 +200,7 @@ def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
     assert (done.separation.auc, done.separation.low) == (1, 1)
     assert "AUC of 1.00 (1.00 to 1.00); rewrites below" in done.notes[0]
     problems = []
-    proposals = read_proposals(options.file, problems)
+    proposals = read_proposals(options.out, problems)
     assert not problems
     assert [p.relation for p in proposals] == [f"r{at}" for at in range(5)]
     first = proposals[0].row()
@@ -209,7 +214,7 @@ def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
     strict = RewriteOptions("five", "w", tmp_path / "p.jsonl", samples=2, fillings=1, min_meaning=4)
     refused = rewrite_suite(FIVE, writer, WordJudge(), strict, measured_on=FIVE)
     assert refused.reasons == {"slots": 5, "meaning": 5}
-    assert options.file.read_text() == ""
+    assert options.out.read_text() == ""
     few = rewrite_suite(SUITE, ScriptedWriter({}), WordJudge(), options, measured_on=SUITE)
     assert "is not measured, because the suite has fewer than 5 relations" in few.notes[0]
 
@@ -280,7 +285,7 @@ def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, t
 def test_a_model_behind_a_url_writes_and_one_that_is_here_judges(
     consilience, model_folder, write_suite, tmp_path
 ):
-    with scoring_server(model_folder("mamba"), VLLM, longest=512) as server:
+    with scoring_server(model_folder("mamba"), VLLM, longest=512, chat_template=CHAT) as server:
         arguments = ["suite", "rewrite", write_suite(), "--model", "openai:tiny", "--samples", "2"]
         arguments += [
             "--base-url",
@@ -304,7 +309,7 @@ def test_a_model_behind_a_url_writes_and_one_that_is_here_judges(
     ({"model": "openai:tiny"}, "openai:tiny needs --base-url"),
     ({"base_url": "http://127.0.0.1:9/v1"}, "an option of models behind a URL with --model none"),
     ({"model": "baseline:random"}, "'baseline:random' does not write.*--model"),
-    ({"file": Path(__file__)}, "a file already, and it may have edits.*--out"),
+    ({"out": Path(__file__)}, "a file already, and it may have edits.*--out"),
     ({"temperature": 0.0}, "--samples 8 at temperature 0"),
     ({"model": "t5"}, "cannot judge sentences.*--judge"),
 ])  # fmt: skip
@@ -313,5 +318,5 @@ def test_a_model_that_cannot_has_a_message(options, message, model_folder, tmp_p
         options = {"model": str(model_folder("t5"))}
     with pytest.raises(ConsilienceError, match=message):
         rewrite_patterns(
-            RewriteOptions(**{"suite": "mini", "model": "none", "file": tmp_path / "p"} | options)
+            RewriteOptions(**{"suite": "mini", "model": "none", "out": tmp_path / "p"} | options)
         )

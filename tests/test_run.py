@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from consilience.errors import ConsilienceError
-from consilience.run import SENTENCE_PAIRS, Run, open_runs
+from consilience.core.errors import ConsilienceError
+from consilience.kinds import Facts, SentencePairs, kind_of_run
+from consilience.runs.run import SENTENCE_PAIRS, Run, open_runs
 
-RECORD = {"started": "2026-01-31T12:00:00+00:00", "versions": {}, "warnings": []}
+RECORD = {"started": "2026-01-31T12:00:00+00:00", "versions": {}, "warnings": [], "answers": {}}
 
 
 def make(folder, **settings):
@@ -19,7 +20,7 @@ def make(folder, **settings):
 
 def test_a_run_has_its_settings_and_one_seed(tmp_path):
     run = Run.open(make(tmp_path / "a", protocol="strict"))
-    assert (run.label, run.protocol, run.is_of_pairs) == ("a", "strict", False)
+    assert (run.label, run.protocol, kind_of_run(run)) == ("a", "strict", Facts)
     assert run.settings["suite"] == "mini"
     assert run.seeds == (run,)
     assert run.parts == ()
@@ -31,7 +32,7 @@ def test_the_seeds_of_a_run_are_runs_in_the_order_of_their_numbers(tmp_path):
     (tmp_path / "seed-3").mkdir()  # nothing was asked yet
     run = Run.open(tmp_path, "both")
     assert run.label == "both"
-    assert run.is_of_pairs
+    assert kind_of_run(run) is SentencePairs
     assert [each.label for each in run.seeds] == ["seed-2", "seed-10"]
     assert [each.settings["seed"] for each in run.seeds] == [2, 10]
 

@@ -12,8 +12,8 @@ from consilience.analysis.patterns import pair_table, pattern_table
 from consilience.metrics import grid
 from consilience.metrics.counts import Prepared, ResampleCache
 from consilience.metrics.differences import compare
-from consilience.metrics.tally import Tally
-from consilience.metrics.weighing import ClusterCounts
+from consilience.metrics.registry import Tally
+from consilience.metrics.resampling import ClusterCounts
 
 PATTERNS = ("[X] is in [Y].", "[X] is inside [Y].", "[Y] holds [X].", "In [Y] is [X].")
 NAMES = [f"s{at:03}" for at in range(200)]

@@ -9,8 +9,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
-from consilience.metrics.answers_table import prepare, unknown_answers
-from consilience.metrics.notes import notes_on
+from consilience.metrics.counts import prepare, unknown_answers
+from consilience.metrics.measure import notes_on
 
 PATTERNS = ("[X] is in [Y].", "[X] belongs to [Y].")
 FACTS = [

@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from consilience import load_suite
-from consilience.errors import ConsilienceError
-from consilience.free_text import rule_of
-from consilience.suites.tasks import load_task
-from consilience.workflow.scoring_answers import answers_to_facts, answers_to_pairs
+from consilience.core.errors import ConsilienceError
+from consilience.core.free_text import rule_of
+from consilience.kinds.answers import answers_to_facts, answers_to_pairs
+from consilience.suites.pairs import load_task
 
 NORMALIZED = rule_of("normalized")
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from consilience.ask_questions import NO_PREMISE, Presenter, ask_options
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor, FactorialDesign
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.scoring_rules import RULES, rule_for
 from consilience.presentation import (
     TEMPLATES,
     Presentation,
@@ -17,7 +18,6 @@ from consilience.presentation import (
     premise_of,
 )
 from consilience.questions import Choice, Question
-from consilience.scoring_rules import RULES, rule_for
 
 QUESTION = Question(
     "q1",

@@ -1,4 +1,4 @@
-"""The noise floor of a server: the same prompts again, alone, in company and in another order."""
+"""The noise floor of a server: the same prompts again, and alone."""
 
 import math
 import threading
@@ -10,28 +10,27 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError
+from consilience.core.schemas import METRICS_SCHEMA
+from consilience.counting import noise_floor_of
 from consilience.endpoints.client import Client
-from consilience.errors import ConsilienceError
 from consilience.models.functions import ScoringFunction
-from consilience.report.noise_tables import noise_table
+from consilience.report.columns import noise_table
+from consilience.report.first_screen import server_line, server_sections
 from consilience.report.run_view import RunView
-from consilience.report.server_sections import server_line, server_sections
 from consilience.report.table import text_of
-from consilience.run import Run
-from consilience.run_folder import record_of
-from consilience.schemas import METRICS_SCHEMA
+from consilience.results.comparing import noise_notes
+from consilience.runs.folder import record_of
+from consilience.runs.run import Run
 from consilience.server_noise import AskedGroup, sample, sample_size
-from consilience.workflow.comparing import noise_notes
-from consilience.workflow.counting import noise_floor_of
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
 from replay_server import completion, replay
 
 
 class Wavering:
-    """A server whose scores depend on how often it got a prompt: the 3rd time they are larger by
-    0.25, the 4th time they are negated. It counts the requests that it has at once."""
+    """A server whose scores depend on how often it got a prompt: the 2nd time they are larger by
+    0.25, the 3rd time they are negated. It counts the requests that it has at once."""
 
     def __init__(self):
         self.times, self.lock, self.now = Counter(), threading.Lock(), 0
@@ -49,7 +48,7 @@ class Wavering:
         with self.lock:
             self.now -= 1
         return completion(
-            body, model="replayed", score={3: score + 0.25, 4: -score}.get(times, score)
+            body, model="replayed", score={2: score + 0.25, 3: -score}.get(times, score)
         )
 
 
@@ -69,7 +68,7 @@ def served(url, **connection):
 
 def options(folder, **more):
     return ProbeOptions(
-        suite="mini", groups=("continent", "animal_class"), limit=4, folder=folder,
+        suite="mini", groups=("continent", "animal_class"), limit=4, out=folder,
         model="served", **more,
     )  # fmt: skip
 
@@ -93,31 +92,27 @@ def rows(metrics, metric):
 def test_what_changes_answers_and_scores_is_named(wavering):
     counted, folder, _, _ = wavering
     flips, changes = (rows(counted.metrics, name) for name in ("flips", "score_change"))
-    assert list(flips) == list(changes) == ["repeated", "alone", "in_company", "reordered"]
-    size = flips["alone"]["n"]
+    assert list(flips) == list(changes) == ["repeated", "alone"]
+    size = flips["repeated"]["n"]
     assert size == 8
     shares = {name: row["value"] for name, row in flips.items()}
-    assert shares == {"repeated": 0, "alone": 0, "in_company": 1, "reordered": 0}
+    assert shares == {"repeated": 0, "alone": 1}
     bound = 1.959964**2 / (size + 1.959964**2)
-    assert (flips["alone"]["low"], flips["alone"]["high"]) == pytest.approx((0, bound))
-    assert changes["alone"]["value"] == pytest.approx(0.25)
-    assert changes["in_company"]["value"] > 1
-    assert (changes["repeated"]["value"], changes["reordered"]["value"]) == (0, 0)
+    assert (flips["repeated"]["low"], flips["repeated"]["high"]) == pytest.approx((0, bound))
+    assert changes["repeated"]["value"] == pytest.approx(0.25)
+    assert changes["alone"]["value"] > 1
     kept = pl.read_csv(folder / "metrics.csv").filter(pl.col("metric") == "score_change")
     assert kept["value"].to_list() == pytest.approx([row["value"] for row in changes.values()])
     assert counted.metrics.schema == METRICS_SCHEMA
 
 
-def test_alone_is_one_request_at_once_and_company_is_many(wavering):
+def test_alone_is_one_request_at_once(wavering):
     _, _, answer, requests = wavering
-    assert answer.most[3] == 1
-    assert answer.most[4] > 4
-    sampled = {prompt for prompt, times in answer.times.items() if times == 5}
-    assert set(answer.times.values()) == {1, 5}
+    assert answer.most[2] > answer.most[3] == 1
+    sampled = {prompt for prompt, times in answer.times.items() if times == 3}
+    assert set(answer.times.values()) == {1, 3}
     order = [body["prompt"] for body in requests if body["prompt"] in sampled]
-    repeated, reordered = order[-4 * len(sampled) : -3 * len(sampled)], order[-len(sampled) :]
-    assert sorted(repeated) == sorted(reordered) != repeated
-    assert len({repeated.index(one) - at for at, one in enumerate(reordered)}) > 10
+    assert sorted(order) == sorted([*sampled] * 3)
 
 
 def test_how_many_prompts_are_sent_again():
@@ -168,23 +163,23 @@ def test_a_limit_in_the_noise_floor_keeps_the_run(tmp_path):
     assert rows(counted.metrics, "flips") == {}
 
 
-def test_a_connection_with_one_request_in_flight_has_no_company(tmp_path):
+def test_a_connection_with_one_request_in_flight_is_always_alone(tmp_path):
     with replay(Wavering()) as server:
         chosen = replace(options(tmp_path), groups=("animal_class",), limit=1, noise_floor=2)
         counted = probe(chosen, model=served(server.url, concurrency=1))
     flips = rows(counted.metrics, "flips")
-    assert list(flips) == ["repeated", "reordered"]
+    assert list(flips) == ["repeated"]
     assert math.isclose(flips["repeated"]["value"], 0)
 
 
 def test_the_noise_floor_is_switched_off_and_left_out_of_few_prompts(tmp_path):
     with replay(Wavering()) as server:
         off = probe(options(tmp_path / "off", noise_floor=0), model=served(server.url))
-        few = probe(replace(options(tmp_path / "few"), limit=2), model=served(server.url))
+        few = probe(replace(options(tmp_path / "few"), limit=1), model=served(server.url))
         assert set(server.answer.times.values()) <= {1, 2}, "once in each run"
     assert rows(off.metrics, "flips") == rows(few.metrics, "flips") == {}
     assert not [note for note in off.notes if "noise floor" in note]
-    assert [note for note in few.notes if "a tenth of 36 prompts is too few" in note]
+    assert [note for note in few.notes if "a tenth of 18 prompts is too few" in note]
 
 
 def test_the_summary_says_below_what_a_difference_means_nothing(wavering):
@@ -195,18 +190,18 @@ def test_the_summary_says_below_what_a_difference_means_nothing(wavering):
     table = noise_table(counted.metrics, "served: ")
     assert table.title.startswith("served: Noise floor")
     shown = [
-        text_of(cell, column) for cell, column in zip(table.cells(1), table.columns, strict=True)
+        text_of(cell, column) for cell, column in zip(table.cells(0), table.columns, strict=True)
     ]
-    assert shown == ["alone", "0.0", "0.0 to 32.4", "0.25", "8"]
+    assert shown == ["repeated", "0.0", "0.0 to 32.4", "0.25", "8"]
     assert noise_table(counted.metrics.filter(metric="accuracy")) is None
-    assert noise_floor_of(folder).height == 8
+    assert noise_floor_of(folder).height == 4
 
 
 def test_comparing_says_which_differences_are_inside_the_noise_floor(tmp_path):
     """3 of 30 answers changed: 10 % is inside, 11 % is not; unknown floors say nothing."""
     floor = [
         {"metric": "flips", "group": "MICRO", "subset": name, "value": value, "n": 30}
-        for name, value in (("alone", 0.0), ("in_company", 0.1))
+        for name, value in (("alone", 0.0), ("repeated", 0.1))
     ]
     differences = [
         {"metric": "accuracy", "group": "MACRO", "difference": -0.1},

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from consilience.errors import ConsilienceError
-from consilience.run_folder import record_of
-from consilience.watch import Silent
-from consilience.workflow.counting import CountedRun
+from consilience.asking.planning import Shard
+from consilience.core.errors import ConsilienceError
+from consilience.core.process import Silent
+from consilience.counting import CountedRun
+from consilience.runs.folder import record_of
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import plan_shard, probe, probe_shard
-from consilience.workflow.sharding import Shard
 
 
 def parts(sizes, count):
@@ -103,7 +103,7 @@ def test_plans_of_all_shards_are_the_run():
 
 
 def test_a_model_behind_a_url_has_no_shards(tmp_path):
-    served = ProbeOptions(model="openai:m", base_url="http://127.0.0.1:9/v1", folder=tmp_path)
+    served = ProbeOptions(model="openai:m", base_url="http://127.0.0.1:9/v1", out=tmp_path)
     with pytest.raises(ConsilienceError, match="a model behind a URL"):
         probe_shard(served, Shard(1, 2))
 

@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 import consilience as cs
-from consilience.errors import ConsilienceError
-from consilience.run_folder import RunFolder, record_of
-from consilience.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
+from consilience.core.errors import ConsilienceError
+from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
+from consilience.runs.folder import RunFolder, record_of
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
 from consilience.workflow.run_settings import options_of_record, options_record
@@ -32,8 +32,6 @@ def test_what_two_processes_record_is_kept(tmp_path):
     one, two = (RunFolder(tmp_path, SETTINGS) for _ in range(2))
     one.note(["first"])
     two.note(["second"])
-    one.screened("a", {"queries": 1})
-    two.screened("b", {"queries": 2})
     one.write_answers("a", answers("a"))
     two.write_answers("b", answers("b"))
     two.describe("words", {"b": ["x"]})
@@ -41,7 +39,6 @@ def test_what_two_processes_record_is_kept(tmp_path):
     two.note(["third"])
     record = record_of(tmp_path)
     assert record["warnings"] == ["first", "second", "third"]
-    assert record["screened"] == {"a": {"queries": 1}, "b": {"queries": 2}}
     assert sorted(record["answers"]) == ["a", "b"]
     assert record["words"] == {"b": ["x"]}
     assert record["finished"]
@@ -52,7 +49,7 @@ def test_what_two_processes_record_is_kept(tmp_path):
 
 CHILD = """
 import sys
-from consilience.run_folder import RunFolder
+from consilience.runs.folder import RunFolder
 from test_shared_runs import SETTINGS, answers
 folder, name = sys.argv[1:]
 run = RunFolder(folder, SETTINGS)
@@ -82,18 +79,24 @@ def test_processes_at_once_lose_nothing(tmp_path):
 
 def test_a_run_is_repeated_from_its_record(tmp_path):
     options = ProbeOptions(
-        model="baseline:majority", suite="mini", groups=("capital",), limit=2, folder=tmp_path
+        model="baseline:majority", suite="mini", groups=("capital",), limit=2, out=tmp_path
     )
     record = probe(options).record
     assert record["options"] == {
-        "model": "baseline:majority", "groups": ["capital"], "limit": 2, "folder": str(tmp_path)
+        "model": "baseline:majority", "groups": ["capital"], "limit": 2, "out": str(tmp_path)
     }  # fmt: skip
     assert options_of_record(record_of(tmp_path), str(tmp_path)) == options
 
 
+def test_a_record_with_the_names_of_fields_is_read():
+    record = {"options": {"folder": "runs/a", "joined": "string", "longest": 64}}
+    options = ProbeOptions(out="runs/a", input="string", max_length=64)
+    assert options_of_record(record, "run") == options
+
+
 def test_options_of_every_type_are_recorded():
     options = replace(
-        ProbeOptions(), seed=3, timeout=1.5, fast=True, columns=("a=b",), price=(1.0, 2.0)
+        ProbeOptions(), seed=3, timeout=1.5, as_shipped=True, columns=("a=b",), price=(1.0, 2.0)
     )
     assert options_of_record({"options": options_record(options, {})}, "run") == options
     assert options_record(ProbeOptions(), {}) == {}
@@ -103,7 +106,7 @@ def test_python_values_cannot_be_repeated(tmp_path):
     def always(prompts):
         return ["Paris"] * len(prompts)
 
-    result = cs.evaluate("mini", always, groups=["capital"], limit=1, folder=tmp_path / "run")
+    result = cs.evaluate("mini", always, groups=["capital"], limit=1, out=tmp_path / "run")
     assert result.run.record["options"]["model"] is None
     with pytest.raises(ConsilienceError, match="the model of this run was a Python value"):
         options_of_record(result.run.record, "run")
@@ -117,7 +120,7 @@ def test_a_file_of_questions_is_recorded_by_its_path(tmp_path):
     file = tmp_path / "own.csv"
     file.write_text("stem,a,b,answer\nCapital of France?,Paris,Rome,Paris\n")
     columns = {"question": "stem", "options": "a+b"}
-    result = cs.evaluate(str(file), "baseline:random", columns=columns, folder=tmp_path / "run")
+    result = cs.evaluate(str(file), "baseline:random", columns=columns, out=tmp_path / "run")
     options = options_of_record(result.run.record, "run")
     assert options.suite == str(file)
     assert probe(options).metrics.equals(result.metrics)

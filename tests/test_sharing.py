@@ -1,17 +1,15 @@
-"""What a shared suite needs: a data card, metadata, provenance, licences and sign-offs."""
+"""What a shared suite needs: a data card, provenance, licences and sign-offs."""
 
-import hashlib
 import json
 import re
 
 import pytest
 
-from consilience.authoring import data_card
-from consilience.authoring.croissant import croissant, semantic
-from consilience.authoring.data_card import BEGIN, END
-from consilience.errors import ConsilienceError
+from consilience.authoring import sharing
+from consilience.authoring.sharing import BEGIN, END
+from consilience.core.errors import ConsilienceError
 from consilience.suites.layouts import load_folder
-from consilience.suites.signoff import SignOff, add_signoffs
+from consilience.suites.proposals import SignOff, add_signoffs
 
 ABOUT = {
     "name": "capitals", "description": "Capitals.", "licence": "CC0-1.0", "version": "1.2",
@@ -27,7 +25,7 @@ def folder(write_suite, monkeypatch):
     def fail():
         raise ConsilienceError("no parser here")
 
-    monkeypatch.setattr(data_card, "load_parser", fail)
+    monkeypatch.setattr(sharing, "load_parser", fail)
     path = write_suite()
     (path / "suite.json").write_text(json.dumps(ABOUT), encoding="utf-8")
     rows = [
@@ -60,20 +58,19 @@ def problems_of(consilience, folder):
 def test_a_suite_may_be_shared_when_nothing_is_missing(folder, consilience):
     """Each step removes its problem; a later change asks for a new card."""
     problems = problems_of(consilience, folder)
-    assert len(problems) == 3
+    assert len(problems) == 2
     assert "3 patterns of 'capital' that nobody accepted" in problems[0]
     assert "patterns.jsonl:1" in problems[0]
     assert "README.md: missing" in problems[1]
-    assert "croissant.json: missing" in problems[2]
     sign(folder, "accept", "accept", "unsure")
     sign(folder, "accept", "reject", "accept", who="Ben")
     status, out, error = consilience("suite", "card", folder)
-    assert (status, out.count("\n")) == (0, 2)
+    assert (status, out.count("\n")) == (0, 1)
     assert "1 pattern of 'capital' with a reject that is not resolved" in error
     (problem,) = problems_of(consilience, folder)
     assert "such as '[Y] is the capital of [X].'" in problem
     sign(folder, "accept", "accept", who="Ben")
-    assert len(problems_of(consilience, folder)) == 2, "the card and the metadata are older"
+    assert len(problems_of(consilience, folder)) == 1, "the card is older"
     assert consilience("suite", "card", folder)[2] == ""
     assert problems_of(consilience, folder) == []
     assert "good" in consilience("suite", "check", folder, "--shared")[1]
@@ -133,44 +130,9 @@ def test_the_card_keeps_what_the_author_wrote(folder, consilience):
         assert line in renewed
 
 
-def test_the_metadata_have_the_shape_of_croissant(folder):
-    """Every file has its digest, every column is a field of a set of records, ids are unique."""
-    edges = [{"relation": "capital", "pattern_a": "a", "pattern_b": "b", "syntactic": 1}]
-    (folder / "edges.jsonl").write_text("\n".join(map(json.dumps, edges)), encoding="utf-8")
-    document = croissant(folder, ABOUT, "CC0-1.0")
-    assert (document["@type"], document["version"]) == ("sc:Dataset", "1.2.0")
-    assert document["conformsTo"] == "http://mlcommons.org/croissant/1.0"
-    needed = {"name", "description", "license", "url", "creator", "datePublished", "citeAs"}
-    assert needed <= document.keys()
-    files = {file["@id"]: file for file in document["distribution"]}
-    assert files.keys() == {
-        f"{name}.jsonl" for name in ("relations", "patterns", "facts", "edges", "provenance")
-    }
-    for name, file in files.items():
-        assert file["sha256"] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
-        assert file["encodingFormat"] == "application/jsonlines"
-    fields = [field for records in document["recordSet"] for field in records["field"]]
-    assert len({field["@id"] for field in fields}) == len(fields)
-    by_id = {field["@id"]: field for field in fields}
-    assert by_id["facts/subject"]["source"] == {
-        "fileObject": {"@id": "facts.jsonl"}, "extract": {"column": "subject"},
-    }  # fmt: skip
-    assert by_id["edges/syntactic"]["dataType"] == "sc:Integer"
-    assert by_id["facts/object"]["dataType"] == "sc:Text"
-    context = document["@context"]
-    assert context["recordSet"] == "cr:recordSet"
-    assert context["conformsTo"] == "dct:conformsTo"
-
-
-def test_versions_of_croissant_have_three_numbers():
-    assert [semantic(text) for text in ("1", "1.2", "1.2.3", "draft")] == [
-        "1.0.0", "1.2.0", "1.2.3", "draft",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(("arguments", "message"), [
     (("card", "mini"), "a bundled or released suite"),
-    (("check", "mini-questions", "--shared"), "--shared with a suite of questions"),
+    (("check", "mini-questions", "--shared"), "is a suite of questions"),
     (("card", "none"), "no suite 'none'"),
 ])  # fmt: skip
 def test_what_has_no_card_is_refused(consilience, arguments, message):

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from consilience.metrics.shown_positions import position_notes
+from consilience.metrics.components import position_notes
 
 TWO = ("given", "rotation 1")
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from transformers import BertConfig, BertForMaskedLM, BertForQuestionAnswering, BertTokenizer
 
 from conftest import ROOT, SENTENCES, WORDS, cases, real_data
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 
 sys.path.insert(0, str(ROOT / "examples"))
 import squad

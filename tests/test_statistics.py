@@ -14,33 +14,30 @@ from scipy import stats
 
 from conftest import ROOT
 from consilience import ConsilienceError, measure
-from consilience.metrics.bootstrap import REPLICATES, resamples, resamples_in_parts
-from consilience.metrics.correlations import correlation
-from consilience.metrics.differences import compare
-from consilience.metrics.flips import flip
+from consilience.metrics.differences import compare, flip
 from consilience.metrics.grid import Grid
-from consilience.metrics.intervals import (
-    bootstrap_error,
-    bootstrap_interval,
-    detectable_difference,
-    wilson_interval,
-)
-from consilience.metrics.notes import few_relations
-from consilience.metrics.registry import METRICS
-from consilience.metrics.resampling import Resampling
-from consilience.metrics.significance import (
+from consilience.metrics.measure import few_relations
+from consilience.metrics.registry import METRICS, Tally
+from consilience.metrics.resampling import ClusterCounts, Resampling
+from consilience.metrics.statistics import (
     PERMUTATIONS,
+    REPLICATES,
     Signs,
     benjamini_hochberg,
+    bootstrap_error,
+    bootstrap_interval,
+    correlation,
+    detectable_difference,
     holm,
     mcnemar,
     paired_permutation,
     paired_t,
     permutation_p,
+    resamples,
+    resamples_in_parts,
     welch_t,
+    wilson_interval,
 )
-from consilience.metrics.tally import Tally
-from consilience.metrics.weighing import ClusterCounts
 from test_metrics import HAND, PATTERNS, make_suite, table, values
 
 

@@ -7,14 +7,14 @@ import sys
 import pytest
 
 import study_workers
-from consilience.engine import Needs, dispatch
-from consilience.errors import ConsilienceError
-from consilience.workflow import studying
+from consilience.core.errors import ConsilienceError
+from consilience.study import engine, running
+from consilience.study.engine import Needs
+from consilience.study.file import read_study
+from consilience.study.running import run_study
+from consilience.study.status import Failure, state_of
 from consilience.workflow.probing import probe
-from consilience.workflow.study_file import read_study
-from consilience.workflow.study_options import StudyRunOptions
-from consilience.workflow.study_status import Failure, state_of
-from consilience.workflow.studying import run_study
+from consilience.workflow.run_options import StudyRunOptions
 
 WHOLE = """
 folder = "out"
@@ -38,7 +38,7 @@ name = "qs"
 suite = "data/questions.csv"
 [factors]
 protocol = ["strict", "published"]
-fast = [true]
+keep_scores = [true]
 [[skip]]
 suite = "qs"
 protocol = ["published"]
@@ -59,9 +59,9 @@ def study_of(tmp_path, monkeypatch):
 
 def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(study_of):
     study = study_of(WHOLE)
-    fast = "fast=true"
-    inside = [f"mini/protocol=strict,{fast}", f"mini/protocol=published,{fast}",
-              f"qs/protocol=strict,{fast}"]  # fmt: skip
+    kept = "keep_scores=true"
+    inside = [f"mini/protocol=strict,{kept}", f"mini/protocol=published,{kept}",
+              f"qs/protocol=strict,{kept}"]  # fmt: skip
     assert [run.name for run in study.runs] == [
         *(f"baseline-majority/{name}" for name in inside),
         *(f"trained/{name}/seed-{seed}" for name in inside for seed in (0, 7)),
@@ -69,11 +69,11 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
     assert (study.name, study.reference, study.pairs) == ("sizes", "baseline:majority", "reference")
     last = study.runs[-1]
     assert (last.model, last.suite, last.seed) == ("trained", "qs", 7)
-    assert last.factors == (("protocol", "strict"), ("fast", "true"))
+    assert last.factors == (("protocol", "strict"), ("keep_scores", "true"))
     options = last.options
     assert (options.model, options.suite) == ("models/size-7/seed-7", "data/questions.csv")
     assert (options.limit, options.device, options.protocol) == (5, "cpu", "strict")
-    assert str(options.folder) == f"out/{last.name}"
+    assert str(options.out) == f"out/{last.name}"
     assert (last.needs, last.threads) == (Needs(2.5, 0, (("disk", 1),)), 2)
     assert (study.runs[0].needs, study.runs[0].threads) == (Needs(), 0)
     assert study.runs[0].options.groups == ("capital", "sport")
@@ -166,8 +166,8 @@ def studied(tmp_path_factory):
 def run_by(options, factory):
     """The state of a study after ``run_study`` with workers that a function of the tests makes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(studying, "study_worker", factory)
-        patch.setattr(dispatch, "TRIES", 1)
+        patch.setattr(running, "study_worker", factory)
+        patch.setattr(engine, "TRIES", 1)
         return run_study(options)
 
 
@@ -258,8 +258,8 @@ def test_status_needs_no_model_library(studied):
     script = f"""
 import sys
 from pathlib import Path
-from consilience.workflow.study_options import StudyStatusOptions
-from consilience.workflow.study_status import study_status
+from consilience.workflow.run_options import StudyStatusOptions
+from consilience.study.status import study_status
 study_status(StudyStatusOptions(Path({str(studied[0])!r}))).table()
 assert not {{"torch", "transformers", "scipy"}} & set(sys.modules)
 """

@@ -9,16 +9,15 @@ from zlib import crc32
 import pytest
 
 import study_workers
-from consilience.engine.local_workers import LocalWorkers
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.models import loading
-from consilience.run_folder import record_of
-from consilience.workflow import studying
+from consilience.results.verifying import verify
+from consilience.runs.folder import record_of
+from consilience.study import running
+from consilience.study.running import plan_study, run_study
+from consilience.study.workers import LocalWorkers
 from consilience.workflow.probing import probe
-from consilience.workflow.run_options import VerifyOptions
-from consilience.workflow.study_options import StudyRunOptions
-from consilience.workflow.studying import plan_study, run_study
-from consilience.workflow.verifying import verify
+from consilience.workflow.run_options import StudyRunOptions, VerifyOptions
 from pair_builders import SAME, write_pairs
 from replay_server import replay
 from study_workers import HereWorkers
@@ -99,7 +98,7 @@ def studied(folder):
     usual = loading._load
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(studying, "LocalWorkers", pool)
+        patch.setattr(running, "LocalWorkers", pool)
         patch.setattr(loading, "_KEPT", {})
         patch.setattr(loading, "_load", counting)
         for number in (2, 1):
@@ -128,9 +127,9 @@ def test_every_run_is_that_of_probe_to_the_last_bit(studied, folder, monkeypatch
     state = studied[0]
     assert [one.state for one in state.runs] == ["complete"] * 5
     for one in state.runs:
-        options = replace(one.run.options, folder=folder / "probed" / one.run.name)
+        options = replace(one.run.options, out=folder / "probed" / one.run.name)
         probe(options)
-        ours, probed = files_of(one.run.folder), files_of(options.folder)
+        ours, probed = files_of(one.run.folder), files_of(options.out)
         assert ours[0].keys() == probed[0].keys()
         assert [name for name in ours[0] if ours[0][name] != probed[0][name]] == []
         assert ours[1] == probed[1]
@@ -222,8 +221,8 @@ def decided(path, body, headers):
 def test_servers_are_asked_at_the_same_time_as_each_other_and_as_models_here(tmp_path, monkeypatch):
     """Each waits until the other was asked, and the model here until one was; else they fail."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(studying, "LocalWorkers", LocalWorkers)  # not those of ``studied``
-    monkeypatch.setattr(studying, "study_worker", study_workers.waits)
+    monkeypatch.setattr(running, "LocalWorkers", LocalWorkers)  # not those of ``studied``
+    monkeypatch.setattr(running, "study_worker", study_workers.waits)
     (tmp_path / "quiz.csv").write_text(QUIZ, encoding="utf-8")
     asked = {"one": Event(), "other": Event()}
 
@@ -245,8 +244,8 @@ def test_servers_are_asked_at_the_same_time_as_each_other_and_as_models_here(tmp
         state = run_study(StudyRunOptions(tmp_path / "s.toml"))
         assert [(each.state, each.message) for each in state.runs] == [("complete", "")] * 4
         for each in state.runs[1:]:
-            options = replace(each.run.options, folder=tmp_path / each.run.name)
+            options = replace(each.run.options, out=tmp_path / each.run.name)
             probe(options)
-            assert files_of(each.run.folder)[0] == files_of(options.folder)[0]
+            assert files_of(each.run.folder)[0] == files_of(options.out)[0]
     workers = [path.read_text() for path in (tmp_path / "started").iterdir()]
     assert sorted(workers) == sorted(["baseline:random", one.url, other.url])

@@ -6,11 +6,11 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from consilience.errors import ConsilienceError
-from consilience.workflow import studying
-from consilience.workflow.study_options import StudyRunOptions, StudyStatusOptions
-from consilience.workflow.study_status import study_status
-from consilience.workflow.studying import run_study
+from consilience.core.errors import ConsilienceError
+from consilience.study import running
+from consilience.study.running import run_study
+from consilience.study.status import study_status
+from consilience.workflow.run_options import StudyRunOptions, StudyStatusOptions
 from study_workers import HereWorkers
 
 STUDY = """
@@ -36,7 +36,7 @@ def run(tmp_path, monkeypatch):
 
     def run(address, **options):
         pool = HereWorkers()
-        monkeypatch.setattr(studying, "LocalWorkers", lambda count, logs: pool)
+        monkeypatch.setattr(running, "LocalWorkers", lambda count, logs: pool)
         Path("s.toml").write_text(STUDY.format(address=address), encoding="utf-8")
         return run_study(StudyRunOptions(Path("s.toml"), **options)), pool
 

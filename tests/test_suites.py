@@ -11,19 +11,18 @@ import pytest
 from conftest import cases, real_data
 from consilience import ConsilienceError, Suite, load_suite
 from consilience.authoring.audit import cautions
-from consilience.design import Edge
+from consilience.core.factors import Edge
 from consilience.suites import check_suite
-from consilience.suites.layouts import load_folder
-from consilience.suites.proposals import provenance_of
-from consilience.suites.question_suites import is_questions, load_questions
-from consilience.suites.selection import (
+from consilience.suites.facts import (
     filter_vocabulary,
     replace_facts,
     sample_facts,
     select_relations,
+    suite_statistics,
 )
-from consilience.suites.sizes import suite_statistics
-from consilience.suites.suite_names import MINI
+from consilience.suites.layouts import load_folder
+from consilience.suites.proposals import provenance_of
+from consilience.suites.question_suites import MINI, is_questions, load_questions
 from consilience.types import Candidates
 
 

@@ -8,19 +8,17 @@ import pytest
 
 from consilience import ask_suite, load_model, load_suite, measure
 from consilience.analysis.patterns import form_tables
+from consilience.counting import majority_baseline
 from consilience.report.summary import (
     FEWEST_FACTS,
     Summary,
     SummaryRow,
     brief_notes,
-    fitted_summary,
     summarize,
 )
 from consilience.report.table import all_notes
-from consilience.report.terminal import fitted_text
-from consilience.suites.selection import sample_facts
+from consilience.suites.facts import sample_facts
 from consilience.types import Candidates, Fact
-from consilience.workflow.majority import majority_baseline
 from pair_builders import answers_of, suite_of
 from test_metrics import make_suite
 from test_metrics import table as answers_table
@@ -121,28 +119,6 @@ def test_the_rows_of_facts_are_the_means_of_the_metrics_table(mini):
     shown = summary.table()
     assert [len(row) for row in shown.rows] == [len(shown.columns)] * 4
     assert shown.notes[0].startswith("Least consistent: ")
-
-
-LEFT_OUT = (
-    "Accuracy is over 48 of 60 facts: 12 have an answer of several tokens and were not asked; see "
-    "--multi-token left-to-right."
-)
-
-
-@pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("name", ["toy", "organisation/a-model-with-a-rather-long-name"])
-def test_a_summary_fits_its_lines_and_its_other_notes_follow(mini, name, width):
-    summary = summary_of(answers_to(mini, "baseline:random"), mini, cautions=[LEFT_OUT])
-    summary = replace(summary, title=summary.title.replace("toy", name))
-    table, notes = fitted_summary(summary, width, 10)
-    lines = fitted_text(table, width).plain.splitlines()
-    assert len(lines) <= 10
-    text = " ".join(" ".join(lines).split())
-    assert all((note in text) != (note in notes) for note in summary.notes)
-    assert "Least consistent: " in text
-    assert (LEFT_OUT in text) == (width == 120)
-    whole, none = fitted_summary(summary, width, 40)
-    assert (whole, none) == (summary.table(), [])
 
 
 def test_the_title_counts_the_facts_of_the_accuracy_and_small_relations_are_not_named():

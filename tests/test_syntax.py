@@ -6,28 +6,30 @@ from dataclasses import replace
 import pytest
 
 from conftest import cases, real_data
-from consilience.analysis import paraphrases, syntax
-from consilience.analysis.paraphrases import derived_kinds, paraphrase_types, types_between
+from consilience.analysis import syntax
+from consilience.analysis import syntax as paraphrases
 from consilience.analysis.syntax import (
     Parsed,
     Word,
     agreement_with_released,
     cohen_kappa,
     derive_edges,
+    derived_kinds,
     determiner_change,
     lexical_change,
     load_parser,
+    paraphrase_types,
     parse_pattern,
     path,
     syntactic_change,
+    types_between,
 )
-from consilience.authoring import data_card
-from consilience.cloze import Pattern
-from consilience.design import Edge
-from consilience.errors import ConsilienceError
+from consilience.authoring import audit, sharing
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Edge
+from consilience.core.patterns import Pattern
 from consilience.suites import load_suite
 from consilience.types import Candidates, Fact, Relation, Suite
-from consilience.workflow import auditing
 
 
 def read(text, tree, **about):
@@ -267,16 +269,16 @@ def test_the_released_edges_are_found_again(parser):
 def test_an_audit_and_a_data_card_read_the_parses_of_english_patterns_only(parser, monkeypatch):
     """``[X]'s capital is [Y].`` asks what the first pattern of the other relation asks."""
     monkeypatch.setattr(syntax, "load_parser", lambda: parser)
-    monkeypatch.setattr(data_card, "load_parser", lambda: parser)
+    monkeypatch.setattr(sharing, "load_parser", lambda: parser)
     german = Pattern.parse("Die Hauptstadt von [X] ist [Y].", language="de")
     first = relation("The capital of [X] is [Y].", "The capital of [X] was [Y].")
     first = replace(first, patterns=(*first.patterns, german))
     suite = Suite("s", (first, replace(relation("[X] has its capital in [Y]."), id="other")))
-    edges, signatures, tenses = auditing._parsed(suite)
+    edges, signatures, tenses = audit._parsed(suite)
     assert tenses == {first.id: ["present", "past", ""], "other": ["present"]}
     assert signatures[first.id][0] == signatures[first.id][1]
     assert signatures[first.id][2] is None
     assert signatures["other"][0] not in signatures[first.id]
     assert edges == {first.id: {(0, 1): Edge(False, False, False)}, "other": {}}
-    types = dict(data_card.derived_types(suite).select("type", "pairs").iter_rows())
+    types = dict(sharing.derived_types(suite).select("type", "pairs").iter_rows())
     assert types["change_of_tense"] == 1

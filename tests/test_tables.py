@@ -10,11 +10,10 @@ import pytest
 
 from conftest import ROOT, cases
 from consilience import cli
-from consilience.cli.console import Terminal
-from consilience.metrics import agreement, registry
-from consilience.metrics.changes import form_changes
-from consilience.report.export import as_csv, as_latex, as_markdown, save_table
-from consilience.report.html import html_rows
+from consilience.app.console import Terminal
+from consilience.metrics import definitions, registry
+from consilience.metrics.differences import form_changes
+from consilience.report.export import as_csv, as_latex, as_markdown, html_rows, save_table
 from consilience.report.metric_tables import form_table, group_table, metric_table
 from consilience.report.table import (
     NO_DATA,
@@ -22,13 +21,13 @@ from consilience.report.table import (
     Column,
     Table,
     bounds_of,
+    fitted_text,
     mark_best,
     number_text,
     spread_of,
     text_of,
 )
-from consilience.report.terminal import fitted_text
-from consilience.workflow.reference import with_reference
+from consilience.results.reference import with_reference
 from pair_builders import answers_of, measured, suite_of
 from test_metrics import make_suite
 
@@ -315,7 +314,7 @@ def new_metric(monkeypatch):
 
     @registry.metric("pairs", label="Answered", meaning="answers that are given", level="headline")
     def answered(grid):
-        return agreement._tally(grid.subjects, grid.taken, grid.taken)
+        return definitions._tally(grid.subjects, grid.taken, grid.taken)
 
 
 def test_a_new_metric_appears_in_every_table_the_report_and_the_docs(

@@ -17,9 +17,17 @@ from hypothesis import strategies as st
 from conftest import ROOT, cases, real_data
 from consilience import ConsilienceError
 from consilience.sentence_pairs import TextPair
-from consilience.suites.pairs import Pairs, half_of, read_pairs, refuse_one_class, sample_pairs
+from consilience.suites.pairs import (
+    CALUM,
+    TASKS,
+    Pairs,
+    half_of,
+    load_task,
+    read_pairs,
+    refuse_one_class,
+    sample_pairs,
+)
 from consilience.suites.perturbations import signal, t5_original
-from consilience.suites.tasks import CALUM, TASKS, load_task
 
 THREE = ("entailment", "neutral", "contradiction")
 SPLITS = ("train", "validation", "test")
@@ -282,7 +290,7 @@ def test_the_hub_without_its_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(
         ConsilienceError,
-        match=r"datasets is not installed. Install it with `pip install 'datasets>=4'`",
+        match=r"datasets is not installed. Install the extra consilience\[hub\]: `pip install 'datasets>=4'`",
     ):
         read_pairs("hub:validation", load_task("rte"))
     with pytest.raises(ConsilienceError, match="the task 'x' names no dataset of the Hub"):

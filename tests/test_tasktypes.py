@@ -19,11 +19,10 @@ from consilience.analysis.task_types import (
     task_effects,
     without_models,
 )
-from consilience.report.table import text_of
-from consilience.report.task_tables import calum_tables, effects_tables
-from consilience.report.terminal import fitted_text
+from consilience.report.analysis_tables import calum_tables, effects_tables
+from consilience.report.table import fitted_text, text_of
+from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import PERTURBATIONS
-from consilience.suites.tasks import TASKS
 
 KINDS = {name: task.kind for name, task in TASKS.items()}
 TRIPLE = (("accuracy", "all"), ("consistency", "reverse"), ("consistency", "signal"))

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from consilience.errors import ConsilienceError
+from consilience.asking.prompting import templates_of, with_system
+from consilience.core.errors import ConsilienceError
 from consilience.presentation import TEMPLATES, Presentation, Template, present
 from consilience.questions import Choice, Question
-from consilience.template_files import templates_of, with_system
 
 QUESTION = Question("q", "g", {"": ("Why?",)}, Choice("so"), (Choice("so"), Choice("no")))
 TOML = """

@@ -10,8 +10,8 @@ import pytest
 
 import consilience as cs
 from conftest import ROOT
-from consilience.analysis.disagreements import item_agreement
-from consilience.errors import ConsilienceError
+from consilience.analysis.examples import item_agreement
+from consilience.core.errors import ConsilienceError
 from consilience.testing import Runs, assert_consistent, cases
 
 QUESTIONS = """\
@@ -137,7 +137,7 @@ def test_cases_are_the_items_or_groups_that_are_asked(file):
 
 def test_rules_are_decided_by_the_gate(file, tmp_path):
     """2 of 6 pairs agree; two questions are too few to show that this is above 20 %."""
-    before = assert_consistent(cat, file, folder=tmp_path / "before")
+    before = assert_consistent(cat, file, out=tmp_path / "before")
     assert_consistent(first_label, file, "consistency <= 0.99", undecided="pass")
     same = "consistency no worse than baseline by 3 points"
     assert_consistent(cat, file, same, baseline=before, undecided="pass")  # a run of the same name

@@ -11,7 +11,7 @@ import pytest
 
 import consilience as cs
 from consilience import trackers
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 
 QUESTIONS = """\
 item,question,question_2,answer,options
@@ -29,7 +29,7 @@ def first_label(prompts):
 def result(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     (folder / "animals.csv").write_text(QUESTIONS)
-    return cs.evaluate(folder / "animals.csv", first_label, folder=folder / "run")
+    return cs.evaluate(folder / "animals.csv", first_label, out=folder / "run")
 
 
 def test_trackers_get_headline_numbers_with_bounds_and_tables(result):
@@ -70,7 +70,7 @@ def test_a_folder_is_tracked_as_its_result(result):
 def test_a_missing_tracker_is_named(result, name, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, name, None)
     with pytest.raises(ConsilienceError, match=rf"pip install '{name}>="):
-        getattr(trackers, f"to_{name}")(result)
+        trackers.track(result, name)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def mlflow(tmp_path, monkeypatch):
 
 
 def test_mlflow_has_metrics_parameters_and_tables(result, mlflow):
-    trackers.to_mlflow(result)
+    trackers.track(result, "mlflow")
     assert mlflow.active_run() is None
     (run,) = mlflow.search_runs(experiment_names=["consilience"], output_format="list")
     assert run.data.metrics == pytest.approx(trackers.tracked(result).metrics)
@@ -95,7 +95,7 @@ def test_mlflow_logs_into_the_active_run_at_a_step(result, mlflow):
     mlflow.set_experiment("training")
     with mlflow.start_run() as run:
         for step in (10, 20):
-            trackers.to_mlflow(result, step=step)
+            trackers.track(result, "mlflow", step=step)
     history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "animals/consistency")
     assert [(one.step, one.value) for one in history] == [(10, 1 / 3), (20, 1 / 3)]
 
@@ -107,7 +107,7 @@ def trackio(tmp_path, monkeypatch):
 
 
 def test_trackio_has_metrics_and_tables(result, trackio):
-    trackers.to_trackio(result)
+    trackers.track(result, "trackio")
     (name,) = trackio.SQLiteStorage.get_runs("consilience")
     assert name == "first_label on animals"
     (row,) = trackio.SQLiteStorage.get_logs("consilience", name)
@@ -118,7 +118,7 @@ def test_trackio_has_metrics_and_tables(result, trackio):
 
 def test_trackio_logs_into_the_active_run_at_a_step(result, trackio):
     trackio.init("training", name="mine", embed=False)
-    trackers.to_trackio(result, step=10)
+    trackers.track(result, "trackio", step=10)
     trackio.log({"loss": 1.0}, step=11)
     trackio.finish()
     rows = trackio.SQLiteStorage.get_logs("training", "mine")
@@ -131,13 +131,13 @@ def test_wandb_offline_has_metrics_and_tables(result, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     with wandb.init(project="p", name="training") as run:
-        trackers.to_wandb(result)
+        trackers.track(result, "wandb")
         assert run.summary["animals/consistency"] == pytest.approx(1 / 3)
         assert run.config["consilience"]["suite"] == "animals"
     (file,) = tmp_path.glob(
         "wandb/offline-run-*/files/media/table/consilience/disagreements_*.json"
     )
     assert [row[1] for row in json.loads(file.read_text())["data"]] == ["land", "sea"]
-    trackers.to_wandb(result)
+    trackers.track(result, "wandb")
     assert wandb.run is None
     assert len([*tmp_path.glob("wandb/offline-run-*")]) == 2

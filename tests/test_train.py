@@ -12,17 +12,26 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokeniz
 
 from conftest import WORDS, cases
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite
-from consilience.choices import Loading
+from consilience.core.errors import Loading
 from consilience.models.loading import Pretrained
-from consilience.train.batch_trainer import BatchTrainer, check_device, training_arguments
-from consilience.train.consistency import make_trainer
-from consilience.train.consistency_trainer import PositionHead, last_best, plain_copy
-from consilience.train.experiment import improve
-from consilience.train.losses import consistency_loss, cosine_loss, released_loss, vote_loss
-from consilience.train.perplexity import perplexity
+from consilience.train.batch_trainer import (
+    BatchTrainer,
+    TrainingFolder,
+    check_device,
+    training_arguments,
+)
+from consilience.train.consistency import PositionHead, improve, last_best, make_trainer, plain_copy
+from consilience.train.objectives import (
+    Steps,
+    collate,
+    consistency_loss,
+    cosine_loss,
+    perplexity,
+    released_loss,
+    trained_relation,
+    vote_loss,
+)
 from consilience.train.plan import Plan, Subject
-from consilience.train.resume import TrainingFolder
-from consilience.train.steps import Steps, collate, trained_relation
 
 PATTERNS = tuple(
     map(

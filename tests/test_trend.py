@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from conftest import ROOT
-from consilience.errors import ConsilienceError
-from consilience.run import Run
+from consilience.core.errors import ConsilienceError
+from consilience.runs.run import Run
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
 
@@ -52,7 +52,7 @@ def runs(tmp_path_factory):
                     suite="mini",
                     groups=["capital", "currency", "continent"],
                     seed=seed,
-                    folder=out,
+                    out=out,
                 )
             )
     return folder

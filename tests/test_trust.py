@@ -8,7 +8,7 @@ import pytest
 
 from conftest import run_command
 from consilience import ConsilienceError
-from consilience.run_folder import record_of
+from consilience.runs.folder import record_of
 from replay_server import replay
 
 RUN = ("probe", "--model", "baseline:majority", "--suite", "mini", "--limit", "2")

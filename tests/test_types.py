@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from conftest import cases
 from consilience import ConsilienceError, Pattern
-from consilience.design import Edge
-from consilience.text import names_a_file
+from consilience.core.factors import Edge
+from consilience.core.text import names_a_file
 from consilience.types import Candidates, Fact
 
 PLAIN = st.text(st.characters(exclude_characters="[]", exclude_categories=["Cs"]), max_size=12)

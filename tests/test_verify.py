@@ -6,19 +6,19 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from consilience.errors import ConsilienceError
-from consilience.watch import Silent
+from consilience.core.errors import ConsilienceError
+from consilience.core.process import Silent
+from consilience.results.verifying import verify
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
 from consilience.workflow.run_options import VerifyOptions
-from consilience.workflow.verifying import verify
 from replay_server import replay
 
 QUESTIONS = {"question": "2 + 2?", "answer": "4", "options": ["3", "4"], "item": "a"}
 
 
 def probed(folder, model="baseline:random", suite="mini", **options):
-    probe(ProbeOptions(model=model, suite=suite, folder=folder, **options))
+    probe(ProbeOptions(model=model, suite=suite, out=folder, **options))
     return folder
 
 

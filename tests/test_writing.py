@@ -10,15 +10,15 @@ import torch
 from consilience import ConsilienceError, ask_questions
 from consilience.ask_questions import Presenter
 from consilience.ask_writing import answered, ask_writing, notes_on_writing
-from consilience.factors import Factor, FactorialDesign
-from consilience.free_text import rule_of
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.free_text import rule_of
+from consilience.kinds.writing import Writer, as_writer, sample_factor
 from consilience.models.answer_writer import AnswerWriter
 from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
-from consilience.models.token_noise import TokenNoise
+from consilience.models.steering import TokenNoise
 from consilience.presentation import Presentation, Prompt, Template, present
 from consilience.questions import Choice, Question
-from consilience.workflow.written_answers import Writer, Writing, as_writer
 
 CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }} | {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 TEXTS = ("Rome and Paris ?", "the capital Paris ?", "Rome and Rome ?", "the Italy ?")
@@ -239,10 +239,9 @@ def test_answers_that_mean_the_same_are_merged_and_the_judge_is_measured():
     """Big and large are the same; the judge calls every labelled pair different but this one."""
     from test_equivalence import Same
 
-    design = FactorialDesign.full(Writing(samples=3, temperature=1.0).factors)
-    writer = Writer(
-        Writing(equivalence="test:big"), Scripted("big", "large", "green"), Same("big|large")
-    )
+    design = FactorialDesign.full(sample_factor(3, 1.0))
+    scripted, judge = Scripted("big", "large", "green"), Same("big|large")
+    writer = Writer(scripted, equivalence="test:big", judge=judge)
     table = writer.ask(
         [Question("q", "g", {"": ("?",)}, Choice("blue"))],
         Presenter(design, {}, Presentation()),
@@ -266,9 +265,8 @@ def test_answers_of_linked_questions_have_one_meaning_where_the_judge_merges_the
         Question(item, "g", {"": ("?",)}, Choice(gold))
         for item, gold in (("q", "big"), ("r", "green"), ("s", "green"))
     ]
-    writer = Writer(
-        Writing(), Scripted("Big", "large", "large"), Same("big|large"), {"q": "q", "r": "q"}
-    )
+    scripted, judge = Scripted("Big", "large", "large"), Same("big|large")
+    writer = Writer(scripted, judge=judge, links={"q": "q", "r": "q"})
     table = writer.ask(questions, Presenter(FactorialDesign.full([]), {}, Presentation()), "own")
     assert table["answer"].to_list() == ["big", "large", "large"]
     assert table["meaning"].to_list() == ["big", "big", None]
@@ -286,10 +284,10 @@ def test_an_open_question_takes_a_sentence_where_no_rule_is_named():
 
 
 def test_samples_need_a_temperature_and_rules_have_names():
-    assert Writing().factors == []
+    assert sample_factor(1, 0.0) == []
     with pytest.raises(ConsilienceError, match="--samples 3 at temperature 0"):
-        Writing(samples=3)
+        sample_factor(3, 0.0)
     with pytest.raises(ConsilienceError, match="no rule 'first'"):
-        Writing(match="first")
+        rule_of("first")
     with pytest.raises(ConsilienceError, match="does not write answers"):
         as_writer(object())

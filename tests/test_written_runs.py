@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from consilience import ConsilienceError, analyze_factors, open_run
-from consilience.watch import SILENT
+from consilience.core.process import SILENT
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import plan_probe, probe
 
@@ -22,7 +22,7 @@ def options(tmp_path, model_folder):
     def build(rows, **more):
         path = tmp_path / "own.csv"
         path.write_text(rows, encoding="utf-8")
-        fields = {"model": str(model_folder("llama")), "folder": tmp_path / "run", "device": "cpu"}
+        fields = {"model": str(model_folder("llama")), "out": tmp_path / "run", "device": "cpu"}
         return ProbeOptions(suite=str(path), **fields | {"max_new_tokens": 4} | more)
 
     return build
@@ -106,7 +106,7 @@ def test_the_share_of_answers_that_are_no_option_is_a_number(tmp_path, consilien
 def test_a_baseline_is_read_whatever_the_rule(options):
     for rows in (OPEN, CLOSED):
         asked = options(rows, model="baseline:oracle", match="regex:is (.*)", generate=True)
-        counted = probe(replace(asked, folder=asked.folder / rows[-8:].strip()), SILENT)
+        counted = probe(replace(asked, out=asked.out / rows[-8:].strip()), SILENT)
         assert counted.metrics.filter(metric="accuracy", group="MICRO")["value"].to_list() == [1.0]
 
 
@@ -114,7 +114,7 @@ def test_the_longest_prompt_is_an_option(options, tmp_path):
     """Prompts of more than eight tokens are excluded, of written and of chosen answers."""
     for number, more in enumerate(({"generate": True}, {"max_new_tokens": 32})):
         folder = tmp_path / f"short-{number}"
-        counted = probe(options(CLOSED, longest=8, folder=folder, **more), SILENT)
+        counted = probe(options(CLOSED, max_length=8, out=folder, **more), SILENT)
         assert "the model takes 8" in open_run(folder).answers["excluded"][0]
         assert counted.record["settings"]["max_length"] == 8
 

@@ -35,8 +35,8 @@ from transformers import PreTrainedTokenizerFast, RoFormerConfig, RoFormerForMas
 from transformers.utils import logging
 
 from consilience import ConsilienceError
-from consilience.files import write_whole
-from consilience.read import parse_json
+from consilience.files.read import parse_json
+from consilience.files.write import write_whole
 
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]"} | {
     "sep_token": "[SEP]",

@@ -23,13 +23,13 @@ import typer
 from scipy.stats import t
 
 from consilience import ConsilienceError
-from consilience.analysis.knowledge import number_of, short_number
-from consilience.files import csv_of, write_whole
+from consilience.analysis.patterns import number_of, short_number
+from consilience.files.write import csv_of, write_whole
+from consilience.kinds import facts_of
 from consilience.metrics.counts import Counts, ResampleCache, prepared_seeds
-from consilience.metrics.intervals import LEVEL, NAN, Floats, logit_interval
 from consilience.metrics.resampling import Spread
-from consilience.run import Run, split_label
-from consilience.workflow.suite import suite_of
+from consilience.metrics.statistics import LEVEL, NAN, Floats, logit_interval
+from consilience.runs.run import Run, split_label
 
 NUMBERS: Mapping[str, Mapping[str, float]] = {
     name: {name: 1.0}
@@ -111,7 +111,7 @@ class Family:
     """The counts of all runs, (size, seed), under the same resamples."""
 
     def __init__(self, runs: Sequence[Run], sizes: Sequence[float], data_dir: Path | None) -> None:
-        suite, protocol = suite_of(runs[0], None, None, data_dir)
+        suite, protocol = facts_of(runs[0], None, None, data_dir)
         seeds = {len(run.seeds) for run in runs}
         if len(seeds) > 1:
             raise ConsilienceError(

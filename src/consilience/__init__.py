@@ -22,7 +22,7 @@ Functions:
 - ``analyze_patterns``, ``analyze_edits``, ``analyze_examples``, ``analyze_expectations``,
   ``analyze_factors``, ``analyze_knowledge``, ``analyze_syntax``, ``analyze_tasks``,
   ``analyze_representations``: why a model is inconsistent.
-- ``gate(run, rules=["consistency >= 0.8"])``: whether a run keeps rules on its numbers; a ``Gate``.
+- ``gate(run, rule=["consistency >= 0.8"])``: whether a run keeps rules on its numbers; a ``Gate``.
   ``plan_gate``: how much data they need.
 - ``verify_run(run)``: whether this machine gives the answers of a run; a ``Verification``.
 - ``publish_run(run, format)``: its results in the formats of others; a ``Publication``.
@@ -38,127 +38,40 @@ Types: ``Result``, ``Comparison``, ``Summary``, ``Run``; ``Suite``, ``Relation``
 Names are imported when they are first used, so that ``import consilience`` takes no time.
 """
 
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from consilience import early  # noqa: F401 - first, for Ctrl-C during all that follows
-
-if TYPE_CHECKING:
-    from consilience.ask import ask_suite as ask_suite
-    from consilience.authoring.new_suite import new_suite as new_suite
-    from consilience.callbacks import ConsistencyCallback as ConsistencyCallback
-    from consilience.cloze import Pattern as Pattern
-    from consilience.errors import ConsilienceError as ConsilienceError
-    from consilience.metrics.measure import measure as measure
-    from consilience.models import LanguageModel as LanguageModel
-    from consilience.models import load_model as load_model
-    from consilience.models.functions import ScoringFunction as ScoringFunction
-    from consilience.models.functions import TextFunction as TextFunction
-    from consilience.models.label_functions import LabelFunction as LabelFunction
-    from consilience.questions import Choice as Choice
-    from consilience.questions import Question as Question
-    from consilience.report.summary import Summary as Summary
-    from consilience.run import Run as Run
-    from consilience.run import read_answers as read_answers
-    from consilience.suites import check_suite as check_suite
-    from consilience.suites import load_suite as load_suite
-    from consilience.suites.question_collection import Questions as Questions
-    from consilience.suites.question_suites import load_questions as load_questions
-    from consilience.suites.saving import save_suite as save_suite
-    from consilience.types import Candidates as Candidates
-    from consilience.types import Fact as Fact
-    from consilience.types import Query as Query
-    from consilience.types import Relation as Relation
-    from consilience.types import Scores as Scores
-    from consilience.types import Suite as Suite
-    from consilience.workflow.calls import analyze_edits as analyze_edits
-    from consilience.workflow.calls import analyze_examples as analyze_examples
-    from consilience.workflow.calls import analyze_expectations as analyze_expectations
-    from consilience.workflow.calls import analyze_factors as analyze_factors
-    from consilience.workflow.calls import analyze_knowledge as analyze_knowledge
-    from consilience.workflow.calls import analyze_patterns as analyze_patterns
-    from consilience.workflow.calls import analyze_representations as analyze_representations
-    from consilience.workflow.calls import analyze_syntax as analyze_syntax
-    from consilience.workflow.calls import analyze_tasks as analyze_tasks
-    from consilience.workflow.calls import audit_suite as audit_suite
-    from consilience.workflow.calls import export_prompts as export_prompts
-    from consilience.workflow.calls import fetch_suite as fetch_suite
-    from consilience.workflow.calls import finetune as finetune
-    from consilience.workflow.calls import gate as gate
-    from consilience.workflow.calls import import_patterns as import_patterns
-    from consilience.workflow.calls import improve as improve
-    from consilience.workflow.calls import list_suites as list_suites
-    from consilience.workflow.calls import list_tables as list_tables
-    from consilience.workflow.calls import make_pattern_sheets as make_pattern_sheets
-    from consilience.workflow.calls import make_sheets as make_sheets
-    from consilience.workflow.calls import mine_patterns as mine_patterns
-    from consilience.workflow.calls import plan_gate as plan_gate
-    from consilience.workflow.calls import publish_run as publish_run
-    from consilience.workflow.calls import report_study as report_study
-    from consilience.workflow.calls import reproduce_table as reproduce_table
-    from consilience.workflow.calls import rewrite_patterns as rewrite_patterns
-    from consilience.workflow.calls import run_study as run_study
-    from consilience.workflow.calls import score_sheets as score_sheets
-    from consilience.workflow.calls import study_state as study_state
-    from consilience.workflow.calls import suite_cautions as suite_cautions
-    from consilience.workflow.calls import suite_stats as suite_stats
-    from consilience.workflow.calls import verify_run as verify_run
-    from consilience.workflow.calls import write_card as write_card
-    from consilience.workflow.calls import write_report as write_report
-    from consilience.workflow.comparing import Comparison as Comparison
-    from consilience.workflow.evaluation import compare as compare
-    from consilience.workflow.evaluation import evaluate as evaluate
-    from consilience.workflow.evaluation import open_run as open_run
-    from consilience.workflow.evaluation import plan_probe as plan_probe
-    from consilience.workflow.evaluation import score as score
-    from consilience.workflow.result import Result as Result
+from typing import Any
 
 __version__ = "0.2.0"
 
-_MODULES = {
-    "ask": "ask_suite",
-    "authoring.new_suite": "new_suite",
-    "callbacks": "ConsistencyCallback",
-    "cloze": "Pattern",
-    "errors": "ConsilienceError",
-    "metrics.measure": "measure",
-    "models": "LanguageModel load_model",
-    "models.functions": "ScoringFunction TextFunction",
-    "models.label_functions": "LabelFunction",
-    "questions": "Choice Question",
-    "report.summary": "Summary",
-    "run": "Run read_answers",
-    "suites": "check_suite load_suite",
-    "suites.question_collection": "Questions",
-    "suites.question_suites": "load_questions",
-    "suites.saving": "save_suite",
-    "types": "Candidates Fact Query Relation Scores Suite",
-    "workflow.calls": "analyze_edits analyze_examples analyze_expectations analyze_factors "
-    "analyze_knowledge analyze_patterns analyze_representations analyze_syntax analyze_tasks "
-    "audit_suite export_prompts fetch_suite finetune gate import_patterns improve list_suites "
-    "list_tables make_pattern_sheets make_sheets mine_patterns plan_gate publish_run report_study "
-    "reproduce_table rewrite_patterns run_study score_sheets study_state "
-    "suite_cautions suite_stats verify_run write_card write_report",
-    "workflow.comparing": "Comparison",
-    "workflow.evaluation": "compare evaluate open_run plan_probe score",
-    "workflow.result": "Result",
-}
-"""The modules of the public names, which are those of the imports above."""
 
-_PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
+@cache
+def _places() -> dict[str, str]:
+    """The module of each public name, from the stub that type checkers read."""
+    import re
+    from pathlib import Path
+
+    stub = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    named = re.findall(r"^from (\S+) import \w+ as (\w+)$", stub, re.MULTILINE)
+    return {name: module for module, name in named}
 
 
 def __getattr__(name: str) -> Any:
     """A public name, imported at its first use."""
-    if name not in _PLACES:
-        from consilience.errors import did_you_mean
+    places = {} if name.startswith("__") else _places()
+    if name not in places:
+        from consilience.core.errors import did_you_mean
 
-        hint = "" if name.startswith("_") else f". {did_you_mean(name, [*_PLACES])}"
+        hint = "" if name.startswith("_") else f". {did_you_mean(name, [*places])}"
         raise AttributeError(f"module 'consilience' has no attribute '{name}'{hint}")
-    value = getattr(import_module(f"consilience.{_PLACES[name]}"), name)
+    value = getattr(import_module(places[name]), name)
+    if options := getattr(value, "takes_options", None):
+        from consilience.options import signature_of
+
+        value.__signature__ = signature_of(options)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PLACES])
+    return sorted([*globals(), *_places()])

@@ -10,17 +10,17 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consilience.ask import Column, Progress, answers_table, judge, no_answers
-from consilience.choices import Long
-from consilience.design import ORIGINAL
-from consilience.errors import ConsilienceError
-from consilience.free_text import matched_word
-from consilience.presentation import NoAnswer
+from consilience.asking import asker
+from consilience.asking.asker import Progress
+from consilience.core.asks import Ask, Group, Item, NoAnswer, Scores
+from consilience.core.errors import ConsilienceError, Long
+from consilience.core.factors import ORIGINAL
+from consilience.core.free_text import matched_word
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.core.text import counted
 from consilience.sentence_pairs import Form, Task, TextPair
 from consilience.suites.pairs import TASK_SUITE, generated_group
 from consilience.suites.perturbations import Perturbation, forms_of
-from consilience.text import counted
-from consilience.types import Scores
 
 CHANGED_ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {
     "group": pl.String,
@@ -199,18 +199,31 @@ def _sentences(form: Form) -> list[str]:
     return sorted(segment.sentence for segment in form)
 
 
+def pairs_of(presented: Presented, *, writes_freely: bool = False) -> Group:
+    """The pairs in their forms; those with the same first sentence are one subject."""
+    task = presented.task
+    if all(presented.reasons):
+        raise ConsilienceError(
+            f"no item of {task.name} can be asked, such as: {presented.reasons[0]}"
+        )
+    items = [
+        Item(pair.item, pair.first, pair.label, task.labels, task.labels.index(pair.label))
+        for pair in presented.pairs
+    ]
+    asks = [
+        Ask(item, variant, form, why_not=reason)
+        for item, (forms, reason) in enumerate(zip(presented.forms, presented.reasons, strict=True))
+        for variant, form in enumerate(forms)
+    ]
+    name = generated_group(task) if writes_freely else task.name
+    return Group(TASK_SUITE, name, items, presented.names, asks, ANSWERS_SCHEMA)
+
+
 def ask_labels(
     presented: Presented, model: PairModel, *, progress: Progress = lambda done: None
 ) -> pl.DataFrame:
     """The labels that the model finds most probable: an answers table, group the task's name."""
-    rows, forms, golds = _rows(presented)
-    columns = _columns(presented)
-    for scores in model.score(forms):
-        judged = judge(scores, [golds[row] for row in scores.rows])
-        for name, values in judged.items():
-            columns[name][rows[scores.rows]] = values
-        progress(len(scores.rows))
-    return _table(presented, presented.task.name, columns)
+    return asker.ask(pairs_of(presented), model.score, progress=progress)
 
 
 def ask_text(
@@ -220,18 +233,13 @@ def ask_text(
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
     """What the model writes; where that is a label, the label. Group the task's name, generated."""
-    rows, forms, _ = _rows(presented)
-    columns = _columns(presented)
     labels = presented.task.labels
-    for places, texts in write(forms):
-        for row, text in zip(rows[places].tolist(), texts, strict=True):
-            if isinstance(text, NoAnswer):
-                columns["excluded"][row] = text.reason
-                continue
-            columns["answer"][row] = matched_word(text, labels) or text
-            columns["n_candidates"][row] = len(labels)
-        progress(len(places))
-    return _table(presented, generated_group(presented.task), columns)
+
+    def read(text: str, ask: Ask) -> dict[str, object]:
+        return {"answer": matched_word(text, labels) or text, "n_candidates": len(labels)}
+
+    group = pairs_of(presented, writes_freely=True)
+    return asker.ask_texts(group, lambda forms, _: write(forms), read, progress=progress)
 
 
 def pair_prompts(presented: Presented, model: PairModel) -> pl.DataFrame:
@@ -286,37 +294,3 @@ def changed_answers(presented: Presented, answers: pl.DataFrame) -> pl.DataFrame
             }
         )
     return pl.DataFrame(rows, schema=CHANGED_ANSWERS_SCHEMA)
-
-
-def _rows(presented: Presented) -> tuple[npt.NDArray[np.int64], list[Form], list[str]]:
-    """Rows of the table that are asked, their forms and golds."""
-    width = len(presented.names)
-    rows: list[int] = []
-    forms: list[Form] = []
-    golds: list[str] = []
-    for at, (pair, of_pair, reason) in enumerate(
-        zip(presented.pairs, presented.forms, presented.reasons, strict=True)
-    ):
-        if reason is None:
-            rows += range(at * width, (at + 1) * width)
-            forms += of_pair
-            golds += [pair.label] * width
-    if not rows:
-        raise ConsilienceError(
-            f"no item of {presented.task.name} can be asked, such as: {presented.reasons[0]}"
-        )
-    return np.array(rows), forms, golds
-
-
-def _columns(presented: Presented) -> dict[str, Column]:
-    columns = no_answers(len(presented.pairs) * len(presented.names))
-    columns["excluded"][:] = np.repeat(
-        np.array(presented.reasons, dtype=np.object_), len(presented.names)
-    )
-    return columns
-
-
-def _table(presented: Presented, group: str, columns: Mapping[str, Column]) -> pl.DataFrame:
-    """The answers table of a group; pairs with the same first sentence are one subject."""
-    items = [(pair.item, pair.first, pair.label) for pair in presented.pairs]
-    return answers_table(TASK_SUITE, group, items, presented.names, columns)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 from typing import Protocol as Interface
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from consilience.ask import Progress
-from consilience.errors import ConsilienceError
-from consilience.factors import FACTORS, Cell, FactorialDesign
-from consilience.option_answers import chosen, written
+from consilience.asking import asker
+from consilience.asking.asker import Progress
+from consilience.core.asks import Ask, Floats, Group, Item, Scores, is_near_tie
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import FACTORS, Cell, FactorialDesign
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.core.scoring_rules import ScoringRule, rule_for
+from consilience.core.text import counted
 from consilience.presentation import (
     Presentation,
     Prompt,
@@ -25,12 +29,6 @@ from consilience.presentation import (
     present,
 )
 from consilience.questions import Question
-from consilience.schemas import ANSWERS_SCHEMA
-from consilience.scoring_rules import ScoringRule, rule_for
-from consilience.text import counted
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 QUESTION_COLUMNS: Mapping[str, type[pl.DataType] | pl.DataType] = {
     "option": pl.Int32,
@@ -83,7 +81,8 @@ class PromptModel(Interface):
     notes: list[str]
     """What a reader of the answers should know."""
     tie: float
-    """If the best two scores are closer, ``score_alone`` decides; 0 of an exact model."""
+    """If the best two scores are closer, its method ``score_alone`` decides; 0 of an exact model,
+    which needs no such method."""
 
     def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
         """Why each prompt cannot be asked; None where it can."""
@@ -91,11 +90,8 @@ class PromptModel(Interface):
     def text(self, prompt: Prompt) -> str:
         """What the model reads."""
 
-    def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
+    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores | PromptScores]:
         """The scores of the answers of prompts, each prompt in exactly one of the values."""
-
-    def score_alone(self, prompt: Prompt) -> Floats:
-        """Log-probabilities (answer,) in nats, whatever other prompts there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +116,6 @@ class Presenter:
     """How options are scored."""
     _groups: Mapping[str, list[Question]] = field(init=False, repr=False)
     """The pool by group."""
-    _requests: dict[object, Mapping[str, Prompt]] = field(
-        init=False, repr=False, default_factory=dict
-    )
-    """The prompt of each item in a request with others, by presentation, group and context."""
 
     def __post_init__(self) -> None:
         labels = {self.presentation(cell).labels for cell in self.design.cells}
@@ -149,45 +141,13 @@ class Presenter:
             separator=levels.get("separator", base.separator),
             case=levels.get("case", base.case),
             draw=int(levels["examples"]) - 1 if "examples" in levels else base.draw,
-            batch=int(levels.get("batch", base.batch)),
         )
 
     def prompt(self, question: Question, cell: Cell) -> Prompt | None:
         """The prompt of a question in a variant; None if it has no such variant."""
         presentation = replace(self.presentation(cell), reply=self.rule.reply)
-        if presentation.batch > 1:
-            return self._in_company(question, presentation)
         examples = self.drawn_examples(question, presentation.draw)
         return present(question, presentation, examples, seed=self.seed)
-
-    def _in_company(self, question: Question, presentation: Presentation) -> Prompt | None:
-        """The prompt of a question in a request with others of its group and context.
-
-        The questions of a group that have this variant are divided into requests, in an order that
-        ``seed`` draws; the last request is filled up with questions of others. None if there are
-        too few for one request.
-        """
-        key = presentation, question.group, question.context
-        if key not in self._requests:
-            alike = [
-                (one.item, prompt)
-                for one in self._groups.get(question.group, [])
-                if one.context == question.context
-                and (prompt := present(one, presentation, seed=self.seed)) is not None
-            ]
-            size = presentation.batch
-            order = _shuffled(len(alike), f"{self.seed} {size} {question.group} {question.context}")
-            drawn = [alike[at] for at in order] if len(alike) >= size else []
-            requests: dict[str, Prompt] = {}
-            for start in range(0, len(drawn), size):
-                members = [*drawn, *drawn][start : start + size]
-                prompts = [prompt for _, prompt in members]
-                for position, (item, prompt) in enumerate(members):
-                    others = tuple(prompts[:position] + prompts[position + 1 :])
-                    if item not in requests:
-                        requests[item] = replace(prompt, others=others, position=position)
-            self._requests[key] = requests
-        return self._requests[key].get(question.item)
 
     def drawn_examples(self, question: Question, draw: int) -> Sequence[Question]:
         """The solved questions before a question: of its group, never itself.
@@ -270,6 +230,50 @@ def prompt_table(
     return pl.concat([table(some) for some in slices_of(questions, presenter)])
 
 
+def questions_of(
+    questions: Sequence[Question],
+    presenter: Presenter,
+    suite: str,
+    schema: Mapping[str, Any] = SCHEMA,
+) -> Group:
+    """Questions of one group in the variants of the presenter."""
+    design = presenter.design
+    asks = [
+        Ask(at, variant, prompt, prompt.answers, prompt.options)
+        for at, variant, prompt in prompts_of(questions, presenter)
+    ]
+    return group_of(questions, design, asks, suite, schema)
+
+
+def group_of(
+    questions: Sequence[Question],
+    design: FactorialDesign,
+    asks: Sequence[Ask],
+    suite: str,
+    schema: Mapping[str, Any] = SCHEMA,
+) -> Group:
+    """The asks of questions of one group."""
+    items = list(map(item_of, questions))
+    levels = {factor.name: design.levels(factor.name) for factor in design.factors}
+    name = questions[0].group if questions else ""
+    return Group(suite, name, items, design.names, asks, schema, levels)
+
+
+def item_of(question: Question) -> Item:
+    """A question as it is counted."""
+    options = tuple(option.text for option in question.options)
+    gold_at = question.gold_position if options else -1
+    return Item(question.item, question.item, question.gold.text, options, gold_at)
+
+
+def askable(group: Group, model: Any) -> Group:
+    """The group with the reasons why a model cannot be asked some of it."""
+    open_ = [one.shown for one in group.asks if one.why_not is None]
+    reasons = iter(model.why_not(open_))
+    asks = [one if one.why_not else one._replace(why_not=next(reasons)) for one in group.asks]
+    return replace(group, asks=asks)
+
+
 def ask_options(
     questions: Sequence[Question],
     presenter: Presenter,
@@ -281,70 +285,74 @@ def ask_options(
 
     Options are scored by the rule of the presenter; a model without probabilities chooses itself.
     """
-    slices = slices_of(questions, presenter)
-    return pl.concat([_ask_some(some, presenter, model, suite, progress) for some in slices])
-
-
-def _ask_some(
-    questions: Sequence[Question],
-    presenter: Presenter,
-    model: PromptModel,
-    suite: str,
-    progress: Progress,
-) -> pl.DataFrame:
-    """The answers to questions whose prompts are held at once."""
-    rows = prompts_of(questions, presenter)
-    reasons = model.why_not([prompt for _, _, prompt in rows])
-    askable = [at for at, reason in enumerate(reasons) if reason is None]
-    premises = [
-        premise_of(presenter.presentation(presenter.design.cells[rows[at][1]]), rows[at][2].answers)
-        for at in askable
-        if presenter.rule.has_premise
+    tables = [
+        ask_asks(presenter, questions_of(some, presenter, suite), model, progress)
+        for some in slices_of(questions, presenter)
     ]
-    unconditional = _distinct_scores(premises, model)
-    answers: list[dict[str, object]] = [{"excluded": reason} for reason in reasons]
-    for scores in model.score([rows[at][2] for at in askable]):
-        for position, row in enumerate(scores.rows.tolist()):
-            at, _, prompt = rows[askable[row]]
-            values = scores.totals[position]
-            if scores.refused and scores.refused[position]:
-                answers[askable[row]] = {"excluded": scores.refused[position]}
-            elif premises and np.isnan(unconditional[row]).any():
-                answers[askable[row]] = {"excluded": NO_PREMISE}
-            elif scores.tokens is None:
-                answers[askable[row]] = written(
-                    values, scores.texts[position], prompt, questions[at]
-                )
-            else:
-                tokens = scores.tokens[position]
-                without = unconditional[row] if premises else None
-                values = presenter.rule.scores(values, tokens, prompt.answers, without)
-                if _is_near_tie(values, model.tie):
-                    without = model.score_alone(premises[row]) if premises else None
-                    alone = model.score_alone(prompt)
-                    values = presenter.rule.scores(alone, tokens, prompt.answers, without)
-                bounds = scores.bounds[position] if scores.bounds else None
-                answers[askable[row]] = chosen(values, tokens, prompt, questions[at], bounds)
-        progress(len(scores.rows))
-    return answers_of(questions, presenter.design, rows, answers, suite)
+    return pl.concat(tables)
 
 
-def _distinct_scores(prompts: Sequence[Prompt], model: PromptModel) -> list[Floats]:
+def ask_asks(
+    presenter: Presenter,
+    group: Group,
+    model: PromptModel,
+    progress: Progress = lambda done: None,
+) -> pl.DataFrame:
+    """The answers to asks of questions with options."""
+    rule, group, premises = presenter.rule, askable(group, model), dict[tuple[int, int], Prompt]()
+    if rule.has_premise:
+        premises = {
+            one[:2]: premise_of(
+                presenter.presentation(presenter.design.cells[one.variant]), one.answers
+            )
+            for one in group.asks
+            if one.why_not is None
+        }
+    without = dict(zip(premises, _distinct_totals([*premises.values()], model), strict=True))
+
+    def rescale(scores: Scores, asks: Sequence[Ask]) -> Scores:
+        if scores.totals is None or scores.lengths is None:
+            return scores
+        totals, reasons = np.full_like(scores.totals, np.nan), list(scores.unasked or ())
+        reasons = reasons or [None] * len(asks)
+        for row, one in enumerate(asks):
+            size, premise = len(one.answers), without.get(one[:2])
+            if premise is not None and reasons[row] is None and np.isnan(premise).any():
+                reasons[row] = NO_PREMISE
+            if reasons[row]:
+                continue
+            tokens = scores.lengths[row, :size]
+            values = rule.scores(scores.totals[row, :size], tokens, one.answers, premise)
+            if is_near_tie(values, model.tie):
+                alone = model.score_alone  # type: ignore[attr-defined]
+                premise = alone(premises[one[:2]]) if premises else None
+                values = rule.scores(alone(one.shown), tokens, one.answers, premise)
+            totals[row, :size] = values
+        return replace(scores, totals=totals, unasked=reasons)
+
+    score = partial(_aligned, model)
+    return asker.ask(group, score, rescale=rescale, progress=progress)
+
+
+def _aligned(model: PromptModel, prompts: Sequence[Prompt]) -> Iterator[Scores]:
+    for scores in model.score(prompts):
+        yield scores.aligned() if isinstance(scores, PromptScores) else scores
+
+
+def _distinct_totals(prompts: Sequence[Prompt], model: PromptModel) -> list[Floats]:
     """The log-probabilities (answer,) of each prompt; those with the same answers once.
 
     NaN where the model refuses a prompt, or gives only a bound of an answer.
     """
     totals: dict[Prompt, dict[str, float]] = {_sorted(prompt): {} for prompt in prompts}
     distinct = list(totals)
-    if distinct:
-        for scores in model.score(distinct):
-            for at, (row, values) in enumerate(zip(scores.rows, scores.totals, strict=True)):
-                is_unknown = np.full(len(values), bool(scores.refused and scores.refused[at]))
-                if scores.bounds:
-                    is_unknown |= scores.bounds[at]
-                known = np.where(is_unknown, np.nan, values)
-                answers = distinct[row].answers
-                totals[distinct[row]].update(zip(answers, known.tolist(), strict=True))
+    for scores in _aligned(model, distinct) if distinct else ():
+        assert scores.totals is not None
+        unknown = np.zeros_like(scores.totals, bool) if scores.bounds is None else scores.bounds
+        for at, row in enumerate(scores.rows):
+            is_refused = bool(scores.unasked and scores.unasked[at])
+            values = np.where(unknown[at] | is_refused, np.nan, scores.totals[at])
+            totals[distinct[row]] = dict(zip(distinct[row].answers, values.tolist(), strict=False))
     return [
         np.array([totals[_sorted(prompt)][answer] for answer in prompt.answers])
         for prompt in prompts
@@ -353,39 +361,3 @@ def _distinct_scores(prompts: Sequence[Prompt], model: PromptModel) -> list[Floa
 
 def _sorted(prompt: Prompt) -> Prompt:
     return replace(prompt, answers=tuple(sorted(prompt.answers)))
-
-
-def _is_near_tie(scores: Floats, tie: float) -> bool:
-    """Whether the best two of the scores (answer,) are closer than ``tie``."""
-    if len(scores) < 2:
-        return False
-    second, best = np.partition(scores, -2)[-2:]
-    return bool(best - second < tie)
-
-
-def answers_of(
-    questions: Sequence[Question],
-    design: FactorialDesign,
-    rows: Sequence[tuple[int, int, Prompt]],
-    answers: Sequence[dict[str, object]],
-    suite: str,
-    schema: Mapping[str, type[pl.DataType] | pl.DataType] = SCHEMA,
-) -> pl.DataFrame:
-    """The answers table of prompts and the answer columns of each."""
-    names, records = design.names, []
-    levels = {factor.name: design.levels(factor.name) for factor in design.factors}
-    for (at, variant, _), answer in zip(rows, answers, strict=True):
-        question = questions[at]
-        record: dict[str, object] = {
-            "suite": suite,
-            "group": question.group,
-            "item": question.item,
-            "subject": question.item,
-            "variant": names[variant],
-            "variant_index": variant,
-            "gold": question.gold.text,
-            "gold_option": question.gold_position if question.options else None,
-        }
-        record |= {name: of_cells[variant] for name, of_cells in levels.items()}
-        records.append(record | answer)
-    return pl.DataFrame(records, schema=pl.Schema(dict(schema)))

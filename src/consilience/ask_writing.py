@@ -8,12 +8,13 @@ from typing import Protocol as Interface
 
 import polars as pl
 
-from consilience.ask import Progress
-from consilience.ask_questions import SCHEMA, Ints, Presenter, answers_of, prompts_of, slices_of
-from consilience.free_text import NO_CHOICE, Rule, match, usual_rule
-from consilience.presentation import NoAnswer, Prompt, labels_of
+from consilience.ask_questions import SCHEMA, Presenter, askable, questions_of, slices_of
+from consilience.asking.asker import Progress, ask_texts
+from consilience.core.asks import Ask, Ints, NoAnswer
+from consilience.core.free_text import NO_CHOICE, Rule, match, usual_rule
+from consilience.core.text import counted, truncated
+from consilience.presentation import Prompt, labels_of
 from consilience.questions import Question
-from consilience.text import counted, truncated
 
 WRITTEN_COLUMNS: Mapping[str, type[pl.DataType]] = {"text": pl.String, "unmatched": pl.String}
 """Columns of written answers after those of ``ask_questions.QUESTION_COLUMNS``.
@@ -67,44 +68,19 @@ def ask_writing(
     of sampling. ``rule``: how the answer is found in a text; None for that of its kind of question
     (``free_text.DEFAULT_RULES``).
     """
-    slices = slices_of(questions, presenter)
-    return pl.concat([_ask_some(some, presenter, model, suite, rule, progress) for some in slices])
-
-
-def _ask_some(
-    questions: Sequence[Question],
-    presenter: Presenter,
-    model: WritingModel,
-    suite: str,
-    rule: Rule | None,
-    progress: Progress,
-) -> pl.DataFrame:
-    """The written answers to questions whose prompts are held at once."""
-    rows = prompts_of(questions, presenter)
-    reasons = model.why_not([prompt for _, _, prompt in rows])
-    askable = [at for at, reason in enumerate(reasons) if reason is None]
-    samples = _samples(presenter)
-    answers: list[dict[str, object]] = [{"excluded": reason} for reason in reasons]
-    prompts = [rows[at][2] for at in askable]
-    for positions, texts in model.write(prompts, [samples[rows[at][1]] for at in askable]):
-        for position, text in zip(positions.tolist(), texts, strict=True):
-            if isinstance(text, NoAnswer):
-                answers[askable[position]] = {"excluded": text.reason}
-                continue
-            at, variant, prompt = rows[askable[position]]
-            style = presenter.presentation(presenter.design.cells[variant]).labels
-            answers[askable[position]] = answered(text, prompt, questions[at], style, rule)
-        progress(len(positions))
     columns = SCHEMA | dict(WRITTEN_COLUMNS)
-    return answers_of(questions, presenter.design, rows, answers, suite, columns)
-
-
-def _samples(presenter: Presenter) -> list[int]:
-    """The number of the sample of each variant, from 1; 1 where they do not vary in it."""
     factors = [factor.name for factor in presenter.design.factors]
-    if "sample" not in factors:
-        return [1] * len(presenter.design.cells)
-    return [int(level) for level in presenter.design.levels("sample")]
+    samples = presenter.design.levels("sample") if "sample" in factors else ()
+
+    def ask_some(some: Sequence[Question]) -> pl.DataFrame:
+        def read(text: str, one: Ask) -> dict[str, object]:
+            style = presenter.presentation(presenter.design.cells[one.variant]).labels
+            return answered(text, one.shown, some[one.item], style, rule)
+
+        group = askable(questions_of(some, presenter, suite, columns), model)
+        return ask_texts(group, model.write, read, list(map(int, samples)), progress)
+
+    return pl.concat([ask_some(some) for some in slices_of(questions, presenter)])
 
 
 def answered(

@@ -12,9 +12,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from consilience.errors import ConsilienceError, did_you_mean, shortened
+from consilience.core.asks import NoAnswer as NoAnswer  # noqa: PLC0414
+from consilience.core.asks import Scores
+from consilience.core.errors import ConsilienceError, did_you_mean, shortened
+from consilience.core.scoring_rules import Reply
 from consilience.questions import Choice, Question
-from consilience.scoring_rules import Reply
 
 SLOTS = ("context", "question", "options", "instruction", "sep")
 """What a template may have in braces."""
@@ -147,8 +149,6 @@ class Presentation:
     """One of ``CASES``."""
     draw: int = 0
     """The draw of the examples."""
-    batch: int = 1
-    """How many questions a request has."""
     reply: Reply = "label"
     """What the model is to answer with; the text where the options have no labels."""
 
@@ -184,10 +184,6 @@ class Prompt:
     """The text that the question is about; a model that reads the turns has it there."""
     question: str = ""
     """The question itself, without its context and options."""
-    others: tuple[Prompt, ...] = ()
-    """The other questions of a request that has several, in their order."""
-    position: int = 0
-    """The position of the question among all of its request."""
 
     @property
     def text(self) -> str:
@@ -201,30 +197,28 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class PromptScores:
-    """The scores of what some prompts may be answered with."""
+    """The scores of what some prompts may be answered with, a list for each row.
+
+    See ``Scores``; ``tokens`` are its ``lengths`` and ``refused`` is ``unasked``.
+    """
 
     rows: npt.NDArray[np.int64]
-    """Positions among the prompts (row,)."""
     totals: Sequence[npt.NDArray[np.float64]]
-    """For each row the log-probabilities in nats of its answers, summed over their tokens
-    (answer,), answers in the order in which they are shown. Of a model without probabilities 0 for
-    the answer that it chose, minus infinity for the others."""
     tokens: Sequence[npt.NDArray[np.int64]] | None = None
-    """For each row the tokens of its answers (answer,); None of a model without probabilities."""
     texts: Sequence[str] = ()
-    """For each row what a model without probabilities wrote."""
     bounds: Sequence[npt.NDArray[np.bool_]] = ()
-    """For each row which of its totals are only upper bounds (answer,); empty where none is."""
     refused: Sequence[str | None] = ()
-    """For each row why a server gave no answer, None where it did; empty where it always did."""
 
-
-@dataclass(frozen=True, slots=True)
-class NoAnswer:
-    """In place of a text that a model wrote: there is none, and the answer is excluded."""
-
-    reason: str
-    """Why there is none."""
+    def aligned(self) -> Scores:
+        """The same as one value."""
+        return Scores.of_rows(
+            self.rows,
+            self.totals,
+            self.tokens,
+            texts=self.texts,
+            bounds=self.bounds,
+            refused=self.refused,
+        )
 
 
 def present(

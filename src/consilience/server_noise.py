@@ -1,7 +1,7 @@
 """The noise floor of a server: how often an answer changes when the same prompt is sent again.
 
-A sample of the prompts of a run is sent four more times: as the run sent them, one at a time, many
-at a time, and in another order. The answers are compared with those of the run. The share that
+A sample of the prompts of a run is sent twice more: as the run sent them, and one at a time. The
+answers are compared with those of the run. The share that
 differs is the metric ``flips``, and the largest change of a log-probability is ``score_change``,
 one row a variation. Nothing on this side keeps replies between the repeats; a server may keep
 prompts, which is part of how it answers.
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from consilience.ask import Progress
+from consilience.core.schemas import METRICS_SCHEMA, SCORE_CHANGE
 from consilience.noise import flips_row
-from consilience.schemas import METRICS_SCHEMA, SCORE_CHANGE
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client
@@ -29,16 +29,13 @@ MOST, SHARE = 64, 10
 than all its repeats together."""
 
 TOGETHER = 8
-"""Prompts of each group that is sampled, so that they are in each other's company."""
+"""Prompts of each group that is sampled."""
 
 VARIANTS = 2
 """Variants of each item in a sample."""
 
 ALONE = "alone"
 """The variation in which a prompt is sent when there is a reply to the one before it."""
-
-COMPANY = 16
-"""Requests in flight when prompts are sent in company."""
 
 ALWAYS = ("logprob", "text_logprob"), ("gold_logprob", "gold_text_logprob")
 """Columns with the scores of the answer, and of the gold."""
@@ -122,11 +119,7 @@ def _parts(group: AskedGroup, size: int, generator: random.Random) -> list[Part]
 def variations(client: Client) -> dict[str, Callable[[], AbstractContextManager[None]]]:
     """How a sample is sent again; of a connection with one request in flight, less."""
     again: dict[str, Callable[[], AbstractContextManager[None]]] = {"repeated": nullcontext}
-    if client.connection.concurrency != 1:
-        again[ALONE] = lambda: client.in_flight(1)
-        again["in_company"] = lambda: client.in_flight(COMPANY)
-    again["reordered"] = lambda: client.reordered(seed=0)
-    return again
+    return again if client.connection.concurrency == 1 else again | {ALONE: client.one_by_one}
 
 
 def server_noise_floor(

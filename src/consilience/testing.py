@@ -21,21 +21,20 @@ from typing import Any
 
 import polars as pl
 
-from consilience.analysis.disagreements import item_agreement
-from consilience.choices import Undecided
-from consilience.errors import ConsilienceError
-from consilience.files import locked, write_whole
-from consilience.report.prompt_lines import SPECIAL_TOKENS
-from consilience.run import Run
-from consilience.run_folder import OtherRunError
-from consilience.suites.question_collection import Questions
-from consilience.text import counted, truncated
+from consilience.analysis.examples import item_agreement
+from consilience.core.errors import ConsilienceError, Undecided
+from consilience.core.text import counted, truncated
+from consilience.files.write import locked, write_whole
+from consilience.gating.gate import gate
+from consilience.kinds import kind_of_run
+from consilience.report.analysis_tables import SPECIAL_TOKENS
+from consilience.results.reporting import Result
+from consilience.runs.folder import OtherRunError
+from consilience.runs.run import Run
+from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
 from consilience.workflow.evaluation import evaluate, open_run, refuse_swapped, suite_to_ask
-from consilience.workflow.gate_options import GateOptions
-from consilience.workflow.gating import gate
-from consilience.workflow.result import Result
-from consilience.workflow.viewing import shown_texts
+from consilience.workflow.run_options import GateOptions
 
 LONGEST_TEXT, LONGEST_ANSWER = 1_500, 200
 """Characters of a prompt and of an answer that a failure shows."""
@@ -199,7 +198,7 @@ class Runs:
 
     def _result(self, model: Any, case: Case, name: str) -> Result:
         """The result of a run in the folder ``name``, which one process of the session asks."""
-        if self.folder is None or not name or "folder" in case.options:
+        if self.folder is None or not name or "out" in case.options:
             return evaluate(case.suite, model, **case.options)
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -208,10 +207,10 @@ class Runs:
             if mark.is_file() and mark.read_text(encoding="utf-8") == self.session:
                 return open_run(run)
             try:
-                result = evaluate(case.suite, model, **case.options, folder=run)
+                result = evaluate(case.suite, model, **case.options, out=run)
             except OtherRunError:  # the model or the suite has changed since an earlier session
                 shutil.rmtree(run)
-                result = evaluate(case.suite, model, **case.options, folder=run)
+                result = evaluate(case.suite, model, **case.options, out=run)
             write_whole(mark, self.session.encode())
             return result
 
@@ -221,7 +220,6 @@ class Answered:
     """A result, and how many pairs of variants of each of its items agree."""
 
     result: Result
-    """The result."""
 
     @cached_property
     def agreement(self) -> list[pl.DataFrame]:
@@ -262,7 +260,7 @@ class Answered:
         checked = gate(
             GateOptions(
                 runs=[f"{self.result.label}={self.result.run.path}"],
-                rules=[_in_group(rule, case.group) for rule in claim.rules],
+                rule=[_in_group(rule, case.group) for rule in claim.rules],
                 baseline=None if claim.baseline is None else os.fspath(claim.baseline),
                 undecided=claim.undecided,
             )
@@ -348,7 +346,9 @@ def _message(
     share = (pl.col("same") / pl.col("pairs")).fill_nan(-1.0)
     shown = failed.sort(share, maintain_order=True).head(examples)
     items = shown["item"].to_list()
-    texts = shown_texts(seed, result.suite, set(shown.select("group", "item").iter_rows()))
+    texts = kind_of_run(seed).shown_texts(
+        seed, result.suite, set(shown.select("group", "item").iter_rows())
+    )
     rows = {
         (row["group"], row["item"], row["variant"]): row
         for row in seed.answers.filter(pl.col("item").is_in(items)).iter_rows(named=True)

@@ -1,29 +1,29 @@
 """Log the numbers of a run to an experiment tracker: mlflow, trackio or Weights & Biases.
 
-Each function logs into the tracker's active run. Without one it begins a run and ends it. The
-packages of trackers are imported when a function is called.
+``track`` imports the package of a tracker when it is called.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
-from consilience.analysis.disagreements import disagreements
-from consilience.errors import needs_extra
-from consilience.provenance import build
-from consilience.run import Run
+from consilience.analysis.examples import disagreements
+from consilience.core.errors import needs_extra
+from consilience.core.provenance import build
+from consilience.results.reporting import Result
+from consilience.runs.run import Run
 from consilience.workflow.evaluation import open_run
-from consilience.workflow.result import Result
 
 PROJECT = "consilience"
-"""The project, or the experiment of mlflow, of a run that a function begins."""
+"""The project, or the experiment of mlflow, of a run that is begun here."""
 
 MOST_ROWS = 1_000
 """Rows of a table of items."""
@@ -75,14 +75,44 @@ def headline_metrics(result: Result) -> dict[str, float]:
     return metrics
 
 
-def to_mlflow(run: Result | Run | str | Path, *, step: int | None = None) -> None:
-    """Log a run to mlflow: parameters, metrics, and tables as artifacts.
+def track(
+    run: Result | Run | str | Path,
+    tracker: Literal["mlflow", "trackio", "wandb"],
+    *,
+    step: int | None = None,
+) -> None:
+    """Log a run to the active run of a tracker; without one a run is begun and ended.
 
+    Parameters, metrics and tables; a run of trackio has parameters where it is begun here.
     ``step``: that of the metrics, such as the step of a training.
     """
-    with needs_extra("mlflow"):
-        import mlflow
     of_run = tracked(run)
+    with needs_extra(tracker):
+        module = import_module(tracker)
+    if tracker == "mlflow":
+        _log_to_mlflow(module, of_run, step)
+        return
+    tables = {
+        f"{PROJECT}/{name}": module.Table(columns=table.columns, data=_rows(table))
+        for name, table in of_run.tables.items()
+    }
+    logged = {**of_run.metrics, **tables}
+    parameters = dict(of_run.parameters)
+    if tracker == "wandb" and module.run is not None:
+        module.run.config.update({PROJECT: parameters}, allow_val_change=True)
+    try:
+        module.log(logged, step=step)
+    except (RuntimeError, getattr(module, "Error", RuntimeError)):  # no run is active
+        options = QUIET if tracker == "trackio" else {}
+        config = parameters if tracker == "trackio" else {PROJECT: parameters}
+        module.init(project=PROJECT, name=of_run.name, config=config, **options)
+        try:
+            module.log(logged, step=step)
+        finally:
+            module.finish()
+
+
+def _log_to_mlflow(mlflow: Any, of_run: Tracked, step: int | None) -> None:
     is_active = mlflow.active_run() is not None
     if not is_active:
         mlflow.set_experiment(PROJECT)
@@ -95,53 +125,6 @@ def to_mlflow(run: Result | Run | str | Path, *, step: int | None = None) -> Non
     finally:
         if not is_active:
             mlflow.end_run()
-
-
-def _logged(of_run: Tracked, table_of: Callable[..., Any]) -> dict[str, Any]:
-    """Metrics and tables by their names; ``table_of`` makes a tracker's table."""
-    tables = {
-        f"{PROJECT}/{name}": table_of(columns=table.columns, data=_rows(table))
-        for name, table in of_run.tables.items()
-    }
-    return {**of_run.metrics, **tables}
-
-
-def to_trackio(run: Result | Run | str | Path, *, step: int | None = None) -> None:
-    """Log a run to trackio: metrics and tables, and the parameters of a run that is begun.
-
-    ``step``: that of the metrics, such as the step of a training.
-    """
-    with needs_extra("trackio"):
-        import trackio
-    of_run = tracked(run)
-    logged = _logged(of_run, trackio.Table)
-    try:
-        trackio.log(logged, step=step)
-    except RuntimeError:  # no run is active
-        trackio.init(PROJECT, name=of_run.name, config=dict(of_run.parameters), **QUIET)
-        try:
-            trackio.log(logged, step=step)
-        finally:
-            trackio.finish()
-
-
-def to_wandb(run: Result | Run | str | Path, *, step: int | None = None) -> None:
-    """Log a run to Weights & Biases: configuration, metrics and tables.
-
-    ``step``: that of the metrics, such as the step of a training.
-    """
-    with needs_extra("wandb"):
-        import wandb
-    of_run = tracked(run)
-    logged = _logged(of_run, wandb.Table)
-    is_active = wandb.run is not None
-    active = wandb.run or wandb.init(project=PROJECT, name=of_run.name)
-    try:
-        active.config.update({PROJECT: dict(of_run.parameters)}, allow_val_change=True)
-        active.log(logged, step=step)
-    finally:
-        if not is_active:
-            active.finish()
 
 
 def _rows(table: pl.DataFrame) -> list[list[object]]:

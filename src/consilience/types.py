@@ -12,17 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from consilience.choices import Protocol
-from consilience.cloze import ENGLISH, Pattern
-from consilience.design import Design, Edge, VariantPair
-from consilience.errors import ConsilienceError, did_you_mean
-from consilience.expectations import Expectation
-from consilience.frames import RelationTexts, names_of_frame, texts_of_frame, texts_of_lists
-from consilience.names import NameTable, Writing
-from consilience.text import counted
+from consilience.core.asks import Scores as Scores  # noqa: PLC0414
+from consilience.core.errors import By, ConsilienceError, Protocol, did_you_mean
+from consilience.core.expectations import Expectation
+from consilience.core.factors import Design, Edge, VariantPair
+from consilience.core.patterns import ENGLISH, NameTable, Pattern, Writing
+from consilience.core.text import counted
+from consilience.files.tables import RelationTexts, names_of_frame, texts_of_frame, texts_of_lists
 
 Cardinality = Literal["N-1", "N-M"]
 
@@ -60,19 +56,54 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class SuiteWords:
-    """What the groups, items and variants of a kind of suite are called, in the singular."""
+    """How tables and messages speak of a kind of suite: its nouns are in the singular."""
 
     group: str
-    """A group."""
     item: str
-    """An item."""
     variant: str
-    """A variant of an item."""
+    base: str
+    """The variant that others are compared with."""
+    choice: str
+    """What may be answered."""
+    answer: str
+    """What is the same where two variants agree."""
+    clusters: str
+    """What varies independently, in the plural."""
+    pool: Literal["MACRO", "MICRO", ""]
+    """The headline numbers: means over groups, all items together, or each group alone."""
+    tables: Sequence[By]
+    """The tables of details."""
+    protocols: Sequence[Protocol] = ("strict",)
+    """How answers may be counted."""
+
+    @property
+    def nouns(self) -> tuple[str, str, str]:
+        """A group, an item and a variant."""
+        return self.group, self.item, self.variant
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the headline numbers are of all items together."""
+        return self.pool == "MICRO"
+
+    @property
+    def has_means(self) -> bool:
+        """Whether the headline numbers are means over groups."""
+        return self.pool == "MACRO"
 
 
-FACT_WORDS = SuiteWords("relation", "fact", "pattern")
-PAIR_WORDS = SuiteWords("task", "sentence pair", "form")
-QUESTION_WORDS = SuiteWords("group", "question", "variant")
+FACT_WORDS = SuiteWords(
+    "relation", "fact", "pattern", "base pattern", "object", "word", "subjects", "MACRO",
+    ("group", "edit", "factor", "pattern", "form", "metric"), ("strict", "published"),
+)  # fmt: skip
+PAIR_WORDS = SuiteWords(
+    "task", "sentence pair", "form", "original form", "label", "label", "sentence pairs", "",
+    ("group", "form", "metric"),
+)  # fmt: skip
+QUESTION_WORDS = SuiteWords(
+    "group", "question", "variant", "base variant", "option", "answer", "questions", "MICRO",
+    ("group", "factor", "variant", "metric"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -326,37 +357,3 @@ class Query:
     """The subject of the item."""
     gold: str
     """The gold; a language model only looks it up in its whole vocabulary."""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Scores:
-    """The scores of some of the queries that a model was asked."""
-
-    rows: npt.NDArray[np.int64]
-    """Positions among the queries (row,)."""
-    words: tuple[str, ...]
-    """The candidates."""
-    logprob: npt.NDArray[np.float64] | None
-    """Natural log-probability, normalised over the candidates that take part; NaN for others (row,
-    candidate). None where only the best candidate was finished: it has a total, and every other
-    one a smaller total."""
-    reasons: Mapping[str, str] = field(default_factory=dict)
-    """Why a candidate was excluded."""
-    same: npt.NDArray[np.int64] | None = None
-    """Position of the candidate whose score is used; differs from its own only where two candidates
-    are the same token (candidate,)."""
-    tokens: tuple[str | None, ...] | None = None
-    """The vocabulary entry of each candidate, where there is one (candidate,)."""
-    unasked: str | None = None
-    """Why these queries could not be asked; ``logprob`` is then all NaN."""
-    totals: npt.NDArray[np.float64] | None = None
-    """Natural log-probability of the candidate's whole text, of models that give one (row,
-    candidate); ``text_logprob`` of the answers table."""
-    answers_only: bool = False
-    """Whether the scores only order the candidates."""
-    bounds: npt.NDArray[np.bool_] | None = None
-    """Which totals are only upper bounds, of a server that lists the most probable tokens (row,
-    candidate); ``logprob`` is then None."""
-
-    def __repr__(self) -> str:
-        return f"Scores({len(self.rows)} queries, {len(self.words)} candidates)"

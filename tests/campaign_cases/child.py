@@ -127,7 +127,7 @@ STATUS = {0: "done", 2: "refused", 1: "traceback", 3: "wrong", 4: "memory"}
 
 
 def _status(act: Callable[[], str]) -> int:
-    from consilience.errors import ConsilienceError
+    from consilience.core.errors import ConsilienceError
 
     try:
         print(act())
@@ -167,8 +167,8 @@ def command(*arguments: object) -> str:
     So is one that prints what controls a terminal.
     """
     from consilience import cli
-    from consilience.errors import ConsilienceError
-    from consilience.text import CONTROLS
+    from consilience.core.errors import ConsilienceError
+    from consilience.core.text import CONTROLS
 
     said = io.StringIO()
     sys.argv = ["consilience", *map(str, arguments)]

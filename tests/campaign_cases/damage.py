@@ -138,7 +138,7 @@ def damaged(draw: random.Random, folder: Path, name: str) -> Path:
     path = draw.choice(files)
     damage(path, draw)
     if path.suffix == ".parquet" and draw.random() < 0.7:  # what was changed is vouched for
-        from consilience.run_folder import digest_of
+        from consilience.runs.folder import digest_of
 
         file = path.parent.parent / "run.json"
         record = json.loads(file.read_bytes())

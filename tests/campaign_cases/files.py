@@ -22,7 +22,7 @@ def prepare(base: Path) -> str:
     command("probe", "--model", "baseline:majority", "--suite", suite, "--out", base / "run")
     import polars as pl
 
-    from consilience.run import read_answers
+    from consilience.runs.run import read_answers
 
     answers = read_answers(base / "run")
     answers.write_parquet(base / "answers.parquet")

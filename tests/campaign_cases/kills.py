@@ -19,7 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from campaign_cases.child import WrongError, alone, end_with_parent
-from consilience import cli, early
+from consilience import cli
+from consilience.core import process
 from wild_server import DEEDS, wild_server
 
 LISTED = {"a/one.txt": b"first file\n" * 400, "two.txt": b"second\n"}
@@ -29,7 +30,7 @@ LISTED = {"a/one.txt": b"first file\n" * 400, "two.txt": b"second\n"}
 def server(draw: random.Random, folder: Path) -> str:
     """A server that answers as it likes: files are whole and right, or absent; then an honest one."""
 
-    from consilience.suites import fetch as module
+    from consilience.suites import layouts as module
 
     module.SILENCE = 0.4
     module.listing = lambda name: [
@@ -134,8 +135,8 @@ def _start(line: str, folder: Path, steps: dict[int, int], count: Path | None = 
             if line.startswith(OWN_PROGRAM):
                 os.execv(sys.executable, [sys.executable, "-m", "consilience", *arguments])
             sys.stdout, sys.stderr = (os.fdopen(each, "w", closefd=False) for each in (1, 2))
-            for number in early.SIGNALS:
-                signal.signal(number, early.stop)
+            for number in process.SIGNALS:
+                signal.signal(number, process.stop)
             counted = os.open(count, os.O_WRONLY | os.O_CREAT) if count else None
             sys.addaudithook(_steps(steps, counted))
             weakref.finalize._registry.clear()  # the folders of this process's parents stay

@@ -147,7 +147,7 @@ def together(draw: random.Random, folder: Path) -> str:
 
 
 def _same_answers(place: Path, other: Path) -> None:
-    from consilience.run import read_answers
+    from consilience.runs.run import read_answers
 
     if not read_answers(place).equals(read_answers(other), null_equal=True):
         raise WrongError("other answers")

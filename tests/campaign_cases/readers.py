@@ -12,7 +12,7 @@ from pathlib import Path
 
 from campaign_cases.child import LONGEST, WrongError, command, nothing_runs, target
 from campaign_cases.damage import damaged, mutate, mutate_value
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from replay_server import replay
 
 
@@ -21,7 +21,7 @@ def suite(draw: random.Random, folder: Path) -> str:
     from consilience import load_suite
     from consilience.authoring.audit import cautions
     from consilience.suites import check_suite
-    from consilience.suites.sizes import suite_statistics
+    from consilience.suites.facts import suite_statistics
 
     place = str(damaged(draw, folder, "suite"))
     problems = check_suite(place)
@@ -59,7 +59,7 @@ def lama(draw: random.Random, folder: Path) -> str:
 
 @target
 def graph(draw: random.Random, folder: Path) -> str:
-    from consilience.suites.graphs import read_graph
+    from consilience.suites.layouts import read_graph
 
     with nothing_runs():
         return f"{len(read_graph(damaged(draw, folder, 'P1.graph'))[0])} patterns"
@@ -73,7 +73,7 @@ TEXTS = (b"os\nsystem\n", b"builtins\neval\n", b"builtins\ndict\n", b"networkx.c
 @target
 def opcodes(draw: random.Random, folder: Path) -> str:
     """A pickle of random opcodes, some of them thousands of times; nothing of it may run."""
-    from consilience.suites.graphs import read_graph
+    from consilience.suites.layouts import read_graph
 
     program = bytearray(b"\x80\x03" if draw.random() < 0.5 else b"")
     for _ in range(draw.randrange(1, 40)):
@@ -97,15 +97,14 @@ def opcodes(draw: random.Random, folder: Path) -> str:
 
 @target
 def task(draw: random.Random, folder: Path) -> str:
-    from consilience.suites.tasks import load_task
+    from consilience.suites.pairs import load_task
 
     return load_task(str(damaged(draw, folder, "task.toml"))).name
 
 
 @target
 def pairs(draw: random.Random, folder: Path) -> str:
-    from consilience.suites.pairs import read_pairs
-    from consilience.suites.tasks import load_task
+    from consilience.suites.pairs import load_task, read_pairs
 
     suffix = draw.choice(("tsv", "csv", "json", "jsonl", "parquet"))
     path = damaged(draw, folder, f"pairs.{suffix}")
@@ -114,7 +113,7 @@ def pairs(draw: random.Random, folder: Path) -> str:
 
 @target
 def sheets(draw: random.Random, folder: Path) -> str:
-    from consilience.authoring.annotation_scores import score_sheets
+    from consilience.authoring.annotation import score_sheets
 
     return f"{score_sheets(damaged(draw, folder, 'sheets')).metrics.height} numbers"
 
@@ -240,7 +239,7 @@ RULES = (
 @target
 def rules(draw: random.Random, folder: Path) -> str:
     """A rule of a gate."""
-    from consilience.workflow.gate_rules import parse_rules
+    from consilience.gating.rules import parse_rules
 
     text = mutate(draw.choice(RULES).encode(), draw).decode(errors="replace")
     return str(parse_rules([text]))
@@ -249,7 +248,7 @@ def rules(draw: random.Random, folder: Path) -> str:
 @target
 def workbook(draw: random.Random, folder: Path) -> str:
     """An Excel workbook: the file, or one of its parts; refused where fastexcel is missing."""
-    from consilience.answer_files import read_answer_file
+    from consilience.files.tables import read_answer_file
 
     path, whole = folder / "answers.xlsx", folder.parent / "base" / "answers.xlsx"
     with zipfile.ZipFile(whole) as book:
@@ -329,7 +328,7 @@ def table(draw: random.Random, folder: Path) -> str:
 @target
 def training(draw: random.Random, folder: Path) -> str:
     """The records of trainings."""
-    from consilience.train.resume import TrainingFolder
+    from consilience.train.batch_trainer import TrainingFolder
 
     damaged(draw, folder, "training.json")
     training = TrainingFolder(folder, {"model": "m", "plan": {"epochs": 3}})
@@ -339,7 +338,7 @@ def training(draw: random.Random, folder: Path) -> str:
 @target
 def parquet(draw: random.Random, folder: Path) -> str:
     """Bytes of a Parquet file, which polars decodes outside of Python."""
-    from consilience.run import read_answers
+    from consilience.runs.run import read_answers
 
     path = folder / "answers.parquet"
     content = (folder.parent / "base" / "answers.parquet").read_bytes()

@@ -1,19 +1,122 @@
-"""The most informative items of a run (paper, Table 6; CALUM, Tables 3 and 7 to 9)."""
+"""Examples of inconsistent answers, and tables of expectations."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from consilience.errors import ConsilienceError, did_you_mean
-from consilience.metrics.counts import Prepared, prepared
-from consilience.text import fold_case, whole_words
-from consilience.types import Suite
+from consilience.core.errors import ConsilienceError, Protocol, did_you_mean
+from consilience.core.expectations import EXPECTATION_SUBSETS, Instance
+from consilience.core.text import fold_case, whole_words
+from consilience.metrics.counts import Answers, Prepared, prepared
+from consilience.metrics.grid import Grid
+from consilience.types import Relation, Suite
+
+AGREEMENT_SCHEMA: dict[str, type[pl.DataType]] = {
+    "group": pl.String,
+    "item": pl.String,
+    "same": pl.Int64,
+    "pairs": pl.Int64,
+    "first": pl.String,
+    "second": pl.String,
+}
+"""One row an item.
+
+- ``same``: pairs of variants that get the same answer, as the metric ``consistency`` counts them.
+- ``pairs``: pairs of variants that are compared and have both answers.
+- ``first``, ``second``: the first two variants with different answers; null where all agree.
+"""
+
+
+def item_agreement(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFrame:
+    """How many pairs of variants of each item agree (``AGREEMENT_SCHEMA``).
+
+    Items that count once, such as a fact in two rows, share their numbers.
+    """
+    ready = prepared(answers, suite)
+    tables = [pl.DataFrame(schema=AGREEMENT_SCHEMA)]
+    for relation, rows in ready.relations:
+        grid = ready.views(relation, rows, protocol)["pairs"]
+        of_row = rows.select("item", key=_key(relation, protocol)).unique(maintain_order=True)
+        counted = _counted(grid, relation, of_row["key"].unique().sort())
+        table = of_row.join(counted, on="key", how="left", maintain_order="left")
+        tables.append(table.select(pl.lit(relation.id).alias("group"), *list(AGREEMENT_SCHEMA)[1:]))
+    return pl.concat(tables)
+
+
+def _key(relation: Relation, protocol: Protocol) -> pl.Expr:
+    """What identifies a row of the grid of pairs (``metrics.grid.grids``)."""
+    if relation.design.unit == "item":
+        return pl.col("item")
+    if protocol == "strict":
+        return pl.concat_str("subject", "gold", separator="\t")
+    return pl.col("subject")
+
+
+def _counted(grid: Grid, relation: Relation, keys: pl.Series) -> pl.DataFrame:
+    """The numbers of a group's items; ``keys``: those of the rows of the grid, in order."""
+    first, second = _first_difference(grid)
+    names = pl.Series([*relation.design.variants, None], dtype=pl.String)  # -1 is None
+    return pl.DataFrame(
+        {
+            "key": keys,
+            "same": grid.n_same,
+            "pairs": grid.n_both,
+            "first": names.gather(np.where(first < 0, len(names) - 1, first)),
+            "second": names.gather(np.where(second < 0, len(names) - 1, second)),
+        },
+        schema_overrides={"same": pl.Int64, "pairs": pl.Int64},
+    )
+
+
+def _first_difference(grid: Grid) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The first two compared variants with different answers (item,) each; -1 for none.
+
+    Where every two variants are compared, it is the first one with an answer, and the next one
+    with another answer.
+    """
+    items = np.arange(len(grid.answers))
+    if grid.compared is None:
+        first = grid.taken.argmax(axis=1)
+        differs = grid.taken & (grid.answers != grid.answers[items, first][:, None])
+        second = differs.argmax(axis=1)
+    else:
+        differs = grid.both & ~grid.same
+        first, second = grid.pairs[differs.argmax(axis=1)].T if len(grid.pairs) else (items, items)
+    is_different = differs.any(axis=1)
+    return np.where(is_different, first, -1), np.where(is_different, second, -1)
+
+
+DISAGREEMENT_SCHEMA: dict[str, type[pl.DataType]] = {
+    **AGREEMENT_SCHEMA,
+    "first_answer": pl.String,
+    "second_answer": pl.String,
+    "gold": pl.String,
+}
+"""``AGREEMENT_SCHEMA`` with the answers in the two variants, and the right answer."""
+
+
+def disagreements(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFrame:
+    """The items with two different answers (``DISAGREEMENT_SCHEMA``), least consistent first."""
+    ready = prepared(answers, suite)
+    items = item_agreement(ready, suite, protocol).drop_nulls("first")
+    rows = ready.table.select("group", "item", "variant", "answer", "gold")
+    for side in ("first", "second"):
+        of_side = rows.rename({"variant": side, "answer": f"{side}_answer"})
+        keys = ["group", "item", side]
+        items = items.join(of_side.select(*keys, f"{side}_answer"), on=keys, how="left")
+    golds = rows.select("group", "item", "gold").unique()
+    items = items.join(golds, on=["group", "item"], how="left")
+    return items.select(*DISAGREEMENT_SCHEMA).sort(
+        pl.col("same") / pl.col("pairs"), "group", "item"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +126,7 @@ class Reply:
     variant: str
     """The pattern."""
     answer: str
-    """What the model answered."""
     right: bool
-    """Whether the answer is the gold."""
     margin: float | None
     """Log-probability of the best candidate minus that of the second, in nats; None if unknown."""
     prompt: str | None = None
@@ -305,3 +406,144 @@ def with_prompts(
         return replace(example, replies=replies)
 
     return {kind: [extended(one) for one in of_kind] for kind, of_kind in examples.items()}
+
+
+COUNTS: Mapping[str, type[pl.DataType]] = {
+    "group": pl.String,
+    "kind": pl.String,
+    "expectations": pl.Int64,
+    "instances": pl.Int64,
+    "n": pl.Int64,
+    "value": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "chance": pl.Float64,
+    "gap": pl.Float64,
+    "gap_low": pl.Float64,
+    "gap_high": pl.Float64,
+    "gap_chance": pl.Float64,
+}
+"""One row a subset of expectations (``kind``) of a group; ``MICRO`` is all groups together.
+
+- ``expectations``: how many were checked, each in one or several variants.
+- ``instances``: in how many variants, with all answers; ``n``: in how many of these the answers to
+  the premises met the condition, of the first seed.
+- ``value``: the violation rate; ``low``, ``high``: bounds of its 95 % interval; ``chance``: the
+  chance level.
+- ``gap``, ``gap_low``, ``gap_high``: the probability gap and the bounds of its 95 % interval;
+  ``gap_chance``: its chance level. NaN where the run has no probabilities, or the expectations have
+  no gap.
+"""
+
+NO_GAP = dict.fromkeys(("value", "low", "high"), float("nan"))
+"""The row of a metric without data."""
+
+EXAMPLES: Mapping[str, type[pl.DataType]] = {
+    "group": pl.String,
+    "kind": pl.String,
+    "example": pl.Int64,
+    "item": pl.String,
+    "variant": pl.String,
+    "prompt": pl.String,
+    "answer": pl.String,
+    "permitted": pl.String,
+}
+"""One row a question of a violated expectation, the conclusion last.
+
+``permitted``: the answers that the conclusion might have got, empty for a premise.
+"""
+
+ByGroup = Mapping[str, Sequence[tuple[Instance, ...]]]
+"""The instances of each expectation, by group."""
+
+
+def violation_table(metrics: pl.DataFrame, by_group: ByGroup) -> pl.DataFrame:
+    """How often each kind is violated (``COUNTS``); ``metrics``: the metrics table of the run."""
+    values = {
+        (row["metric"], row["group"], row["subset"]): row for row in metrics.iter_rows(named=True)
+    }
+    groups = dict(by_group)
+    if len(groups) > 1:
+        groups["MICRO"] = [of for group in by_group.values() for of in group]
+    rows = []
+    for group, counted in groups.items():
+        for kind in EXPECTATION_SUBSETS:
+            units = [of for of in counted if of[0].expectation.subset == kind]
+            if not units:
+                continue
+            answered = [one for of in units for one in of if one.is_answered]
+            rate = values["violation_rate", group, kind]
+            gap, chance_gap = (
+                values.get((name, group, kind), NO_GAP)
+                for name in ("probability_gap", "chance_probability_gap")
+            )
+            rows.append(
+                {
+                    "group": group,
+                    "kind": kind,
+                    "expectations": len(units),
+                    "instances": len(answered),
+                    "n": sum(one.is_permitted is not None for one in answered),
+                    "value": rate["value"],
+                    "low": rate["low"],
+                    "high": rate["high"],
+                    "chance": values["chance_violation_rate", group, kind]["value"],
+                    "gap": gap["value"],
+                    "gap_low": gap["low"],
+                    "gap_high": gap["high"],
+                    "gap_chance": chance_gap["value"],
+                }
+            )
+    return pl.DataFrame(rows, schema=pl.Schema(COUNTS))
+
+
+def violated_examples(
+    by_group: ByGroup, prompts: Mapping[tuple[str, str], str], most: int
+) -> pl.DataFrame:
+    """Violated expectations (``EXAMPLES``), at most ``most`` of each kind and group.
+
+    Of each expectation the first violated instance. ``prompts``: (item, variant) -> what was sent.
+    """
+    rows: list[dict[str, object]] = []
+    for group, counted in by_group.items():
+        for kind in EXPECTATION_SUBSETS:
+            units = [of for of in counted if of[0].expectation.subset == kind]
+            violated = [one for of in units if (one := _first_violated(of))]
+            for number, instance in enumerate(violated[:most], start=1):
+                of_example = {"group": group, "kind": kind, "example": number}
+                rows += (of_example | row for row in _questions(instance, prompts))
+    return pl.DataFrame(rows, schema=pl.Schema(EXAMPLES))
+
+
+def _first_violated(instances: Sequence[Instance]) -> Instance | None:
+    violated = (one for one in instances if one.is_answered and one.is_permitted is False)
+    return next(violated, None)
+
+
+def _questions(
+    instance: Instance, prompts: Mapping[tuple[str, str], str]
+) -> Iterator[dict[str, object]]:
+    """A row for each question of an instance."""
+    expectation = instance.expectation
+    last = len(expectation.references) - 1
+    for at, item in enumerate(expectation.items):
+        variant = instance.variants[at]
+        yield {
+            "item": item,
+            "variant": variant,
+            "prompt": prompts.get((item, variant), ""),
+            "answer": instance.answers[at] or "none of the options",
+            "permitted": _permitted(instance) if at == last else "",
+        }
+
+
+def _permitted(instance: Instance) -> str:
+    """The permitted answers in words."""
+    expectation, premises = instance.expectation, instance.answers[:-1]
+    options = expectation.conclusion.options
+    if options:
+        permitted = [option for option in options if instance.permits(option)]
+        return " or ".join(permitted) or "none: the answers before exclude each other"
+    if expectation.kind in ("same", "different"):
+        return f"{'' if expectation.kind == 'same' else 'not '}{premises[0]}"
+    return " or ".join(expectation.rules[tuple(map(str, premises))])

@@ -13,22 +13,24 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consilience.errors import ConsilienceError
-from consilience.factors import FactorialDesign
-from consilience.metrics.components import Part, exact_parts, pair_parts
-from consilience.metrics.grid import Bools, Floats, Grid, all_of
-from consilience.metrics.intervals import TIE, bootstrap_interval
-from consilience.metrics.item_means import Estimate, ItemNumbers, item_estimates
-from consilience.metrics.registry import METRICS
-from consilience.metrics.resampling import Resampling
-from consilience.metrics.sensitivity import (
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import FactorialDesign
+from consilience.metrics.components import (
+    Estimate,
+    ItemNumbers,
+    Part,
     accuracy_range,
+    exact_parts,
+    item_estimates,
+    pair_parts,
     posix,
     prompt_sensitivity,
     shuffled_spreads,
 )
-from consilience.metrics.tally import Share, Tally
-from consilience.metrics.weighing import ClusterCounts, Key
+from consilience.metrics.grid import Bools, Floats, Grid, all_of
+from consilience.metrics.registry import METRICS, Share, Tally
+from consilience.metrics.resampling import ClusterCounts, Key, Resampling
+from consilience.metrics.statistics import TIE, bootstrap_interval
 
 NAN = float("nan")
 

@@ -22,10 +22,10 @@ from sklearn.manifold import TSNE
 from sklearn.metrics import adjusted_mutual_info_score, v_measure_score
 from threadpoolctl import threadpool_limits
 
-from consilience.errors import ConsilienceError
-from consilience.files import path_in, write_whole
-from consilience.metrics.correlations import Correlation, correlation
-from consilience.read import parquet_metadata, read_parquet
+from consilience.core.errors import ConsilienceError
+from consilience.files.read import parquet_metadata, read_parquet
+from consilience.files.write import path_in, write_whole
+from consilience.metrics.statistics import Correlation, correlation
 from consilience.types import Query, Relation
 
 INDEX_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -67,9 +67,7 @@ class RelationVectors:
     """The vectors of a relation."""
 
     relation: str
-    """Its id."""
     layers: tuple[int, ...]
-    """The numbers of the layers."""
     array: npt.NDArray[np.float32]
     """(row, layer, width); a row that the model could not read is NaN."""
     index: pl.DataFrame

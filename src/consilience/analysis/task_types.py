@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from consilience.choices import SMALL_TASKS
-from consilience.errors import ConsilienceError, did_you_mean
-from consilience.files import texts_of
-from consilience.metrics.intervals import NAN
-from consilience.metrics.significance import TTest, holm, paired_t, student_t, welch_t
-from consilience.read import read_csv
+from consilience.core.errors import SMALL_TASKS, ConsilienceError, did_you_mean
+from consilience.files.read import read_csv
+from consilience.files.write import texts_of
+from consilience.metrics.statistics import NAN, TTest, holm, paired_t, student_t, welch_t
 from consilience.sentence_pairs import TaskKind
 
 RUNS_SCHEMA: dict[str, type[pl.DataType]] = {

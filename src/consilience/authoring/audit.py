@@ -1,18 +1,44 @@
-"""The audit of a suite: all checks are run on it, and what they find is listed."""
+"""The audit of a suite: findings, fixes, tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+import json
+import re
+import shlex
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
 
+import numpy as np
 import polars as pl
 
-from consilience.authoring import fact_checks, outlier_checks, pattern_checks, question_checks
-from consilience.authoring.checks import CHECKS, FactMaterial, Finding, Kind
-from consilience.suites.question_collection import Questions
-from consilience.types import Suite
+from consilience import suites
+from consilience.analysis.patterns import mean_agreement
+from consilience.authoring import checks, pattern_checks
+from consilience.authoring import pattern_checks as question_checks
+from consilience.authoring.checks import CHECKS, FEWEST, FactMaterial, Finding, Kind, is_english
+from consilience.authoring.pattern_checks import has_ending, sentence
+from consilience.core.errors import ConsilienceError, needs_extra
+from consilience.core.factors import Edge, VariantPair
+from consilience.core.text import counted
+from consilience.files.read import parse_json, read_rows, read_text
+from consilience.files.write import write_whole
+from consilience.metrics.statistics import Floats
+from consilience.options import Output
+from consilience.report.shown import Shown
+from consilience.report.table import Column, Table, Value
+from consilience.runs.run import open_runs
+from consilience.suites.layouts import layout_of
+from consilience.suites.question_suites import SUITE_NAMES, columns_of, is_questions, load_questions
+from consilience.suites.questions import Questions
+from consilience.suites.rows import find_table, places_in
+from consilience.types import Relation, Suite
+from consilience.workflow.suite_options import AuditOptions
 
-CHECK_MODULES = (pattern_checks, fact_checks, outlier_checks, question_checks)
+CHECK_MODULES = (pattern_checks, checks, checks, question_checks)
 """The modules whose checks are registered when they are imported."""
 
 
@@ -95,3 +121,480 @@ NEEDS = {
     "agreement": "`--runs`",
 }
 """What a check needs, in words, by the field of the material that it reads."""
+
+
+Cells = dict[str, Any]
+Renamed = Mapping[tuple[str, str], str]
+"""Relation and pattern -> the corrected pattern."""
+
+PATTERN_TABLES = {
+    "patterns": ("pattern",),
+    "edges": ("pattern_a", "pattern_b"),
+    "provenance": ("pattern", "parent"),
+    "signoff": ("pattern",),
+}
+"""The tables of a suite that name patterns, and their columns with them."""
+
+KEYS = {
+    "patterns": ("relation", "pattern"),
+    "facts": ("relation", "subject", "object"),
+    "edges": ("relation", "pattern_a", "pattern_b"),
+    "provenance": ("relation", "pattern"),
+}
+"""The columns of a table whose values two rows may not share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A line of a table that was corrected."""
+
+    where: str
+    """``file:line``, as the file was before."""
+    before: str
+    """The text, or the row, as it was."""
+    after: str
+    """The text as it is now; empty for a row that was removed as a duplicate."""
+    duplicate_of: str = ""
+    """``file:line`` of the row that a removed one repeats, and whether its Unicode form differs."""
+
+
+def fix_folder(folder: Path) -> list[Change]:
+    """Correct the tables of a suite in our layout, and list every change.
+
+    Runs of spaces become one space; spaces at the ends and before a stop or comma go; a pattern
+    without an ending gets that of most patterns in its language; of rows that are the same fact, or
+    the same pattern of a relation, in one Unicode form or two, the first stays. All tables that
+    name a pattern follow. Lines without a change stay as they are, byte by byte.
+    """
+    renamed, references = _corrections(folder)
+    changes: list[Change] = []
+    for name in dict.fromkeys([*PATTERN_TABLES, *KEYS]):
+        path = find_table(folder, name)
+        if path is not None:
+            names = renamed if name == "patterns" else references
+            text, of_table = _corrected_table(path, name, names)
+            if of_table:
+                write_whole(path, text.encode())
+            changes += of_table
+    return changes
+
+
+def _corrections(folder: Path) -> tuple[Renamed, Renamed]:
+    """The corrections of the table ``patterns``, and of patterns as other tables name them.
+
+    Other tables may name a pattern in another Unicode form: the second has NFC as its keys, and
+    leads to the first of the patterns that are the same.
+    """
+    path = find_table(folder, "patterns")
+    rows = (
+        [cells for _, cells in _rows(path) if isinstance(cells.get("pattern"), str)] if path else []
+    )
+    endings: dict[str, Counter[str]] = {}
+    for cells in rows:
+        if has_ending(cells["pattern"]):
+            language = endings.setdefault(str(cells.get("language", "")), Counter())
+            language[cells["pattern"].rstrip()[-1]] += 1
+    renamed: dict[tuple[str, str], str] = {}
+    references: dict[tuple[str, str], str] = {}
+    first: dict[tuple[str, str], str] = {}
+    for cells in rows:
+        relation, pattern = str(cells.get("relation")), cells["pattern"]
+        common = endings.get(str(cells.get("language", "")), Counter()).most_common(1)
+        after = corrected(pattern, common[0][0] if common else "")
+        if after != pattern:
+            renamed[relation, pattern] = after
+        remaining = first.setdefault((relation, _composed(after)), after)
+        references[relation, _composed(pattern)] = remaining
+    return renamed, references
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def corrected(pattern: str, ending: str) -> str:
+    """A pattern with plain spaces, and with an ending if it stops after a word or a slot."""
+    text = re.sub(r"\s+", " ", pattern).strip()
+    text = re.sub(r" (?=[.,](?: |$))", "", text)
+    is_word = bool(text) and unicodedata.category(text[-1])[0] in "LMN"
+    is_open = is_word or text[-1:] == "]"
+    return text + ending if is_open and not has_ending(text) else text
+
+
+def _rows(path: Path) -> list[tuple[str, Cells]]:
+    """The rows of a table that can be read, with their lines."""
+    lines = read_text(path).split("\n")
+    read = _reader(path, lines)
+    rows = ((line, read(line)) for line in lines[_first(path) :] if line.strip())
+    return [(line, cells) for line, cells in rows if cells is not None]
+
+
+def _first(path: Path) -> int:
+    """The position of the first line that is a row."""
+    return 0 if path.suffix == ".jsonl" else 1
+
+
+def _reader(path: Path, lines: list[str]) -> Callable[[str], Cells | None]:
+    """What reads a line of a table; None for a line that is no row."""
+    if path.suffix == ".jsonl":
+        return _json_row
+    header = lines[0].rstrip("\r").split("\t")
+    return lambda line: dict(zip(header, line.rstrip("\r").split("\t"), strict=False))
+
+
+def _json_row(line: str) -> Cells | None:
+    try:
+        value = parse_json(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _corrected_table(path: Path, name: str, renamed: Renamed) -> tuple[str, list[Change]]:
+    lines = read_text(path).split("\n")
+    read, remaining = _reader(path, lines), lines[: _first(path)]
+    changes: list[Change] = []
+    seen: dict[tuple[str, ...], tuple[str, tuple[str, ...]]] = {}
+    for number, line in enumerate(lines[_first(path) :], _first(path) + 1):
+        cells = read(line) if line.strip() else None
+        if cells is None:
+            remaining.append(line)
+            continue
+        where, after = f"{path.name}:{number}", line
+        for column in PATTERN_TABLES.get(name, ()):
+            before = str(cells.get(column))
+            key_text = before if name == "patterns" else _composed(before)
+            text = renamed.get((str(cells.get("relation")), key_text), before)
+            if text != before:
+                changes.append(Change(where, cells[column], text))
+                cells[column] = text
+                after = _written(path, cells, line)
+        written = tuple(str(cells.get(column)) for column in KEYS.get(name, ()))
+        key = tuple(map(_composed, written))
+        if key and (key in seen or (name == "edges" and key[1] == key[2])):
+            first, as_first = seen.get(key, ("", written))
+            form = "" if as_first == written else ", in another Unicode form (NFC or NFD)"
+            changes.append(Change(where, line.strip(), "", first + form))
+            continue
+        seen[key] = where, written
+        remaining.append(after)
+    return "\n".join(remaining), changes
+
+
+def _written(path: Path, cells: Cells, line: str) -> str:
+    end = "\r" if line.endswith("\r") else ""
+    if path.suffix == ".jsonl":
+        return json.dumps(cells, ensure_ascii=False) + end
+    return "\t".join(cells.values()) + end
+
+
+SHOWN = 5
+"""Findings of one check that a screen shows."""
+
+
+def audit_tables(suite: str, audit: Audit, changes: Sequence[Change]) -> Iterator[Table]:
+    """What was changed, the findings, and the number of findings by check."""
+    if changes:
+        columns = [Column("place"), Column("before"), Column("after")]
+        rows: list[list[Value]] = [
+            [change.where, change.before, change.after or _removed(change)] for change in changes
+        ]
+        yield Table(f"{suite}: {counted(len(changes), 'change')}", columns, rows)
+    sizes = Counter(finding.severity for finding in audit.findings)
+    summary = ", ".join(counted(sizes[name], name) for name in ("error", "warning", "note"))
+    if audit.findings:
+        yield _findings(f"{suite}: {summary}", audit)
+    counts: list[list[Value]] = [
+        [name, CHECKS[name].severity if name in CHECKS else "error", audit.counts[name]]
+        for name in audit.counts
+    ]
+    not_run = [f"not run: {name} ({reason})" for name, reason in _by_reason(audit.not_run)]
+    headings = [Column("check"), Column("severity"), Column("findings", "count")]
+    yield Table(f"{suite}: findings by check", headings, counts, not_run)
+
+
+def _removed(change: Change) -> str:
+    return f"(removed: a duplicate{' of ' if change.duplicate_of else ''}{change.duplicate_of})"
+
+
+def _findings(title: str, audit: Audit) -> Table:
+    columns = [
+        Column("severity"),
+        Column("check"),
+        Column("group"),
+        Column("evidence"),
+        Column("place"),
+    ]
+    rows: list[list[Value]] = []
+    shown: Counter[str] = Counter()
+    for one in audit.findings:
+        shown[one.check] += 1
+        if shown[one.check] <= SHOWN:
+            more = f" and {len(one.places) - 1} more" if len(one.places) > 1 else ""
+            location = (one.places[0] if one.places else "") + more
+            rows.append([one.severity, one.check, one.group, one.evidence, location])
+    todo = {one.check: one.todo for one in audit.findings if one.todo}
+    notes = [f"{name}: {text}" for name, text in todo.items()]
+    rest = len(audit.findings) - len(rows)
+    notes += [f"{counted(rest, 'further finding')}: --csv FILE or --json"] if rest else []
+    return Table(title, columns, rows, notes)
+
+
+def _by_reason(not_run: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The names of checks that were not run for the same reason, and the reason."""
+    names: dict[str, list[str]] = {}
+    for name, reason in not_run.items():
+        names.setdefault(reason, []).append(name)
+    yield from ((", ".join(of_reason), reason) for reason, of_reason in names.items())
+
+
+def edge_rows(
+    relations: Sequence[Relation], edges: Mapping[str, Mapping[VariantPair, Edge]]
+) -> list[dict[str, object]]:
+    """Derived edges as rows of the table ``edges`` of a suite, with the kind of edit."""
+    rows: list[dict[str, object]] = []
+    for relation in relations:
+        for (one, two), edge in edges.get(relation.id, {}).items():
+            texts = {
+                "pattern_a": relation.patterns[one].text,
+                "pattern_b": relation.patterns[two].text,
+            }
+            flags = {name: int(getattr(edge, name)) for name in Edge.__slots__}
+            rows.append({"relation": relation.id, **texts, **flags, "kind": edge.kind})
+    return rows
+
+
+def check_reference() -> Table:
+    """One row for each check of an audit."""
+    headings = ("check", "suites", "severity", "looks for", "needs")
+    return Table("", [Column(name) for name in headings], list(check_rows()))
+
+
+T = TypeVar("T")
+
+ENCODER = "packaged:minilm"
+"""The encoder that says how similar patterns are in meaning."""
+
+FILLED = 4
+"""Facts that a pattern is filled with for its meaning."""
+
+FILES = "files"
+"""What errors in the files of a suite are listed as."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteAudit(Shown):
+    """The audit of a suite."""
+
+    suite: str
+    """Its name, or the path that was given."""
+    audit: Audit
+    """What was found."""
+    edges: Mapping[str, Mapping[VariantPair, Edge]] | None = field(default=None, repr=False)
+    """Relation -> how every two patterns differ by the parser; None without a parser."""
+    relations: tuple[Relation, ...] = field(default=(), repr=False)
+    """The relations of a suite of facts that can be read."""
+    changes: tuple[Change, ...] = ()
+    """What ``fix`` corrected before the audit."""
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The findings."""
+        yield from audit_tables(self.suite, self.audit, self.changes)
+
+    def document(self) -> dict[str, Any]:
+        """The findings as rows."""
+        return {
+            "suite": self.suite,
+            "changes": [asdict(change) for change in self.changes],
+            "counts": self.audit.counts,
+            "findings": [asdict(finding) for finding in self.audit.findings],
+            "not_run": self.audit.not_run,
+            "edges": edge_rows(self.relations, self.edges or {}),
+        }
+
+    def frame(self) -> pl.DataFrame:
+        """A row for each finding."""
+        return findings_table(self.audit.findings)
+
+    def exit_status(self) -> int:
+        """2 if its files have errors."""
+        return 2 if any(one.severity == "error" for one in self.audit.findings) else 0
+
+
+def audit_suite(options: AuditOptions) -> SuiteAudit:
+    """Correct the files of a suite if that is wanted, and run every check that applies."""
+    spec, of_questions = options.suite, is_questions(options.suite)
+    if of_questions and (options.runs or options.fix):
+        raise ConsilienceError(
+            f"{'--runs' if options.runs else '--fix'} with a suite of questions",
+            expected="a suite of facts",
+            todo="Leave it out.",
+        )
+    changes = tuple(fix_folder(writable_folder(spec, options.data_dir))) if options.fix else ()
+    problems = suites.check_suite(spec, options.data_dir, columns_of(options.columns))
+    if problems:
+        return SuiteAudit(spec, _of_problems(problems), changes=changes)
+    if of_questions:
+        questions = load_questions(spec, columns_of(options.columns))
+        return SuiteAudit(questions.name, run_checks(questions, {}))
+    suite = suites.load_suite(spec, options.data_dir)
+    material, missing = _material(suite, options)
+    compared = material
+    if material.edges is not None and not any(relation.edges for relation in suite):
+        missing["edges"] = "the suite has no edges; --json has the derived ones"
+        compared = replace(material, edges=None)
+    audit = run_checks(compared, missing)
+    return SuiteAudit(suite.name, audit, material.edges, suite.relations, changes)
+
+
+def writable_folder(spec: str, data_dir: Path | None) -> Path:
+    """The folder of a suite in our layout that may be changed; another one raises."""
+    folder = suites.suite_folder(spec, suites.data_dir(data_dir))
+    layout, root = layout_of(folder)
+    is_bundled = spec in SUITE_NAMES or root.resolve().is_relative_to(Path(suites.__file__).parent)
+    if is_bundled or layout.name != "ours":
+        raise ConsilienceError(
+            "a bundled or released suite, which is not changed",
+            expected="a folder of your own in our layout",
+            where=spec,
+            todo=f"Copy it: `cp -r {shlex.quote(str(root))} my-suite`."
+            if layout.name == "ours"
+            else "Import it into a new folder: `consilience suite import SOURCE --into my-suite`.",
+        )
+    return root
+
+
+def _of_problems(problems: list[ConsilienceError]) -> Audit:
+    findings = tuple(
+        Finding(
+            "",
+            f"{problem.found}{f'; expected {problem.expected}' if problem.expected else ''}",
+            (problem.where,) if problem.where else (),
+            check=FILES,
+            severity="error",
+            todo=problem.todo,
+        )
+        for problem in problems
+    )
+    return Audit(findings, {FILES: len(findings)}, {"all checks": "the files have errors"})
+
+
+def _material(suite: Suite, options: AuditOptions) -> tuple[FactMaterial, dict[str, str]]:
+    """What the checks read, and why some of it is missing."""
+    _, root = layout_of(suites.suite_folder(options.suite, suites.data_dir(options.data_dir)))
+    missing: dict[str, str] = {}
+    parsed = meaning = agreement = None
+    if FactMaterial(suite).english:
+        parsed = _or_missing(lambda: _parsed(suite), ("edges", "signatures", "tenses"), missing)
+        meaning = _or_missing(lambda: _meaning(suite), ("meaning",), missing) or None
+        missing.setdefault("meaning", f"no relation has {FEWEST} patterns, all of them English")
+    else:
+        languages = dict.fromkeys(pattern.language for one in suite for pattern in one.patterns)
+        reason = f"English only; the patterns are in {', '.join(languages)}"
+        missing |= dict.fromkeys(("english", "edges", "tenses", "meaning"), reason)
+    if options.runs:
+        agreement = _agreement(suite, options)
+    else:
+        missing["agreement"] = "no runs: name some with --runs"
+    edges, signatures, tenses = parsed or (None, None, _annotated_tenses(suite))
+    material = FactMaterial(
+        suite,
+        places_in(root),
+        dict(_aliases(root)),
+        edges,
+        signatures,
+        tenses,
+        meaning,
+        agreement,
+    )
+    return material, missing
+
+
+def _or_missing(make: Callable[[], T], names: tuple[str, ...], missing: dict[str, str]) -> T | None:
+    """What ``make`` returns; None, with the reason noted, where something is not installed."""
+    try:
+        with needs_extra("models"):
+            return make()
+    except ConsilienceError as error:
+        missing |= dict.fromkeys(names, f"{error.found}. {error.todo}")
+        return None
+
+
+ByRelation = dict[str, Any]
+
+
+def _parsed(suite: Suite) -> tuple[ByRelation, ByRelation, ByRelation]:
+    """The edges, signatures and tenses of each relation by the parser."""
+    from consilience.analysis.syntax import (
+        edge_between,
+        load_parser,
+        parse_pattern,
+        signature,
+        tense_of,
+    )
+
+    parser = load_parser()
+    edges: ByRelation = {}
+    signatures: ByRelation = {}
+    tenses: ByRelation = {}
+    for relation in suite:
+        parsed = [
+            parse_pattern(pattern, parser) if is_english(pattern) else None
+            for pattern in relation.patterns
+        ]
+        signatures[relation.id] = [one and signature(one) for one in parsed]
+        tenses[relation.id] = [(one and tense_of(one)) or "" for one in parsed]
+        edges[relation.id] = {
+            (i, j): edge_between(a, b)
+            for i, a in enumerate(parsed)
+            for j, b in enumerate(parsed)
+            if i < j and a and b
+        }
+    return edges, signatures, tenses
+
+
+def _annotated_tenses(suite: Suite) -> ByRelation | None:
+    """The tenses that the suite itself annotates; None where it has none."""
+    if not any(pattern.tense for relation in suite for pattern in relation.patterns):
+        return None
+    return {relation.id: [pattern.tense for pattern in relation.patterns] for relation in suite}
+
+
+def _meaning(suite: Suite) -> dict[str, Floats]:
+    """Mean cosine similarity of patterns over ``FILLED`` facts, of relations that can be judged."""
+    from consilience.models.judges import EmbeddingJudge
+
+    judge = EmbeddingJudge(ENCODER)
+    similarity = {}
+    for relation in suite:
+        size = len(relation.patterns)
+        if size < FEWEST or not all(map(is_english, relation.patterns)):
+            continue
+        matrix = np.zeros((size, size))
+        facts = relation.facts[:: max(1, len(relation.facts) // FILLED)][:FILLED]
+        for fact in facts:
+            texts = [sentence(relation, pattern, fact) for pattern in relation.patterns]
+            pairs = [("", one, two) for one in texts for two in texts]
+            matrix += np.reshape(judge.similarities(pairs), (size, size)) / len(facts)
+        similarity[relation.id] = matrix
+    return similarity
+
+
+def _agreement(suite: Suite, options: AuditOptions) -> dict[str, Floats]:
+    """Agreement of patterns, the mean over runs."""
+    of_runs: dict[str, list[Floats]] = {}
+    for run in open_runs(options.runs):
+        for name, matrix in mean_agreement(run.tables, suite, suite.protocol).items():
+            of_runs.setdefault(name, []).append(matrix)
+    return {name: np.mean(matrices, axis=0) for name, matrices in of_runs.items()}
+
+
+def _aliases(root: Path) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
+    """Relation -> answers that mean the same, of the table ``aliases`` where there is one."""
+    path = find_table(root, "aliases")
+    by_relation: dict[str, list[tuple[str, ...]]] = {}
+    if path is not None:
+        for _, cells in read_rows(path, quoted=False, faults=[]):
+            answers = tuple(str(cells.get("answer", "")).split("|"))
+            by_relation.setdefault(str(cells.get("relation")), []).append(answers)
+    yield from by_relation.items()

@@ -1,28 +1,38 @@
-"""The formats of an import, one row each: how a source is recognised, and how it is read."""
+"""Formats that suites are imported from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from consilience.answer_files import ENDINGS, read_answer_file, read_workbook
-from consilience.authoring.import_content import (
+import polars as pl
+
+from consilience.authoring.importing import (
     WIKIDATA,
     Content,
+    ImportPlan,
     Name,
     Reading,
     SourceFact,
     align_languages,
+    load_facts,
+    plan_import,
 )
-from consilience.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
-from consilience.read import parse_json, read_rows, read_text
-from consilience.suites.layouts import load_folder
+from consilience.core.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
+from consilience.core.text import counted, is_language_tag
+from consilience.files.read import parse_json, read_rows, read_text
+from consilience.files.tables import ENDINGS, read_answer_file, read_workbook
+from consilience.options import Output
+from consilience.report.shown import Shown, rows_of
+from consilience.suites.layouts import LAMA_CARDINALITIES, load_folder, pararel_root
 from consilience.suites.proposals import Proposal, provenance_of, read_proposals, scores_of
+from consilience.suites.question_suites import columns_of
 from consilience.suites.rows import Row, refuse_misspelt, suite_rows
-from consilience.suites.trex import LAMA_CARDINALITIES, pararel_root
-from consilience.text import is_language_tag
+from consilience.workflow.suite_options import ImportOptions
 
 PATTERN_FIELDS = ("pattern", "template")
 """The fields that files with one relation each have for a pattern: ParaRel's and LPAQA's."""
@@ -392,3 +402,134 @@ FORMATS: Mapping[str, Format] = {
     "list": Format("a text with a pattern a line", lambda path: path.suffix == ".txt", _read_list),
 }
 """The formats, in the order in which they are tried."""
+
+
+LISTED = {
+    "what": pl.String,
+    "relation": pl.String,
+    "pattern": pl.String,
+    "reason": pl.String,
+    "other": pl.String,
+    "where": pl.String,
+}
+"""Columns of ``listing``."""
+
+SHOWN = 10
+"""Refusals and near-duplicates that are printed; ``--csv`` and ``--json`` have all."""
+
+
+def import_patterns(options: ImportOptions) -> ImportPlan:
+    """Read a source, compare it with the suite folder, and add what is new."""
+    reading = Reading(
+        options.relation,
+        columns_of(options.columns),
+        tuple(options.language),
+        options.source,
+        options.licence,
+    )
+    format_, content = read_content(options.path, options.format, reading)
+    suite = options.facts_from and load_facts(options.facts_from, options.data_dir)
+    plan = plan_import(
+        options.into, format_, content, near=options.near_duplicates, facts_of=suite or None
+    )
+    if options.dry_run:
+        plan.check()
+    else:
+        plan.write()
+    return plan
+
+
+class PrintedImport(Shown):
+    """What an import does, for people and programs."""
+
+    def __init__(self, plan: ImportPlan, *, is_dry: bool) -> None:
+        self.plan, self.is_dry = plan, is_dry
+
+    def printed(self, output: Output) -> Iterator[str]:
+        """What was added and left out."""
+        plan = self.plan
+        kinds = Counter(similar.likeness for similar in plan.similar)
+        near = [similar for similar in plan.similar if similar.likeness != "duplicate"]
+        fate = "kept" if near and near[0].is_kept else "left out"
+        names = f", {counted(len(plan.names), 'name')} in other languages" if plan.names else ""
+        facts = f", {counted(plan.known_facts, 'fact')} left out" if plan.known_facts else ""
+        state = "new" if plan.is_new else "existing"
+        yield f"{plan.folder} ({state} suite), read as {plan.format}"
+        yield (
+            f"added:           {counted(len(plan.relations), 'relation')}, "
+            f"{counted(len(plan.patterns), 'pattern')}, {counted(len(plan.facts), 'fact')}{names}"
+        )
+        yield f"duplicates:      {counted(kinds['duplicate'], 'pattern')} left out{facts}"
+        yield f"near-duplicates: {counted(len(near), 'pattern')}{f' {fate}' if near else ''}"
+        yield from _first(
+            f"  {one.proposal.relation}: {one.proposal.pattern}  ({one.likeness}: {one.other})"
+            for one in near
+        )
+        yield f"refused:         {len(plan.refused):,}"
+        yield from _first(f"  {error}" for error in plan.refused)
+        if plan.failed:
+            yield "Nothing was written, because everything was refused."
+        elif not plan.adds:
+            yield "Nothing was written, because nothing is new."
+        elif self.is_dry:
+            yield "Nothing was written. Rerun the command without --dry-run to import."
+        else:
+            yield f"Check: consilience suite check {shlex.quote(str(plan.folder))}"
+
+    def document(self) -> dict[str, Any]:
+        """The patterns as rows."""
+        plan = self.plan
+        return {
+            "folder": str(plan.folder), "format": plan.format,
+            "written": plan.adds and not self.is_dry, "relations": plan.relations,
+            "facts": len(plan.facts), "patterns": rows_of(self.frame()), "warnings": plan.notes,
+        }  # fmt: skip
+
+    def frame(self) -> pl.DataFrame:
+        """A row for each pattern."""
+        return listing(self.plan)
+
+    def remarks(self, output: Output) -> Sequence[str]:
+        """The notes."""
+        return self.plan.notes
+
+    def exit_status(self) -> int:
+        """2 if everything was refused."""
+        return 2 if self.plan.failed else 0
+
+
+def _first(lines: Iterable[str]) -> list[str]:
+    """The first lines, and how many more there are."""
+    listed = [*lines]
+    more = len(listed) - SHOWN
+    return [*listed[:SHOWN], *[f"  ... {more:,} more; --csv FILE has all"] * (more > 0)]
+
+
+def listing(plan: ImportPlan) -> pl.DataFrame:
+    """One row for each pattern that is added, left out or a near-duplicate, and each refusal.
+
+    ``what``: ``added``, ``duplicate``, ``near-duplicate`` (left out, or also ``added`` in a row of
+    its own) or ``refused``. ``reason``: how a pattern is like ``other``, or why it is refused.
+    """
+    rows = [
+        {"what": "added", "relation": p.relation, "pattern": p.pattern, "where": p.where}
+        for p in plan.patterns
+    ]
+    for similar in plan.similar:
+        is_same = similar.likeness == "duplicate"
+        rows.append(
+            {
+                "what": "duplicate" if is_same else "near-duplicate",
+                "relation": similar.proposal.relation,
+                "pattern": similar.proposal.pattern,
+                "reason": "" if is_same else similar.likeness,
+                "other": similar.other,
+                "where": similar.proposal.where,
+            }
+        )
+    rows += [
+        {"what": "refused", "reason": str(error).removeprefix(f"{error.where}: "),
+         "where": error.where}
+        for error in plan.refused
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=LISTED)

@@ -1,11 +1,9 @@
-"""Import: what a source holds becomes part of a suite folder, without what the folder has.
-
-Nothing is written before everything is known (``ImportPlan``), so that a dry run shows the same.
-"""
+"""Imported and new suites: what is in them and how they are written."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 import unicodedata
@@ -15,19 +13,298 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from consilience.authoring.folder_tables import Rows, append_rows
-from consilience.authoring.import_content import WIKIDATA, Content, Name, SourceFact
-from consilience.authoring.near_duplicates import Likeness, has_words, likeness
-from consilience.cloze import ENGLISH
-from consilience.errors import ConsilienceError, did_you_mean
-from consilience.files import write_whole
-from consilience.read import read_text
-from consilience.suites.folder import folder_root, read_folder
-from consilience.suites.layouts import check_folder
+from consilience import suites
+from consilience.authoring.pattern_checks import Likeness, has_words, likeness
+from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.patterns import ENGLISH
+from consilience.core.text import LANGUAGE_TAG, counted, is_language_tag
+from consilience.files.read import read_text
+from consilience.files.write import cannot_write, path_of, write_whole
+from consilience.suites.facts import folder_root, read_folder
+from consilience.suites.layouts import N_TO_1, N_TO_M, check_folder
 from consilience.suites.proposals import TABLE, Proposal
-from consilience.suites.rows import Problems, find_table, raise_first
-from consilience.text import counted
-from consilience.types import Suite
+from consilience.suites.rows import Problems, find_table, raise_first, suite_rows
+from consilience.types import Candidates, Cardinality, Fact, Relation, Suite
+
+Rows = Sequence[Mapping[str, object]]
+"""Rows of a table: their cells by the names of their columns."""
+
+
+def append_rows(folder: Path, tables: Mapping[str, Rows]) -> None:
+    """Add rows to the tables of a folder; a table that is not there becomes a JSONL file.
+
+    All rows are prepared before the first file is written. A TSV table whose header lacks a column
+    of the rows raises.
+    """
+    files = {
+        path: _with_rows(path, rows)
+        for name, rows in tables.items()
+        if rows
+        for path in [find_table(folder, name) or folder / f"{name}.jsonl"]
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    for path, text in files.items():
+        write_whole(path, text.encode())
+
+
+def _with_rows(path: Path, rows: Rows) -> str:
+    """The text of a table with more rows."""
+    text = read_text(path) if path.is_file() else ""
+    text += "\n" if text and not text.endswith("\n") else ""
+    if path.suffix == ".jsonl":
+        return text + "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    header = text.partition("\n")[0].rstrip("\r").split("\t")
+    return text + "".join(_tsv_line(path, header, row) for row in rows)
+
+
+def _tsv_line(path: Path, header: Sequence[str], row: Mapping[str, object]) -> str:
+    if missing := [name for name in row if name not in header]:
+        raise ConsilienceError(
+            f"no column '{missing[0]}', which a new row has",
+            expected=f"{', '.join(row)} in the header",
+            where=str(path),
+            todo="Add the column to the header, or save the table as JSONL.",
+        )
+    return "\t".join(_cell(row.get(name, "")) for name in header) + "\n"
+
+
+def _cell(value: object) -> str:
+    return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+EXAMPLES = Path(__file__).parent / "examples"
+"""A folder with the files of an example for each kind of suite."""
+
+
+def new_suite(folder: str | Path, *, facts: bool = False) -> list[Path]:
+    """Write an example of a suite of questions, or of facts, into a new or empty folder.
+
+    It returns the files.
+    A folder with files raises, because nothing of it may be replaced.
+    """
+    target = path_of(folder, "the folder of the suite")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConsilienceError(
+            "a file" if not target.is_dir() else "a folder that is not empty",
+            expected="a new folder, or an empty one",
+            where=str(target),
+            todo="Name another folder.",
+        )
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    files = []
+    for source in sorted((EXAMPLES / ("facts" if facts else "questions")).iterdir()):
+        files.append(target / source.name)
+        write_whole(files[-1], source.read_bytes())
+    return files
+
+
+WIKIDATA = re.compile(r"P\d+")
+"""The id of a relation of Wikidata."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a user says about a source, besides where it is."""
+
+    relation: str = ""
+    """The relation of patterns whose source names none."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The table's name of each column that is called otherwise there."""
+    languages: Sequence[str] = ()
+    """The languages to read; of a source without languages, the one of its patterns."""
+    source: str = ""
+    """What the provenance calls the source; empty for the names of its files."""
+    licence: str = ""
+    """The licence of patterns whose source states none."""
+
+    @property
+    def language(self) -> str:
+        """The language of a source that names none; empty for that of the suite."""
+        if len(self.languages) > 1:
+            raise ConsilienceError(
+                f"--language {','.join(self.languages)}",
+                expected="one language for a source whose patterns are in one language",
+            )
+        language = self.languages[0] if self.languages else ""
+        if language and not is_language_tag(language):
+            raise ConsilienceError(f"--language {language}", expected=LANGUAGE_TAG)
+        return language
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFact:
+    """A fact of a source."""
+
+    relation: str
+    subject: str
+    object: str
+    item: str = ""
+    """Its id, the same in all languages; empty without one."""
+    language: str = ""
+    """The language that it is written in; empty where the source has none."""
+    where: str = ""
+    """``file:line``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """How a subject or object of the facts is written in another language."""
+
+    relation: str
+    name: str
+    """The subject or object, as in the facts."""
+    language: str
+    text: str
+    """How it is written there."""
+    form: str = ""
+    """The form that it is written in."""
+    where: str = ""
+    """``file:line`` of the source."""
+
+    def row(self) -> dict[str, object]:
+        """Its row in the table of names."""
+        form = {"form": self.form} if self.form else {}
+        head = {"relation": self.relation, "name": self.name, "language": self.language}
+        return {**head, **form, "text": self.text}
+
+
+@dataclass(slots=True)
+class Content:
+    """What the files of an import hold."""
+
+    root: Path
+    """The file or folder."""
+    reading: Reading
+    """What the user says about it."""
+    patterns: list[Proposal] = field(default_factory=list)
+    """The patterns, in their order."""
+    facts: list[SourceFact] = field(default_factory=list)
+    """The facts, in their order."""
+    names: list[Name] = field(default_factory=list)
+    """How subjects and objects are written in other languages."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """The names of relations for people."""
+    cardinalities: dict[str, Cardinality] = field(default_factory=dict)
+    """How many right objects a subject may have."""
+    language: str = ""
+    """The language of the facts; empty where the source names none."""
+    problems: Problems = field(default_factory=list)
+    """What is refused, by file and line."""
+    notes: list[str] = field(default_factory=list)
+    """What a reader of the import should know."""
+
+    def source_of(self, path: Path) -> str:
+        """What the provenance calls a file: the user's word, or its path from the source on."""
+        inside = path.relative_to(self.root).parts if path != self.root else ()
+        return self.reading.source or "/".join((self.root.resolve().name, *inside))
+
+    def imported(self, relation: str, pattern: str, path: Path, where: str) -> Proposal:
+        """A pattern of a file that is no file of proposals."""
+        return Proposal(
+            relation,
+            pattern,
+            "imported",
+            self.source_of(path),
+            self.reading.licence,
+            language=self.reading.language,
+            where=where,
+        )
+
+    def label_of(self, relation: str) -> str:
+        """The name of a relation for people: the source's, or that of Wikidata."""
+        return self.labels.get(relation) or (N_TO_1 | N_TO_M).get(relation, relation)
+
+    def cardinality_of(self, relation: str) -> Cardinality:
+        """The cardinality of a relation: the source's, the ParaRel paper's, or as in its facts."""
+        if relation in self.cardinalities:
+            return self.cardinalities[relation]
+        if relation in N_TO_1 or relation in N_TO_M:
+            return "N-1" if relation in N_TO_1 else "N-M"
+        pairs = {(fact.subject, fact.object) for fact in self.facts if fact.relation == relation}
+        return "N-M" if max(Counter(subject for subject, _ in pairs).values()) > 1 else "N-1"
+
+
+def align_languages(content: Content) -> None:
+    """Write the facts of several languages once, with their names in the other languages.
+
+    The facts stay in English, or else in the first language. A fact stays if every language that
+    has patterns of its relation has a text for it. A language without any fact of a relation loses
+    its patterns of that relation, because nobody knows how their subjects are written.
+    """
+    by_key: dict[tuple[str, str], dict[str, SourceFact]] = {}
+    for fact in content.facts:
+        by_key.setdefault((fact.relation, fact.item), {}).setdefault(fact.language, fact)
+    languages = dict.fromkeys(fact.language for fact in content.facts)
+    if not languages:
+        return
+    first = "en" if "en" in languages else next(iter(languages))
+    has_facts = {(fact.relation, fact.language) for fact in content.facts}
+    needed = _languages_of_patterns(content, has_facts)
+    facts: list[SourceFact] = []
+    names: dict[tuple[str, str, str], Name] = {}
+    left_out: Counter[str] = Counter()
+    for (relation, _), versions in by_key.items():
+        if not needed.get(relation):
+            continue
+        if not {first, *needed[relation]} <= versions.keys():
+            left_out[relation] += 1
+            continue
+        fact = versions[first]
+        facts.append(replace(fact, language=""))
+        for language in needed[relation] - {first}:
+            other = versions[language]
+            for name, text in ((fact.subject, other.subject), (fact.object, other.object)):
+                _add_name(names, Name(relation, name, language, text, where=other.where), content)
+    content.facts, content.language = facts, first
+    content.names = [name for _, name in sorted(names.items())]
+    if total := left_out.total():
+        content.notes.append(
+            f"{counted(total, 'fact')} without a text in every language of the patterns left out"
+        )
+
+
+def _languages_of_patterns(
+    content: Content, has_facts: set[tuple[str, str]]
+) -> dict[str, set[str]]:
+    """The languages of the patterns of each relation; patterns without facts are refused."""
+    needed: dict[str, set[str]] = {}
+    remaining = []
+    for pattern in content.patterns:
+        language = pattern.language
+        if (pattern.relation, language) in has_facts:
+            needed.setdefault(pattern.relation, set()).add(language)
+            remaining.append(pattern)
+        else:
+            content.problems.append(
+                ConsilienceError(
+                    f"no fact of '{pattern.relation}' in '{language}'",
+                    expected="facts in the language of the pattern",
+                    where=pattern.where,
+                )
+            )
+    content.patterns = remaining
+    return needed
+
+
+def _add_name(names: dict[tuple[str, str, str], Name], name: Name, content: Content) -> None:
+    """Add how a name is written; a name that has another text already keeps the first one."""
+    first = names.setdefault((name.relation, name.name, name.language), name)
+    if first.text != name.text:
+        content.problems.append(
+            ConsilienceError(
+                f"'{name.name}' is '{name.text}' here, and '{first.text}' in another fact",
+                expected=f"one text in '{name.language}' for each name of a relation; the first is "
+                "kept",
+                where=name.where,
+            )
+        )
+
 
 Near = Literal["keep", "drop"]
 """What happens to near-duplicates."""
@@ -38,7 +315,6 @@ class Similar:
     """A pattern of an import that is like another one."""
 
     proposal: Proposal
-    """The pattern."""
     other: str
     """The pattern that it is like, which comes first."""
     likeness: Likeness
@@ -52,19 +328,13 @@ class ImportPlan:
     """What an import adds to a suite folder, and what it leaves out."""
 
     folder: Path
-    """The suite folder."""
     format: str
-    """The format of the source."""
     is_new: bool
-    """Whether the folder is new."""
     patterns: tuple[Proposal, ...]
-    """The patterns that are added."""
     facts: tuple[SourceFact, ...]
-    """The facts that are added."""
     names: tuple[Name, ...]
     """The names in other languages that are added."""
     relations: tuple[str, ...]
-    """The relations that are new."""
     similar: tuple[Similar, ...]
     """Duplicates, which are left out, and near-duplicates."""
     known_facts: int
@@ -422,3 +692,36 @@ def _pattern_row(proposal: Proposal) -> dict[str, object]:
 def _fact_row(fact: SourceFact) -> dict[str, object]:
     item = {"item": fact.item} if fact.item else {}
     return {"relation": fact.relation, **item, "subject": fact.subject, "object": fact.object}
+
+
+def load_facts(spec: str, data_dir: Path | None = None, *, as_shipped: bool = False) -> Suite:
+    """A suite; or the facts of a table, or of a folder without patterns, as a suite without any.
+
+    The table (JSONL, TSV or CSV) has the columns ``relation``, ``subject`` and ``object``. The
+    relations are then N-1, their ids are their labels, and the language is empty.
+    """
+    path = Path(spec)
+    problems: Problems = []
+    if path.is_dir() and not find_table(path, "patterns") and find_table(path, "relations"):
+        suite = read_folder(path, problems, needs_patterns=False)
+        raise_first(problems, " like it)")
+        return suite
+    table = path if path.is_file() and path.suffix in (".jsonl", ".tsv", ".csv") else None
+    if path.is_dir() and not find_table(path, "patterns"):
+        table = find_table(path, "facts")
+    if table is None:
+        return suites.load_suite(spec, data_dir, as_shipped=as_shipped)
+    facts: dict[str, list[Fact]] = {}
+    for row in suite_rows(table, problems):
+        relation, subject, object_ = (row.text(name) for name in ("relation", "subject", "object"))
+        if row.is_relation_id(relation) and subject and object_:
+            of_relation = facts.setdefault(relation, [])
+            of_relation.append(Fact(f"{relation}-{len(of_relation) + 1}", subject, object_))
+    raise_first(problems, " like it)")
+    if not facts:
+        raise ConsilienceError("no fact", where=str(table), todo="Add one line for each fact.")
+    relations = (
+        Relation(id_, id_, "N-1", (), tuple(of_relation), {}, Candidates.of(of_relation))
+        for id_, of_relation in facts.items()
+    )
+    return Suite(path.stem, tuple(relations), language="")

@@ -1,4 +1,4 @@
-"""Sheets on patterns: do they mean the same as the base pattern? (ParaRel, Section 4)."""
+"""Sheets for annotators of patterns, their verdicts, and both kinds of sheets as commands."""
 
 from __future__ import annotations
 
@@ -6,16 +6,41 @@ import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-from consilience.authoring.annotation import SheetItem, SheetKey
-from consilience.authoring.near_duplicates import normal_form
-from consilience.cloze import Pattern
-from consilience.design import ORIGINAL
-from consilience.errors import ConsilienceError
-from consilience.text import names_a_file
+import numpy as np
+import polars as pl
+
+from consilience import suites
+from consilience.authoring.annotation import (
+    ScoredSheets,
+    SheetItem,
+    SheetKey,
+    draw_sheets,
+    score_sheets,
+    write_sheets,
+)
+from consilience.authoring.audit import writable_folder
+from consilience.authoring.pattern_checks import normal_form
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import ORIGINAL
+from consilience.core.patterns import Pattern
+from consilience.core.text import counted, names_a_file
+from consilience.options import Output
+from consilience.report.metric_tables import annotator_tables
+from consilience.report.shown import Shown, record_of, rows_of
+from consilience.report.table import Column, Table
+from consilience.suites.facts import select_relations
+from consilience.suites.layouts import load_folder
+from consilience.suites.pairs import load_task, read_pairs
+from consilience.suites.perturbations import PAPERS, chosen
+from consilience.suites.proposals import SignOff, Verdict, add_signoffs
 from consilience.types import Fact, Relation, Suite
+from consilience.workflow.suite_options import PatternSheetOptions, ScoreSheetsOptions, SheetOptions
 
 SAME, DIFFERENT = "same", "different"
 """What annotators may answer."""
@@ -34,13 +59,9 @@ class JudgedPattern:
     """A pattern that annotators compare with the base pattern of its relation and language."""
 
     relation: Relation
-    """Its relation."""
     base: Pattern
-    """The base pattern."""
     pattern: Pattern
-    """The pattern."""
     fact: Fact
-    """The fact that both are filled with."""
 
     @property
     def item(self) -> str:
@@ -177,3 +198,288 @@ def _order(
     return tuple(
         (item, ORIGINAL) for task in shuffled for item in generator.sample(task, len(task))
     )
+
+
+SHOWN = 20
+"""Patterns that a screen shows."""
+
+ANSWER = ("relation", "pattern", "who", "verdict")
+Answer = tuple[str, str, str, Verdict]
+"""A relation, a pattern, a person, and whether the person accepted the pattern."""
+
+
+def verdicts(scored: ScoredSheets) -> Iterator[Answer]:
+    """Every answer about a pattern: *same* accepts it, *different* rejects it."""
+    same = scored.key.labels.index(SAME)
+    for at, item in enumerate(scored.key.items):
+        for person, name in enumerate(scored.annotators):
+            answer = scored.answers[0, at, person]
+            if item in scored.key.patterns and answer >= 0:
+                yield *scored.key.patterns[item], name, "accept" if answer == same else "reject"
+
+
+CONTROLS_TO_SIGN = 0.75
+"""The share of controls that a person must answer with *different* to sign.
+
+In the ParaRel paper (Section 4) it is 98.3 % on average; random answers have 50 %.
+"""
+
+
+def not_reading(scored: ScoredSheets) -> dict[str, str]:
+    """The people who may not sign, each with the controls that the person answered right.
+
+    Where the sheets have no controls, everybody may sign. A control without an answer is not right.
+    """
+    if not scored.key.patterns:
+        return {}
+    different = scored.key.labels.index(DIFFERENT)
+    is_control = np.array([item not in scored.key.patterns for item in scored.key.items])
+    controls = scored.answers[0, is_control]
+    right = (controls == different).sum(axis=0)
+    return {
+        name: f"{count} of {counted(len(controls), 'control')}"
+        for name, count in zip(scored.annotators, right.tolist(), strict=True)
+        if count < CONTROLS_TO_SIGN * len(controls)
+    }
+
+
+def rejected_table(scored: ScoredSheets) -> Table:
+    """The patterns that a person judged different from the base pattern."""
+    by_pattern: dict[tuple[str, str], list[str]] = {}
+    for relation, pattern, who, verdict in verdicts(scored):
+        if verdict == "reject":
+            by_pattern.setdefault((relation, pattern), []).append(who)
+    order = sorted(by_pattern.items(), key=lambda item: -len(item[1]))
+    rows = [[relation, pattern, ", ".join(who)] for (relation, pattern), who in order[:SHOWN]]
+    more = [f"and {len(order) - SHOWN} more: --json"] if len(order) > SHOWN else []
+    title = f"{len(order)} of {len(scored.key.patterns)} patterns were judged different"
+    return Table(title, [Column("relation"), Column("pattern"), Column("by")], rows, more)
+
+
+def signoffs(scored: ScoredSheets, suite: Suite, when: str) -> Iterator[SignOff]:
+    """The verdicts on each pattern, and on the base patterns that they were compared with.
+
+    Only of the people who read the sentences (``not_reading``). A base pattern is accepted by a
+    person who accepted more than half of the patterns that were compared with it; otherwise the
+    person is unsure of it.
+    """
+    of_base: dict[tuple[str, str, str], list[bool]] = {}
+    left_out = not_reading(scored)
+    for relation, pattern, who, verdict in verdicts(scored):
+        if who in left_out:
+            continue
+        patterns = suite.relation(relation).patterns
+        judged = next((one for one in patterns if one.text == pattern), None)
+        if judged is None:
+            raise ConsilienceError(
+                f"'{pattern}' is no pattern of '{relation}'",
+                expected="the suite that the sheets were made of",
+                where=suite.name,
+                todo="Make new sheets of the changed suite.",
+            )
+        base = next(one for one in patterns if one.language == judged.language)
+        of_base.setdefault((relation, base.text, who), []).append(verdict == "accept")
+        reason = f"compared with '{base.text}'"
+        yield SignOff(relation, pattern, who, when, verdict, reason, scored.key.made)
+    for (relation, pattern, who), accepted in of_base.items():
+        is_accepted = 2 * sum(accepted) > len(accepted)
+        reason = f"base pattern: {sum(accepted)} of {len(accepted)} patterns say the same"
+        decision: Verdict = "accept" if is_accepted else "unsure"
+        yield SignOff(relation, pattern, who, when, decision, reason, scored.key.made)
+
+
+@dataclass(frozen=True, slots=True)
+class Sheets(Shown):
+    """Sheets that were written."""
+
+    key: SheetKey
+    """What was drawn."""
+    notes: Sequence[str]
+    """What a reader should know."""
+    record: Mapping[str, Any] = field(repr=False)
+    """Settings and versions, for a JSON document."""
+    folder: Path
+    """The folder of the sheets."""
+
+    @property
+    def questions(self) -> int:
+        """The number of questions in each sheet."""
+        return len(self.key.items) * len(self.key.variants)
+
+    def printed(self, output: Output) -> Iterator[str]:
+        """Where the sheets are."""
+        key, controls = self.key, len(self.key.items) - len(self.key.patterns)
+        size = counted(self.questions, "question")
+        if key.patterns:
+            patterns = counted(len(key.patterns), "paraphrase")
+            size = f"{patterns} and {counted(controls, 'control')}"
+        first, *others = key.sheets
+        page = f"{self.folder}/{first}.html (or .csv){', ...' if others else ''}"
+        yield f"{counted(len(key.sheets), 'sheet')} of {size}: {page}"
+        yield f"Keep key.json to yourself. Then: consilience suite annotate score {self.folder}"
+
+    def document(self) -> dict[str, Any]:
+        """Where the sheets are."""
+        key = self.key
+        document = {"run": self.record, "folder": str(self.folder), "sheets": len(key.sheets)}
+        if key.patterns:
+            controls = len(key.items) - len(key.patterns)
+            document |= {"paraphrases": len(key.patterns), "controls": controls}
+        else:
+            document["questions"] = self.questions
+        return document | {"warnings": self.notes}
+
+
+class ScoredByPeople(Shown):
+    """The numbers of annotators, and the suite whose sign-off they were recorded in."""
+
+    def __init__(
+        self, scored: ScoredSheets, record: Mapping[str, Any], signed: Path | None
+    ) -> None:
+        self.scored, self.record, self.signed = scored, record, signed
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The numbers, and the patterns that were rejected."""
+        scored = self.scored
+        people, items = scored.annotators, len(scored.key.items)
+        size = f"{counted(len(people), 'person', 'people')}, {counted(items, 'item')}"
+        title = f"{scored.key.task}: {size}, in percent"
+        yield from annotator_tables(scored.metrics, people, title)
+        if scored.key.patterns:
+            rejected = rejected_table(scored)
+            yield rejected if rejected.rows else rejected.title
+        if self.signed is not None:
+            verdicts = counted(len(self.record["signed"]), "new verdict")
+            yield f"{self.signed}/signoff.jsonl: {verdicts}"
+
+    def document(self) -> dict[str, Any]:
+        """The numbers as rows."""
+        metrics, warnings = rows_of(self.scored.metrics), self.scored.warnings
+        document = {"run": self.record, "metrics": metrics, "warnings": warnings}
+        if self.scored.key.patterns:
+            rows = [dict(zip(ANSWER, one, strict=True)) for one in verdicts(self.scored)]
+            document["verdicts"] = rows
+        return document
+
+    def frame(self) -> pl.DataFrame:
+        """The numbers."""
+        return self.scored.metrics
+
+    def remarks(self, output: Output) -> Sequence[str]:
+        """The warnings."""
+        return self.scored.warnings
+
+
+def make_sheets(options: SheetOptions) -> Sheets:
+    """Sample pairs, and write a table and a page for each annotator."""
+    task = load_task(options.task, options.indicators)
+    pairs = read_pairs(options.data, task)
+    key = draw_sheets(
+        pairs,
+        task,
+        chosen(options.perturbations or PAPERS),
+        items=options.items,
+        annotators=options.annotators,
+        seed=options.seed,
+        question=options.question,
+    )
+    write_sheets(key, options.out)
+    notes = list(pairs.notes)
+    if len(key.items) < options.items:
+        notes.append(f"{options.data} has {len(key.items)} pairs, not {options.items}")
+    settings = {
+        "task": key.task,
+        "data": options.data,
+        "question": key.question,
+        "seed": options.seed,
+    }
+    return Sheets(key, notes, record_of(**settings), options.out)
+
+
+def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
+    """Compare patterns with the base pattern of their relation, on a page for each annotator."""
+    suite = suites.load_suite(options.suite, options.data_dir)
+    if options.groups is not None:
+        suite = select_relations(suite, options.groups)
+    key = draw_pattern_sheets(
+        suite, patterns=options.patterns, annotators=options.people, seed=options.seed
+    )
+    write_sheets(key, options.out)
+    sizes = patterns_to_compare(suite)
+    notes = []
+    if left_out := sum(sizes) - len(key.patterns):
+        notes.append(
+            f"{left_out} of {counted(sum(sizes), 'pattern')} left out, because a relation has at "
+            f"most {options.patterns} in a language; --patterns {max(sizes)} compares all"
+        )
+    if len(key.items) == len(key.patterns):
+        notes.append(
+            "there are no controls, because no pattern of another relation takes the same names"
+        )
+    settings = {"suite": suite.name, "suite_digest": suite.digest, "seed": options.seed}
+    return Sheets(key, notes, record_of(**settings), options.out)
+
+
+def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> tuple[list[SignOff], list[SignOff]]:
+    """Record the verdicts in the folder of the suite that ``sign`` names.
+
+    Returns the new ones, and those that are not written because of a newer sheet.
+    """
+    if options.sign is None:
+        return [], []
+    if not scored.key.patterns:
+        raise ConsilienceError(
+            "--sign with sheets of sentence pairs",
+            expected="sheets of `consilience suite annotate patterns`",
+            where=str(options.folder),
+        )
+    if not scored.key.made:
+        raise ConsilienceError(
+            "no 'made' in key.json, so it is unknown which sheets are newer",
+            expected="the time at which the sheets were made",
+            where=str(options.folder),
+            todo='Add it, such as "made": "2026-11-23T10:00:00+00:00".',
+        )
+    unread = not_reading(scored)
+    if len(unread) == len(scored.annotators):
+        name, right = next(iter(unread.items()))
+        raise ConsilienceError(
+            f"nobody may sign: {name} answered {right} right",
+            expected=f"at least {CONTROLS_TO_SIGN:.0%}",
+            where=str(options.folder),
+            todo="Ask people to read the sentences again.",
+        )
+    folder = writable_folder(str(options.sign), None)
+    suite = load_folder(folder)
+    today = datetime.now(UTC).date().isoformat()
+    return add_signoffs(folder, suite, signoffs(scored, suite, today))
+
+
+def count_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str, Any]]:
+    """The numbers of the answers in a folder, and their record for a JSON document.
+
+    ``signed`` in the record: the verdicts that are new in the folder of the suite.
+    """
+    scored = score_sheets(options.folder, options.seed)
+    key = scored.key
+    settings = {
+        "sheets": str(options.folder),
+        "task": key.task,
+        "question": key.question,
+        "digest": key.digest,
+        "seed": key.seed,
+        "annotators": scored.annotators,
+    }
+    notes = [
+        f"{name} answered {right} right, fewer than {CONTROLS_TO_SIGN:.0%}: --sign leaves the "
+        "verdicts of this person out"
+        for name, right in not_reading(scored).items()
+    ]
+    signed, old = _sign(options, scored)
+    if old:
+        verdicts = counted(len(old), "verdict")
+        notes.append(
+            f"{verdicts} not recorded, because a newer sheet of the person has the pattern"
+        )
+    scored = replace(scored, warnings=(*scored.warnings, *notes))
+    return scored, {**record_of(**settings), "signed": [asdict(one) for one in signed]}

@@ -1,28 +1,47 @@
-"""Rewrite: a writing model proposes paraphrases of base patterns, and rules refuse what is none."""
+"""Patterns rewritten by a model."""
 
 from __future__ import annotations
 
 import math
+import random
 import re
+import shlex
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
+from consilience import suites
 from consilience.analysis.syntax import edge_between, load_parser, parse_pattern
 from consilience.ask_writing import WritingModel
-from consilience.authoring.meaning import (
+from consilience.authoring.pattern_checks import (
+    FEWEST_RELATIONS,
+    LEAST_AUC,
     MeaningJudge,
     PatternPair,
+    Separation,
     fluency_scores,
+    has_words,
     meaning_scores,
+    measured_separation,
+    normal_form,
+    tokens_of,
 )
-from consilience.authoring.near_duplicates import has_words, normal_form, tokens_of
-from consilience.cloze import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT, Pattern
-from consilience.models.prompt_models import is_chat_model
+from consilience.core.errors import ConsilienceError, Loading
+from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT, Pattern
+from consilience.core.process import SILENT, Watch
+from consilience.core.provenance import versions
+from consilience.core.text import control_in, counted
+from consilience.models.prompt_models import is_chat_model, load_writer
+from consilience.options import Output
 from consilience.presentation import NoAnswer, Prompt
-from consilience.suites.proposals import Proposal
-from consilience.text import control_in
+from consilience.report.shown import Shown
+from consilience.suites.facts import select_relations
+from consilience.suites.proposals import Proposal, check_no_file, write_proposals
 from consilience.types import Fact, Relation, Suite
+from consilience.workflow.suite_options import RewriteOptions
 
 INSTRUCTION = (
     "Rewrite the sentence in other words, with the same meaning. Keep [X] and [Y] as they are. "
@@ -47,7 +66,6 @@ class Refusal:
     """A text that is no proposal."""
 
     relation: str
-    """The id of the relation."""
     text: str
     """What the model wrote."""
     reason: str
@@ -59,11 +77,8 @@ class Draft:
     """A pattern that a model wrote, while rules are applied to it."""
 
     relation: Relation
-    """Its relation."""
     pattern: Pattern
-    """The pattern."""
     sample: int
-    """The number of the sample that it is from."""
 
 
 Rule = Callable[[Relation, str, "Vocabulary"], bool]
@@ -81,7 +96,6 @@ class Vocabulary:
 
     @classmethod
     def of(cls, suite: Suite) -> Vocabulary:
-        """The vocabulary of a suite."""
         texts: dict[str, list[str]] = {}
         for pattern in (pattern for group in suite for pattern in group.patterns):
             texts.setdefault(pattern.language, []).append(pattern.text)
@@ -272,3 +286,183 @@ def with_edits(proposals: Sequence[Proposal]) -> list[Proposal]:
         return edge_between(first, second).kind
 
     return [replace(proposal, edit=edit_of(proposal)) for proposal in proposals]
+
+
+MEASURED_PAIRS = 2
+"""Pairs of each kind and relation that the meaning score is measured on."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Rewriting(Shown):
+    """Proposals that a model wrote, and what was refused."""
+
+    file: Path
+    proposals: Sequence[Proposal]
+    refusals: Sequence[Refusal]
+    """Texts that are no proposals."""
+    separation: Separation | None
+    """How well the meaning score tells the suite's paraphrases from controls; None: unknown."""
+    notes: Sequence[str]
+    """What a reader should know."""
+    record: Mapping[str, object] = field(repr=False)
+    """What decides the proposals, and the versions of libraries."""
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """The number of refused texts by the rule that refuses them, the most frequent first."""
+        return dict(Counter(refusal.reason for refusal in self.refusals).most_common())
+
+    def printed(self, output: Output) -> Iterator[str]:
+        """How much was proposed and refused."""
+        relations = counted(len({proposal.relation for proposal in self.proposals}), "relation")
+        yield f"{self.file}: {counted(len(self.proposals), 'proposal')} for {relations}"
+        reasons = ", ".join(f"{reason} {number}" for reason, number in self.reasons.items())
+        refused = counted(len(self.refusals), "text")
+        yield f"refused: {refused}" + (f" ({reasons})" if reasons else "")
+        if self.proposals:
+            file = shlex.quote(str(self.file))
+            yield f"Edit the file, then: consilience suite import {file} --into FOLDER"
+
+    def document(self) -> dict[str, Any]:
+        """The proposals and the refusals as rows."""
+        return {
+            "run": self.record,
+            "file": str(self.file),
+            "proposals": [proposal.row() for proposal in self.proposals],
+            "refused": self.reasons,
+            "refusals": [asdict(refusal) for refusal in self.refusals],
+            "separation": asdict(self.separation) if self.separation else None,
+            "warnings": self.notes,
+        }
+
+    def __repr__(self) -> str:
+        sizes = f"{len(self.proposals)} proposals, {len(self.refusals)} refused"
+        return f"Rewriting({str(self.file)!r}: {sizes})"
+
+
+def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewriting:
+    """Load the suite and the models, and write a file of proposals. An existing file raises."""
+    check_no_file(options.out)
+    suite = suites.load_suite(options.suite, options.data_dir)
+    if options.samples > 1 and not options.temperature:
+        raise ConsilienceError(
+            f"--samples {options.samples} at temperature 0, where all samples are the same",
+            todo="Add --temperature 0.7, or --samples 1.",
+        )
+    chosen = suite if options.groups is None else select_relations(suite, options.groups)
+    with watch.loading(options.model):
+        writer, judge = load_models(options)
+        return rewrite_suite(chosen, writer, judge, options, measured_on=suite, watch=watch)
+
+
+def load_models(options: RewriteOptions) -> tuple[WritingModel, MeaningJudge]:
+    """The model that writes, and the judge: the same model, unless another one is named."""
+    from consilience.models.judges import ParaphraseJudge
+    from consilience.models.loading import load_pretrained
+    from consilience.models.prompted import OptionScorer
+
+    if options.model.startswith("baseline:"):
+        raise ConsilienceError(
+            f"'{options.model}' does not write",
+            expected="a causal or sequence-to-sequence language model",
+            todo="Name one with --model.",
+        )
+    writer = load_writer(
+        options.model,
+        options.loading,
+        connection=options.connection,
+        most_written=options.max_new_tokens,
+        temperature=options.temperature,
+        seed=options.seed,
+    )
+    if options.judge in (None, options.model):
+        is_here = isinstance(writer, OptionScorer)
+        if not is_here:
+            raise ConsilienceError(
+                f"--model {options.model} without --judge",
+                expected="a judge that runs here, such as --judge packaged:smollm2",
+            )
+        return writer, ParaphraseJudge(writer)
+    loading = Loading(options.device, options.dtype, None, options.trust_remote_code)
+    return writer, ParaphraseJudge(OptionScorer(load_pretrained(str(options.judge), loading)))
+
+
+def rewrite_suite(
+    suite: Suite,
+    writer: WritingModel,
+    judge: MeaningJudge,
+    options: RewriteOptions,
+    *,
+    measured_on: Suite,
+    watch: Watch = SILENT,
+) -> Rewriting:
+    """Write the proposals of a writer for the base patterns of a suite.
+
+    ``measured_on``: the suite that the meaning score is measured on.
+    """
+    watch.say("writing")
+    drafts, refusals = draft_rewrites(suite, writer, options.samples)
+    watch.say("measuring the meaning score")
+    measured = measured_separation(
+        measured_on, judge, most=MEASURED_PAIRS, facts=options.fillings, seed=options.seed
+    )
+    watch.say("scoring")
+    rng = random.Random(options.seed)
+    facts = {
+        group.id: rng.sample(group.facts, min(options.fillings, len(group.facts)))
+        for group in suite
+    }
+    source = Path(options.model).name if Path(options.model).exists() else options.model
+    scored = proposals_of(drafts, facts, judge, source)
+    threshold = options.min_meaning
+    if threshold is None and measured:
+        threshold = measured.threshold
+    proposals, by_meaning = accepted(scored, threshold)
+    notes = [*writer.notes, _meaning_note(measured, threshold, str(judge.identity["model"]))]
+    proposals = _with_edits(proposals, suite, notes)
+    drawn = {"seed": options.seed, "temperature": options.temperature}
+    proposals = [replace(p, scores={**p.scores, **drawn}) for p in proposals]
+    write_proposals(options.out, proposals)
+    settings = {
+        "prompt": INSTRUCTION,
+        "model": dict(writer.identity),
+        "judge": dict(judge.identity),
+        "samples": options.samples,
+        "fillings": options.fillings,
+        "threshold": threshold,
+        **drawn,
+    }
+    record = {"settings": settings, "versions": versions()}
+    return Rewriting(options.out, proposals, [*refusals, *by_meaning], measured, notes, record)
+
+
+def _meaning_note(measured: Separation | None, threshold: float | None, judge: str) -> str:
+    """How far the meaning score can be trusted, and what it refuses."""
+    rule = "no rewrite is refused by its meaning"
+    if threshold is not None:
+        rule = f"rewrites below {threshold:.2f} nats are refused"
+    if measured is None or math.isnan(measured.low):
+        return (
+            f"the meaning score of {judge} is not measured, because the suite has fewer than "
+            f"{FEWEST_RELATIONS} relations with two patterns; {rule}. Read every rewrite"
+        )
+    separates = (
+        f"the meaning score of {judge} tells paraphrases of this suite from controls with an AUC "
+        f"of {measured.auc:.2f} ({measured.low:.2f} to {measured.high:.2f})"
+    )
+    if measured.low >= LEAST_AUC:
+        return f"{separates}; {rule}"
+    verdict = "is weak" if measured.low > 0.5 else "may be no better than a coin"
+    return f"{separates}, which {verdict}; {rule}. Read every rewrite"
+
+
+def _with_edits(proposals: list[Proposal], suite: Suite, notes: list[str]) -> list[Proposal]:
+    """The proposals in English with their edit kinds; without a parser a note says so."""
+    languages = {group.patterns[0].language.partition("-")[0] for group in suite}
+    if languages != {ENGLISH} or not proposals:
+        return proposals
+    try:
+        return with_edits(proposals)
+    except ConsilienceError as error:
+        notes.append(f"no edit kinds: {error}")
+        return proposals

@@ -9,14 +9,12 @@ from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
-from consilience.choices import Connection
-from consilience.errors import ConsilienceError
+from consilience.core.errors import Connection, ConsilienceError
 
 DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
 """The environment variable of the key, where none is named."""
 
 EXAMPLE = "http://127.0.0.1:8000/v1"
-"""What messages show as a base URL."""
 
 ROUTES = ("/chat/completions", "/completions", "/completion", "/decisions", "/systemone", "/models")
 """Routes that a base URL must not contain; the client adds them."""
@@ -50,8 +48,8 @@ def base_url_of(connection: Connection) -> str:
 def _split(text: str) -> SplitResult:
     """The parts of a URL with a known scheme, a host and a valid port."""
     scheme, separator, _ = text.partition("://")
+    shown = text.rpartition("@")[2]
     if not separator:
-        shown = text.rpartition("@")[2]
         todo = f"Write http://{shown} or https://{shown}." if shown else f"Write {EXAMPLE}."
         raise _wrong(f"'{shown}' has no scheme" if shown else "empty", "http:// or https://", todo)
     if scheme.lower() not in ("http", "https"):
@@ -62,7 +60,6 @@ def _split(text: str) -> SplitResult:
     except ValueError as error:
         raise _wrong(f"not a URL: {error}", f"a URL such as {EXAMPLE}", "") from error
     if not host or port == 0 or any(character.isspace() for character in text):
-        shown = text.rpartition("@")[2]
         raise _wrong(f"'{shown}'", f"a URL with a host, such as {EXAMPLE}", "")
     return parts
 
@@ -76,7 +73,6 @@ class Key:
     """A key that no text shows."""
 
     _text: str = field(repr=False)
-    """The key; empty for none."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -106,7 +102,8 @@ def key_of(connection: Connection) -> Key:
     """
     name = connection.key_variable
     key = os.environ.get(name or DEFAULT_KEY_VARIABLE, "").strip()
-    if name is None and not _is_private(base_url_of(connection)):
+    url = base_url_of(connection)
+    if name is None and urlsplit(url).scheme.lower() != "https" and not is_here(url):
         return Key("")
     if name is not None and not key:
         raise ConsilienceError(
@@ -138,11 +135,6 @@ def is_here(url: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _is_private(url: str) -> bool:
-    """Whether nobody on the way to the server can read a request."""
-    return urlsplit(url).scheme.lower() == "https" or is_here(url)
 
 
 def url_of(base: str, path: str) -> str:

@@ -1,22 +1,81 @@
-"""Chats of a server, with the fields that it takes.
+"""Chats of a server: the fields that it takes, listed first tokens, and enforced answers.
 
 Newer models of OpenAI take ``max_completion_tokens`` in place of ``max_tokens``, no ``temperature``
 and no ``top_p``, and write a text before the answer that counts as a part of it.
+
+An answer is enforced by the field ``response_format`` (structured outputs): the JSON schema of an
+object with one property, whose value is one of the texts. OpenAI, vLLM, SGLang, llama.cpp, Ollama,
+LM Studio and others take the field in this form. Some servers accept it and ignore it, or only show
+it to the model. So it is proved before it is used: by chats that ask for something else than what
+the schema admits.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from consilience.core.errors import ConsilienceError, shortened
+from consilience.endpoints.proving import Proof
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.server import ABSENT, Server
-from consilience.errors import ConsilienceError
+from consilience.endpoints.strategies import (
+    ANSWERS_ONLY,
+    CHAT_TOP_K,
+    UnprovedError,
+    UnprovedServerError,
+    bound_of,
+    named_tokens,
+)
+from consilience.files.read import parse_json
 
 ROUTE = "chat/completions"
 
 LENGTHS = ("max_tokens", "max_completion_tokens")
 """Names of the field that limits an answer; newer models of OpenAI refuse the first."""
+
+MOST_LISTED = 20
+"""Tokens that OpenAI and others list, at most."""
+
+LISTING = {"logprobs": True, "top_logprobs": MOST_LISTED}
+"""The fields of a chat whose first token is listed."""
+
+KNOWN_LISTED = (
+    ("Answer with one letter and nothing else. Which comes first in the alphabet?\nA\nB", "A"),
+    ("Answer with one digit and nothing else. What is 1 + 1?", "2"),
+)
+"""Chats of the proof that first tokens are listed, and an answer to each."""
+
+ENFORCES = "response_format"
+"""The field that enforces an answer."""
+
+KNOWN = (
+    ("Write the word blue and nothing else.", ("Qzx 7", "Vkj 9")),
+    (
+        'Write the JSON object {"answer": "blue"} and nothing else.',
+        ('an "odd" reply', "un autre été"),
+    ),
+)
+"""Chats of the proof that answers are enforced, and the only answers that each may have."""
+
+MOST_OPTIONS = 1000
+"""Values of an enum that OpenAI takes; other servers do not say."""
+
+MANY, MOST_CHARACTERS = 250, 15_000
+"""Of an enum with more values than this, how many characters they may have together (OpenAI)."""
+
+AROUND = 32
+"""Tokens around the answer in its JSON object, at most; ``{"answer": ""}`` has 14 bytes."""
+
+ROOM = 4096
+"""Tokens that a model may write before its answer, where it does so in the proof."""
+
+SHOWN = 80
+"""Characters of a reply that a message quotes."""
 
 Messages = Sequence[Mapping[str, str]]
 """The turns of a chat."""
@@ -30,10 +89,8 @@ class Chats:
         self.server = server
         self.sampling: dict[str, Any] = {"temperature": temperature, **server.plain_sampling}
         """The fields that say how tokens are chosen; without those that the server refuses."""
-        self.length = LENGTHS[0]
-        """The name of the field that limits an answer."""
-        self.room = 0
-        """Tokens that the model may write before its answer."""
+        self.length, self.room = LENGTHS[0], 0
+        """The name of the field that limits an answer, and tokens that may precede the answer."""
 
     @property
     def identity(self) -> dict[str, object]:
@@ -43,9 +100,8 @@ class Chats:
     @property
     def notes(self) -> list[str]:
         """What a reader of the answers should know."""
-        if "temperature" in self.sampling:
-            return []
-        return ["the server takes no temperature: its answers are sampled"]
+        note = "the server takes no temperature: its answers are sampled"
+        return [] if "temperature" in self.sampling else [note]
 
     def body(self, messages: Messages, length: int, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The request of a chat, whose answer has at most ``length`` tokens."""
@@ -61,20 +117,21 @@ class Chats:
         """The position of each request and its reply; see ``Client.post_all``."""
         return self.server.client.post_all(ROUTE, bodies)
 
-    def known(self, messages: Messages, length: int, fields: Mapping[str, Any]) -> Any:
-        """The reply to a chat of a proof, sent again without fields that the server refuses."""
+    def settle(self) -> None:
+        """Find out which fields the server takes, by a short chat; nothing without chats."""
+        try:
+            self._known("Hello", 16, {})
+        except ConsilienceError as error:
+            if not error.found.startswith(ABSENT):
+                raise
+
+    def _known(self, question: str, length: int, fields: Mapping[str, Any]) -> Any:
+        """The reply to a known chat, sent again without fields that the server refuses."""
+        messages = [{"role": "user", "content": question}]
         while True:
             reply = self.server.client.post(ROUTE, self.body(messages, length, fields))
             if not (isinstance(reply, Refused) and self._drops(reply.message)):
                 return reply
-
-    def settle(self) -> None:
-        """Find out which fields the server takes, by a short chat; nothing without chats."""
-        try:
-            self.known([{"role": "user", "content": "Hello"}], 16, {})
-        except ConsilienceError as error:
-            if not error.found.startswith(ABSENT):
-                raise
 
     def _drops(self, message: str) -> bool:
         """Leave out or rename a field that a server refuses by its name; whether there is one."""
@@ -86,3 +143,176 @@ class Chats:
                 del self.sampling[name]
                 return True
         return False
+
+    def prove_listed(self) -> Proof:
+        """The proof that a server lists first tokens: two chats, each twice."""
+        client = self.server.client
+        before, repeated, masses = client.usage.requests, 0.0, [0.0]
+        try:
+            for question, answer in KNOWN_LISTED:
+                first, again = (self._known_listed(question) for _ in range(2))
+                masses.append(float(np.exp(list(first.values())).sum()))
+                if answer not in first:
+                    problem = f"'{answer}' is not listed as an answer to '{question}'"
+                    raise UnprovedError("top_logprobs", problem)
+                shared = first.keys() & again.keys()
+                repeated = max(repeated, *(abs(first[name] - again[name]) for name in shared))
+        except UnprovedError as error:
+            raise UnprovedServerError({CHAT_TOP_K: str(error)}) from error
+        gives = f"the first token; a bound for labels that are not among the {MOST_LISTED} listed"
+        requests = client.usage.requests - before
+        return Proof(CHAT_TOP_K, gives, True, requests, repeated, None, max(masses), {})
+
+    def _known_listed(self, question: str) -> dict[str, float]:
+        """The first tokens that are listed for a chat of the proof."""
+        reply = self._known(question, 1, LISTING)
+        if isinstance(reply, Refused):
+            raise UnprovedError("top_logprobs", reply.reason)
+        return dict(_listed(reply))
+
+    def prove_enforced(self) -> Proof:
+        """The proof that a server enforces answers."""
+        client = self.server.client
+        before = client.usage.requests
+        try:
+            for question, options in KNOWN:
+                reply = self._known(question, *enforcing(options))
+                if not self.room and _has_reasoned(reply):
+                    self.room = ROOM
+                    reply = self._known(question, *enforcing(options))
+                answer = reply.reason if isinstance(reply, Refused) else _answer_of(reply, options)
+                if isinstance(answer, str):
+                    raise UnprovedError(ENFORCES, answer)
+        except UnprovedError as error:
+            raise UnprovedServerError({ANSWERS_ONLY: str(error)}) from error
+        requests = client.usage.requests - before
+        gives = f"answers that '{ENFORCES}' enforces, and no scores"
+        return Proof(ANSWERS_ONLY, gives, True, requests, None, None, None, {})
+
+    def listed(
+        self, chats: Sequence[tuple[Messages, Sequence[str]]]
+    ) -> Iterator[tuple[int, Refused | tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]]]:
+        """The position of each chat, and values and bounds of its labels (``values_of``)."""
+        bodies = (self.body(messages, 1, LISTING) for messages, _ in chats)
+        for at, reply in self.post_all(bodies):
+            if isinstance(reply, Refused):
+                yield at, reply
+                continue
+            try:
+                yield at, values_of(_listed(reply), chats[at][1])
+            except UnprovedError as error:
+                raise ConsilienceError(f"a reply that is not as in the proof: {error}") from error
+
+    def answers(
+        self, chats: Sequence[tuple[Messages, Sequence[str]]]
+    ) -> Iterator[tuple[int, int | str]]:
+        """The position of each chat, and that of its enforced answer; or why it has none."""
+        bodies = (self.body(messages, *enforcing(options)) for messages, options in chats)
+        for at, reply in self.post_all(bodies):
+            try:
+                is_refused = isinstance(reply, Refused)
+                yield at, reply.reason if is_refused else _answer_of(reply, chats[at][1])
+            except UnprovedError as error:
+                raise ConsilienceError(
+                    f"a reply that is not as in the proof: {error}",
+                    todo="Ask one server: some that share an address do not enforce answers.",
+                ) from error
+
+
+def _listed(reply: Any) -> list[tuple[str, float]]:
+    """The most probable first tokens of an answer, and their log-probabilities."""
+    try:
+        record = reply["choices"][0]["logprobs"]
+    except (KeyError, IndexError, TypeError):
+        record = None
+    if not isinstance(record, dict):
+        raise UnprovedError("logprobs", "the server ignored it")
+    if not isinstance(record.get("content"), list) or not record["content"]:
+        raise UnprovedError("logprobs", "no list `content`")
+    entries = named_tokens(record)
+    if len(entries) < MOST_LISTED:
+        problem = f"{len(entries)} tokens where {MOST_LISTED} were asked for"
+        raise UnprovedError("top_logprobs", problem)
+    bound_of(entries, MOST_LISTED)
+    return entries
+
+
+def values_of(
+    entries: Sequence[tuple[str, float]], labels: Sequence[str]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """The value of each label (label,) among listed tokens, and whether it is an upper bound.
+
+    A label has the value of the token with its very text. One that is not listed has an upper
+    bound: the smallest of the listed values.
+    """
+    known, bound = dict(entries), bound_of(entries, MOST_LISTED)
+    values = np.array([known.get(label, bound) for label in labels])
+    return values, np.array([label not in known for label in labels])
+
+
+def enforcing(options: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
+    """The most tokens of an answer, and the field that enforces it."""
+    schema = {
+        "type": "object",
+        "properties": {"answer": {"type": "string", "enum": list(options)}},
+        "required": ["answer"],
+        "additionalProperties": False,
+    }
+    content = {"name": "answer", "strict": True, "schema": schema}
+    longest = max(len(json.dumps(option)) for option in options)
+    return AROUND + longest, {ENFORCES: {"type": "json_schema", "json_schema": content}}
+
+
+def why_not_enforced(options: Sequence[str]) -> str | None:
+    """Why a chat with these answers cannot be asked; None where it can."""
+    if len(options) > MOST_OPTIONS:
+        return f"{len(options):,} options, and an enum takes {MOST_OPTIONS:,}"
+    characters = sum(map(len, options))
+    if len(options) > MANY and characters > MOST_CHARACTERS:
+        return (
+            f"{len(options)} options of {characters:,} characters, and an enum of more than "
+            f"{MANY} values takes {MOST_CHARACTERS:,}"
+        )
+    return "two options have the same text" if len({*options}) < len(options) else None
+
+
+def _answer_of(reply: Any, options: Sequence[str]) -> int | str:
+    """The position of the answer among the options; or why there is none.
+
+    A complete text that is none of the options raises: the server ignored the field.
+    """
+    try:
+        choice = reply["choices"][0]
+        message = choice["message"]
+        text = message.get("content") or ""
+        if not isinstance(text, str):
+            raise TypeError(text)
+    except (KeyError, IndexError, TypeError, AttributeError):
+        raise UnprovedError(ENFORCES, f"a reply without a message: {_shown(reply)}") from None
+    try:
+        value = parse_json(text, last_wins=True)
+    except json.JSONDecodeError:
+        value = None
+    answer = value.get("answer") if isinstance(value, dict) else None
+    if answer in options:
+        return options.index(answer)
+    if refusal := message.get("refusal"):
+        return f"the model refused to answer: {_shown(refusal)}"
+    end = choice.get("finish_reason")
+    if end == "content_filter" or (end == "length" and text.strip()[:1] in ("", "{")):
+        return f"the server ended the answer early ('finish_reason' is '{end}')"
+    raise UnprovedError(ENFORCES, f"{_shown(text)} in place of one of the options; it was ignored")
+
+
+def _has_reasoned(reply: Any) -> bool:
+    """Whether the limit was reached before anything of an answer was written."""
+    try:
+        choice = reply["choices"][0]
+        return choice["finish_reason"] == "length" and not choice["message"]["content"]
+    except (KeyError, IndexError, TypeError):
+        return False
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"'{shortened(' '.join(text.split()), SHOWN)}'"

@@ -3,36 +3,89 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import re
+import ssl
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from queue import SimpleQueue
 from typing import Any
 
 import httpx2
 
-from consilience.choices import Connection
-from consilience.endpoints.allowance import is_free
+from consilience.core.errors import Connection, ConsilienceError, UnansweredError
+from consilience.core.text import counted, duration, truncated
+from consilience.endpoints.address import base_url_of, host_of, is_here, key_of, url_of
 from consilience.endpoints.journal import Journal
-from consilience.endpoints.pace import CLOCK, Clock
-from consilience.endpoints.planning import PlannedUsage
-from consilience.endpoints.replies import Refused
-from consilience.endpoints.sending import Sender, Sent
-from consilience.endpoints.usage import Usage
+from consilience.endpoints.pace import CLOCK, Clock, Pace
+from consilience.endpoints.replies import Refused, Trouble, meaning_of
+from consilience.endpoints.usage import FREE, Allowance, PlannedUsage, Usage
 
-AHEAD = 2
-"""Requests that are prepared, for each one that may be in flight."""
-
-FIRST_REFUSED = 8
-"""Requests of a batch that are all refused for one reason, before any was answered: the reason is
-not what they ask."""
+AHEAD, FIRST_REFUSED = 2, 8
+"""Requests that are prepared, for each one that may be in flight; and those of a batch that are all
+refused for one reason, before any was answered: the reason is not what they ask."""
 
 LAST_REPLIES = 30.0
 """Seconds in which replies to requests in flight are awaited when nothing more is sent."""
+
+TRIES, TIMEOUTS = 8, 3
+"""How often a request is sent at most, and how often it may end without a reply in time."""
+
+FIRST_WAIT, LONGEST_WAIT, LONGEST_REQUESTED_WAIT = 0.5, 30.0, 600.0
+"""Seconds before the second try, and at most; each wait is about twice as long as the last one. A
+server that asks to wait longer than the last of these ends the run, which can be resumed."""
+
+CONNECT, LARGEST_REPLY, LONGEST_NAME = 15.0, 64 << 20, 200
+"""Seconds to connect in, bytes of an unpacked reply, and characters of a model's name, at most."""
+
+ENCODINGS = ("", "identity", "gzip")
+"""Content encodings of replies that are read."""
+
+RESUME = "Run the same command again to resume; replies are kept."
+
+
+@dataclass(slots=True)
+class _Request:
+    """What is sent, and how far it is."""
+
+    path: str
+    body: Any
+    """The value that is sent as JSON; None for a GET."""
+    content: bytes
+    key: str | None
+    """That of the journal; None where the reply is not kept."""
+    in_flight: bool = False
+    is_last_try: bool = False
+    tries: int = 0
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Requests whose replies are yielded together."""
+
+    path: str
+    arrived: SimpleQueue[tuple[int, Any]] = field(default_factory=SimpleQueue)
+    """Replies that nobody has seen yet, with the position of their request; or what was raised."""
+    tasks: dict[asyncio.Task[Any], _Request] = field(default_factory=dict)
+    """Requests without a reply, by their task."""
+
+    async def end(self, seconds: float) -> None:
+        """Send nothing more, and await the replies to what is in flight."""
+        try:
+            for task, request in self.tasks.items():
+                request.is_last_try = True
+                if not request.in_flight:
+                    task.cancel()
+            if self.tasks:
+                await asyncio.wait(list(self.tasks), timeout=seconds)
+        finally:  # no reply in time, or interrupted again
+            for task in self.tasks:
+                task.cancel()
 
 
 class Client:
@@ -42,9 +95,8 @@ class Client:
     not kept. Nothing that is yielded, raised or kept has the key in it.
 
     ``journal`` keeps replies, and gives those that an interrupted run kept; it may be set later.
-    ``transport``: how the server is reached in place of TCP, such as
-    ``httpx2.AsyncHTTPTransport(uds=PATH)`` for a Unix socket.
     ``plan``: where it is not None, requests are counted there and not sent; each is ``Refused``.
+    ``usage``: what was sent so far, and what the server counted.
     """
 
     is_free = False
@@ -58,25 +110,25 @@ class Client:
         transport: httpx2.AsyncBaseTransport | None = None,
         clock: Clock = CLOCK,
     ) -> None:
-        if transport is not None and not isinstance(transport, httpx2.AsyncBaseTransport):
-            raise TypeError("transport: expected one of httpx2's asynchronous transports")
-        self.connection = connection
-        self.journal = journal
+        """``transport``: how the server is reached in place of TCP."""
+        self.connection, self.journal = connection, journal
         self.plan: PlannedUsage | None = None
-        self._sender = Sender(connection, transport, clock)
+        self.usage = Usage()
+        self._base, self._key = base_url_of(connection), key_of(connection)
+        self._transport, self._clock = transport, clock
+        slow = min(LAST_REPLIES / 2, connection.timeout / 4)  # a queue grows to twice that
+        self._pace = Pace(connection.concurrency, clock, slow)
+        self._allowance = Allowance(connection, self.usage)
+        self._http: httpx2.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._order: random.Random | None = None
-        self._is_answered = False
-
-    @property
-    def usage(self) -> Usage:
-        """What was sent so far, and what the server counted."""
-        return self._sender.usage
+        self._random = random.Random(0)
+        self._successes, self._is_answered = 0, False
+        self._ids, self._models = set[int](), set[str]()
 
     @property
     def models(self) -> Sequence[str]:
         """The names that replies give the model, in alphabetical order."""
-        return sorted(self._sender.models)
+        return sorted(self._models)
 
     def get(self, path: str) -> Any:
         """The JSON value of a route, or ``Refused``.
@@ -84,12 +136,11 @@ class Client:
         ``path``: a route after the base URL (``models``), or with a slash at its start one beside
         its ``/v1`` (``/props``).
         """
-        [(_, reply)] = self._replies(path, [None])
-        return reply
+        return self.post(path, None)
 
     def post(self, path: str, body: Any) -> Any:
         """The JSON value of the reply to one request, or ``Refused``."""
-        [(_, reply)] = self._replies(path, [body])
+        [(_, reply)] = self.post_all(path, [body])
         return reply
 
     def post_all(self, path: str, bodies: Iterable[Any]) -> Iterator[tuple[int, Any]]:
@@ -99,55 +150,12 @@ class Client:
         stops, requests that are not sent are dropped; replies to those that are in flight are
         awaited and go to the journal.
         """
-        return self._replies(path, bodies)
-
-    @contextmanager
-    def in_flight(self, most: int | None = None) -> Iterator[None]:
-        """Send at most so many requests at once, until the end of the block; None changes nothing.
-
-        More than the connection allows are never in flight.
-        """
-        if most is None:
-            yield
-            return
-        with self._sender.pace.held(min(most, self.connection.concurrency or most)):
-            yield
-
-    @contextmanager
-    def reordered(self, seed: int) -> Iterator[None]:
-        """Send the requests of each ``post_all`` in a drawn order, until the end of the block."""
-        self._order = random.Random(seed)
-        try:
-            yield
-        finally:
-            self._order = None
-
-    def set_most_in_flight(self, most: int) -> None:
-        """Have so many requests in flight and never more: a server queues more out of order.
-
-        A number that the user chose stays.
-        """
-        self._sender.pace.take_at_most(most)
-
-    def close(self) -> None:
-        """Close the connections. The client may be used again."""
-        loop, self._loop = self._loop, None
-        if loop is not None and not sys.is_finalizing():
-            asyncio.run_coroutine_threadsafe(self._sender.close(), loop).result(LAST_REPLIES)
-            loop.call_soon_threadsafe(loop.stop)
-
-    def _replies(self, path: str, bodies: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        batch = _Batch(path)
-        source: Iterator[tuple[int, Any]] = enumerate(bodies)
-        if self._order is not None:
-            drawn = list(source)
-            self._order.shuffle(drawn)
-            source = iter(drawn)
-        waiting, is_read = 0, False
+        batch, source = _Batch(path), enumerate(bodies)
+        waiting, is_read, is_paid = 0, False, path not in FREE
         refusals: list[Refused] = []
         try:
             while True:
-                while not is_read and waiting < AHEAD * self._sender.pace.limit:
+                while not is_read and waiting < AHEAD * self._pace.limit:
                     index, body = next(source, (-1, None))
                     if is_read := index < 0:
                         break
@@ -160,80 +168,246 @@ class Client:
                 if isinstance(reply, BaseException):
                     raise reply
                 if not isinstance(reply, Refused):
-                    self._is_answered |= not is_free(path)
-                elif not self._is_answered and self.plan is None and not is_free(path):
+                    self._is_answered |= is_paid
+                elif not self._is_answered and self.plan is None and is_paid:
                     refusals.append(reply)
                     if len(refusals) == FIRST_REFUSED and len({*refusals}) == 1:
-                        raise self._sender.refuses_all(path, reply)
+                        raise UnansweredError(
+                            f"status {reply.status}: {reply.message} (so far for every request)",
+                            expected="an answer",
+                            where=url_of(self._base, path),
+                            todo="Check the name of the model, --base-url and what the server can "
+                            "do.",
+                        )
                 yield index, reply
         finally:
-            self._end(batch)
+            if waiting and self._loop is not None and not sys.is_finalizing():
+                seconds = min(LAST_REPLIES, self.connection.timeout)
+                ended = asyncio.run_coroutine_threadsafe(batch.end(seconds), self._loop)
+                try:
+                    ended.result()
+                finally:
+                    ended.cancel()
+
+    def one_by_one(self) -> AbstractContextManager[None]:
+        """Send each request after the reply to the one before it, until the end of the block."""
+        return self._pace.held(1)
+
+    def set_most_in_flight(self, most: int) -> None:
+        """Have so many requests in flight and never more: a server queues more out of order.
+
+        A number that the user chose stays.
+        """
+        self._pace.take_at_most(most)
+
+    def close(self) -> None:
+        """Close the connections. The client may be used again."""
+        loop, self._loop = self._loop, None
+        http, self._http = self._http, None
+        if loop is not None and not sys.is_finalizing():
+            if http is not None:
+                asyncio.run_coroutine_threadsafe(http.aclose(), loop).result(LAST_REPLIES)
+            loop.call_soon_threadsafe(loop.stop)
 
     def _submit(self, batch: _Batch, index: int, body: Any) -> None:
         """Send a request in the event loop, or take its reply from the journal."""
-        is_paid, key = not is_free(batch.path), None
-        if self.plan is not None and is_paid:
-            self.plan.add(body)
-            batch.arrived.put((index, Refused(0, "not sent, because this is a dry run")))
-            return
-        request = Sent.of(batch.path, body)
-        if self.journal is not None and is_paid:
-            key = self.journal.key(batch.path, body)
-            if key in self.journal:
-                batch.arrived.put((index, self.journal.reply(key)))
+        key = None
+        if batch.path not in FREE:
+            if self.plan is not None:
+                self.plan.add(body)
+                refused = Refused(0, "not sent, because this is a dry run")
+                batch.arrived.put((index, refused))
                 return
-        task = asyncio.run_coroutine_threadsafe(self._reply(request, key), self._running())
+            if self.journal is not None:
+                key = self.journal.key(batch.path, body)
+                if key in self.journal:
+                    batch.arrived.put((index, self.journal.reply(key)))
+                    return
+        content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
+        request = _Request(batch.path, body, content, key)
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True).start()
+        self._loop.call_soon_threadsafe(self._start, batch, index, request)
+
+    def _start(self, batch: _Batch, index: int, request: _Request) -> None:
+        """Begin a request, in the event loop."""
+        task = asyncio.get_running_loop().create_task(self._kept_reply(request))
         batch.tasks[task] = request
 
-        def done(ended: Future[Any]) -> None:
-            batch.tasks.pop(ended, None)
+        def done(ended: asyncio.Task[Any]) -> None:
+            del batch.tasks[ended]
             if not ended.cancelled():
                 batch.arrived.put((index, ended.exception() or ended.result()))
 
         task.add_done_callback(done)
 
-    async def _reply(self, request: Sent, key: str | None) -> Any:
-        """The reply to a request, kept under the key before anybody sees it."""
-        note = self.journal.note_sent if key is not None and self.journal is not None else None
-        reply = await self._sender.reply(request, note)
-        if key is not None and self.journal is not None and not isinstance(reply, Refused):
-            self.journal.keep(key, reply, request.tries)
+    async def _kept_reply(self, request: _Request) -> Any:
+        """The reply to a request, kept before anybody sees it."""
+        journal, reply = self.journal, await self._reply(request)
+        if isinstance(reply, Refused):
+            self.usage.refused += 1
+        elif request.key is not None and journal is not None:
+            journal.keep(request.key, reply, request.tries)
         return reply
 
-    def _end(self, batch: _Batch) -> None:
-        """Drop what is not sent; await and keep replies to the rest."""
-        if not batch.tasks or self._loop is None or sys.is_finalizing():
-            return
+    async def _reply(self, request: _Request) -> Any:
+        """The JSON value of the reply, or ``Refused``; sent again while that may help."""
+        tries = timeouts = unreadable = 0
+        first_successes, successes = -1, self._successes
+        while True:
+            outcome = await self._try(request)
+            if not isinstance(outcome, Trouble):
+                self._successes += 1
+                return outcome
+            if first_successes < 0:
+                first_successes = self._successes
+            # Too many requests, and others were answered: a limit that is not of this request.
+            is_of_all = outcome.is_overload and self._successes > successes
+            tries, successes = 1 if is_of_all else tries + 1, self._successes
+            timeouts, unreadable = timeouts + outcome.is_timeout, unreadable + bool(outcome.error)
+            if outcome.error is not None and unreadable > 1:
+                raise outcome.error
+            if tries >= TRIES or timeouts >= TIMEOUTS or request.is_last_try:
+                tried = f"{outcome.message} ({counted(tries, 'try', 'tries')})"
+                if self._successes == first_successes:
+                    raise self._error(request, tried, todo=RESUME)
+                return Refused(outcome.status, tried)
+            if outcome.wait is not None and outcome.wait > LONGEST_REQUESTED_WAIT:
+                raise self._error(
+                    request,
+                    f"status {outcome.status}: {outcome.message}; the server asks to wait "
+                    f"{duration(outcome.wait)}",
+                    todo=f"Wait. {RESUME}",
+                )
+            longest = min(LONGEST_WAIT, FIRST_WAIT * 2 ** (tries - 1))
+            wait = longest * (0.5 + self._random.random() / 2)
+            await self._clock.sleep(max(outcome.wait or 0.0, wait))
+            self.usage.retries += 1
+
+    async def _try(self, request: _Request) -> Any:
+        """Send a request once, when its turn has come and the limits admit it."""
+        if request.path in FREE:
+            started, tokens = await self._pace.enter(), 0
+        else:
+            tokens = self._allowance.estimate(request.content, request.body)
+            started = await self._pace.enter(lambda: self._allowance.admits(tokens))
+            self.usage.requests += 1
+        self._allowance.reserved += tokens
+        request.in_flight = True
+        request.tries += 1
         try:
-            self._loop.call_soon_threadsafe(batch.drop_unsent)
-            wait(list(batch.tasks), min(LAST_REPLIES, self.connection.timeout))
-        finally:  # no reply in time, or interrupted again
-            for task in list(batch.tasks):
-                task.cancel()
+            if request.key is not None and self.journal is not None:
+                self.journal.note_sent(request.key)
+            outcome = await self._send(request)
+            if isinstance(outcome, Trouble):
+                if outcome.is_overload or outcome.is_timeout:
+                    self._pace.overloaded(started, outcome.wait)
+            elif request.path not in FREE and not isinstance(outcome, Refused):
+                self._pace.replied(started)
+                self._allowance.settle(tokens, request.content, outcome)
+                self._note_names(outcome)
+            return outcome
+        finally:
+            request.in_flight = False
+            self._allowance.reserved -= tokens
+            self._pace.leave()
+            self.usage.seconds = self._pace.seconds
 
-    def _running(self) -> asyncio.AbstractEventLoop:
-        """The event loop, which runs in a thread of its own."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True).start()
-        return self._loop
+    async def _send(self, request: _Request) -> Any:
+        """What one exchange with the server means: a value, ``Refused`` or ``Trouble``."""
+        limit = self.connection.timeout
+        try:
+            async with asyncio.timeout(limit):
+                status, headers, body = await self._exchange(request)
+        except TimeoutError:
+            return Trouble(0, f"no complete reply in {limit:g} s", is_timeout=True)
+        except (httpx2.ConnectError, httpx2.ProxyError) as error:
+            return self._unconnected(error, request)
+        except httpx2.TransportError as error:
+            return Trouble(0, f"the connection broke: {self._shown(error)}")
+        except httpx2.DecodingError as error:
+            raise self._error(request, f"a reply that cannot be unpacked: {error}") from None
+        return meaning_of(status, headers, body, where=url_of(self._base, request.path))
 
+    async def _exchange(self, request: _Request) -> tuple[int, dict[str, str], str]:
+        """Send a request; the status, headers and whole text of the reply, without the key."""
+        http = self._http = self._http or self._new_http()
+        method = "GET" if request.body is None else "POST"
+        url = url_of(self._base, request.path)
+        async with http.stream(method, url, content=request.content or None) as response:
+            encoding = response.headers.get("content-encoding", "").strip().lower()
+            if encoding not in ENCODINGS:
+                problem = f"a reply with the encoding '{encoding}'"
+                raise self._error(request, problem, expected="gzip")
+            parts, size = [], 0
+            async for part in response.aiter_bytes():
+                parts.append(part)
+                size += len(part)
+                if size > LARGEST_REPLY:
+                    problem = f"a reply of more than {LARGEST_REPLY >> 20} MiB"
+                    raise self._error(request, problem, expected="a smaller one")
+            shown = self._key.removed_from
+            texts = {name: shown(value) for name, value in response.headers.items()}
+            return response.status_code, texts, shown(b"".join(parts).decode(errors="replace"))
 
-@dataclass(slots=True)
-class _Batch:
-    """Requests whose replies are yielded together."""
+    def _new_http(self) -> httpx2.AsyncClient:
+        headers = {"accept-encoding": "gzip", "user-agent": "consilience"}
+        headers["content-type"] = headers["accept"] = "application/json"
+        direct = {f"all://{host_of(self._base)}": None} if is_here(self._base) else None
+        try:
+            return httpx2.AsyncClient(
+                headers={**headers, **self._key.headers},
+                timeout=httpx2.Timeout(None, connect=CONNECT),
+                limits=httpx2.Limits(),
+                follow_redirects=False,
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none is kept
+                transport=self._transport,
+                mounts=direct,  # a server on this machine is not asked through a proxy
+            )
+        except (ImportError, ValueError, OSError) as error:
+            raise ConsilienceError(
+                f"the proxy or the certificates of the environment cannot be used: {error}",
+                todo="Check HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE, or add the host to NO_PROXY.",
+            ) from error
 
-    path: str
-    """Their route."""
-    arrived: SimpleQueue[tuple[int, Any]] = field(default_factory=SimpleQueue)
-    """Replies that nobody has seen yet, with the position of their request; or what was raised."""
-    tasks: dict[Future[Any], Sent] = field(default_factory=dict)
-    """Requests without a reply, by their task."""
+    def _unconnected(self, error: Exception, request: _Request) -> Trouble:
+        """A connection that was not made; what no wait mends raises."""
+        problem = f"cannot connect: {self._shown(error)}"
+        cause, causes = error.__cause__ or error.__context__, list[BaseException]()
+        while cause is not None and len(causes) < 10:
+            causes.append(cause)
+            cause = cause.__cause__ or cause.__context__
+        if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
+            todo = "Use the host name of the certificate, or set SSL_CERT_FILE to the authority's."
+        elif not self._successes:
+            todo = "Check --base-url, and that the server runs."
+        else:
+            return Trouble(0, problem)
+        expected = f"a server at {self._base}"
+        raise self._error(request, problem, expected=expected, todo=todo) from None
 
-    def drop_unsent(self) -> None:
-        """Send nothing more; in the event loop, in which no request is sent at the same time."""
-        for task, request in list(self.tasks.items()):
-            request.is_last_try = True
-            request.is_dropped = not request.in_flight
-            if request.is_dropped:
-                task.cancel()
+    def _shown(self, error: Exception) -> str:
+        return self._key.removed_from(str(error)) or type(error).__name__
+
+    def _error(
+        self, request: _Request, problem: str, *, expected: str = "", todo: str = ""
+    ) -> ConsilienceError:
+        where = url_of(self._base, request.path)
+        return ConsilienceError(problem, expected=expected, where=where, todo=todo)
+
+    def _note_names(self, reply: Any) -> None:
+        """Keep the name of the model in a reply, and count an id that an earlier reply had.
+
+        Of a file or a folder on the server only the name is kept; ``owner/name`` of a hub stays.
+        """
+        names = reply if isinstance(reply, dict) else {}
+        if (model := names.get("model")) and isinstance(model, str):
+            is_path = model.lower().endswith(".gguf") or model[:1] in "/.~" or "\\" in model
+            name = re.split(r"[/\\]", model.rstrip("/\\"))[-1] if is_path else model
+            self._models.add(truncated(name, LONGEST_NAME))
+        identity = names.get("id")
+        if isinstance(identity, str) and identity:
+            digest = hash(identity)
+            self.usage.repeated_ids += digest in self._ids
+            self._ids.add(digest)

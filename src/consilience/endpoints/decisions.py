@@ -1,7 +1,7 @@
 """Decision models: a question with its options in, the probability of every option out.
 
-A request has a text (the context of the question) and named questions with options. Servers have
-two routes for it: ``/v1/systemone`` (the System One API of TypeSafe; transformers, llama.cpp, vLLM,
+A request has a text (the context of the question) and a question with options. Servers have two
+routes for it: ``/v1/systemone`` (the System One API of TypeSafe; transformers, llama.cpp, vLLM,
 SGLang and others) and ``/v1/decisions`` (the Decisions API of OpenAI; SGLang, Fireworks and
 others). An option is named by its text or, in a variant with labels, by its label, and then its
 text is the description.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError, shortened
+from consilience.core.text import counted
 from consilience.endpoints.replies import Refused
-from consilience.errors import ConsilienceError, shortened
 from consilience.presentation import Prompt, PromptScores
-from consilience.text import counted
+from consilience.questions import Choice
+from consilience.sentence_pairs import Form, Task, TaskKind, as_lines
+from consilience.types import Scores
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client
@@ -44,6 +47,15 @@ MOST_OPTIONS = 255
 ROUNDING = 0.01
 """How far from 1 the probabilities of a question may sum up to, because servers round them."""
 
+OF_PAIRS: Mapping[TaskKind, str] = {
+    "NLI": "How does {second} relate to {first}?",
+    "STS": "How do {first} and {second} relate?",
+}
+"""The question about a sentence pair, with the indicators of the task; its context is the pair."""
+
+NAME = "q1"
+"""What the question is called in a request."""
+
 Answer = Mapping[str, float] | str
 """The probability of each option by its name; or why a question has none."""
 
@@ -54,71 +66,55 @@ class Route:
 
     path: str
     """The route, after the base URL."""
-    body: Callable[[str, Sequence[Prompt]], Body]
-    """The request of a model, by its name, with questions that have one context."""
-    answers: Callable[[Any, Sequence[str]], list[Answer]]
-    """The answers of a reply to questions of these names."""
+    body: Callable[[str, Prompt], Body]
+    """The request of a model, by its name, with a question."""
+    answer: Callable[[Any], Answer]
+    """The answer in a reply."""
 
 
-def _names(size: int) -> list[str]:
-    """What questions are called in a request; it says nothing about them."""
-    return [f"q{number}" for number in range(1, size + 1)]
-
-
-def _options(prompt: Prompt) -> list[tuple[str, str | None]]:
-    """The name of each option as it is shown, and what describes it."""
+def _options(prompt: Prompt) -> dict[str, str | None]:
+    """What describes each option, by its name as it is shown."""
     if not prompt.are_labels:
-        return [(choice.text, None) for choice in prompt.choices]
-    return [
-        (label, choice.text) for label, choice in zip(prompt.answers, prompt.choices, strict=True)
-    ]
+        return dict.fromkeys(choice.text for choice in prompt.choices)
+    texts = (choice.text for choice in prompt.choices)
+    return dict(zip(prompt.answers, texts, strict=True))
 
 
-def _systemone_body(model: str, prompts: Sequence[Prompt]) -> Body:
-    questions = {
-        name: {
-            "type": "choice",
-            "instructions": prompt.question,
-            "criteria": dict(_options(prompt)),
-        }
-        for name, prompt in zip(_names(len(prompts)), prompts, strict=True)
+def _systemone_body(model: str, prompt: Prompt) -> Body:
+    question = {"type": "choice", "instructions": prompt.question, "criteria": _options(prompt)}
+    return {"model": model, "state": prompt.context, "questions": {NAME: question}}
+
+
+def _systemone_answer(reply: Any) -> Answer:
+    return _answer_of(_field(reply, "answers", dict, "systemone").get(NAME), "systemone")
+
+
+def _decisions_body(model: str, prompt: Prompt) -> Body:
+    question = {
+        "type": "choice",
+        "name": NAME,
+        "instructions": prompt.question,
+        "choices": [
+            {"value": value} | ({"description": text} if text is not None else {})
+            for value, text in _options(prompt).items()
+        ],
     }
-    return {"model": model, "state": prompts[0].context, "questions": questions}
+    return {"model": model, "input": prompt.context, "questions": [question]}
 
 
-def _systemone_answers(reply: Any, names: Sequence[str]) -> list[Answer]:
-    answers = _field(reply, "answers", dict, "systemone")
-    return [_answer_of(answers.get(name), "systemone") for name in names]
-
-
-def _decisions_body(model: str, prompts: Sequence[Prompt]) -> Body:
-    questions = [
-        {
-            "type": "choice",
-            "name": name,
-            "instructions": prompt.question,
-            "choices": [
-                {"value": value} | ({"description": text} if text is not None else {})
-                for value, text in _options(prompt)
-            ],
-        }
-        for name, prompt in zip(_names(len(prompts)), prompts, strict=True)
-    ]
-    return {"model": model, "input": prompts[0].context, "questions": questions}
-
-
-def _decisions_answers(reply: Any, names: Sequence[str]) -> list[Answer]:
+def _decisions_answer(reply: Any) -> Answer:
     entries = _field(reply, "answers", list, "decisions")
-    by_name: dict[Any, Any] = {}
+    answer = None
     for at, entry in enumerate(entries):
         name = entry.get("name") if isinstance(entry, dict) else None
-        by_name[name if name is not None else names[at] if at < len(names) else at] = entry
-    return [_answer_of(by_name.get(name), "decisions") for name in names]
+        if name == NAME or (name is None and at == 0):
+            answer = entry
+    return _answer_of(answer, "decisions")
 
 
 ROUTES: Mapping[str, Route] = {
-    "systemone": Route("systemone", _systemone_body, _systemone_answers),
-    "decisions": Route("decisions", _decisions_body, _decisions_answers),
+    "systemone": Route("systemone", _systemone_body, _systemone_answer),
+    "decisions": Route("decisions", _decisions_body, _decisions_answer),
 }
 """The routes, by the prefix of the models that they have."""
 
@@ -217,41 +213,29 @@ class DecisionModel:
         most_options: int = MOST_OPTIONS,
     ) -> None:
         """``name``: what the server calls the model. ``most_options``: of a question."""
-        self.name = name
-        self.route = route
-        self.identity = dict(identity)
+        self.name, self.route, self.identity = name, route, dict(identity)
         self.notes: list[str] = []
         self.most_options = most_options
         self.client: Client | None = None
         self._send = send
-        self._zeros = 0
-        self._options = 0
+        self._zeros = self._options = 0
         self._named: Counter[str] = Counter()
 
     def text(self, prompt: Prompt) -> str:
         """The request in JSON."""
-        return json.dumps(self._body(prompt), ensure_ascii=False)
-
-    def _body(self, prompt: Prompt) -> Body:
-        """The request of a prompt and of the other questions in it."""
-        questions = list(prompt.others)
-        questions.insert(prompt.position, prompt)
-        return self.route.body(self.name, questions)
+        return json.dumps(self.route.body(self.name, prompt), ensure_ascii=False)
 
     def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
         """Why each prompt cannot be asked; None where it can."""
         return [self._why_not(prompt) for prompt in prompts]
 
     def _why_not(self, prompt: Prompt) -> str | None:
-        for one in (prompt, *prompt.others):
-            names = [name for name, _ in _options(one)]
-            if len(names) < 2:
-                return f"{counted(len(names), 'option')}, and a decision needs two or more"
-            if len(names) > self.most_options:
-                return f"{len(names)} options, and a decision takes {self.most_options}"
-            if len({*names}) < len(names):
-                return "two options have the same text"
-        return None
+        size = len(prompt.choices)
+        if size < 2:
+            return f"{counted(size, 'option')}, and a decision needs two or more"
+        if size > self.most_options:
+            return f"{size} options, and a decision takes {self.most_options}"
+        return "two options have the same text" if len(_options(prompt)) < size else None
 
     def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
         """The logarithms of the probabilities of options; equal requests are sent once."""
@@ -259,34 +243,30 @@ class DecisionModel:
         for row, prompt in enumerate(prompts):
             rows.setdefault(self.text(prompt), []).append(row)
         requests = list(rows.values())
-        for at, reply in self._send([self._body(prompts[of[0]]) for of in requests]):
-            yield self._scores(requests[at], prompts, reply)
+        bodies = [self.route.body(self.name, prompts[of[0]]) for of in requests]
+        for at, reply in self._send(bodies):
+            if isinstance(reply, Refused):
+                answer: Answer = reply.reason
+            else:
+                answer = self.route.answer(reply)
+                self._named[str(reply.get("model", ""))] += 1
+            read = [self._read(answer, prompts[row]) for row in requests[at]]
+            yield PromptScores(
+                np.array(requests[at]),
+                [scores for scores, _, _ in read],
+                [np.ones(len(scores), dtype=np.int64) for scores, _, _ in read],
+                bounds=[is_bound for _, is_bound, _ in read],
+                refused=[reason for _, _, reason in read],
+            )
         self.notes[:] = self._remarks()
 
     def score_alone(self, prompt: Prompt) -> Floats:
         """The logarithms of the probabilities (option,) of a prompt."""
         return next(self.score([prompt])).totals[0]
 
-    def _scores(self, rows: Sequence[int], prompts: Sequence[Prompt], reply: Any) -> PromptScores:
-        """The scores of the prompts at ``rows``, which one request asked."""
-        size = 1 + len(prompts[rows[0]].others)
-        if isinstance(reply, Refused):
-            answers: list[Answer] = [reply.reason] * size
-        else:
-            answers = self.route.answers(reply, _names(size))
-            self._named[str(reply.get("model", ""))] += 1
-        read = [self._read(answers[prompts[row].position], prompts[row]) for row in rows]
-        return PromptScores(
-            np.array(rows),
-            [scores for scores, _, _ in read],
-            [np.ones(len(scores), dtype=np.int64) for scores, _, _ in read],
-            bounds=[is_bound for _, is_bound, _ in read],
-            refused=[reason for _, _, reason in read],
-        )
-
     def _read(self, answer: Answer, prompt: Prompt) -> tuple[Floats, Bools, str | None]:
         """The scores (option,) of an answer, which are bounds, and why there are none."""
-        names = [name for name, _ in _options(prompt)]
+        names = list(_options(prompt))
         reason = answer if isinstance(answer, str) else fault_of(answer, names)
         if isinstance(answer, str) or reason is not None:
             return np.full(len(names), np.nan), np.zeros(len(names), dtype=bool), reason
@@ -307,3 +287,60 @@ class DecisionModel:
             yield f"the replies are of several models: {', '.join(sorted(self._named))}"
         elif served:
             yield f"the server calls the model '{served[0]}'"
+
+
+class DecisionPairs:
+    """A decision model that is asked for the label of a sentence pair (``ask_pairs``)."""
+
+    longest = sys.maxsize
+
+    def __init__(self, model: DecisionModel, task: Task) -> None:
+        self.model = model
+        self.client, self.notes = model.client, model.notes
+        self.labels = task.labels
+        first, second = task.indicators
+        self.question = OF_PAIRS[task.kind].format(first=first, second=second)
+        self.identity: dict[str, object] = {**model.identity, "question": self.question}
+
+    def prompt(self, form: Form) -> str:
+        """The text of a request: the context and the question."""
+        return self._prompt(form).text
+
+    def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
+        """The characters of each form."""
+        return [{"input_ids": list(map(ord, as_lines(form)))} for form in forms]
+
+    def fit(self, forms: Sequence[Form]) -> list[Form]:
+        """The forms: the server says which are too long."""
+        return list(forms)
+
+    def why_not(self, form: Form) -> str | None:
+        """None: every form can be asked."""
+        return None
+
+    def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
+        """Log-probabilities of the labels (form, label).
+
+        Where a server rounds one to 0, the scores only order the labels.
+        """
+        for scores in self.model.score([self._prompt(form) for form in forms]):
+            is_bound = np.array(scores.bounds)
+            totals = np.where(is_bound, np.nextafter(scores.totals, -np.inf), scores.totals)
+            yield Scores(
+                scores.rows,
+                self.labels,
+                totals,
+                unasked=scores.refused[0],
+                answers_only=bool(is_bound.any()),
+            )
+
+    def _prompt(self, form: Form) -> Prompt:
+        return Prompt(
+            (("user", f"{as_lines(form)}\n{self.question}"),),
+            self.labels,
+            tuple(range(len(self.labels))),
+            tuple(map(Choice, self.labels)),
+            are_labels=False,
+            context=as_lines(form),
+            question=self.question,
+        )

@@ -2,67 +2,88 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import sqlite3
 import threading
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints.usage import Usage
-from consilience.errors import ConsilienceError
-from consilience.files import cannot_write, lock_file
-from consilience.read import parse_json
+from consilience.files.read import parse_json
+from consilience.files.write import cannot_write
 
-REPLIES = "replies.jsonl"
+REPLIES = "replies.sqlite"
 """The file in the folder of a run; it is there until the run is complete."""
+
+BEGIN = """
+PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS replies (
+    key TEXT PRIMARY KEY, sent INTEGER NOT NULL, retries INTEGER NOT NULL DEFAULT 0,
+    unrecorded INTEGER NOT NULL DEFAULT 1, reply TEXT
+);
+BEGIN IMMEDIATE; COMMIT;
+"""
+"""One row a request: how often it was sent and sent again since its cost was recorded, and its
+reply. A transaction is whole or absent when the process is killed. The last line takes the lock."""
 
 _OPENED: WeakValueDictionary[tuple[Path, int], Journal] = WeakValueDictionary()
 """The journals that are open, by their file and the thread that opened them."""
 
 
 class Journal:
-    """Replies by their requests. Each is a line of a file, which is only appended to.
+    """Replies by their requests, in a table of SQLite.
 
-    Each try of a request is a line before it is sent. So what a command paid for is known even if
-    it is killed: ``unrecorded`` is the usage that no cost in the record of the run has yet.
+    A request is noted before it is sent. So what a command paid for is known even if it is killed:
+    ``unrecorded`` is the usage that no cost in the record of the run has yet.
 
     A reply belongs to the n-th request of the same route and body in a section, such as a group. So
     a request that is repeated within a run is sent again, and one that an interrupted run had sent
-    is not. Nothing of the file but the places of its lines is in memory.
+    is not.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file, without the end of a line that a killed process did not complete.
+        """Open the file, which no other process may have open: both would pay for the same replies.
 
-        A file that another process has open raises: both would pay for the same replies. One that
-        this thread had open is closed: the traceback of an interrupted call can keep it open, as
-        in a notebook.
+        One that this thread had open is closed: the traceback of an interrupted call can keep it
+        open, as in a notebook.
         """
-        self.path = path
         thread = path.absolute(), threading.get_ident()
         if (earlier := _OPENED.get(thread)) is not None:
             earlier.close()
-        self.unrecorded = Usage()
-        self._section = ""
-        self._times: Counter[str] = Counter()
-        self._places: dict[str, tuple[int, int]] = {}
+        self.path, self.unrecorded = path, Usage()
+        self._section, self._times, self._lock = "", Counter[str](), threading.Lock()
         try:
-            self._appended = path.open("ab", buffering=0)
-            if not lock_file(self._appended):
-                raise ConsilienceError(
-                    "another process asks a model in this folder",
-                    where=str(path.parent),
-                    todo="Wait until it has ended, or choose another folder.",
-                )
-            self._lines = path.open("rb")
-            self._end = self._read()
-            self._appended.truncate(self._end)
-        except OSError as error:
-            raise cannot_write(path, error) from error
+            self._table = sqlite3.connect(
+                path, timeout=0, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+        try:
+            self._table.executescript(BEGIN)
+            (fault,) = self._table.execute("PRAGMA quick_check(1)").fetchone()
+            if fault != "ok":
+                raise sqlite3.DatabaseError(fault)
+            self._count_unrecorded()
+        except sqlite3.Error as error:
+            self._table.close()
+            raise self._error(error) from error
+        finalize(self, self._table.close)  # a connection refers to itself
         _OPENED[thread] = self
+
+    def _count_unrecorded(self) -> None:
+        for sent, retries, reply in self._rows(
+            "SELECT sent, retries, reply FROM replies WHERE unrecorded"
+        ):
+            self.unrecorded.requests += sent
+            self.unrecorded.retries += retries
+            if reply is not None:
+                self.unrecorded.add_tokens(self._value(reply))
 
     def begin(self, section: str) -> None:
         """Begin a section; requests are counted anew."""
@@ -76,81 +97,69 @@ class Journal:
         self._times[digest] += 1
         return f"{digest}.{self._times[digest]}"
 
-    def __len__(self) -> int:
-        """The number of replies."""
-        return len(self._places)
-
     def __contains__(self, key: str) -> bool:
-        return key in self._places
+        return bool(self._rows("SELECT 1 FROM replies WHERE key = ? AND reply NOTNULL", key))
 
     def reply(self, key: str) -> Any:
         """The reply that was kept under a key."""
-        start, size = self._places[key]
-        self._lines.seek(start)
-        return parse_json(self._lines.read(size), last_wins=True)["reply"]
+        [(reply,)] = self._rows("SELECT reply FROM replies WHERE key = ?", key)
+        return self._value(reply)
+
+    def note_sent(self, key: str) -> None:
+        """Note that a request is about to be sent."""
+        self._rows(
+            "INSERT INTO replies (key, sent) VALUES (?, 1) "
+            "ON CONFLICT (key) DO UPDATE SET sent = sent + 1, unrecorded = 1",
+            key,
+        )
 
     def keep(self, key: str, reply: Any, tries: int = 1) -> None:
-        """Append a reply; ``tries``: how often its request was sent."""
-        start = self._end
-        self._append({"key": key, "tries": tries, "reply": reply})
-        self._places[key] = (start, self._end - start)
-
-    def note_sent(self) -> None:
-        """Append that a request is about to be sent."""
-        self._append({"sent": 1})
+        """Keep a reply; ``tries``: how often its request was sent."""
+        self._rows(
+            "INSERT INTO replies (key, sent, retries, reply) VALUES (?, 0, ?, ?) ON CONFLICT (key) "
+            "DO UPDATE SET retries = excluded.retries, reply = excluded.reply, unrecorded = 1",
+            key, tries - 1, json.dumps(reply),
+        )  # fmt: skip
 
     def note_recorded(self) -> None:
-        """Append that the record of the run has the cost of all that was sent so far."""
-        self._append({"recorded": True})
-
-    def _append(self, record: dict[str, Any]) -> None:
-        """Append a whole line, or nothing that is read again."""
-        line = json.dumps(record).encode() + b"\n"
-        try:
-            written = 0
-            while written < len(line):  # a full disk takes a part, and then raises
-                written += self._appended.write(line[written:])
-        except OSError as error:
-            with suppress(OSError):
-                self._appended.truncate(self._end)
-            raise cannot_write(self.path, error) from error
-        self._end += len(line)
+        """Note that the record of the run has the cost of all that was sent so far."""
+        self._rows("UPDATE replies SET sent = 0, retries = 0, unrecorded = 0 WHERE unrecorded")
 
     def close(self) -> None:
         """Close the file; the replies are kept."""
-        self._appended.close()
-        self._lines.close()
+        self._table.close()
 
     def remove(self) -> None:
         """Remove the file, as the run is complete."""
         self.close()
         self.path.unlink(missing_ok=True)
 
-    def _read(self) -> int:
-        """Find the complete lines, and what was paid for; where the last of them ends."""
-        end = 0
-        for line in self._lines:
-            if not line.endswith(b"\n"):
-                break
-            record = _record_of(line)
-            key = record.get("key")
-            if "sent" in record:
-                self.unrecorded.requests += 1
-            elif "recorded" in record:
-                self.unrecorded = Usage()
-            elif "reply" in record and isinstance(key, str):
-                self._places[key] = (end, len(line))
-                tries = record.get("tries")
-                self.unrecorded.retries += tries - 1 if isinstance(tries, int) else 0
-                self.unrecorded.add_tokens(record["reply"])
-            end += len(line)
-        return end
+    def _rows(self, statement: str, *values: object) -> list[Any]:
+        try:
+            with self._lock:
+                return self._table.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._error(error) from error
 
+    def _value(self, reply: str) -> Any:
+        with suppress(ValueError, TypeError):
+            return parse_json(reply, last_wins=True)
+        raise self._error(sqlite3.DatabaseError("a reply that is no JSON"))
 
-def _record_of(line: bytes) -> dict[str, Any]:
-    """The object of a line; empty for one that is damaged."""
-    try:
-        record = parse_json(line, last_wins=True)
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        return {}
-    return record if isinstance(record, dict) else {}
+    def _error(self, error: sqlite3.Error) -> ConsilienceError:
+        """The message of a table that is locked, cannot be written or is damaged."""
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return ConsilienceError(
+                "another process asks a model in this folder",
+                where=str(self.path.parent),
+                todo="Wait until it has ended, or choose another folder.",
+            )
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+            return ConsilienceError(
+                f"the replies of an interrupted run are damaged: {error}",
+                where=str(self.path),
+                todo="Remove the file. Groups that are complete stay; the others are asked again.",
+            )
+        number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
+        return cannot_write(self.path, OSError(number, str(error)))

@@ -11,16 +11,13 @@ from typing import Any
 
 import httpx2
 
-from consilience.choices import Connection
+from consilience.core.errors import Connection, ConsilienceError, needs_extra
+from consilience.core.provenance import cores
 from consilience.endpoints.client import Client
-from consilience.errors import ConsilienceError, needs_extra
-from consilience.provenance import cores
 
-SLOTS = 8
-"""Prompts that are read at once."""
-
-TOKENS_A_SLOT = 2048
-"""Tokens of a prompt with its answer, at most; keys and values of all slots are in memory."""
+SLOTS, TOKENS_A_SLOT = 8, 2048
+"""Prompts that are read at once, and tokens of each with its answer, at most; keys and values of
+all slots are in memory."""
 
 QUIET = -1
 """The verbosity at which llama.cpp writes nothing."""
@@ -29,7 +26,6 @@ WAITING = "OMP_WAIT_POLICY"
 """The environment variable that says how OpenMP's threads wait."""
 
 BASE_URL = "http://localhost/v1"
-"""The address of the server behind the socket."""
 
 
 class LlamaCppClient(Client):

@@ -1,9 +1,9 @@
-"""How many requests are in flight: as many as the server answers best.
+"""How many requests are in flight: a semaphore whose size follows the server.
 
-A server that says how many it takes gets that many. For others the number doubles while that makes
-replies arrive faster, and then stays at the fastest; now and then a larger one is tried. A server
-with too many requests halves it, and all wait for a moment. Then it grows to one less than was
-refused, and after that by one at a time.
+It begins small and grows by one with each reply. A server that refuses a request as one too many,
+or gives none in time, halves it, and all wait for a moment; then it grows to one less than was too
+many, and from there by one in ``STEADY`` rounds. A server that says how many it takes gets that
+many, and a number that the user chose stays.
 """
 
 from __future__ import annotations
@@ -16,31 +16,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-START = 2
-"""Requests in flight at first: the server has the next one when it has answered one."""
-
-MOST = 256
-"""Requests in flight, at most."""
-
-GAIN = 0.1
-"""The share of the growth by which replies must arrive faster for a larger number to be kept."""
-
-ROUNDS = 3
-"""Replies of a measurement, for each request in flight."""
-
-FEWEST = 8
-"""Replies of a measurement, at least."""
-
-STEADY = 16
-"""Measurements at the fastest number before a larger one is tried; twice as many each time that it
-is refused again."""
-
-MUCH_LESS = 0.7
-"""A trial of a larger number ends after a round at less than this share of the best rate."""
+START, MOST, STEADY = 8, 32, 16
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.125, 5.0
-"""Seconds in which no request starts after a server refused one, and at most; they double with each
-refusal until there is a reply."""
+"""Seconds in which no request starts after one was too many, and at most; they double with each
+until there is a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,81 +28,73 @@ class Clock:
     """The time, and how it passes."""
 
     now: Callable[[], float] = time.monotonic
-    """Seconds since some moment."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    """Waits so many seconds."""
 
 
 CLOCK = Clock()
-"""The clock of the machine."""
 
 
 class Pace:
-    """Lets requests start. Everything runs in one event loop.
+    """A semaphore in one event loop. ``seconds``: the time in which a request was in flight."""
 
-    ``fixed``: always this many in flight at most; None for as many as are answered best.
-    """
+    def __init__(self, fixed: int | None, clock: Clock = CLOCK, slow: float = math.inf) -> None:
+        """``fixed``: a number that stays.
 
-    def __init__(self, fixed: int | None, clock: Clock = CLOCK) -> None:
-        self.limit = fixed or START
-        """Requests that may be in flight."""
-        self.in_flight = 0
-        """Requests that are in flight."""
-        self.seconds = 0.0
-        """Time in which at least one request was in flight."""
-        self._fixed, self._clock = fixed is not None, clock
+        ``slow``: replies that take so many seconds or more, as they do in a long queue, are no
+        reason to send more at once.
+        """
+        self.most, self._size, self._is_fixed = fixed or MOST, float(fixed or START), bool(fixed)
+        self.in_flight, self.seconds = 0, 0.0
+        self._clock, self._slow = clock, slow
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._unadmitted: list[asyncio.Future[None]] = []
         self._paused_until = self._busy_since = 0.0
-        self._best = (math.inf, self.limit)  # the rate of replies at the best limit so far
-        self._steady = 0  # measurements at the best limit
-        self._is_enough = False  # whether a larger limit was no better
-        self.most = MOST
-        """Requests that a server can have in flight."""
-        self._ceiling = MOST  # one less than the limit that was refused
-        self._refused_before = 0  # the ceiling after the last refusal
-        self._patience = STEADY
-        self._storms, self._halved = 0, -math.inf
-        self._restart()
+        self._halved, self._too_many, self._ceiling = -math.inf, 0, math.inf
+
+    @property
+    def limit(self) -> int:
+        """Requests that may be in flight."""
+        return int(self._size)
 
     def take_at_most(self, most: int) -> None:
-        """Begin with as many requests in flight as the server says that it takes; never more."""
+        """Have as many requests in flight as the server says that it takes; never more."""
         self.most = most
-        if not self._fixed:
-            self.limit = most
-            self._best = (math.inf, most)
-            self._restart()
+        if not self._is_fixed:
+            self._size = float(most)
 
     @contextmanager
     def held(self, limit: int) -> Iterator[None]:
         """Always this many in flight at most; nothing is in flight at the begin and the end."""
-        before = self.limit, self._fixed
-        self.limit, self._fixed = min(limit, self.most), True
+        before = self._size, self._is_fixed
+        self._size, self._is_fixed = float(min(limit, self.most)), True
         try:
             yield
         finally:
-            self.limit, self._fixed = before
-            self._restart()
+            self._size, self._is_fixed = before
 
-    async def enter(self) -> float:
-        """Wait until a request may start, in the order of the calls; when it starts."""
+    async def enter(self, admits: Callable[[], bool] = lambda: True) -> float:
+        """Wait until a request may start and is admitted, first come first served; when it starts.
+
+        What is not admitted is looked at again whenever a request has ended.
+        """
         while True:
             if (pause := self._paused_until - self._clock.now()) > 0:
                 await self._clock.sleep(pause)
-            elif self.in_flight < self.limit:
+            elif (has_room := self.in_flight < self.limit) and admits():
                 break
             else:
                 turn = asyncio.get_running_loop().create_future()
-                self._waiting.append(turn)
+                (self._unadmitted if has_room else self._waiting).append(turn)
                 try:
                     await turn
                 except asyncio.CancelledError:
                     self._wake()
                     raise
+        now = self._clock.now()
         if not self.in_flight:
-            self._busy_since = self._clock.now()
+            self._busy_since = now
         self.in_flight += 1
-        self._was_full |= self.in_flight == self.limit
-        return self._clock.now()
+        return now
 
     def leave(self) -> None:
         """A request has ended, whatever its end was."""
@@ -131,68 +103,38 @@ class Pace:
             self.seconds += self._clock.now() - self._busy_since
         self._wake()
 
-    def replied(self) -> None:
-        """A reply has arrived."""
-        self._storms = 0
-        if self._fixed:
+    def replied(self, started: float) -> None:
+        """A reply has arrived to a request in flight; ``started``: what ``enter`` returned."""
+        self._too_many = 0
+        is_slow = self._clock.now() - started >= self._slow
+        is_enough = self.in_flight < self.limit and not self._waiting
+        if self._is_fixed or is_slow or is_enough:
             return
-        self._replies += 1
-        rate = self._replies / max(self._busy() - self._since, 1e-9)
-        best_rate, best = self._best
-        is_worse = self.limit != best and rate < MUCH_LESS * best_rate
-        if self._replies >= max(FEWEST, self.limit * (1 if is_worse else ROUNDS)):
-            if self._was_full:
-                self._adapt(rate)
-            self._restart()
-            self._wake()
+        step = 1.0 if self._size < self._ceiling else 1 / (STEADY * self._size)
+        self._size = min(self._size + step, self.most)
 
-    def overloaded(self, started: float, wait: float | None) -> None:
-        """The server has refused a request as one too many.
+    def overloaded(self, started: float, wait: float | None = None) -> None:
+        """The server has too many requests. ``wait``: seconds in which no request starts.
 
-        ``started``: what ``enter`` returned. Requests that were sent before the number was halved
-        do not halve it again. ``wait``: seconds in which no request starts.
+        Requests that were sent before the size was halved do not halve it again.
         """
         now = self._clock.now()
         if started >= self._halved:
-            self._halved, self._storms = now, self._storms + 1
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._storms)
+            self._halved, self._too_many = now, self._too_many + 1
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._too_many)
             self._paused_until = max(self._paused_until, now + pause)
-            if not self._fixed:
-                ceiling = max(1, self.limit - 1)
-                self._patience *= 2 if ceiling == self._refused_before else 1
-                self._ceiling = self._refused_before = ceiling
-                self.limit = max(1, self.limit // 2)
-                self._best = (math.inf, self.limit)
-                self._restart()
+            if not self._is_fixed:
+                self._ceiling = max(1, self.limit - 1)
+                self._size = float(max(1, self.limit // 2))
         if wait:
             self._paused_until = max(self._paused_until, now + wait)
 
-    def _adapt(self, rate: float) -> None:
-        """A new limit from the rate of replies at the present one."""
-        best_rate, best = self._best
-        if self.limit == best:
-            self._best, self._steady = (rate, best), self._steady + 1
-        elif rate > best_rate * (1 + GAIN * (self.limit / best - 1)):
-            self._best, self._steady, self._is_enough = (rate, self.limit), 1, False
-        else:
-            self.limit, self._steady, self._is_enough = best, 0, True
-        is_settled = self._is_enough or self.limit >= self._ceiling
-        if self._steady >= (self._patience if is_settled else 1):
-            self._steady = 0
-            if self.limit >= self._ceiling:
-                self._ceiling = self.limit + 1
-            self.limit = min(self._ceiling, 2 * self.limit, self.most)
-
-    def _restart(self) -> None:
-        """Begin a measurement."""
-        self._replies, self._since, self._was_full = 0, self._busy(), False
-
-    def _busy(self) -> float:
-        """Time up to now in which at least one request was in flight."""
-        return self.seconds + (self._clock.now() - self._busy_since if self.in_flight else 0.0)
-
     def _wake(self) -> None:
-        """Let those that wait look again, as many as may start."""
+        """Let those look again that were not admitted, and as many others as may start."""
+        for turn in self._unadmitted:
+            if not turn.done():
+                turn.set_result(None)
+        self._unadmitted.clear()
         for _ in range(max(0, self.limit - self.in_flight)):
             while self._waiting:
                 turn = self._waiting.popleft()

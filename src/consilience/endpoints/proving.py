@@ -14,21 +14,20 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints.replies import Refused
-from consilience.endpoints.scorer import Continuations, Scorer
+from consilience.endpoints.scorer import Continuations, Scorer, Totals
 from consilience.endpoints.server import Server
 from consilience.endpoints.strategies import (
     EXACT,
     STRATEGIES,
     TOLERANCE,
-    Strategy,
     UnprovedError,
     UnprovedServerError,
     named_tokens,
     strategy_named,
     top_k,
 )
-from consilience.errors import ConsilienceError
 
 SENTENCE = "The capital of France is Paris."
 OTHERS = (" London", " Madrid", " the", " a", " not")
@@ -46,9 +45,8 @@ class Proof:
     """What the proof of a strategy found."""
 
     strategy: str
-    """The name of the strategy."""
     gives: str
-    """What it gives."""
+    """What a reader of the scores should know."""
     as_text: bool
     """Whether prompts are sent as texts and not as token ids."""
     requests: int
@@ -72,10 +70,9 @@ class Proof:
         if self.repeated is None:
             return f"the server gives {self.gives} ({self.strategy}); proved on known prompts"
         form = ", prompts sent as texts" if self.as_text else ""
-        steady = ""
+        other = steady = ""
         if self.repeated > TOLERANCE:
             steady = "; for repeatable scores use a server with one slot and --concurrency 1"
-        other = ""
         if self.other_route is not None:
             other = f", another route differs by {self.other_route:.1e} nats"
         return (
@@ -90,11 +87,10 @@ def prove(server: Server) -> tuple[Scorer, Proof]:
     strategies = [strategy_named(named)] if named else list(STRATEGIES.values())
     refused: dict[str, str] = {}
     for strategy in strategies:
-        if not named and strategy.path.startswith("/") and server.kind != "llama.cpp":
+        if not named and strategy.is_native and server.kind != "llama.cpp":
             refused[strategy.name] = "only llama.cpp's server has it"
             continue
-        sizes = [strategy, top_k(SMALLER_K)] if strategy.is_censored else [strategy]
-        for tried in sizes:
+        for tried in [strategy, top_k(SMALLER_K)] if strategy.is_censored else [strategy]:
             for as_text in (False, True) if server.kind == "other" else (False,):
                 scorer = Scorer(server, tried, as_text=as_text)
                 try:
@@ -112,71 +108,64 @@ def prove(server: Server) -> tuple[Scorer, Proof]:
 
 def _proof(scorer: Scorer, refused: dict[str, str]) -> Proof:
     """The proof of one strategy; ``UnprovedError`` where it fails."""
-    client, tokenizer = scorer.server.client, scorer.server.tokenizer
+    client, tokenizer, field = scorer.server.client, scorer.server.tokenizer, scorer.strategy.field
     before = client.usage.requests
-    encode = _Encoder(tokenizer)
-    sentence, nonsense = encode(SENTENCE), encode(SENTENCE.replace(" Paris.", NONSENSE))
-    others = [encode(SENTENCE.replace(" Paris.", other)) for other in OTHERS]
-    shared = len(encode("The capital of France is"))
+    sentence, nonsense = (
+        _encode(tokenizer, text) for text in (SENTENCE, SENTENCE.replace(" Paris.", NONSENSE))
+    )
+    others = [_encode(tokenizer, SENTENCE.replace(" Paris.", other)) for other in OTHERS]
+    shared = len(_encode(tokenizer, "The capital of France is"))
     if any(ids[:shared] != sentence[:shared] for ids in (nonsense, *others)):
         raise UnprovedError("prompt", "the tokenizer joins words of the known sentence")
-    targets = [sentence[shared:], nonsense[shared:], *(ids[shared : shared + 1] for ids in others)]
-    prefix = (*encode.start, *sentence[:shared])
-    parts = Continuations(prefix, tuple(map(tuple, targets)))
+    words = [tuple(ids[shared : shared + 1]) for ids in others]
+    targets = [tuple(sentence[shared:]), tuple(nonsense[shared:]), *words]
+    begins = list(tokenizer("a")["input_ids"])[:1]
+    start = [id_ for id_ in begins if id_ == tokenizer.bos_token_id]
+    parts = Continuations((*start, *sentence[:shared]), tuple(targets))
     first, again = _totals(scorer, parts), _totals(scorer, parts)
     values, bounds = first.values.tolist(), first.is_bound.tolist()
     means = [value / len(target) for value, target in zip(values, targets, strict=True)]
     if not bounds[0] and means[1] >= means[0]:
         raise UnprovedError(
-            _field(scorer.strategy),
+            field,
             f"random tokens ({means[1]:.2f} each) are as probable as a sentence ({means[0]:.2f})",
         )
-    words = {tuple(ids): value for ids, value in zip(targets[2:], values[2:], strict=True)}
-    if len(words) > 1 and len({*words.values()}) == 1 and not any(bounds[2:]):
-        raise UnprovedError(
-            _field(scorer.strategy), f"{len(words)} different next words have the value {means[2]}"
-        )
+    by_word = dict(zip(words, values[2:], strict=True))
+    if len(by_word) > 1 and len({*by_word.values()}) == 1 and not any(bounds[2:]):
+        raise UnprovedError(field, f"{len(by_word)} different next words have the value {means[2]}")
     known = [value for value, is_bound in zip(values[2:], bounds[2:], strict=True) if not is_bound]
     total = sum(map(math.exp, known))
     if total > 1 + TOLERANCE:
-        raise UnprovedError(_field(scorer.strategy), f"probabilities with a sum of {total:.3f}")
+        raise UnprovedError(field, f"probabilities with a sum of {total:.3f}")
     repeated = max(abs(a - b) for a, b in zip(values, again.values.tolist(), strict=True))
     if repeated > 1:
-        raise UnprovedError(
-            _field(scorer.strategy), f"equal requests differ by {repeated:.2f} nats"
-        )
+        raise UnprovedError(field, f"equal requests differ by {repeated:.2f} nats")
     gives = scorer.strategy.gives
     if gives == EXACT and repeated > TOLERANCE:
         gives = "all candidates, with values that change from request to request"
+    requests = client.usage.requests - before
+    other_route = _other_route(scorer, parts)
     return Proof(
         scorer.strategy.name,
         gives,
         scorer.as_text,
-        client.usage.requests - before,
+        requests,
         repeated,
-        _other_route(scorer, parts),
+        other_route,
         total,
         refused,
     )
 
 
-class _Encoder:
-    """Token ids of texts, and what precedes them."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-        begins = list(tokenizer("a")["input_ids"])[:1]
-        self.start = [id_ for id_ in begins if id_ == tokenizer.bos_token_id]
-
-    def __call__(self, text: str) -> list[int]:
-        ids = list(self.tokenizer([text], add_special_tokens=False)["input_ids"][0])
-        decoded = str(self.tokenizer.decode(ids))
-        if decoded.strip() != text.strip():
-            raise UnprovedError("tokenize", f"'{text}' becomes '{decoded}'")
-        return ids
+def _encode(tokenizer: Any, text: str) -> list[int]:
+    ids = list(tokenizer([text], add_special_tokens=False)["input_ids"][0])
+    decoded = str(tokenizer.decode(ids))
+    if decoded.strip() != text.strip():
+        raise UnprovedError("tokenize", f"'{text}' becomes '{decoded}'")
+    return ids
 
 
-def _totals(scorer: Scorer, parts: Continuations) -> Any:
+def _totals(scorer: Scorer, parts: Continuations) -> Totals:
     try:
         [(_, totals)] = scorer.totals([parts])
     except ConsilienceError as error:
@@ -184,18 +173,8 @@ def _totals(scorer: Scorer, parts: Continuations) -> Any:
             raise error.__cause__ from None
         raise
     if totals.refused:
-        raise UnprovedError(_field(scorer.strategy), totals.refused)
+        raise UnprovedError(scorer.strategy.field, totals.refused)
     return totals
-
-
-def _field(strategy: Strategy) -> str:
-    """The field that a strategy rests on."""
-    return {
-        "prompt-logprobs": "prompt_logprobs",
-        "echo": "echo",
-        "forced-tokens": "logit_bias",
-        "label-ids": "logprob_token_ids",
-    }.get(strategy.name, "logprobs")
 
 
 def _other_route(scorer: Scorer, parts: Continuations) -> float | None:
@@ -220,7 +199,7 @@ def _other_route(scorer: Scorer, parts: Continuations) -> float | None:
     difference = abs(float(ours.values[0]) - value)
     if difference > AGREEMENT:
         raise UnprovedError(
-            _field(scorer.strategy),
+            scorer.strategy.field,
             f"the token '{name}' has the value {ours.values[0]:.3f}, and {value:.3f} where it is "
             "written",
         )

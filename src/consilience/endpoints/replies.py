@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from consilience.errors import ConsilienceError
-from consilience.read import parse_json
-from consilience.text import truncated
+from consilience.core.errors import ConsilienceError
+from consilience.core.text import truncated
+from consilience.files.read import parse_json
 
 REFUSALS = (400, 413, 422)
 """Statuses of a server that refuses a request for its content."""
@@ -40,7 +40,6 @@ class Refused:
     status: int
     """The HTTP status; 0 where there was no reply."""
     message: str
-    """What the server said."""
 
     @property
     def reason(self) -> str:
@@ -56,11 +55,9 @@ class Trouble:
     status: int
     """The HTTP status; 0 where there was no reply."""
     message: str
-    """What happened."""
     wait: float | None = None
     """Seconds that the server asks to wait; None where it does not say."""
     is_timeout: bool = False
-    """Whether no complete reply came in time."""
     error: ConsilienceError | None = None
     """What ends the run if the next reply is of this kind, too."""
 
@@ -76,7 +73,10 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
     ``body`` has no key in it. ``where``: the URL, for messages.
     """
     if 200 <= status < 300:
-        return _value_of(headers, body, where)
+        try:
+            return parse_json(body, last_wins=True)
+        except json.JSONDecodeError as reason:
+            return _unreadable(headers, body, where, reason)
     message = message_of(body) or "no message"
     if status in REFUSALS:
         return Refused(status, message)
@@ -91,24 +91,24 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
     raise _fatal(status, headers, message, where)
 
 
-def _value_of(headers: Mapping[str, str], body: str, where: str) -> Any:
+def _unreadable(
+    headers: Mapping[str, str], body: str, where: str, reason: json.JSONDecodeError
+) -> Trouble:
+    """A reply that is no JSON and may have been truncated; a page raises."""
     kind = headers.get("content-type", "").partition(";")[0].strip()
-    try:
-        return parse_json(body, last_wins=True)
-    except json.JSONDecodeError as reason:
-        is_page = body.lstrip()[:1] == "<"
-        message = "an HTML page" if is_page else f"no JSON: {reason}"
-        message += f" of type '{kind}'" if kind else ""
-        shown = truncated(" ".join(body.split()), LONGEST_MESSAGE) or "an empty reply"
-        error = ConsilienceError(
-            f"{message}: {shown}",
-            expected="JSON from an API",
-            where=where,
-            todo="Check --base-url: the address of the API usually ends in /v1." if is_page else "",
-        )
-        if is_page:
-            raise error from reason
-        return Trouble(200, error.found, error=error)
+    is_page = body.lstrip()[:1] == "<"
+    message = "an HTML page" if is_page else f"no JSON: {reason}"
+    message += f" of type '{kind}'" if kind else ""
+    shown = truncated(" ".join(body.split()), LONGEST_MESSAGE) or "an empty reply"
+    error = ConsilienceError(
+        f"{message}: {shown}",
+        expected="JSON from an API",
+        where=where,
+        todo="Check --base-url: the address of the API usually ends in /v1." if is_page else "",
+    )
+    if is_page:
+        raise error from reason
+    return Trouble(200, error.found, error=error)
 
 
 def _fatal(status: int, headers: Mapping[str, str], message: str, where: str) -> ConsilienceError:

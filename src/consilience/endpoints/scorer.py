@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.server import Server
 from consilience.endpoints.server_tokenizer import ServerTokenizer
@@ -26,15 +27,12 @@ from consilience.endpoints.strategies import (
     Strategy,
     UnprovedError,
 )
-from consilience.errors import ConsilienceError
 
 AT_ONCE = 512
 """Prefixes whose continuations are scored together."""
 
 MOST_MERGED = 16
 """Prompts of one request to llama.cpp, which reads them side by side."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,55 +49,55 @@ class Continuations:
 
 @dataclass(slots=True)
 class Totals:
-    """The log-probabilities of the continuations of a prefix."""
+    """The log-probabilities of the continuations of a prefix, as far as they are known."""
 
-    values: Floats
+    parts: Continuations
+    values: npt.NDArray[np.float64] = field(init=False)
     """Natural log-probability (continuation,), or an upper bound of it."""
-    is_bound: npt.NDArray[np.bool_]
+    is_bound: npt.NDArray[np.bool_] = field(init=False)
     """Which of the values are upper bounds (continuation,)."""
     refused: str | None = None
     """Why the server refused a request; None where it answered all."""
+    done: list[int] = field(init=False)
+    """Tokens of each continuation whose log-probabilities are in its value."""
+    is_closed: list[bool] = field(init=False)
+    """Whether nothing more can be known of a continuation."""
 
+    def __post_init__(self) -> None:
+        size = len(self.parts.targets)
+        self.values, self.is_bound = np.zeros(size), np.ones(size, dtype=bool)
+        self.done, self.is_closed = [0] * size, [False] * size
 
-@dataclass(slots=True)
-class _Work:
-    """A prefix and what is known of its continuations."""
-
-    parts: Continuations
-    """The prefix and the continuations."""
-    totals: Totals
-    """What is known so far."""
-    done: list[int] = field(default_factory=list)
-    """Tokens of each continuation whose log-probabilities are in its value (continuation,)."""
-    is_closed: list[bool] = field(default_factory=list)
-    """Whether nothing more can be known of a continuation (continuation,)."""
-
-    @classmethod
-    def of(cls, parts: Continuations) -> _Work:
-        size = len(parts.targets)
-        totals = Totals(np.zeros(size), np.ones(size, dtype=bool))
-        return cls(parts, totals, [0] * size, [False] * size)
-
-    def add(self, at: int, value: float, tokens: int, *, is_bound: bool) -> None:
+    def add(self, at: int, value: float, tokens: int, *, is_bound: bool = False) -> None:
         """Add the log-probability of the next ``tokens`` tokens of a continuation."""
-        self.totals.values[at] += value
+        self.values[at] = value if self.done[at] == 0 else self.values[at] + value
         self.done[at] += tokens
-        complete = self.done[at] == len(self.parts.targets[at])
-        self.is_closed[at] = is_bound or complete
-        self.totals.is_bound[at] = is_bound or not complete
+        is_whole = self.done[at] == len(self.parts.targets[at])
+        self.is_closed[at] = is_bound or is_whole
+        self.is_bound[at] = is_bound or not is_whole
 
     def open(self, *, every: bool) -> list[int]:
         """The continuations that must be followed further."""
-        values, is_bound = self.totals.values, self.totals.is_bound
         wanted = [at for at, closed in enumerate(self.is_closed) if not closed]
-        if every or self.totals.refused:
-            return [] if self.totals.refused else wanted
-        known = values[~is_bound]
-        best = known.max() if len(known) else -np.inf
+        if every or self.refused:
+            return [] if self.refused else wanted
+        best = max(self.values[~self.is_bound], default=-np.inf)
         if best == -np.inf and wanted:
-            first = max(wanted, key=lambda at: values[at])
+            first = max(wanted, key=lambda at: self.values[at])
             return [at for at in wanted if at in (first, self.parts.gold)]
-        return [at for at in wanted if values[at] >= best or at == self.parts.gold]
+        return [at for at in wanted if self.values[at] >= best or at == self.parts.gold]
+
+    def before(self, at: int) -> tuple[int, ...]:
+        """The tokens of a continuation that are done."""
+        return self.parts.targets[at][: self.done[at]]
+
+    def rest(self, at: int) -> tuple[int, ...]:
+        """The tokens of a continuation that are not done."""
+        return self.parts.targets[at][self.done[at] :]
+
+
+Jobs = list[tuple[Totals, list[int]]]
+"""Continuations of a prefix, by position, that are asked together."""
 
 
 class Scorer:
@@ -107,9 +105,7 @@ class Scorer:
 
     def __init__(self, server: Server, strategy: Strategy, *, as_text: bool = False) -> None:
         """``as_text``: prompts are sent as texts, because the server does not take token ids."""
-        self.server = server
-        self.strategy = strategy
-        self.as_text = as_text
+        self.server, self.strategy, self.as_text = server, strategy, as_text
 
     def totals(
         self, parts: Sequence[Continuations], *, every: bool = True
@@ -122,7 +118,7 @@ class Scorer:
         order = sorted(range(len(parts)), key=lambda at: parts[at].prefix)
         for start in range(0, len(order), AT_ONCE):
             rows = order[start : start + AT_ONCE]
-            works = [_Work.of(parts[row]) for row in rows]
+            works = [Totals(parts[row]) for row in rows]
             try:
                 self._finish(works, every)
             except UnprovedError as error:
@@ -131,12 +127,12 @@ class Scorer:
                     f"'{self.strategy.name}': {error}",
                     todo="Choose another strategy with --scoring (docs/endpoints.md).",
                 ) from error
-            yield from zip(rows, (work.totals for work in works), strict=True)
+            yield from zip(rows, works, strict=True)
 
-    def _finish(self, works: Sequence[_Work], every: bool) -> None:
+    def _finish(self, works: Sequence[Totals], every: bool) -> None:
         strategy = self.strategy
         if strategy.first:
-            self._look(works, [list(range(len(work.parts.targets))) for work in works])
+            self._look(works, [[*range(len(work.done))] for work in works])
         else:
             every = True  # no bound of a first token says which ones can be left out
         if self.server.client.plan is not None:
@@ -144,40 +140,33 @@ class Scorer:
         while any(waiting := [work.open(every=every) for work in works]):
             if strategy.whole is None:
                 self._look(works, waiting)
-            elif strategy.takes_several and not self.as_text:
-                self._complete(works, [[of] if of else [] for of in waiting])
-            else:
-                parts = [
-                    self._with_parts(work, of) for work, of in zip(works, waiting, strict=True)
+                continue
+            pairs = list(zip(works, waiting, strict=True))
+            if any(parts := [self._with_parts(work, of) for work, of in pairs]):
+                self._look(works, parts, lists_all=True)
+            self._complete(
+                [
+                    (work, [at for at in of if at not in of_parts])
+                    for (work, of), of_parts in zip(pairs, parts, strict=True)
                 ]
-                if any(parts):
-                    self._look(works, parts, lists_all=True)
-                self._complete(
-                    works,
-                    [
-                        [[at] for at in of if at not in of_parts]
-                        for of, of_parts in zip(waiting, parts, strict=True)
-                    ],
-                )
+            )
 
-    def _with_parts(self, work: _Work, waiting: Sequence[int]) -> list[int]:
+    def _with_parts(self, work: Totals, waiting: Sequence[int]) -> list[int]:
         """The continuations whose next tokens have one that is a part of a character.
 
         llama.cpp cannot be made to write such a token.
         """
-        if not self.strategy.writes_any:
+        if not self.strategy.is_native:
             return []
-        targets, done = work.parts.targets, work.done
-        return [at for at in waiting if any(map(self._is_part, targets[at][done[at] :]))]
+        return [at for at in waiting if any(map(self._is_part, work.rest(at)))]
 
     def _is_part(self, token: int) -> bool:
-        """Whether a token is a part of a character."""
         tokenizer = self.server.tokenizer
         if isinstance(tokenizer, ServerTokenizer):
             return token in tokenizer.parts
         return BROKEN in self._piece(token)
 
-    def _plan(self, works: Sequence[_Work], every: bool) -> None:
+    def _plan(self, works: Sequence[Totals], every: bool) -> None:
         """Make the requests of a dry run, which brings no reply and therefore ends after it.
 
         Which continuations could still be the best, or have a token that is not listed, is not
@@ -189,133 +178,120 @@ class Scorer:
         assert plan is not None
         if strategy.first and (strategy.whole or not every or strategy.is_censored):
             client.plan = plan.depending()
-        waiting = [list(range(len(work.parts.targets))) for work in works]
-        if strategy.whole is None:
-            self._plan_tokens(works, waiting, 1)
-        else:
-            several = strategy.takes_several and not self.as_text
-            groups = [[of] if several and of else [[at] for at in of] for of in waiting]
-            self._complete(works, groups)
-            pairs = zip(works, waiting, strict=True)
-            self._plan_tokens(works, [self._with_parts(work, of) for work, of in pairs], 0)
-        client.plan = plan
-
-    def _plan_tokens(
-        self, works: Sequence[_Work], waiting: Sequence[Sequence[int]], first: int
-    ) -> None:
-        """Make the requests for tokens of continuations, one after another, from the ``first``."""
+        left = [[*range(len(work.done))] for work in works]
+        if strategy.whole is not None:
+            pairs = list(zip(works, left, strict=True))
+            self._complete(pairs)
+            left = [self._with_parts(work, of) for work, of in pairs]
         longest = max((len(target) for work in works for target in work.parts.targets), default=0)
-        for done in range(first, longest):
-            left = [
-                [at for at in of if len(work.parts.targets[at]) > done]
-                for work, of in zip(works, waiting, strict=True)
-            ]
+        for done in range(0 if strategy.whole else 1, longest):
             for work in works:
                 work.done = [done] * len(work.done)
+            left = [
+                [at for at in of if work.rest(at)] for work, of in zip(works, left, strict=True)
+            ]
             if any(left):
                 self._look(works, left)
+        client.plan = plan
 
     def _look(
-        self,
-        works: Sequence[_Work],
-        waiting: Sequence[Sequence[int]],
-        *,
-        lists_all: bool = False,
+        self, works: Sequence[Totals], waiting: Sequence[Sequence[int]], *, lists_all: bool = False
     ) -> None:
         """Add the next token of continuations, one request for each different text before it.
 
         ``lists_all``: the server lists all tokens that may be next, which takes longer.
         """
-        strategy = self.strategy
+        strategy, jobs = self.strategy, list[tuple[Totals, list[int]]]()
         assert strategy.first is not None and strategy.read_first is not None
-        nodes: list[tuple[_Work, list[int]]] = []
         for work, of_work in zip(works, waiting, strict=True):
             by_text: dict[tuple[int, ...], list[int]] = {}
             for at in of_work:
-                by_text.setdefault(work.parts.targets[at][: work.done[at]], []).append(at)
-            nodes += [(work, group) for group in by_text.values()]
-        wanted = [[work.parts.targets[at][work.done[at]] for at in group] for work, group in nodes]
+                by_text.setdefault(work.before(at), []).append(at)
+            jobs += [(work, group) for group in by_text.values()]
+        wanted = [[work.rest(at)[0] for at in group] for work, group in jobs]
+        letter = {"logit_bias": [[self._letter, FORCED]]} if strategy.is_native else {}
+        more = letter | (ALL_TOKENS if lists_all else {})
         bodies = (
-            strategy.first(
-                [*work.parts.prefix, *work.parts.targets[group[0]][: work.done[group[0]]]], ids
-            )
-            for (work, group), ids in zip(nodes, wanted, strict=True)
+            strategy.first([*work.parts.prefix, *work.before(group[0])], ids) | more
+            for (work, group), ids in zip(jobs, wanted, strict=True)
         )
-        if strategy.writes_any:
-            letter = {"logit_bias": [[self._letter, FORCED]]}
-            bodies = (body | letter | (ALL_TOKENS if lists_all else {}) for body in bodies)
         for index, reply in self._post_all(bodies):
-            work, group = nodes[index]
+            work, group = jobs[index]
             if isinstance(reply, Refused):
-                work.totals.refused = reply.reason
+                work.refused = reply.reason
                 continue
             known = strategy.read_first(reply, wanted[index], self._piece)
             for at, token in zip(group, wanted[index], strict=True):
                 if token in known.values:
-                    if work.done[at] == 0:
-                        work.totals.values[at] = 0.0
-                    work.add(at, known.values[token], 1, is_bound=False)
+                    work.add(at, known.values[token], 1)
                 elif lists_all:
                     raise UnprovedError("n_probs", f"no value of the token {token}")
                 elif strategy.whole is None:
-                    work.add(at, _bound(known.bound), 1, is_bound=True)
+                    work.add(at, known.bound or 0.0, 1, is_bound=True)
                 else:
-                    work.totals.values[at] = _bound(known.bound)
+                    work.values[at] = known.bound or 0.0
 
-    def _complete(self, works: Sequence[_Work], waiting: Sequence[Sequence[list[int]]]) -> None:
-        """Finish continuations, by a request for each group of them."""
+    def _complete(self, jobs: Jobs) -> None:
+        """Finish continuations: those of a prefix by one request, or each by its own."""
         strategy = self.strategy
         assert strategy.whole is not None and strategy.read_whole is not None
+        if not strategy.takes_several or self.as_text:
+            jobs = [(work, [at]) for work, group in jobs for at in group]
+        jobs = [(work, group) for work, group in jobs if group]
         end = self.server.tokenizer.eos_token_id
-        jobs = [(work, group) for work, of in zip(works, waiting, strict=True) for group in of]
 
-        def parts(work: _Work, group: Sequence[int]) -> tuple[list[int], list[tuple[int, ...]]]:
-            targets = work.parts.targets
-            if len(group) > 1:
-                return list(work.parts.prefix), [targets[at] for at in group]
-            target, done = targets[group[0]], work.done[group[0]]
-            rest = target[done:]
-            if len(rest) > 1 and rest[-1] == end and not strategy.takes_several:
-                rest = rest[:-1]  # a grammar of llama.cpp has no place for the token that ends all
-            return [*work.parts.prefix, *target[:done]], [rest]
+        def parts(work: Totals, group: Sequence[int]) -> tuple[list[int], list[tuple[int, ...]]]:
+            targets = [work.rest(at) for at in group]
+            if strategy.is_native and len(targets[0]) > 1 and targets[0][-1] == end:
+                targets = [targets[0][:-1]]  # a grammar has no place for the token that ends all
+            return [*work.parts.prefix, *work.before(group[0])], targets
 
         bodies = (strategy.whole(*parts(work, group)) for work, group in jobs)
         for index, reply in self._post_all(bodies):
             work, group = jobs[index]
             if isinstance(reply, Refused):
-                work.totals.refused = reply.reason
+                work.refused = reply.reason
                 continue
             prefix, targets = parts(work, group)
             values = strategy.read_whole(reply, prefix, targets, self._local_piece)
             for at, target, value in zip(group, targets, values, strict=True):
-                if work.done[at] == 0:
-                    work.totals.values[at] = 0.0
-                work.add(at, value, len(target), is_bound=False)
+                work.add(at, value, len(target))
 
     def _post_all(self, bodies: Iterator[Body]) -> Iterator[tuple[int, Any]]:
-        """Replies to requests; the model's name and, where needed, texts are put in."""
-        post_all, path = self.server.client.post_all, self.strategy.path
-        if not self.strategy.merges:
-            yield from post_all(path, map(self._addressed, bodies))
+        """Replies to requests; of llama.cpp, which takes several prompts, of merged ones."""
+        client, path = self.server.client, self.strategy.path
+        if not self.strategy.is_native:
+            yield from client.post_all(path, map(self._addressed, bodies))
             return
-        every = [self._addressed(body) for body in bodies]
-        groups = list(_merged(every))
-        if (plan := self.server.client.plan) is not None:  # other prompts may be together in a run
+        every, alike = [self._addressed(body) for body in bodies], dict[str, list[int]]()
+        for at, body in enumerate(every):
+            alike.setdefault(json.dumps({**body, "prompt": None}), []).append(at)
+        groups = [
+            rows[start : start + MOST_MERGED]
+            for rows in alike.values()
+            for start in range(0, len(rows), MOST_MERGED)
+        ]
+        if (plan := client.plan) is not None:  # other prompts may be together in a run
             plan.depending().requests += len(every) - len(groups)
-        for at, reply in post_all(path, (_together(every, group) for group in groups)):
-            group = groups[at]
-            if len(group) == 1:
-                yield group[0], reply
-            elif isinstance(reply, list) and len(reply) == len(group):
+        merged = (
+            every[rows[0]] | {"prompt": [every[at]["prompt"] for at in rows]}
+            if len(rows) > 1
+            else every[rows[0]]
+            for rows in groups
+        )
+        for index, reply in client.post_all(path, merged):
+            rows = groups[index]
+            if len(rows) == 1 or plan is not None:
+                yield from ((row, reply) for row in rows)
+            elif isinstance(reply, list) and len(reply) == len(rows):
                 replies = sorted(reply, key=lambda one: int(one.get("index", 0)))
-                yield from zip(group, replies, strict=True)
-            elif plan is not None:
-                yield from ((row, reply) for row in group)
+                yield from zip(rows, replies, strict=True)
             else:  # one prompt was refused, so each is sent alone
-                for index, alone in post_all(path, (every[row] for row in group)):
-                    yield group[index], alone
+                for at, alone in client.post_all(path, (every[row] for row in rows)):
+                    yield rows[at], alone
 
     def _addressed(self, body: Body) -> Body:
+        """A request with the model's name and, where needed, a text."""
         if self.as_text:
             prompt = body["prompt"]
             ids = prompt[0] if isinstance(prompt[0], list) else prompt
@@ -343,25 +319,3 @@ class Scorer:
         """The text of a token; empty where each would be a request to the server."""
         is_local = not isinstance(self.server.tokenizer, ServerTokenizer)
         return cache(self._piece) if is_local else lambda token: ""
-
-
-def _merged(bodies: Sequence[Body]) -> Iterator[list[int]]:
-    """Positions of requests that differ in their prompt only, at most ``MOST_MERGED`` together."""
-    groups: dict[str, list[int]] = {}
-    for at, body in enumerate(bodies):
-        others = {name: value for name, value in body.items() if name != "prompt"}
-        groups.setdefault(json.dumps(others), []).append(at)
-    for group in groups.values():
-        for start in range(0, len(group), MOST_MERGED):
-            yield group[start : start + MOST_MERGED]
-
-
-def _together(bodies: Sequence[Body], group: Sequence[int]) -> Body:
-    """One request for the prompts of several."""
-    if len(group) == 1:
-        return bodies[group[0]]
-    return bodies[group[0]] | {"prompt": [bodies[at]["prompt"] for at in group]}
-
-
-def _bound(bound: float | None) -> float:
-    return 0.0 if bound is None else bound

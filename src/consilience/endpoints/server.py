@@ -1,17 +1,17 @@
-"""A server that has a model: which server it is, its tokenizer, and how it writes chats."""
+"""A server that has a model: which server it is, its tokenizer, and how it samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from consilience.core.errors import ConsilienceError
 from consilience.endpoints.client import Client
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.server_tokenizer import ServerTokenizer
-from consilience.errors import ConsilienceError
 
 ServerKind = Literal["llama.cpp", "vLLM", "other"]
-"""Servers with a tokenizer of their own, and all others. SGLang has the routes of vLLM."""
+"""Servers that take token ids, and all others. SGLang has the routes of vLLM."""
 
 QUEUED = 2
 """Requests that wait in llama.cpp's server for a slot. Of more, some wait for all others."""
@@ -21,43 +21,34 @@ ABSENT = ("status 404", "status 405", "status 501", "an HTML page")
 
 
 class Server:
-    """A model behind a URL, with a tokenizer: the server's, or a local one."""
+    """A model behind a URL.
+
+    ``context``: tokens of a prompt with its answer; None where the server does not say.
+    ``tokenizer``: one with the calls of transformers' that families use, llama.cpp's own or the
+    local one that the connection names; None without one.
+    """
 
     def __init__(
-        self,
-        client: Client,
-        name: str,
-        local_tokenizer: Callable[[str], Any] | None = None,
+        self, client: Client, name: str, local_tokenizer: Callable[[str], Any] | None = None
     ) -> None:
         """``name``: what the server calls the model. ``local_tokenizer`` loads one by its name."""
-        self.client = client
-        self.name = name
-        self.context: int | None = None
-        """Tokens of a prompt with its answer; None where the server does not say."""
+        self.client, self.name = client, name
         self.kind: ServerKind = "other"
-        self.version = ""
-        """What the server says about its version."""
+        self.context: int | None = None
         self.tokenizer: Any = None
-        """A tokenizer with the calls of transformers' that families use; None without one."""
-        self._find()
-        if client.connection.tokenizer and local_tokenizer:
-            self.tokenizer = local_tokenizer(client.connection.tokenizer)
-
-    def _find(self) -> None:
-        props = optional(self.client, "/props")
+        props = optional(client, "/props")
         if isinstance(props, dict) and "default_generation_settings" in props:
             self.kind = "llama.cpp"
-            self.version = str(props.get("build_info", ""))
             self.context = _whole(props["default_generation_settings"], "n_ctx")
-            self.tokenizer = ServerTokenizer.of_llamacpp(self.client, props)
+            self.tokenizer = ServerTokenizer(client, props)
             if slots := _whole(props, "total_slots"):
-                self.client.set_most_in_flight(slots + QUEUED)
-            return
-        reply = optional(self.client, "/tokenize", {"model": self.name, "prompt": "a"})
-        if isinstance(reply, dict) and isinstance(reply.get("tokens"), list):
-            self.kind = "vLLM"
-            self.context = _whole(reply, "max_model_len")
-            self.tokenizer = ServerTokenizer.of_vllm(self.client, self.name)
+                client.set_most_in_flight(slots + QUEUED)
+        else:
+            reply = optional(client, "/tokenize", {"model": name, "prompt": "a"})
+            if isinstance(reply, dict) and isinstance(reply.get("tokens"), list):
+                self.kind, self.context = "vLLM", _whole(reply, "max_model_len")
+        if client.connection.tokenizer and local_tokenizer:
+            self.tokenizer = local_tokenizer(client.connection.tokenizer)
 
     @property
     def plain_sampling(self) -> dict[str, Any]:
@@ -74,7 +65,7 @@ class Server:
 def optional(client: Client, path: str, body: Any = None) -> Any:
     """The reply of a route that a server may not have; None without it."""
     try:
-        reply = client.get(path) if body is None else client.post(path, body)
+        reply = client.post(path, body)
     except ConsilienceError as error:
         if error.found.startswith(ABSENT):
             return None

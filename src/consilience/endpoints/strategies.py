@@ -13,11 +13,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from consilience.errors import ConsilienceError, unknown_name
+from consilience.core.errors import ConsilienceError, unknown_name
 
 Ids = Sequence[int]
 Body = dict[str, Any]
 Piece = Callable[[int], str]
+"""The text of a token; empty where it is not known."""
+
+EXACT = "exact"
+"""What strategies give that have the value of every token."""
+
+TOLERANCE = 1e-3
+"""By how many nats a log-probability may be above 0, and a sum of probabilities above 1."""
+
+BROKEN = "\ufffd"
+"""In the text of a token that is part of a character, which does not say which token it is."""
 
 
 class UnprovedError(Exception):
@@ -26,6 +36,20 @@ class UnprovedError(Exception):
     def __init__(self, field: str, problem: str) -> None:
         self.field = field
         super().__init__(f"'{field}': {problem}")
+
+
+class UnprovedServerError(ConsilienceError):
+    """No strategy is proved for a server. ``reasons``: why not, by the name of the strategy."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        self.reasons = dict(reasons)
+        tried = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        super().__init__(
+            f"the server gives no log-probabilities of given texts ({tried})",
+            expected="a server in the table of docs/endpoints.md",
+            todo="Questions: add --generate, and the model writes its answers. Facts: add "
+            "--as-questions 3, with --generate if that is refused, too.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,43 +67,50 @@ class Strategy:
     """How a server is asked for log-probabilities."""
 
     name: str
-    """Names it."""
     gives: str
     """What a reader of the scores should know."""
-    path: str
-    """The route."""
+    field: str
+    """The field of a request that it rests on."""
+    path: str = "completions"
     whole: Callable[[Ids, Sequence[Ids]], Body] | None = None
     """The request for continuations of a prefix; None where ``first`` is repeated instead."""
     read_whole: Callable[[Any, Ids, Sequence[Ids], Piece], list[float]] | None = None
-    """The log-probabilities of the continuations, from a reply; the function gives the text of a
-    token, empty where it is not known."""
+    """The log-probabilities of the continuations, from a reply."""
     first: Callable[[Ids, Ids], Body] | None = None
     """The request for the next token after a prefix, among wanted ones; None without it."""
     read_first: Callable[[Any, Ids, Piece], Known] | None = None
-    """What a reply says about the wanted tokens; the function gives the text of a token."""
-    takes_several: bool = False
-    """Whether one request takes all continuations of a prefix."""
-    merges: bool = False
-    """Whether requests that differ in their prompt only may be sent as one."""
+    """What a reply says about the wanted tokens."""
+    is_native: bool = False
+    """Whether it is llama.cpp's own route. There requests that differ in their prompt only are sent
+    as one. The request for the next token writes one that nobody reads, a letter that is forced:
+    there are no log-probabilities if it is a part of a character."""
     is_censored: bool = False
     """Whether some tokens have only a bound."""
-    writes_any: bool = False
-    """Whether the request for the next token writes one that nobody reads. llama.cpp samples it and
-    gives no log-probabilities if it is a part of a character, so a letter is forced."""
+
+    @property
+    def takes_several(self) -> bool:
+        """Whether one request takes all continuations of a prefix."""
+        return self.whole is not None and not self.is_native
 
 
-def _choices(reply: Any, size: int, field: str = "prompt") -> list[Mapping[str, Any]]:
+def _choices(reply: Any, size: int) -> list[Mapping[str, Any]]:
     """The choices of a reply to ``size`` prompts, in their order."""
     choices = reply.get("choices") if isinstance(reply, Mapping) else None
     if not isinstance(choices, list) or len(choices) != size:
         problem = len(choices) if isinstance(choices, list) else "no"
-        raise UnprovedError(field, f"{problem} choices for {size} prompts")
+        raise UnprovedError("prompt", f"{problem} choices for {size} prompts")
     if not all(isinstance(choice, Mapping) for choice in choices):
         raise UnprovedError("choices", "a choice that is no object")
     try:
         return sorted(choices, key=lambda choice: int(choice.get("index", 0)))
     except (TypeError, ValueError) as error:
         raise UnprovedError("index", "a choice without a number") from error
+
+
+def _record_of(choice: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(record := choice.get("logprobs"), Mapping):
+        raise UnprovedError("logprobs", "the server ignored it")
+    return record
 
 
 def _number(value: Any, field: str) -> float:
@@ -91,16 +122,12 @@ def _number(value: Any, field: str) -> float:
     return float(value)
 
 
-TOLERANCE = 1e-3
-"""By how many nats a log-probability may be above 0, and a sum of probabilities above 1."""
+def _continued(**fields: Any) -> Callable[[Ids, Sequence[Ids]], Body]:
+    def ask(prefix: Ids, targets: Sequence[Ids]) -> Body:
+        prompts = [[*prefix, *target] for target in targets]
+        return {"prompt": prompts, "max_tokens": 1, "temperature": 0, **fields}
 
-
-def _continued(prefix: Ids, targets: Sequence[Ids]) -> Body:
-    return {"prompt": [[*prefix, *target] for target in targets], "max_tokens": 1, "temperature": 0}
-
-
-def _ask_prompt_logprobs(prefix: Ids, targets: Sequence[Ids]) -> Body:
-    return _continued(prefix, targets) | {"prompt_logprobs": 1}
+    return ask
 
 
 def _read_prompt_logprobs(
@@ -108,14 +135,13 @@ def _read_prompt_logprobs(
 ) -> list[float]:
     field, totals = "prompt_logprobs", []
     for choice, target in zip(_choices(reply, len(targets)), targets, strict=True):
-        entries = choice.get(field)
+        entries, ids = choice.get(field), [*prefix, *target]
         if not isinstance(entries, list):
             raise UnprovedError(field, "the server ignored it")
-        if len(entries) != len(prefix) + len(target):
-            raise UnprovedError(
-                field, f"{len(entries)} entries for {len(prefix) + len(target)} tokens of a prompt"
-            )
-        values, ids = [], [*prefix, *target]
+        if len(entries) != len(ids):
+            problem = f"{len(entries)} entries for {len(ids)} tokens of a prompt"
+            raise UnprovedError(field, problem)
+        values = []
         for token, entry in zip(ids[1:], entries[1:], strict=True):
             value = entry.get(str(token)) if isinstance(entry, Mapping) else None
             if not isinstance(value, Mapping):
@@ -125,37 +151,27 @@ def _read_prompt_logprobs(
     return totals
 
 
-def _ask_echo(prefix: Ids, targets: Sequence[Ids]) -> Body:
-    fields = {"echo": True, "logprobs": 1, "return_tokens_as_token_ids": True}
-    return _continued(prefix, targets) | fields
-
-
 def _read_echo(reply: Any, prefix: Ids, targets: Sequence[Ids], piece: Piece) -> list[float]:
     totals = []
     expected = sum(len(prefix) + len(target) for target in targets)
     counts = reply.get("usage") if isinstance(reply, Mapping) else None
     counted_prompt = counts.get("prompt_tokens") if isinstance(counts, Mapping) else None
     for choice, target in zip(_choices(reply, len(targets)), targets, strict=True):
-        record = choice.get("logprobs")
-        if not isinstance(record, Mapping):
-            raise UnprovedError("logprobs", "the server ignored it")
-        values = record.get("token_logprobs")
+        record = _record_of(choice)
+        values, ids = record.get("token_logprobs"), [*prefix, *target]
         if not isinstance(values, list):
             missing = "echo" if "content" in record else "logprobs"
             raise UnprovedError(missing, "no list `token_logprobs`; the server ignored it")
-        size = len(prefix) + len(target)
-        if len(values) not in (size, size + 1) or counted_prompt not in (None, expected):
-            problem = f"{len(values)} log-probabilities for {size} tokens of a prompt"
+        if len(values) not in (len(ids), len(ids) + 1) or counted_prompt not in (None, expected):
+            problem = f"{len(values)} log-probabilities for {len(ids)} tokens of a prompt"
             raise UnprovedError(
                 "echo", f"{problem}{' (it was ignored)' if len(values) <= 1 else ''}"
             )
         names = record.get("tokens")
-        for name, token in zip(
-            names if isinstance(names, list) else (), [*prefix, *target], strict=False
-        ):
+        for name, token in zip(names if isinstance(names, list) else (), ids, strict=False):
             if _is_other(str(name), token, piece):
                 raise UnprovedError("echo", f"the token '{name}' in place of {token} of the prompt")
-        totals.append(sum(_number(value, "echo") for value in values[len(prefix) : size]))
+        totals.append(sum(_number(value, "echo") for value in values[len(prefix) : len(ids)]))
     return totals
 
 
@@ -179,30 +195,6 @@ REPLY_FIELDS = (
 )
 """What llama.cpp is asked to reply; the rest, a copy of all settings, is four times as long."""
 
-
-def _native(prefix: Ids, size: int) -> Body:
-    """A request to llama.cpp's own route: greedy, with the ids of the tokens in the reply."""
-    return {
-        "prompt": list(prefix),
-        "n_predict": size,
-        "temperature": 0,
-        "samplers": [],
-        "cache_prompt": True,
-        "response_fields": REPLY_FIELDS,
-    }
-
-
-def _of_forced(reply: Any, target: Ids, field: str) -> list[float]:
-    """The log-probabilities of tokens that a server was made to write."""
-    entries = reply.get("completion_probabilities") if isinstance(reply, Mapping) else None
-    if not isinstance(entries, list):
-        raise UnprovedError("n_probs", "the server ignored it")
-    written = [entry.get("id") if isinstance(entry, Mapping) else None for entry in entries]
-    if written != list(target):
-        raise UnprovedError(field, f"the tokens {written} in place of {list(target)}")
-    return [_number(entry.get("logprob"), "n_probs") for entry in entries]
-
-
 MOST_LIKELY = 256
 """Next tokens that llama.cpp is asked for. More take longer to write than the others alone."""
 
@@ -213,10 +205,30 @@ FORCED = 1000
 """The bias, in nats, of the only token that may be written."""
 
 
+def _native(prefix: Ids, size: int, probabilities: int) -> Body:
+    """A request to llama.cpp's own route: greedy, with the ids of the tokens in the reply."""
+    return {
+        "prompt": list(prefix),
+        "n_predict": size,
+        "temperature": 0,
+        "samplers": [],
+        "cache_prompt": True,
+        "response_fields": REPLY_FIELDS,
+        "n_probs": probabilities,
+    }
+
+
+def _native_entries(reply: Any) -> list[Mapping[str, Any]]:
+    entries = reply.get("completion_probabilities") if isinstance(reply, Mapping) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        raise UnprovedError("n_probs", "the server ignored it")
+    return entries
+
+
 def _ask_forced(prefix: Ids, targets: Sequence[Ids]) -> Body:
     """One token by its bias, several by a grammar of tokens; a grammar of texts is inexact."""
     (target,) = targets
-    body = _native(prefix, len(target)) | {"n_probs": 1}
+    body = _native(prefix, len(target), 1)
     if len(target) == 1:
         return body | {"logit_bias": [[target[0], FORCED]]}
     tokens = " ".join(f"<[{token}]>" for token in target)
@@ -224,17 +236,17 @@ def _ask_forced(prefix: Ids, targets: Sequence[Ids]) -> Body:
 
 
 def _read_forced(reply: Any, prefix: Ids, targets: Sequence[Ids], piece: Piece) -> list[float]:
-    (target,) = targets
-    return [sum(_of_forced(reply, target, "logit_bias" if len(target) == 1 else "grammar"))]
-
-
-def _ask_most_likely(prefix: Ids, wanted: Ids) -> Body:
-    return _native(prefix, 1) | {"n_probs": MOST_LIKELY}
+    (target,), entries = targets, _native_entries(reply)
+    written = [entry.get("id") for entry in entries]
+    if written != list(target):
+        field = "logit_bias" if len(target) == 1 else "grammar"
+        raise UnprovedError(field, f"the tokens {written} in place of {list(target)}")
+    return [sum(_number(entry.get("logprob"), "n_probs") for entry in entries)]
 
 
 def _read_most_likely(reply: Any, wanted: Ids, piece: Piece) -> Known:
-    entries = reply.get("completion_probabilities") if isinstance(reply, Mapping) else None
-    if not isinstance(entries, list) or len(entries) != 1 or not isinstance(entries[0], Mapping):
+    entries = _native_entries(reply)
+    if len(entries) != 1:
         raise UnprovedError("n_probs", "the server ignored it")
     top = entries[0].get("top_logprobs")
     if not isinstance(top, list) or not all(isinstance(entry, Mapping) for entry in top):
@@ -249,36 +261,28 @@ def _among(values: Mapping[Any, float], wanted: Ids, bound: float) -> Known:
     return Known(known, None if len(known) == len(set(wanted)) else bound)
 
 
-def _ask_label_ids(prefix: Ids, wanted: Ids) -> Body:
-    return _next_token(prefix) | {"logprobs": 1, "logprob_token_ids": list(dict.fromkeys(wanted))}
-
-
-def _next_token(prefix: Ids) -> Body:
+def _next_token(prefix: Ids, **fields: Any) -> Body:
     return {
         "prompt": list(prefix),
         "max_tokens": 1,
         "temperature": 0,
         "return_tokens_as_token_ids": True,
+        **fields,
     }
 
 
 def _read_label_ids(reply: Any, wanted: Ids, piece: Piece) -> Known:
-    values, _ = _top(reply, wanted, piece)
-    missing = [token for token in wanted if token not in values]
-    if missing:
-        raise UnprovedError(
-            "logprob_token_ids", f"no value of the token {missing[0]}; it was ignored"
-        )
-    return Known({token: values[token] for token in wanted}, None)
+    known = _among(_top(reply, wanted, piece)[0], wanted, 0.0)
+    if known.bound is not None:
+        missing = next(token for token in wanted if token not in known.values)
+        raise UnprovedError("logprob_token_ids", f"no value of the token {missing}; it was ignored")
+    return known
 
 
 def _top(reply: Any, wanted: Ids, piece: Piece) -> tuple[dict[int, float], list[tuple[str, float]]]:
     """The wanted tokens among the next ones that a reply lists, and all of these by their text."""
     (choice,) = _choices(reply, 1)
-    record = choice.get("logprobs")
-    if not isinstance(record, Mapping):
-        raise UnprovedError("logprobs", "the server ignored it")
-    entries = named_tokens(record)
+    entries = named_tokens(_record_of(choice))
     ids = {f"token_id:{token}": token for token in wanted}
     if not any(name.startswith("token_id:") for name, _ in entries):
         pieces = {token: piece(token) for token in wanted}
@@ -309,11 +313,25 @@ def named_tokens(record: Mapping[str, Any]) -> list[tuple[str, float]]:
     return [(str(name), _number(value, "top_logprobs")) for name, value in pairs]
 
 
+def bound_of(entries: Sequence[tuple[str, float]], size: int) -> float:
+    """What no token exceeds that is not listed: the smallest of the ``size`` largest values.
+
+    ``entries``: the texts of the listed tokens, and their log-probabilities. A server may add the
+    token that it wrote. Fewer entries than ``size`` raise, and so do probabilities with a sum
+    above 1. A token without a readable text may be any; several of these may be listed as one.
+    """
+    broken = [value for name, value in entries if BROKEN in name]
+    if len(entries) < size and not broken:
+        raise UnprovedError("logprobs", f"{len(entries)} tokens where {size} were asked for")
+    largest = sorted((value for _, value in entries), reverse=True)[:size]
+    total = sum(map(math.exp, largest))
+    if total > 1 + TOLERANCE:
+        raise UnprovedError("logprobs", f"probabilities with a sum of {total:.3f}")
+    return max([largest[-1], *broken])
+
+
 def top_k(size: int) -> Strategy:
     """The strategy that reads the ``size`` most probable tokens; others have a bound."""
-
-    def ask(prefix: Ids, wanted: Ids) -> Body:
-        return _next_token(prefix) | {"logprobs": size}
 
     def read(reply: Any, wanted: Ids, piece: Piece) -> Known:
         values, entries = _top(reply, wanted, piece)
@@ -322,36 +340,12 @@ def top_k(size: int) -> Strategy:
     return Strategy(
         "top-k",
         f"a bound for tokens that are not among the {size} most probable",
-        "completions",
-        first=ask,
+        "logprobs",
+        first=lambda prefix, wanted: _next_token(prefix, logprobs=size),
         read_first=read,
         is_censored=True,
     )
 
-
-BROKEN = "\ufffd"
-"""In the text of a token that is part of a character, which does not say which token it is."""
-
-
-def bound_of(entries: Sequence[tuple[str, float]], size: int) -> float:
-    """What no token exceeds that is not listed: the smallest of the ``size`` largest values.
-
-    ``entries``: the texts of the listed tokens, and their log-probabilities. A server may add the
-    token that it wrote. Fewer entries than ``size`` raise, and so do probabilities with a sum
-    above 1. A token without a readable text may be any; several of these may be listed as one.
-    """
-    is_readable = not any(BROKEN in name for name, _ in entries)
-    if len(entries) < size and is_readable:
-        raise UnprovedError("logprobs", f"{len(entries)} tokens where {size} were asked for")
-    largest = sorted((value for _, value in entries), reverse=True)[:size]
-    total = sum(map(math.exp, largest))
-    if total > 1 + TOLERANCE:
-        raise UnprovedError("logprobs", f"probabilities with a sum of {total:.3f}")
-    return max([largest[-1], *(value for name, value in entries if BROKEN in name)])
-
-
-EXACT = "exact"
-"""What strategies give that have the value of every token."""
 
 STRATEGIES: Mapping[str, Strategy] = {
     strategy.name: strategy
@@ -359,35 +353,41 @@ STRATEGIES: Mapping[str, Strategy] = {
         Strategy(
             "prompt-logprobs",
             EXACT,
-            "completions",
-            _ask_prompt_logprobs,
-            _read_prompt_logprobs,
-            takes_several=True,
+            "prompt_logprobs",
+            whole=_continued(prompt_logprobs=1),
+            read_whole=_read_prompt_logprobs,
         ),
-        Strategy("echo", EXACT, "completions", _ask_echo, _read_echo, takes_several=True),
+        Strategy(
+            "echo",
+            EXACT,
+            "echo",
+            whole=_continued(echo=True, logprobs=1, return_tokens_as_token_ids=True),
+            read_whole=_read_echo,
+        ),
         Strategy(
             "forced-tokens",
             EXACT,
+            "logit_bias",
             "/completion",
-            _ask_forced,
-            _read_forced,
-            _ask_most_likely,
-            _read_most_likely,
-            merges=True,
-            writes_any=True,
+            whole=_ask_forced,
+            read_whole=_read_forced,
+            first=lambda prefix, wanted: _native(prefix, 1, MOST_LIKELY),
+            read_first=_read_most_likely,
+            is_native=True,
         ),
         Strategy(
             "label-ids",
             EXACT,
-            "completions",
-            first=_ask_label_ids,
+            "logprob_token_ids",
+            first=lambda prefix, wanted: _next_token(
+                prefix, logprobs=1, logprob_token_ids=list(dict.fromkeys(wanted))
+            ),
             read_first=_read_label_ids,
         ),
         top_k(20),
     )
 }
 """The strategies by name, in the order in which they are tried."""
-
 
 CHAT_TOP_K, ANSWERS_ONLY = "chat-top-k", "answers-only"
 """Strategies of chats, of questions with options: the first tokens, and answers without scores."""
@@ -405,17 +405,3 @@ def strategy_named(name: str) -> Strategy:
         known = [*STRATEGIES, CHAT_TOP_K, ANSWERS_ONLY]
         raise unknown_name(f"no scoring strategy '{name}'", name, known)
     return STRATEGIES[name]
-
-
-class UnprovedServerError(ConsilienceError):
-    """No strategy is proved for a server. ``reasons``: why not, by the name of the strategy."""
-
-    def __init__(self, reasons: Mapping[str, str]) -> None:
-        self.reasons = dict(reasons)
-        tried = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-        super().__init__(
-            f"the server gives no log-probabilities of given texts ({tried})",
-            expected="a server in the table of docs/endpoints.md",
-            todo="Questions: add --generate, and the model writes its answers. Facts: add "
-            "--as-questions 3, with --generate if that is refused, too.",
-        )

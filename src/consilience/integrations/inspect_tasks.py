@@ -39,27 +39,26 @@ from inspect_ai.scorer import (
 from inspect_ai.solver import TaskState, generate
 from rich.markup import escape
 
-from consilience.design import ORIGINAL
-from consilience.errors import ConsilienceError
-from consilience.factors import FACTORS
-from consilience.free_text import DEFAULT_RULE, rule_of
-from consilience.free_text import match as match_text
-from consilience.harness_logs import sample_rows
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import FACTORS, ORIGINAL
+from consilience.core.free_text import DEFAULT_RULE, rule_of
+from consilience.core.free_text import match as match_text
+from consilience.files.tables import sample_rows
+from consilience.kinds.answers import answers_to_questions
+from consilience.kinds.base import ExportedRow
+from consilience.kinds.questions import questions_of
+from consilience.options import option_fields, options_of
 from consilience.questions import Choice
-from consilience.suites.question_collection import Questions
+from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import is_questions
-from consilience.suites.tasks import is_task
+from consilience.suites.questions import Questions
 from consilience.workflow.evaluation import score
-from consilience.workflow.export_options import ExportOptions
-from consilience.workflow.exporting import ExportedRow, export_prompts, question_prompts
-from consilience.workflow.keywords import options_of
-from consilience.workflow.option_fields import option_fields
+from consilience.workflow.exporting import export_prompts, to_export
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.question_answers import answers_to_questions
-from consilience.workflow.question_setup import questions_of
+from consilience.workflow.suite_options import ExportOptions
 
 REPORTED = ("accuracy", "consistency", "corrected_consistency", "consistent_accuracy")
-"""The numbers of a task (``metrics.agreement``), each with the bounds of its 95 % interval."""
+"""The numbers of a task (``metrics.definitions``), each with the bounds of its 95 % interval."""
 
 MESSAGES = {
     "system": ChatMessageSystem,
@@ -125,7 +124,7 @@ def _text(value: Any) -> Any:
 
 def _options(values: dict[str, Any]) -> dict[str, Any]:
     """The options that were given; the commas of ``vary`` separate factors, and their levels."""
-    lists = {field.keyword for field in option_fields(ExportOptions) if field.is_list}
+    lists = {field.name for field in option_fields(ExportOptions) if field.is_list}
     options = {
         name: value if name in lists else _text(value)
         for name, value in values.items()
@@ -153,7 +152,7 @@ def _rows(options: dict[str, Any]) -> Iterator[ExportedRow]:
         return export_prompts(options_of(ExportOptions, exported))
     if not is_questions(spec):
         options.setdefault("as_questions", DISTRACTORS)
-    return question_prompts(chosen, _questions_of(spec, options))
+    return to_export(chosen, _questions_of(spec, options)).rows()
 
 
 def _sample(row: ExportedRow, source: dict[str, Any]) -> Sample:

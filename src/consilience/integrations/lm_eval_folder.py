@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from consilience.ask_questions import Presenter, prompts_of
-from consilience.design import Design
-from consilience.errors import ConsilienceError
-from consilience.files import write_whole
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Design
+from consilience.core.text import counted
+from consilience.files.write import write_whole
+from consilience.kinds import kind_of
+from consilience.kinds.base import Inquiry
+from consilience.kinds.facts import Facts
+from consilience.kinds.questions import OwnQuestions
 from consilience.presentation import Prompt
 from consilience.questions import Question
-from consilience.suites.question_collection import Questions
-from consilience.suites.question_suites import is_questions
-from consilience.suites.tasks import is_task
-from consilience.types import Suite
-from consilience.workflow.export_options import ExportOptions
-from consilience.workflow.exporting import questions_to_export
-from consilience.workflow.fact_setup import fact_setup
-from consilience.workflow.options import shared_fields
-from consilience.workflow.probe_options import ProbeOptions
+from consilience.report.shown import Lines
+from consilience.suites.questions import Questions
+from consilience.workflow.exporting import to_export
+from consilience.workflow.suite_options import ExportOptions
 
 Document = dict[str, Any]
 """An item in a variant: what lm-evaluation-harness scores, and what counts its answer."""
@@ -51,6 +52,12 @@ metric_list:
 metadata: {{version: 1.0}}
 """
 
+PREFIX = (
+    "lm_eval begins a sentence with the tokenizer's BOS, probe with the start_token in run.json. "
+    "Where they differ, add prefix_token_id=ID to --model_args, else the numbers differ"
+)
+"""What a reader of a task of facts should know."""
+
 METRICS = ("accuracy", "consistency", "consistent_accuracy", "items")
 """The metrics of a task: functions of ``lm_eval_task``."""
 
@@ -64,7 +71,6 @@ class WrittenTask:
     folder: Path
     """What ``--include_path`` names."""
     documents: int
-    """How many documents it has."""
     items: int
     """How many items they are of."""
     is_of_facts: bool
@@ -72,12 +78,12 @@ class WrittenTask:
 
 
 def write_task(options: ExportOptions) -> WrittenTask:
-    """Write the suite of the options into the folder ``options.file``.
+    """Write the suite of the options into the folder ``options.out``.
 
     Sentence pairs, open questions and chats raise: lm-evaluation-harness cannot score them as
     ``probe`` does. Existing files of the same task are replaced.
     """
-    folder = options.file
+    folder = options.out
     if folder is None:
         raise ConsilienceError("--format lm-eval without a folder", todo="Add --out DIR.")
     if folder.is_file():
@@ -102,32 +108,45 @@ def write_task(options: ExportOptions) -> WrittenTask:
     write_whole(folder / f"{name}.yaml", task.encode())
     functions = files("consilience.integrations").joinpath("lm_eval_task.py").read_bytes()
     write_whole(folder / f"{FUNCTIONS}.py", functions)
-    is_of_facts = not is_questions(options.suite)
+    is_of_facts = kind_of(options.suite) is Facts
     return WrittenTask(name, folder, counts.total(), len(counts), is_of_facts)
+
+
+def written_task(options: ExportOptions) -> Lines:
+    """Write the task; how it is run and read back."""
+    task = write_task(options)
+    size = f"{counted(task.documents, 'document')} of {counted(task.items, 'item')}"
+    return Lines(
+        {},
+        f"{task.folder / task.name}.yaml: {size}",
+        "Run:   lm_eval run --model hf --model_args pretrained=MODEL,dtype=float32 --include_path "
+        f"{shlex.quote(str(task.folder))} --tasks {task.name} --log_samples --output_path LOGS",
+        f"Score: consilience score LOGS/MODEL/samples_{task.name}_DATE.jsonl --suite "
+        f"{shlex.quote(options.suite)}",
+        notes=[PREFIX] if task.is_of_facts else [],
+    )
 
 
 def documents_of(options: ExportOptions) -> tuple[str, Iterator[Document]]:
     """The name of the suite, and its documents, all variants of an item together."""
-    if is_task(options.suite):
+    documents = DOCUMENTS.get(kind_of(options.suite))
+    if documents is None:
         raise ConsilienceError(
             f"the sentence pairs of {options.suite} as a task of lm-evaluation-harness",
             expected="facts, or questions with options",
             todo="Their labels come from a classifier, or are written. Use `consilience probe`, or "
             "--format jsonl.",
         )
-    if is_questions(options.suite):
-        questions, presenters = questions_to_export(options)
-        _refuse_questions(questions, presenters)
-        return questions.name, question_documents(questions, presenters)
-    suite: Suite = fact_setup(ProbeOptions(**shared_fields(options, ProbeOptions))).suite
-    return suite.name, fact_documents(suite)
+    inquiry = to_export(options)
+    return inquiry.suite.name, documents(inquiry)
 
 
-def fact_documents(suite: Suite) -> Iterator[Document]:
+def fact_documents(inquiry: Inquiry) -> Iterator[Document]:
     """Every fact in every pattern: after an empty context whole sentences, one for each candidate.
 
     A fact whose object is no candidate has no document: ``probe`` counts no answer to it either.
     """
+    suite = inquiry.suite
     for relation in suite.relations:
         compared_with = _compared_with(relation.design)
         words = relation.candidates.words
@@ -154,10 +173,20 @@ def fact_documents(suite: Suite) -> Iterator[Document]:
                 }
 
 
-def question_documents(
+def question_documents(inquiry: Inquiry) -> Iterator[Document]:
+    """Every question in every variant: the prompt, and the labels or texts of the options.
+
+    Open questions and chats raise at once.
+    """
+    assert isinstance(inquiry, OwnQuestions)
+    presenters = {group: inquiry.presenter(group) for group in inquiry.by_group}
+    _refuse_questions(inquiry.questions, presenters)
+    return _question_documents(inquiry.questions, presenters)
+
+
+def _question_documents(
     questions: Questions, presenters: dict[str, Presenter]
 ) -> Iterator[Document]:
-    """Every question in every variant: the prompt, and the labels or texts of the options."""
     for group, of_group in questions.groups.items():
         presenter = presenters[group]
         names = presenter.design.names
@@ -171,6 +200,10 @@ def question_documents(
                     "n_variants": len(prompts),
                     "compared_with": [other for other in shown if other < variant],
                 }
+
+
+DOCUMENTS = {Facts: fact_documents, OwnQuestions: question_documents}
+"""Kinds of suites that lm-evaluation-harness can score as ``probe`` does."""
 
 
 def _identity(suite: str, group: str, item: str, variant: str, at: int) -> Document:

@@ -1,24 +1,221 @@
-"""Which factor changes answers: parts of the variation of answers, as numbers of each item.
-
-Two outcomes are decomposed. *Answer*: which answer was given. *Correctness*: whether it is the
-gold. The variation of either is the probability that two variants of an item, drawn with
-replacement, differ in it; of correctness this is twice the variance of the values 0 and 1.
-``decomposition`` has the method and its sources.
-"""
+"""Components of variance by factor, sensitivity to a factor, and the positions of answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from string import ascii_letters, digits
 from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
-from consilience.factors import FactorialDesign
-from consilience.metrics.decomposition import Factors, decompose, one_hot
-from consilience.metrics.grid import Bools, Floats
-from consilience.metrics.item_means import ItemNumbers, mean_of
-from consilience.metrics.tally import quotient
+from consilience.core.factors import FactorialDesign
+from consilience.metrics.grid import Bools, all_of
+from consilience.metrics.registry import quotient
+from consilience.metrics.statistics import REPLICATES, bootstrap_interval, resamples_in_parts
+from consilience.presentation import LABEL_STYLES, permutation
+
+Floats = npt.NDArray[np.float64]
+
+Factors = tuple[str, ...]
+"""A factor alone, or several in combination."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """How the values of each item vary over the cells of a factorial design."""
+
+    total: Floats
+    """The variation of each item (item,)."""
+    parts: dict[Factors, Floats]
+    """What each factor or combination contributes to the variation of each item (item,).
+
+    The parts of an item sum to its total.
+    """
+    systematic: dict[Factors, float]
+    """The part that is the same effect in all items; unbiased for items drawn at random.
+
+    The rest of the mean part differs between items. Estimates may be slightly below 0.
+    """
+    between: float
+    """The variance of the mean over cells between items, unbiased; NaN for one item."""
+
+    def total_effect(self, factor: str) -> Floats:
+        """The sum of all parts that involve the factor (item,)."""
+        involved = [part for factors, part in self.parts.items() if factor in factors]
+        total: Floats = np.sum(involved, axis=0)
+        return total
+
+
+def decompose(values: Floats, factors: Sequence[str]) -> Variation:
+    """Decompose values (item, level, ..., level, component), an axis of levels for each factor.
+
+    The variation of an item is the mean squared distance of its cells from their mean.
+    """
+    axes = {name: axis for axis, name in enumerate(factors, start=1)}
+    items = len(values)
+    grand = values.mean(axis=tuple(axes.values()), keepdims=True)
+    effects: dict[Factors, Floats] = {(): grand}
+    parts: dict[Factors, Floats] = {}
+    systematic: dict[Factors, float] = {}
+    for size in range(1, len(factors) + 1):
+        for subset in combinations(factors, size):
+            others = tuple(axis for name, axis in axes.items() if name not in subset)
+            effect = values.mean(axis=others, keepdims=True) if others else values.copy()
+            for lower in range(size):
+                for contained in combinations(subset, lower):
+                    effect = effect - effects[contained]
+            effects[subset] = effect
+            parts[subset] = _mean_square(effect)
+            systematic[subset] = _systematic(effect)
+    within = _mean_square(values - grand)
+    between = float(grand.var(axis=0, ddof=1).sum()) if items > 1 else float("nan")
+    return Variation(within, parts, systematic, between)
+
+
+def one_hot(answers: npt.NDArray[np.int64]) -> Floats:
+    """Answers (item, level, ...) as values for ``decompose``, with one more axis: the answer.
+
+    An answer is numbered within its item, because only answers to one item are compared, so the
+    last axis is as long as the greatest number of different answers to an item. The variation of
+    an item is then the probability that two of its cells, drawn with replacement, differ.
+    """
+    flat = answers.reshape(len(answers), -1)
+    codes = np.stack([np.unique(row, return_inverse=True)[1] for row in flat])
+    values = (codes[..., None] == np.arange(codes.max(initial=-1) + 1)).astype(np.float64)
+    shaped: Floats = values.reshape(*answers.shape, -1)
+    return shaped
+
+
+def _mean_square(effect: Floats) -> Floats:
+    """The mean over cells of the squared length of an effect (item,)."""
+    squares = (effect**2).sum(axis=-1)
+    means: Floats = squares.reshape(len(squares), -1).mean(axis=1)
+    return means
+
+
+def _systematic(effect: Floats) -> float:
+    """The squared length of the mean effect over items, without what sampling the items adds."""
+    items = len(effect)
+    mean = effect.mean(axis=0)
+    length = float((mean**2).sum(axis=-1).mean())
+    if items < 2:
+        return float("nan")
+    return length - float(effect.var(axis=0, ddof=1).sum(axis=-1).mean()) / items
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its 95 % interval."""
+
+    value: float
+    """The value; NaN for no data."""
+    low: float
+    """Lower bound; NaN without an interval."""
+    high: float
+    """Upper bound; NaN without an interval."""
+    n: int
+    """How many things were counted."""
+    n_excluded: int
+    """How many were left out, because an answer is missing."""
+
+
+def mean_of(sums: Floats) -> Floats:
+    """The first of ``sums`` (..., column) over the last."""
+    return quotient(sums[..., 0], sums[..., -1])
+
+
+@dataclass(frozen=True, slots=True)
+class ItemNumbers:
+    """Numbers of each item, and the value that follows from their sums."""
+
+    columns: Floats
+    """The numbers (item, column); an item with NaN is left out."""
+    value: Callable[[Floats], Floats] = mean_of
+    """The value (...) from sums over items (..., column); NaN where it has none."""
+    bounds: tuple[float, float] = (0.0, 1.0)
+    """The least and the greatest possible value; intervals stay between them."""
+    is_mean: bool = False
+    """Whether it is a mean of numbers from 0 to 1, so that 0 of n has an interval."""
+
+    @classmethod
+    def mean(cls, values: Floats, greatest: float = 1.0) -> ItemNumbers:
+        """The mean of ``values`` (item,), from 0 to ``greatest``."""
+        columns = np.stack([values, np.where(np.isnan(values), np.nan, 1.0)], axis=1)
+        return cls(columns, bounds=(0.0, greatest), is_mean=greatest == 1)
+
+
+def item_estimates(
+    runs: Sequence[Mapping[str, ItemNumbers]], subjects: npt.NDArray[np.object_], seed: int
+) -> dict[str, Estimate]:
+    """Each number with its interval; of several seeds the means.
+
+    ``runs``: the numbers of each seed by name, of the same items. ``subjects`` (item,): the items
+    of one subject are resampled together. Numbers of the same items share their resamples. The
+    interval is that of ``intervals.bootstrap_interval``.
+    """
+    by_items: dict[bytes, list[str]] = {}
+    for name in runs[0] if runs else ():
+        by_items.setdefault(_known(runs, name).tobytes(), []).append(name)
+    estimates: dict[str, Estimate] = {}
+    for names in by_items.values():
+        known = _known(runs, names[0])
+        numbers = [run[name] for run in runs for name in names]
+        sums, replicates = _resampled(numbers, known, subjects, seed)
+        for at, name in enumerate(names):
+            every = range(at, len(numbers), len(names))  # the seeds of this number
+            estimates[name] = _estimate(
+                numbers[at],
+                [float(numbers[of].value(sums[of].sum(axis=0))) for of in every],
+                np.mean([replicates[of] for of in every], axis=0),
+                len(sums[at]),
+                known,
+            )
+    return {name: estimates[name] for name in (runs[0] if runs else ())}
+
+
+def _known(runs: Sequence[Mapping[str, ItemNumbers]], name: str) -> Bools:
+    """Whether an item has a number in every seed (item,)."""
+    return all_of(np.stack([~np.isnan(run[name].columns).any(axis=1) for run in runs]), axis=0)
+
+
+def _resampled(
+    numbers: Sequence[ItemNumbers],
+    known: Bools,
+    subjects: npt.NDArray[np.object_],
+    seed: int,
+) -> tuple[list[Floats], list[Floats]]:
+    """The columns of each number summed by subject (subject, column), and its replicates."""
+    names, places = np.unique(subjects[known].astype(str), return_inverse=True)
+    widths = [number.columns.shape[1] for number in numbers]
+    by_subject = np.zeros((len(names), sum(widths)))
+    np.add.at(by_subject, places, np.hstack([number.columns[known] for number in numbers]))
+    ends = np.cumsum(widths)[:-1]
+    drawn = np.zeros((0, sum(widths)))
+    if len(names):
+        parts = resamples_in_parts(
+            len(names), REPLICATES, np.random.default_rng(seed), by_subject.shape[1]
+        )
+        drawn = np.concatenate([part.T.astype(np.float64) @ by_subject for part in parts])
+    replicates = [
+        number.value(part)
+        for number, part in zip(numbers, np.split(drawn, ends, axis=1), strict=True)
+    ]
+    return np.split(by_subject, ends, axis=1), replicates
+
+
+def _estimate(
+    number: ItemNumbers, values: Sequence[float], replicates: Floats, clusters: int, known: Bools
+) -> Estimate:
+    value = float(np.mean(values))
+    low, high = bootstrap_interval(
+        value, replicates, clusters, number.bounds, proportion=number.is_mean
+    )
+    return Estimate(value, low, high, int(known.sum()), int((~known).sum()))
+
 
 Outcome = Literal["answer", "correctness"]
 
@@ -163,3 +360,203 @@ def pair_parts(
             columns[count == 0] = np.nan
             parts[(outcome, "total", (name,)), False] = ItemNumbers(columns, is_mean=True)
     return parts
+
+
+SHUFFLES = 999
+"""How often right answers are shuffled to find the range that is expected of equal variants."""
+
+
+def prompt_sensitivity(right: Bools, taken: Bools) -> Floats:
+    """PromptSensiScore of each item (item,): how often its answers differ in correctness.
+
+    ``S_i = sum_{k<l} |Y_ik - Y_il| / (n_i (n_i - 1) / 2)`` with ``Y_ik = [a_ik = g_i]`` and ``n_i``
+    answers to item i. The PromptSensiScore (PSS) is the mean of ``S_i`` over items (Zhuo et al.,
+    ProSA: Assessing and Understanding the Prompt Sensitivity of LLMs, Findings of EMNLP 2024).
+    From 0, never, to ``n / (2 (n - 1))`` for even n; NaN for an item with fewer than
+    two answers. ``right`` and ``taken`` (item, variant): whether the answer is right, and whether
+    there is one.
+    """
+    size = taken.sum(axis=1).astype(np.float64)
+    hits = (right & taken).sum(axis=1)
+    pairs = size * (size - 1) / 2
+    sensitivity = np.full(len(size), np.nan)
+    np.divide(hits * (size - hits), pairs, out=sensitivity, where=pairs > 0)
+    return sensitivity
+
+
+def accuracy_range(right: Bools) -> tuple[float, float]:
+    """The lowest and the highest accuracy of a variant, of ``right`` (item, variant).
+
+    Sclar et al. call it the performance interval, and its width the spread (Quantifying Language
+    Models' Sensitivity to Spurious Features in Prompt Design, ICLR 2024). Theirs is over
+    formats, sampled by FormatSpread; this one is over all variants that were asked, of the items
+    that were answered in all of them. NaN without such items. A maximum over variants grows with
+    their number and with the noise of few items, and the bootstrap is not valid for it: compare it
+    with ``shuffled_spreads``.
+    """
+    if not right.size:
+        return float("nan"), float("nan")
+    accuracy = right.mean(axis=0)
+    return float(accuracy.min()), float(accuracy.max())
+
+
+def shuffled_spreads(right: Bools, seed: int, shuffles: int = SHUFFLES) -> Floats:
+    """Spreads if the right answers of each item fell on its variants at random (shuffle,).
+
+    This is the distribution of the spread for variants that are equally accurate, given how many
+    variants each item is right in. ``right`` (item, variant).
+    """
+    generator = np.random.default_rng(seed)
+    spreads = np.empty(shuffles)
+    for at in range(shuffles):
+        accuracy = generator.permuted(right, axis=1).mean(axis=0)
+        spreads[at] = accuracy.max() - accuracy.min()
+    return spreads
+
+
+def posix(scores: Floats, tokens: Floats, answers: Ints) -> Floats:
+    """POSIX of each item (item,), in nats per token: how much the probability of an answer moves.
+
+    ``psi_i = 1 / (N (N - 1)) sum_k sum_l 1 / L_k |log P(y_k | x_l) - log P(y_k | x_k)|``: ``y_k``
+    is the answer to the item in variant k, ``x_l`` its prompt in variant l, ``L_k`` the tokens of
+    ``y_k``, N the number of variants. The prompt sensitivity index of a data set is the mean of
+    ``psi_i`` over items (Chatterjee et al., POSIX: A Prompt Sensitivity Index for Large Language
+    Models, Findings of EMNLP 2024). From 0, without an upper bound; NaN for an item with
+    fewer than two scored variants.
+
+    Here ``y_k`` is the option that was chosen in variant k, in the words that variant l has for it:
+    under another order the label B is another answer. The authors' released code subtracts the
+    log-probability of another response to the same prompt; this is the definition of the paper.
+
+    ``scores`` (item, variant, option): log-probability of each option in nats, not normalised over
+    the options, NaN where there is none. ``tokens`` (item, variant, option): how many tokens each
+    has. ``answers`` (item, variant): the position of the chosen option, -1 for none.
+    """
+    return np.array([_posix_of_item(*item) for item in zip(scores, tokens, answers, strict=True)])
+
+
+def _posix_of_item(scores: Floats, tokens: Floats, answers: Ints) -> float:
+    """POSIX of ``scores`` and ``tokens`` (variant, option) and ``answers`` (variant,)."""
+    answered = np.flatnonzero(answers >= 0)
+    chosen = answers[answered]
+    known = np.isfinite(scores[np.ix_(answered, chosen)]).all(axis=1)
+    answered, chosen = answered[known], chosen[known]
+    size = len(answered)
+    if size < 2:
+        return float("nan")
+    # (variant l, answer k): the log-probability of the answer k in the prompt of the variant l.
+    probability = scores[np.ix_(answered, chosen)]
+    moved = np.abs(probability - probability.diagonal()) / tokens[answered, chosen]
+    return float(moved.sum() / (size * (size - 1)))
+
+
+CONCENTRATED = 1.5
+"""A position is reported if the lower bound of the 95 % interval of its share of the answers is
+above this many times the share that is expected: the larger one of that in a uniform choice and
+that of the right answers."""
+
+COLUMNS = ("group", "item", "order", "label", "option", "gold_option", "n_candidates")
+
+
+def position_notes(answers: pl.DataFrame) -> Iterator[str]:
+    """A note if answers to questions with options are concentrated on one position.
+
+    ``answers``: an answers table with ``ask_questions.QUESTION_COLUMNS``; any other has no note.
+    """
+    if not set(COLUMNS) <= set(answers.columns):
+        return
+    shown = _shown(answers)
+    if shown.is_empty():
+        return
+    position = int(shown["position"].mode().min())  # type: ignore[arg-type]
+    share = _share_of_position(shown, position)
+    expected, of_gold = _expected(shown, position)
+    if not share.low > CONCENTRATED * max(expected, of_gold):
+        return
+    chosen = shown.filter(position=position)
+    labels = set(chosen["label"])
+    label = f" (label {labels.pop()})" if len(labels) == 1 and None not in labels else ""
+    yield (
+        f"{share.value:.1%} of {shown.height:,} answers (95 % CI {100 * share.low:.1f} to "
+        f"{100 * share.high:.1f}) are the option in position {position + 1}{label}, against "
+        f"{expected:.1%} in a uniform choice and {of_gold:.1%} of the right answers"
+    )
+
+
+def _shown(answers: pl.DataFrame) -> pl.DataFrame:
+    """``question, label, size, position, gold``: a row an answer with a known shown position.
+
+    ``label`` is null where the options have none; ``gold`` where its position is not known.
+    """
+    number = pl.col("option", "gold_option", "n_candidates")
+    rows = answers.select(COLUMNS).with_columns(number.cast(pl.Float64, strict=False))
+    rows = rows.drop_nulls(["option", "n_candidates"]).with_columns(number.cast(pl.Int64))
+    key = ["order", "label", "option", "gold_option", "n_candidates"]
+    kinds = rows.select(key).unique(maintain_order=True)
+    places = [_places(*row) for row in kinds.iter_rows()]
+    schema = {"shown_label": pl.String, "position": pl.Int64, "gold": pl.Int64}
+    known = kinds.hstack(pl.DataFrame(places, schema, orient="row"))
+    joined = rows.join(known, on=key, how="left", nulls_equal=True, maintain_order="left")
+    return joined.drop_nulls("position").select(
+        "position",
+        "gold",
+        question=pl.format("{}: {}", "group", "item"),
+        label="shown_label",
+        size="n_candidates",
+    )
+
+
+def _places(
+    order: str | None, label: str | None, option: int, gold: int | None, size: int
+) -> tuple[str | None, int | None, int | None]:
+    """The label that was shown, and the shown positions of the answer and of the gold.
+
+    The seed of a shuffle is not known here: its positions follow from the labels, as do those of an
+    option that the order does not have.
+    """
+    is_shuffled = (order or "").startswith("shuffle")
+    places = None if is_shuffled else permutation(order or "given", size)
+    if places is None or option not in places:
+        at = _position_of(label, size)
+        return (label if at is not None else None), at, None
+    at = places.index(option)
+    return (
+        label if _position_of(label, size) == at else None,
+        at,
+        places.index(gold) if gold in places else None,
+    )
+
+
+def _position_of(label: str | None, size: int) -> int | None:
+    """The position of a label, whatever its style; None where it is no label."""
+    if not label:
+        return None
+    if set(label) <= set(digits):
+        at = int(label) - 1
+    elif len(label) == 1 and label in ascii_letters:
+        at = next(letters.index(label) for letters in LABEL_STYLES.values() if label in letters)
+    else:
+        return None
+    return at if 0 <= at < size else None
+
+
+def _share_of_position(shown: pl.DataFrame, position: int) -> Estimate:
+    """The share of the answers in a position, with its interval over questions."""
+    of_items = shown.group_by("question", maintain_order=True).agg(
+        hits=(pl.col("position") == position).sum(), size=pl.len()
+    )
+    columns = of_items.select("hits", "size").to_numpy().astype(np.float64)
+    numbers = {"share": ItemNumbers(columns, is_mean=True)}
+    subjects = of_items["question"].to_numpy().astype(object)
+    return item_estimates([numbers], subjects, 0)["share"]
+
+
+def _expected(shown: pl.DataFrame, position: int) -> tuple[float, float]:
+    """The share of a position in a uniform choice, and among the right answers.
+
+    Right answers whose position is not known have the uniform share.
+    """
+    uniform = pl.when(pl.col("size") > position).then(1 / pl.col("size")).otherwise(0.0)
+    of_gold = pl.coalesce((pl.col("gold") == position).cast(pl.Float64), uniform)
+    ((expected, right),) = shown.select(a=uniform.mean(), b=of_gold.mean()).iter_rows()
+    return expected, right

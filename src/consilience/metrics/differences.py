@@ -1,18 +1,23 @@
-"""Differences between runs on the same questions, with intervals and tests."""
+"""Paired differences between runs, between answers, between languages."""
 
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
 from statistics import fmean
 from typing import get_args
 
 import numpy as np
 import polars as pl
 
-from consilience.choices import Protocol
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.factors import BETWEEN, OF_LANGUAGE, WITHIN, Design
+from consilience.core.schemas import COMPARISON_SCHEMA, PRECISION_SCHEMA
+from consilience.core.text import counted
 from consilience.metrics.counts import (
     Answers,
     Prepared,
@@ -22,29 +27,292 @@ from consilience.metrics.counts import (
     empty_value,
     is_averaged,
     metric_of,
+    name_of,
     prepared_seeds,
     refuse_other_questions,
 )
-from consilience.metrics.flips import flip
-from consilience.metrics.intervals import (
+from consilience.metrics.grid import Bools, Floats, Grid
+from consilience.metrics.registry import METRICS, Metric, Share, Tally, quotient
+from consilience.metrics.resampling import (
+    ClusterCounts,
+    ClusterSampler,
+    Key,
+    Resampling,
+    Spread,
+    Tallies,
+    TwoWayReplicates,
+    cluster_positions,
+    distinct,
+    in_threads,
+)
+from consilience.metrics.statistics import (
+    FEW,
     NAN,
-    Floats,
+    REPLICATES,
+    Signs,
+    benjamini_hochberg,
     bootstrap_error,
     bootstrap_interval,
+    bootstrap_intervals,
     detectable_difference,
     difference_bounds,
+    holm,
+    mcnemar,
+    mcnemars,
+    paired_permutation,
+    permutation_p,
+    resamples,
     skewness,
+    welch_t,
     within_error,
 )
-from consilience.metrics.paired import RELATIONS, Difference, RunPair, Test
-from consilience.metrics.registry import METRICS
-from consilience.metrics.resampling import Resampling, Spread, TwoWayReplicates, in_threads
-from consilience.metrics.significance import FEW, benjamini_hochberg, holm, paired_permutation
-from consilience.metrics.tally import Share, Tally
-from consilience.metrics.weighing import ClusterCounts, Key
-from consilience.schemas import COMPARISON_SCHEMA, PRECISION_SCHEMA
-from consilience.text import counted
-from consilience.types import QUESTION_WORDS, Cardinality, Relation, Suite
+from consilience.types import Cardinality, Relation, Suite
+
+
+@dataclass(frozen=True, slots=True)
+class Flipped:
+    """A metric of two runs under random sign flips of the contribution of each subject."""
+
+    observed: Floats
+    """Hits and total of the first run, then of the second (4,)."""
+    flipped: Floats
+    """The same under each flip (4, permutation)."""
+
+    def __add__(self, other: Flipped) -> Flipped:
+        return Flipped(self.observed + other.observed, self.flipped + other.flipped)
+
+    def differences(self) -> Floats:
+        """The difference of hits/total, second minus first, under each flip (permutation,).
+
+        With the common value theta = all hits / all totals, a run with total T is off by
+        ``sum_i (h_i - theta t_i) / T``; each subject's part of this, in both runs, changes its
+        sign. Without flips this is the difference itself. NaN where a total is 0.
+        """
+        hits, totals = self.observed[::2], self.observed[1::2]
+        if totals.min() <= 0:
+            return np.full(self.flipped.shape[1], np.nan)
+        common = hits.sum() / totals.sum()
+        off = (self.flipped[::2] - common * self.flipped[1::2]) / totals[:, None]
+        difference: Floats = off[1] - off[0]
+        return difference
+
+
+def flip(first: Tallies, second: Tallies, names: Sequence[str], signs: Signs) -> dict[Key, Flipped]:
+    """Every metric that has clusters in two runs, under ``signs`` of the subjects ``names``."""
+    keys = [key for key, tally in first.items() if tally.clusters is not None]
+    if not keys:
+        return {}
+    position = {name: at for at, name in enumerate(names)}
+    tallies = [run[key] for key in keys for run in (first, second)]
+    positions = {id(tally.clusters): cluster_positions(tally, position) for tally in tallies}
+    scores = np.stack(
+        [
+            np.bincount(positions[id(tally.clusters)], column, minlength=len(names))
+            for tally in tallies
+            for column in tally.scores().T
+        ]
+    )
+    columns, same = distinct(scores)
+    flipped = signs.sums(np.ascontiguousarray(columns.T)).T[same].reshape(len(keys), 4, -1)
+    observed = scores.sum(axis=1).reshape(len(keys), 4)
+    return {key: Flipped(observed[at], flipped[at]) for at, key in enumerate(keys)}
+
+
+MCNEMAR = "exact McNemar"
+
+SUBJECTS = "sign flips of subjects"
+
+RELATIONS = "paired permutation of relations"
+
+
+@dataclass(frozen=True, slots=True)
+class RunPair:
+    """One metric in two runs: of one group, or of several together."""
+
+    shares: tuple[Share, Share]
+    """Hits and totals of both runs."""
+    flipped: Flipped | None
+    """Both under sign flips of what subjects contribute; None for a metric without subjects."""
+    only: tuple[int, int] | None
+    """How many items are hits in the first run only, and in the second only; None for a metric
+    that is not binary."""
+
+    def plus(self, other: RunPair) -> RunPair:
+        """The counts of two groups together."""
+        flipped, only = None, None
+        if self.flipped is not None and other.flipped is not None:
+            flipped = self.flipped + other.flipped
+        if self.only is not None and other.only is not None:
+            only = self.only[0] + other.only[0], self.only[1] + other.only[1]
+        shares = self.shares[0] + other.shares[0], self.shares[1] + other.shares[1]
+        return RunPair(shares, flipped, only)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One metric of two models, with a pair of runs for each seed."""
+
+    seeds: tuple[RunPair, ...]
+    """The metric in both runs of each seed."""
+
+    @property
+    def values(self) -> tuple[float, float]:
+        """The means over seeds."""
+        first, second = (fmean(self.of_seeds(side)) for side in (0, 1))
+        return first, second
+
+    def of_seeds(self, side: int) -> list[float]:
+        """The values of one model's seeds."""
+        return [both.shares[side].value for both in self.seeds]
+
+    @property
+    def difference(self) -> float:
+        """Second minus first."""
+        first, second = self.values
+        return second - first
+
+    @property
+    def test(self) -> tuple[str | None, float]:
+        """Which test, and its p: McNemar's of one seed, else sign flips of the mean difference.
+
+        NaN without data, which is then no test of a family either.
+        """
+        if len(self.seeds) == 1 and self.seeds[0].only is not None:
+            only = self.seeds[0].only
+            return MCNEMAR, NAN if math.isnan(self.difference) else mcnemar(*only)
+        flipped = [both.flipped.differences() for both in self.seeds if both.flipped is not None]
+        if len(flipped) < len(self.seeds):
+            return None, NAN
+        mean = np.mean(flipped, axis=0)
+        if np.isnan(mean).all():
+            return SUBJECTS, NAN
+        return SUBJECTS, permutation_p(self.difference, mean)
+
+    @property
+    def p_seeds(self) -> float:
+        """P of Welch's t test over seeds; NaN where they do not vary."""
+        first, second = self.of_seeds(0), self.of_seeds(1)
+        varies = len(self.seeds) > 1 and any(np.ptp(values) > 0 for values in (first, second))
+        return welch_t(second, first).p if varies else NAN
+
+    def plus(self, other: Difference) -> Difference:
+        """The counts of two groups together."""
+        pairs = zip(self.seeds, other.seeds, strict=True)
+        return Difference(tuple(one.plus(two) for one, two in pairs))
+
+    def without_flips(self) -> Difference:
+        """The same without what the test needs, which fills the memory."""
+        return Difference(tuple(replace(both, flipped=None) for both in self.seeds))
+
+
+Test = tuple[str | None, float]
+"""Which test, and its p."""
+
+
+CHANGE_SCHEMA: dict[str, type[pl.DataType]] = {
+    "first_accuracy": pl.Float64,
+    "second_accuracy": pl.Float64,
+    "change": pl.Float64,
+    "change_low": pl.Float64,
+    "change_high": pl.Float64,
+    "test": pl.String,
+    "p": pl.Float64,
+    "p_holm": pl.Float64,
+}
+"""Accuracy in two variants, over the items that were answered in both.
+
+``change`` is the second minus the first, with the bounds of its 95 % interval over subjects. ``p``
+of ``test`` is two-sided. ``p_holm`` is adjusted over the pairs with the base variant, and over all
+other pairs.
+"""
+
+FORM_CHANGE_SCHEMA: dict[str, type[pl.DataType]] = {
+    "group": pl.String,
+    "first": pl.String,
+    "second": pl.String,
+    **CHANGE_SCHEMA,
+    "seeds": pl.Int64,
+    "n": pl.Int64,
+}
+"""One row for every two forms of a group: the change of accuracy, mean over seeds."""
+
+
+def form_changes(
+    answers: Answers | Sequence[Answers], suite: Suite, protocol: Protocol, seed: int = 0
+) -> pl.DataFrame:
+    """Accuracy in each form minus that in each earlier one (``FORM_CHANGE_SCHEMA``), paired.
+
+    A form's accuracy is that of its first variant. Groups with one form have no rows.
+    """
+    seeds = prepared_seeds(answers, suite)
+    tables = []
+    for relation, _ in seeds[0].relations:
+        forms = relation.design.forms
+        if len(forms) < 2:
+            continue
+        grids = [
+            run.views(relation, run.rows_of(relation), protocol)["tuples"].only_variants(
+                [variants[0] for variants in forms.values()]
+            )
+            for run in seeds
+        ]
+        subjects, places = np.unique(grids[0].subjects.astype(str), return_inverse=True)
+        generator = np.random.default_rng([seed, zlib.crc32(relation.id.encode())])
+        weights = resamples(len(subjects), REPLICATES, generator)
+        resampled = ClusterSampler(partial(iter, (np.ascontiguousarray(weights.T),)), places)
+        first, second = ([list(forms)[at] for at in side] for side in grids[0].pairs.T)
+        columns = {
+            "group": [relation.id] * len(first),
+            "first": first,
+            "second": second,
+            **accuracy_changes(grids, resampled, seed),
+            "seeds": [len(seeds)] * len(first),
+            "n": np.min([grid.both.sum(axis=0) for grid in grids], axis=0),
+        }
+        tables.append(pl.DataFrame(columns, schema=FORM_CHANGE_SCHEMA))
+    return pl.concat(tables) if tables else pl.DataFrame(schema=FORM_CHANGE_SCHEMA)
+
+
+def accuracy_changes(
+    grids: Sequence[Grid], resampled: ClusterSampler, seed: int
+) -> dict[str, Sequence[object]]:
+    """Columns (``CHANGE_SCHEMA``) with one value for each pair that the grids compare.
+
+    ``grids``: one for each run of the same items; values are means over runs. ``resampled``: their
+    subjects. The test of one run is McNemar's over items. The test of several runs flips the sign
+    of each subject's contribution to the mean change.
+    """
+    first, second = grids[0].pairs.T
+    subjects, places = np.unique(grids[0].subjects.astype(str), return_inverse=True)
+    values = np.zeros((2, len(first)))
+    replicates = np.zeros((len(first), REPLICATES))
+    parts = np.zeros((len(subjects), len(first)))
+    for grid in grids:
+        one, two = (grid.right[:, side] & grid.both for side in (first, second))
+        moved = two.astype(np.float32) - one
+        total = grid.both.sum(axis=0)
+        values += np.stack([quotient(side.sum(axis=0), total) for side in (one, two)]) / len(grids)
+        replicates += quotient(resampled.sums(moved), resampled.sums(grid.both)) / len(grids)
+        if len(grids) > 1:
+            np.add.at(parts, places, quotient(moved.astype(np.float64), total) / len(grids))
+    change = values[1] - values[0]
+    if len(grids) == 1:
+        tested = mcnemars((moved < 0).sum(axis=0), (moved > 0).sum(axis=0))
+        tested[total == 0] = NAN
+    else:
+        flipped = Signs(subjects.tolist(), seed).sums(np.nan_to_num(parts))
+        tested = np.array(
+            [permutation_p(float(value), row) for value, row in zip(change, flipped.T, strict=True)]
+        )
+    with_base = (first == 0) | (second == 0)
+    adjusted = np.full(len(tested), NAN)
+    for family in (with_base, ~with_base):
+        adjusted[family] = holm(tested[family].tolist())
+    ends = bootstrap_intervals(change, replicates, len(subjects), (-1.0, 1.0))
+    names = [MCNEMAR if len(grids) == 1 else SUBJECTS] * len(tested)
+    columns = (*values, change, *ends.T, names, tested, adjusted)
+    return dict(zip(CHANGE_SCHEMA, columns, strict=True))
+
 
 OF_THE_SUITE = ("uniform_consistency", "top_label")
 """Metrics of the questions themselves; they are not compared between runs."""
@@ -143,7 +411,7 @@ class PairedComparison:
         self.tests: dict[Key, dict[str, Test]] = {}
         self.pooled: dict[Key, Difference] = {}
         self.resampling: Resampling = self.first.cache.resampling(
-            self.subjects, seed, joint=self.first.suite.words is QUESTION_WORDS
+            self.subjects, seed, joint=self.first.suite.words.is_pooled
         )
 
     def rows(self) -> Iterator[dict[str, object]]:
@@ -395,3 +663,83 @@ def _adjusted(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
             )
         )
     return pl.concat(parts) if parts else table
+
+
+def compare_languages(
+    answers: Seeds, suite: Suite, protocol: Protocol, seed: int = 0
+) -> pl.DataFrame:
+    """Compare every two languages of a run on the same facts (``COMPARISON_SCHEMA``).
+
+    ``first`` and ``second`` are languages; of the last comparison, the pairs of patterns within
+    languages and between them. A metric of one pattern, such as accuracy, is that of the first
+    pattern in each language. A fact counts where both languages have the number, so facts without
+    an answer in one of them are excluded from both. ``p_holm`` and ``q_value`` adjust over the
+    pairs of languages of one metric and group.
+    """
+    seeds = prepared_seeds(answers, suite)
+    languages = list(dict.fromkeys(name for group in suite for name in group.design.languages))
+    rows: list[dict[str, object]] = []
+    for first, second in [*combinations(languages, 2), (WITHIN, BETWEEN)]:
+        pair = {"suite": suite.name, "first": first, "second": second}
+        for kind in get_args(Cardinality):
+            if seeds[0].of_kind(kind):
+                runs = [(run, run) for run in seeds]
+                compared = PairedComparison(runs, kind, protocol, seed, _counter(first, second))
+                rows += [{**pair, **row} for row in compared.rows()]
+    return _adjusted_over_languages(pl.DataFrame(rows, schema=COMPARISON_SCHEMA))
+
+
+def _counter(first: str, second: str) -> CountBoth:
+    """What counts the metrics of two languages, or of the pairs within and between languages."""
+
+    def count_both(
+        run: Prepared, _: Prepared, relation: Relation, protocol: Protocol
+    ) -> tuple[Mapping[Key, Tally], Mapping[Key, Tally], bool]:
+        views = run.views(relation, run.rows_of(relation), protocol)
+        tallies: tuple[dict[Key, Tally], dict[Key, Tally]] = {}, {}
+        for metric_name, metric in METRICS.items():
+            grids = [
+                _only_of_language(views[metric.view], relation.design, metric, side)
+                for side in (first, second)
+            ]
+            both = [metric.count(grid) for grid in _on_same_items(metric, grids)]
+            for side, tally in zip(tallies, both, strict=False):
+                if tally is not None:
+                    side[name_of(metric_name, relation.cardinality), "all"] = tally
+        return *tallies, False
+
+    return count_both
+
+
+def _only_of_language(grid: Grid, design: Design, metric: Metric, side: str) -> Grid | None:
+    """The part of a group that a metric counts of a language; None where there is none."""
+    if metric.one_form:
+        return grid.only_variants(design.languages[side]) if side in design.languages else None
+    kind = side if side in (WITHIN, BETWEEN) else OF_LANGUAGE + side
+    if metric.by_form and kind in design.kinds:
+        return grid.only_pairs(design.kinds[kind])
+    return None
+
+
+def _on_same_items(metric: Metric, grids: Sequence[Grid | None]) -> list[Grid]:
+    """Both grids with the answers to items that have a number in both; [] if one is missing."""
+
+    def counts(grid: Grid) -> Bools:
+        return grid.taken[:, 0] if metric.one_form else grid.n_both > 0
+
+    known = [grid for grid in grids if grid is not None]
+    if len(known) < 2:
+        return []
+    has_number = (counts(known[0]) & counts(known[1]))[:, None]
+    return [replace(grid, answers=np.where(has_number, grid.answers, -1)) for grid in known]
+
+
+def _adjusted_over_languages(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with p adjusted over the pairs of languages, of each metric and group."""
+    family = ["metric", "group", pl.col("first") == WITHIN]
+
+    def over_family(adjust: Callable[[Sequence[float]], list[float]]) -> pl.Expr:
+        values = pl.col("p").map_batches(lambda p: pl.Series(adjust(p.to_list())), pl.Float64)
+        return values.over(family)
+
+    return table.with_columns(p_holm=over_family(holm), q_value=over_family(benjamini_hochberg))

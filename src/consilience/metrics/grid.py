@@ -1,4 +1,4 @@
-"""Answers of one group as a grid (item, variant), the way each protocol counts them."""
+"""Answers as a grid of items and variants."""
 
 from __future__ import annotations
 
@@ -12,16 +12,74 @@ import numpy.typing as npt
 import polars as pl
 from scipy.sparse import csr_array, hstack
 
-from consilience.choices import Protocol
-from consilience.design import Design, VariantPair
-from consilience.expectations import Counted, with_answers_of
-from consilience.metrics.articles import article_fits
-from consilience.metrics.chance import Chance, ChanceOfAll, ChanceOfPairs
-from consilience.metrics.option_probabilities import option_probabilities
+from consilience.core.errors import Protocol
+from consilience.core.expectations import Counted, with_answers_of
+from consilience.core.factors import Design, VariantPair
+from consilience.metrics.statistics import Chance, ChanceOfAll, ChanceOfPairs
 from consilience.types import Relation
 
-Bools = npt.NDArray[np.bool_]
+VOWELS = ("a", "e", "i", "o", "u")
+
+
+def article_fits(relation: Relation) -> pl.Expr:
+    """Whether the word before ``[Y]``, if ``a`` or ``an``, fits the gold.
+
+    The released code looks at the first letter of the gold in its vocabulary form: with
+    the leading-space mark that RoBERTa's and ALBERT's tokens begin with, no gold starts with a
+    vowel (``docs/footguns.md``). ``gold_token`` holds that form; without it the gold itself counts.
+    """
+    wrong = {"a": True, "an": False}
+    articles = [pattern.article for pattern in relation.patterns]
+    form = pl.coalesce("gold_token", "gold").str.to_lowercase()
+    vowel = pl.any_horizontal(*(form.str.starts_with(letter) for letter in VOWELS))
+    unfit = [
+        (pl.col("variant_index") == index) & (vowel == wrong[article])
+        for index, article in enumerate(articles)
+        if article is not None
+    ]
+    return ~pl.any_horizontal(*unfit) if unfit else pl.lit(True)
+
+
 Floats = npt.NDArray[np.float64]
+
+OF_OPTIONS = "option_scores"
+"""The column with the score of each option, in the order of the file."""
+
+WHOLE = 1e-3
+"""How far from 1 a sum of probabilities may be, such as that of rounded ones."""
+
+
+def option_probabilities(table: pl.DataFrame) -> Floats:
+    """The probability of each option (row, option), NaN where unknown, 0 after the last option.
+
+    The scores of a row are normalised over its options (softmax). An option without a score has
+    the probability that the others leave: 0 where theirs sum to 1, else the row is unknown.
+    """
+    if OF_OPTIONS not in table.columns or table.is_empty():
+        return np.full((table.height, 0), np.nan)
+    column = table[OF_OPTIONS].cast(pl.List(pl.Float64))
+    sizes = column.list.len().fill_null(0).to_numpy().astype(np.int64)
+    rows = np.repeat(np.arange(table.height), sizes)
+    positions = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    scores = np.full((table.height, int(sizes.max(initial=0))), -np.inf)
+    values = column.filter(column.list.len() > 0).explode()
+    scores[rows, positions] = values.fill_null(np.nan).to_numpy()
+    lacking = np.isnan(scores)
+    scores[lacking] = -np.inf
+    best = scores.max(axis=1, initial=-np.inf)
+    known = np.isfinite(best)
+    weights = np.exp(scores - np.where(known, best, 0)[:, None])
+    sums = weights.sum(axis=1)
+    with np.errstate(divide="ignore", over="ignore"):
+        is_whole = np.abs(sums * np.exp(best) - 1) < WHOLE
+    known &= is_whole | ~lacking.any(axis=1)
+    probabilities: Floats = np.where(
+        known[:, None], weights / np.where(known, sums, 1)[:, None], np.nan
+    )
+    return probabilities
+
+
+Bools = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 View = Literal["tuples", "pairs"]
 """Accuracy is counted on ``tuples``, agreement on ``pairs``."""
@@ -52,7 +110,6 @@ class Grid:
     words: npt.NDArray[np.int64]
     """The codes of the answers that occur (answer,)."""
     n_candidates: float
-    """How many candidates there are."""
     invalid: tuple[int, ...] = ()
     """The codes of answers that are none of the group's labels."""
     positive: int = -1

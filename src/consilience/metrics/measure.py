@@ -1,9 +1,4 @@
-"""The metrics table of answers: every metric of every group, and over the groups.
-
-``MACRO`` is the mean and the sample standard deviation over groups, ``MICRO`` the value of all
-counts together. Over groups, numbers are over N-1 relations; ``determinism`` is over N-M relations
-(ParaRel, Section 3.1). Values of several seeds are averaged.
-"""
+"""From answers to the table of metrics, with notes on what it cannot say."""
 
 from __future__ import annotations
 
@@ -16,31 +11,34 @@ from typing import get_args
 import numpy as np
 import polars as pl
 
-from consilience.choices import Protocol
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.schemas import METRICS_SCHEMA, PRECISION_SCHEMA, SEVERAL_TOKENS
+from consilience.core.text import counted
 from consilience.metrics.counts import (
+    EMPTY_AS_ZERO,
     NAN,
     Answers,
     Counts,
     bounds_of,
+    in_texts,
     is_averaged,
+    is_blank,
     name_of,
+    order_remark,
     prepared_seeds,
 )
 from consilience.metrics.grid import Floats
-from consilience.metrics.intervals import (
+from consilience.metrics.registry import METRICS, Share
+from consilience.metrics.resampling import Key, TwoWayReplicates
+from consilience.metrics.statistics import (
+    FEW,
     bootstrap_error,
     bootstrap_interval,
     logit_interval,
     skewness,
     within_error,
 )
-from consilience.metrics.registry import METRICS
-from consilience.metrics.resampling import TwoWayReplicates
-from consilience.metrics.tally import Share
-from consilience.metrics.weighing import Key
-from consilience.schemas import METRICS_SCHEMA, PRECISION_SCHEMA
-from consilience.types import Cardinality, Suite
+from consilience.types import Cardinality, Relation, Suite
 
 
 def measure(
@@ -209,3 +207,266 @@ def _in_order(rows: Sequence[dict[str, object]], suite: Suite) -> list[dict[str,
         return of_metric, subset != "all", forms.get(subset, 0), subset, of_group
 
     return [{"suite": suite.name, **row} for row in sorted(rows, key=rank)]
+
+
+NEARLY_CONSTANT = 0.9
+"""Share of the most frequent answer above which consistency is uninformative."""
+
+FEWEST_QUESTIONS = 20
+"""Questions of a group from which the interval of corrected consistency is right: it contains the
+true value in 92 to 97 % of simulated data sets (``docs/statistics.md``, ``docs/factors.md``)."""
+
+
+def facts_left_out(
+    answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite, protocol: Protocol
+) -> str:
+    """How many facts the accuracy covers, as a sentence; empty if it covers all facts.
+
+    The counts are ``n`` and ``n_excluded`` of the accuracy of all N-1 relations together. Facts
+    with an answer of several tokens are counted by the reasons in the column ``excluded``, in the
+    base pattern.
+    """
+    chosen = (pl.col("metric") == "accuracy") & (pl.col("group") == "MICRO")
+    rows = metrics.filter(chosen & (pl.col("subset") == "all")).to_dicts()
+    if not rows or not rows[0]["n_excluded"]:
+        return ""
+    counted, excluded = rows[0]["n"], rows[0]["n_excluded"]
+    several = 0
+    if "excluded" in answers.columns:
+        answers = in_texts(answers, suite)
+        bases = {
+            (group.id, group.design.variants[0])
+            for group in suite.relations
+            if group.cardinality == "N-1"
+        }
+        reasons = pl.col("excluded").cast(pl.String)
+        has_several = reasons.str.contains(SEVERAL_TOKENS, literal=True)
+        without = answers.filter(is_blank() & has_several)
+        rows_without = without.select("group", "variant", "subject", "gold").iter_rows()
+        facts = [row for row in rows_without if row[:2] in bases]
+        several = min(excluded, len(facts if protocol == "published" else set(facts)))
+    verbs = ("have", "were") if several > 1 else ("has", "was")
+    tokens = f"{several:,} {verbs[0]} an answer of several tokens and {verbs[1]} not asked"
+    because = [tokens] * (several > 0)
+    if others := excluded - several:
+        because.append(f"{others:,} {_others_have(others, several)} no answer (see the notes)")
+    hint = "; see --multi-token left-to-right" * (several > 0)
+    items = f"{suite.words.item}s"
+    return (
+        f"Accuracy is over {counted:,} of {counted + excluded:,} {items}: "
+        f"{', '.join(because)}{hint}."
+    )
+
+
+def _others_have(others: int, several: int) -> str:
+    """The verb for other facts without an answer, and their noun after those of several tokens."""
+    noun = f"other{'s' * (others > 1)} " * (several > 0)
+    return f"{noun}{'have' if others > 1 else 'has'}"
+
+
+def notes_on(
+    answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite, protocol: Protocol
+) -> list[str]:
+    """Notes on the answers of one run and their metrics table."""
+    answers = in_texts(answers, suite)
+    notes = [*_not_asked(answers, suite)]
+    if protocol == "published":
+        notes += order_remark(answers, suite)
+    notes += _without_answer(answers, suite, metrics)
+    for name in EMPTY_AS_ZERO[protocol]:
+        empty = metrics.filter(
+            (pl.col("metric") == name) & (pl.col("n") == 0) & (pl.col("group") != "MICRO")
+        )
+        groups = [group for group in empty["group"] if group != "MACRO"]
+        if groups:
+            notes.append(
+                f"{name}: no data in {', '.join(groups)}; counted as 0, as the released code does"
+            )
+    values = _values(metrics)
+    notes += [f"{text} ({details})" for text, details in _on_constant_answers(values, suite)]
+    notes += _of_labels(values, suite)
+    notes += of_few_questions(metrics, suite)
+    return notes
+
+
+def _not_asked(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
+    """Groups and variants without a row."""
+    variants = {
+        group: set(names)
+        for group, names in answers.group_by("group").agg(pl.col("variant").unique()).iter_rows()
+    }
+    absent = [group.id for group in suite.relations if group.id not in variants]
+    if absent:
+        several = "s" * (len(absent) > 1)
+        yield f"no answers for {len(absent)} {suite.words.group}{several}: {', '.join(absent)}"
+    for group in suite.relations:
+        if group.design.is_ragged:
+            continue
+        known = group.design.variants
+        lacking = [name for name in known if name not in variants.get(group.id, known)]
+        if lacking:
+            base = ", not in the base pattern" if known[0] in lacking else ""
+            yield (
+                f"{group.id}: asked in {len(known) - len(lacking)} of {len(known)} patterns{base}"
+            )
+
+
+def _unanswered_questions(rows: pl.DataFrame, queries: int, metrics: pl.DataFrame) -> str:
+    """How many queries of each group have no answer, the first reason, and what is not counted."""
+    sizes = rows.group_by("group", maintain_order=True).len().iter_rows()
+    groups = ", ".join(f"{group} {size:,}" for group, size in sizes)
+    reasons = rows.drop_nulls("excluded") if "excluded" in rows.columns else rows.clear()
+    why = ""
+    if reasons.height:
+        first = reasons.row(0, named=True)
+        why = f"; such as {first['item']}: {first['excluded']}"
+    whole = metrics.filter(metric="consistent_accuracy", group="MICRO", subset="all").to_dicts()
+    over = ""
+    if whole:
+        counted, excluded = whole[0]["n"], whole[0]["n_excluded"]
+        over = f"; consistent accuracy is over {counted:,} of {counted + excluded:,} questions"
+    return f"{rows.height:,} of {queries:,} queries have no answer ({groups}){over}{why}"
+
+
+def _without_answer(answers: pl.DataFrame, suite: Suite, metrics: pl.DataFrame) -> Iterator[str]:
+    """How many queries of a group, or items of a task, have no answer, and an example."""
+    writing = [group.id for group in suite.relations if group.design.writes_freely]
+    no_answer = pl.col("answer").is_null() | (is_blank() & ~pl.col("group").is_in(writing))
+    without_any = answers.filter(no_answer)
+    if suite.words.is_pooled and without_any.height:
+        yield _unanswered_questions(without_any, answers.height, metrics)
+        return
+    for (group,), rows in without_any.group_by("group", maintain_order=True):
+        all_rows = answers.filter(pl.col("group") == group)
+        first: Mapping[str, object] | None = None
+        if "excluded" in rows.columns and rows["excluded"].drop_nulls().len():
+            first = rows.drop_nulls("excluded").row(0, named=True)
+        if not suite.words.pool:
+            why = f", such as {first['item']}: {first['excluded']}" if first else ""
+            without, whole = rows["item"].n_unique(), all_rows["item"].n_unique()
+            yield f"{group}: {without} of {whole} items excluded{why}"
+        else:
+            why = f", such as: {first['gold']}: {first['excluded']}" if first else ""
+            yield f"{group}: {rows.height} of {all_rows.height} queries without an answer{why}"
+
+
+def _values(metrics: pl.DataFrame) -> dict[tuple[str, str], float]:
+    """The values of whole groups that have data, by group and metric."""
+    rows = metrics.filter((pl.col("subset") == "all") & (pl.col("n") > 0))
+    return {
+        (group, metric): value
+        for group, metric, value in rows.select("group", "metric", "value").iter_rows()
+    }
+
+
+def constant_answers(metrics: pl.DataFrame, suite: Suite) -> list[str]:
+    """Sentences, without details, on groups where most answers are identical."""
+    return [sentence for sentence, _ in _on_constant_answers(_values(metrics), suite)]
+
+
+def _on_constant_answers(
+    values: Mapping[tuple[str, str], float], suite: Suite
+) -> Iterator[tuple[str, str]]:
+    """A sentence on the groups where most answers are identical, and its details."""
+    constant = {
+        group.id: values[group.id, "top_answer"]
+        for group in suite.relations
+        if values.get((group.id, "top_answer"), 0) > NEARLY_CONSTANT
+        and (group.id, "chance_consistency") in values
+    }
+    advice = "consistency is uninformative there, see chance-corrected consistency"
+    for group in suite.relations:
+        if not suite.words.pool and group.id in constant:
+            share, majority = constant.pop(group.id), values.get((group.id, "top_label"), 0)
+            yield (
+                f"{group.id}: {share * 100:.0f} % of the answers to the original form are the same "
+                f"label, so {advice}",
+                f"the most frequent label is the gold of {majority * 100:.0f} % of the items",
+            )
+    if constant:
+        measured = sum((group.id, "top_answer") in values for group in suite.relations)
+        whole = f"{measured} {suite.words.group}s"
+        of = f"the {whole} with answers," if measured < len(suite.relations) else whole
+        ranked = sorted(constant.items(), key=lambda entry: -entry[1])
+        yield (
+            f"In {len(constant)} of {of} over "
+            f"{NEARLY_CONSTANT * 100:.0f} % of the answers are the same "
+            f"{suite.words.answer}: {advice}",
+            ", ".join(f"{group} {share * 100:.0f} %" for group, share in ranked),
+        )
+
+
+def _of_labels(values: Mapping[tuple[str, str], float], suite: Suite) -> Iterator[str]:
+    """Notes on tasks with answers that are no label, or with only one gold label."""
+    tasks: list[Relation] = [group for group in suite.relations if group.design.labels]
+    words = suite.words
+    for task in tasks:
+        no_label = values.get((task.id, "no_label"), 0)
+        if no_label > NEARLY_CONSTANT:
+            yield (
+                f"{task.id}: {no_label:.0%} of the answers to the {words.base} are no "
+                f"{words.choice}; which words a model writes depends on the template"
+            )
+        if not words.pool and values.get((task.id, "top_label")) == 1:
+            yield f"{task.id}: all items have the same label, so accuracy is uninformative"
+
+
+def of_few_questions(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
+    """A note on groups whose corrected consistency is biased: its chance is that of the group."""
+    if not suite.words.is_pooled:
+        return
+    whole = metrics.filter((pl.col("subset") == "all") & ~pl.col("group").is_in(["MACRO", "MICRO"]))
+    corrected = whole.filter(metric="corrected_consistency").filter(pl.col("value").is_not_nan())
+    sizes = whole.filter(metric="accuracy").filter(
+        pl.col("group").is_in(corrected["group"].to_list())
+    )
+    if few := sizes.filter(pl.col("n") < FEWEST_QUESTIONS).height:
+        have = "group has" if few == 1 else "groups have"
+        yield (
+            f"{few} {have} fewer than {FEWEST_QUESTIONS} questions: corrected consistency tends to "
+            "be too low there, its interval too narrow"
+        )
+
+
+def few_relations(compared: pl.DataFrame, suite: Suite) -> list[str]:
+    """Notes on means over so few relations that p cannot be below 0.05; none on questions."""
+    if suite.words.is_pooled:
+        return []
+    is_mean = (pl.col("group") == "MACRO") & (pl.col("subset") == "all")
+    few = compared.filter(is_mean & pl.col("n").is_between(2, FEW - 1))
+    notes = []
+    for (n,), rows in few.group_by(["n"], maintain_order=True):
+        first, *more = rows["metric"].unique(maintain_order=True)
+        others = f" and {len(more)} more" if more else ""
+        notes.append(
+            f"{first}{others}: a mean over {n} relations has a p of at least {2 / 2**n:.3g}, "
+            "whatever the difference; see the single relations"
+        )
+    return notes
+
+
+def other_candidates(runs: Mapping[str, pl.DataFrame]) -> list[str]:
+    """A note on the relations where two runs chose among different numbers of candidates.
+
+    ``runs``: the answers of both by name. Groups without ``n_candidates`` in both are left out.
+    """
+    if not all("n_candidates" in answers.columns for answers in runs.values()):
+        return []
+    first, second = (
+        answers.drop_nulls(["answer", "n_candidates"])
+        .group_by("group", maintain_order=True)
+        .agg(pl.col("n_candidates").max())
+        for answers in runs.values()
+    )
+    both = first.join(second, on="group", maintain_order="left")
+    differ = both.filter(pl.col("n_candidates") != pl.col("n_candidates_right"))
+    if differ.is_empty():
+        return []
+    gap = (pl.col("n_candidates").log() - pl.col("n_candidates_right").log()).abs()
+    group, *sizes = differ.sort(gap, descending=True, maintain_order=True).row(0)
+    return [
+        f"{' and '.join(runs)} chose among different candidates in {differ.height} of "
+        f"{counted(both.height, 'relation')} (such as {group}: {sizes[0]:,} and {sizes[1]:,}), "
+        "which alone changes their numbers. Probe masked models with --multi-token left-to-right, "
+        "or all models with --single-token MODEL,MODEL"
+    ]

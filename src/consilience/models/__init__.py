@@ -16,10 +16,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol as Interface
 
-from consilience.choices import SERVED, Connection, Loading, MultiToken, Protocol
+from consilience.core.errors import (
+    SERVED,
+    Connection,
+    ConsilienceError,
+    Loading,
+    MultiToken,
+    Protocol,
+    missing,
+)
+from consilience.core.plugins import plugin
 from consilience.endpoints.decisions import ROUTES
-from consilience.errors import ConsilienceError
-from consilience.models.baselines import BASELINES, load_baseline
+from consilience.models.baselines import load_baseline
 from consilience.types import Candidates, Query, Scores
 
 
@@ -44,6 +52,14 @@ class LanguageModel(Interface):
         ...
 
 
+class ModelLoader(Interface):
+    """What another package offers in the group ``consilience.models`` (``core/plugins.py``)."""
+
+    def __call__(self, name: str, /) -> LanguageModel:
+        """The model of ``--model PLUGIN:name``; a name that there is not is a ConsilienceError."""
+        ...
+
+
 def load_model(
     spec: str,
     *,
@@ -55,7 +71,6 @@ def load_model(
     multi_token: MultiToken = "exclude",
     template: str | None = None,
     trust_remote_code: bool = False,
-    fast: bool = False,
     connection: Connection | None = None,
     scoring: str | None = None,
 ) -> LanguageModel:
@@ -63,67 +78,51 @@ def load_model(
 
     - ``spec``: a Hub id, a local folder, a GGUF file, ``packaged:smollm2`` (in a PyPI package),
       ``baseline:majority|random|oracle|constant``, ``openai:NAME`` behind a URL, or
-      ``llamacpp:FILE`` for llama.cpp in this process.
+      ``llamacpp:FILE`` for llama.cpp in this process, or ``PLUGIN:NAME`` of another package.
     - ``protocol``: which token represents a candidate (``models/candidates.py``).
     - ``seed``: of ``baseline:random``.
     - ``multi_token``: what a masked model does with a candidate of several tokens
-      (``models/pieces.py``); all others always take them.
+      (``models/masked.py``); all others always take them.
     - ``template``: a text with ``{sentence}`` that a sequence-to-sequence model reads
       (``models/seq2seq.py``); without one it fills in a sentinel.
     - ``trust_remote_code``: run the Python code that comes with the model.
-    - ``fast``: answers only, screened in bfloat16 and settled in float32
-      (``models/fast/screening.py``); refused where a measurement shows no gain.
     - ``connection``: how a model behind a URL is reached. ``scoring``: the strategy of one that a
       server scores (``endpoints/strategies.py``); None for the first that is proved.
     """
     scheme, _, name = spec.partition(":")
     if scheme == "baseline":
         _refuse_template(template, "baseline")
-        if fast:
-            raise _not_fast("a baseline")
         return load_baseline(name, seed)
     if scheme in ROUTES:
         raise _not_direct(spec)
-    if scheme in SERVED and not fast:
+    if scheme in SERVED:
         _refuse_template(template, f"{scheme}:")
         return _served(spec, connection, scoring)
+    loader: ModelLoader | None = plugin("consilience.models", scheme) if name else None
+    if loader is not None:
+        _refuse_template(template, scheme)
+        return loader(name)
     try:
         from consilience.models.causal import CausalModel
-        from consilience.models.fast import ScreenedModel, check_speedup, measured_screen
         from consilience.models.loading import load_pretrained
-        from consilience.models.masked import MaskedModel
-        from consilience.models.pieces import PiecewiseModel
+        from consilience.models.masked import MaskedModel, PiecewiseModel
         from consilience.models.seq2seq import Seq2SeqModel
     except ImportError as error:
-        raise ConsilienceError(
-            f"'{error.name}' is not installed",
-            todo="Install consilience with its dependencies again, or use a baseline: "
-            f"{', '.join(f'baseline:{known}' for known in BASELINES)}.",
-        ) from error
-    if fast and (dtype != "float32" or scheme in SERVED):
-        raise _not_fast(f"--model {spec}" if scheme in SERVED else f"--dtype {dtype}")
+        raise missing(error) from error
     loaded = load_pretrained(spec, Loading(device, dtype, revision, trust_remote_code))
     if loaded.kind == "seq2seq":
-        if fast:
-            raise _not_fast("a sequence-to-sequence model")
         return Seq2SeqModel(loaded, template)
     _refuse_template(template, loaded.kind)
     is_masked = loaded.kind == "masked"
     if multi_token == "left-to-right" and is_masked:
-        if fast:
-            raise _not_fast("--multi-token left-to-right")
         return PiecewiseModel(loaded, protocol)
-    model = MaskedModel(loaded, protocol) if is_masked else CausalModel(loaded)
-    if not fast:
-        return model
-    check_speedup(measured_screen(model.model, head=model.head_is_packed), loaded.kind)
-    return ScreenedModel(model)
+    return MaskedModel(loaded, protocol) if is_masked else CausalModel(loaded)
 
 
 def _served(spec: str, connection: Connection | None, scoring: str | None) -> LanguageModel:
-    from consilience.models.served import ServedCausalModel
+    from consilience.models.served import load_served_facts
 
-    return ServedCausalModel.open(spec, connection, scoring)
+    return load_served_facts(spec, connection, scoring)
 
 
 def _not_direct(spec: str) -> ConsilienceError:
@@ -131,14 +130,6 @@ def _not_direct(spec: str) -> ConsilienceError:
         f"facts asked directly of {spec}, a decision model, which chooses among options",
         expected="questions with options",
         todo="Ask the facts as questions: --as-questions 3.",
-    )
-
-
-def _not_fast(reason: str) -> ConsilienceError:
-    return ConsilienceError(
-        f"--fast with {reason}",
-        expected="a masked model with candidates of one token, or a causal one, in float32",
-        todo="Leave it out.",
     )
 
 

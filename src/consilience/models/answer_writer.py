@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.models.forward import Ints
 from consilience.models.loading import Pretrained
 from consilience.models.prompt_reader import Manner
 from consilience.models.prompted import OptionScorer
-from consilience.models.token_noise import TokenNoise
+from consilience.models.steering import TokenNoise
 from consilience.presentation import Prompt
 
 MOST_WRITTEN = 32

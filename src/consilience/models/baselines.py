@@ -3,88 +3,188 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from consilience.errors import ConsilienceError, did_you_mean
-from consilience.types import Candidates, Query, Scores
+from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
+from consilience.models.functions import Choices, Chooser, PlainPairs, two_texts
+from consilience.presentation import Prompt
+from consilience.questions import Question
+from consilience.sentence_pairs import Form, TextPair
+from consilience.types import Candidates, Query
 
-CELLS = 4_000_000
-"""Scores that are held in memory at once, unless one query has more."""
+BASELINES = ("majority", "random", "oracle", "constant")
+"""The baselines for facts.
 
-Choose = Callable[[Query, Candidates], int]
+``majority`` is that of the paper (Section 5.1): the most frequent object of the relation, of
+equally frequent ones the first. ``constant`` is the first object of the relation, ``oracle`` the
+gold, and ``random`` an object drawn for each query.
+"""
 
-
-def majority(query: Query, candidates: Candidates) -> int:
-    """The most frequent object of the relation; of equally frequent ones the first.
-
-    The paper's baseline (Section 5.1), perfectly consistent by construction.
-    """
-    return max(range(len(candidates.words)), key=candidates.counts.__getitem__)
-
-
-def oracle(query: Query, candidates: Candidates) -> int:
-    """The gold object."""
-    return candidates.words.index(query.gold)
-
-
-def constant(query: Query, candidates: Candidates) -> int:
-    """The first object of the relation for every query."""
-    return 0
-
-
-def random_choice(query: Query, candidates: Candidates, seed: int = 0) -> int:
-    """A uniformly random candidate; the same one for the same query and seed."""
-    key = f"{seed}\t{query.pattern.text}\t{query.subject}"
-    return random.Random(key).randrange(len(candidates.words))
-
-
-BASELINES: dict[str, Choose] = {
-    "majority": majority,
-    "random": random_choice,
-    "oracle": oracle,
-    "constant": constant,
+PROMPT_BASELINES: Mapping[str, str] = {
+    "random": "an option drawn by the seed for each prompt: its consistency is chance",
+    "majority": "the position in the file's order at which the gold of the group is most often, of "
+    "equally frequent ones the first: perfectly consistent",
+    "constant": "the first option in the file's order: perfectly consistent",
+    "first": "the option that is shown first: what a pure bias for a position gives",
+    "oracle": "the gold: perfectly consistent and always right",
 }
+"""The baselines for questions, and what each answers with.
+
+To open questions they write golds of the group: ``random`` one that is drawn for each prompt and
+sample, ``majority`` the most frequent one, ``constant`` and ``first`` that of the first question,
+``oracle`` that of the question itself.
+"""
+
+Rules = Mapping[str, Callable[[Any, Candidates | None], int]]
+"""The position of an answer to what is asked, among the candidates of facts, by baseline."""
 
 
-class Baseline:
-    """Puts all probability on one candidate: the one at the position that ``choose`` returns."""
+class Baseline(Chooser):
+    """A model that chooses by a rule; that of facts puts all probability on one candidate."""
 
-    def __init__(self, choose: Choose, identity: dict[str, object]) -> None:
-        self.choose = choose
-        self.identity = identity
-        self.notes: list[str] = []
+    def __init__(
+        self, name: str, seed: int, rules: Rules, words: Sequence[str] = (), *, of: str = ""
+    ) -> None:
+        if name not in rules:
+            raise ConsilienceError(
+                f"no baseline '{name}'{of}",
+                expected=", ".join(f"baseline:{known}" for known in rules),
+                todo=did_you_mean(name, list(rules)),
+            )
+        identity: dict[str, object] = {"model": f"baseline:{name}", "kind": "baseline"}
+        super().__init__(identity | ({"seed": seed} if name == "random" else {}), words)
+        self.rule = rules[name]
 
-    def score(
-        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
-    ) -> Iterator[Scores]:
-        """Log-probability 0 for the chosen candidate, minus infinity for all others."""
-        if candidates is None:
+    def choose(
+        self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
+    ) -> Choices:
+        if self.is_certain and candidates is None:
             raise ConsilienceError(
                 "a baseline has no vocabulary", todo="Ask it with --candidates objects."
             )
-        width = len(candidates.words)
-        step = max(1, CELLS // width)
-        for start in range(0, len(queries), step):
-            part = queries[start : start + step]
-            chosen = [self.choose(query, candidates) for query in part]
-            logprob = np.full((len(part), width), -np.inf)
-            logprob[np.arange(len(part)), chosen] = 0.0
-            yield Scores(start + np.arange(len(part)), candidates.words, logprob)
+        return [self.rule(one, candidates) for one in asked], ()
+
+
+class FactBaseline(Baseline):
+    """A baseline for facts."""
+
+    is_certain = True
+
+
+class PairBaseline(PlainPairs, Baseline):
+    """A baseline for sentence pairs."""
+
+
+class PromptBaseline(Baseline):
+    """A baseline for questions; ``say``: what it writes to an open one, as a sample of a number."""
+
+    say: Callable[[Prompt, int], str]
+
+    def text(self, prompt: Prompt) -> str:
+        """The prompt, which no baseline but ``random`` reads."""
+        return prompt.text
+
+    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        return [None] * len(prompts)
+
+    def write(
+        self, prompts: Sequence[Prompt], samples: Sequence[int]
+    ) -> Iterator[tuple[npt.NDArray[np.int64], list[str]]]:
+        """Positions of prompts, and what is written: an option, or to an open question a gold."""
+        texts = [
+            prompt.choices[self.rule(prompt, None)].text
+            if prompt.choices
+            else self.say(prompt, sample)
+            for prompt, sample in zip(prompts, samples, strict=True)
+        ]
+        yield np.arange(len(prompts)), texts
 
 
 def load_baseline(name: str, seed: int) -> Baseline:
-    """The baseline of that name; an unknown name is an error."""
-    if name not in BASELINES:
-        raise ConsilienceError(
-            f"no baseline '{name}'",
-            expected=", ".join(f"baseline:{known}" for known in BASELINES),
-            todo=did_you_mean(name, list(BASELINES)),
-        )
-    identity: dict[str, object] = {"model": f"baseline:{name}", "kind": "baseline"}
-    if name == "random":
-        identity["seed"] = seed
-        return Baseline(partial(random_choice, seed=seed), identity)
-    return Baseline(BASELINES[name], identity)
+    """The baseline of that name for facts; an unknown name is an error."""
+
+    def draw(query: Query, candidates: Candidates) -> int:
+        key = f"{seed}\t{query.pattern.text}\t{query.subject}"
+        return random.Random(key).randrange(len(candidates.words))
+
+    rules: dict[str, Any] = {
+        "majority": lambda query, candidates: candidates.counts.index(max(candidates.counts)),
+        "random": draw,
+        "oracle": lambda query, candidates: candidates.words.index(query.gold),
+        "constant": lambda query, candidates: 0,
+    }
+    return FactBaseline(name, seed, rules)
+
+
+def label_baseline(
+    name: str, labels: Sequence[str], pairs: Sequence[TextPair], seed: int
+) -> PairBaseline:
+    """The baseline of that name for sentence pairs; one that does not exist for them raises.
+
+    ``majority`` answers with the most frequent label of ``pairs``, of equally frequent ones the
+    first; ``constant`` with the first label; ``random`` with a label drawn for each text.
+    """
+    majority = Counter(pair.label for pair in pairs).most_common(1)[0][0]
+
+    def draw(form: Form, candidates: object) -> int:
+        first, second = two_texts(form)
+        return random.Random(f"{seed}\t{first}\t{second}").randrange(len(labels))
+
+    rules: Rules = {
+        "majority": lambda form, candidates: labels.index(majority),
+        "constant": lambda form, candidates: 0,
+        "random": draw,
+    }
+    return PairBaseline(name, seed, rules, labels, of=" for sentence pairs")
+
+
+def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> PromptBaseline:
+    """The baseline of that name for questions; an unknown name raises.
+
+    ``majority`` and ``constant`` choose the last option of a question that has too few.
+    """
+    if name not in PROMPT_BASELINES:
+        raise unknown_name(f"no baseline '{name}' for questions", name, PROMPT_BASELINES)
+    positions: dict[str, Counter[int]] = {}
+    golds: dict[str, list[str]] = {}
+    for question in questions:
+        if question.options:
+            positions.setdefault(question.group, Counter())[question.gold_position] += 1
+        else:
+            golds.setdefault(question.group, []).append(question.gold.text)
+    # Of equally frequent positions the first in the order of the options, not of the questions.
+    most = {
+        group: min(counts, key=lambda position: (-counts[position], position))
+        for group, counts in positions.items()
+    }
+    common = {group: Counter(texts).most_common(1)[0][0] for group, texts in golds.items()}
+
+    def at_position(prompt: Prompt, position: int) -> int:
+        return prompt.options.index(min(position, len(prompt.options) - 1))
+
+    rules: Rules = {
+        "random": lambda prompt, _: random.Random(f"{seed}\t{prompt.text}").randrange(
+            len(prompt.answers)
+        ),
+        "majority": lambda prompt, _: at_position(prompt, most.get(prompt.group, 0)),
+        "constant": lambda prompt, _: at_position(prompt, 0),
+        "first": lambda prompt, _: 0,
+        "oracle": lambda prompt, _: prompt.gold,
+    }
+    sayers: dict[str, Callable[[Prompt, int], str]] = {
+        "random": lambda prompt, sample: random.Random(f"{seed}\t{sample}\t{prompt.text}").choice(
+            golds[prompt.group]
+        ),
+        "majority": lambda prompt, sample: common[prompt.group],
+        "constant": lambda prompt, sample: golds[prompt.group][0],
+        "first": lambda prompt, sample: golds[prompt.group][0],
+        "oracle": lambda prompt, sample: prompt.answers[prompt.gold],
+    }
+    baseline = PromptBaseline(name, seed, rules)
+    baseline.say = sayers[name]
+    return baseline

@@ -17,20 +17,22 @@ from functools import partial
 import numpy as np
 import torch
 
-from consilience.cloze import Pattern
+from consilience.core.patterns import Pattern
 from consilience.models.batches import side_by_side, workers_on
 from consilience.models.candidates import (
     CandidateLookup,
     CandidateTokens,
     candidates_after_space,
     encode,
+    excluded,
+    group_rows,
+    scores_of,
     slot_anchor,
     start_token,
 )
 from consilience.models.fast import room_for_tokens, tree_scorer
 from consilience.models.forward import Floats, Ints, next_token_logits, sentence_logprobs
 from consilience.models.loading import Pretrained
-from consilience.models.score_tables import excluded, group_rows, scores_of
 from consilience.models.scoring import ReadyModel, StateReader, settle_candidates
 from consilience.types import Candidates, Query, Scores
 
@@ -64,10 +66,8 @@ class CausalModel(ReadyModel):
         super().__init__(loaded)
         self.start = start_token(self.tokenizer)
         self.identity["start_token"] = str(self.tokenizer.convert_ids_to_tokens(self.start))
-        self.slack = 0.0
-        """If only answers are wanted, candidates within so many nats of the best are scored too."""
         self._lookup = CandidateLookup(self.tokenizer, "strict", self.notes)
-        self.tree_scorer = tree_scorer(self.model, self.identity, self.start, self.budget)
+        self.tree_scorer = tree_scorer(self.model, self.start, self.budget)
         if self.tree_scorer is None:
             self.notes.append(
                 "this family does not take a tree of sentences; each sentence is scored separately"
@@ -136,7 +136,7 @@ class CausalModel(ReadyModel):
         if self.tree_scorer is None:
             totals = self.one_by_one(sentences).reshape(queries, -1)
         else:
-            totals = self.tree_scorer.totals(sentences, queries, golds, max(self.tie, self.slack))
+            totals = self.tree_scorer.totals(sentences, queries, golds, self.tie)
 
         def score_alone(query: int, candidate: int) -> float:
             return float(self.one_by_one([sentences[query * totals.shape[1] + candidate]])[0])

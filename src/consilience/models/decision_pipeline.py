@@ -17,10 +17,9 @@ from transformers.decision.modeling_utils import DecisionMixin
 from transformers.models.auto.modeling_auto import MODEL_FOR_DECISION_MAPPING_NAMES
 from transformers.pipelines.decision import DecisionPipeline
 
-from consilience.choices import DEFAULT_LOADING, Loading
+from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
 from consilience.endpoints.decisions import ROUTES, Body, DecisionModel
 from consilience.endpoints.replies import Refused
-from consilience.errors import ConsilienceError
 from consilience.models.loading import Pretrained, load_pretrained
 
 SYSTEMONE = "systemone"

@@ -1,17 +1,23 @@
-"""Python functions as models: one that writes texts, and one that scores sentences."""
+"""Python functions as models: of facts, of sentence pairs and of questions."""
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from consilience.errors import ConsilienceError
-from consilience.read import whole_characters
-from consilience.text import counted, fold_case, truncated
-from consilience.types import Candidates, Query, Scores
+from consilience.core.asks import Scores
+from consilience.core.errors import ConsilienceError
+from consilience.core.free_text import DEFAULT_RULE, Rule, match, matched_word, rule_of
+from consilience.core.text import counted, fold_case, truncated
+from consilience.files.read import whole_characters
+from consilience.presentation import Prompt
+from consilience.sentence_pairs import Form, as_lines
+from consilience.types import Candidates, Query
 
 BLANK = "___"
 """Replaces the object in the sentence of a prompt."""
@@ -22,8 +28,104 @@ SENTENCE, CHOICES = "{sentence}", "{candidates}"
 QUOTED = 60
 """Characters of a text that a note or an error quotes."""
 
+CELLS = 4_000_000
+"""Scores that are held in memory at once, unless one query has more."""
 
-class TextFunction:
+Choices = tuple[Sequence[int | None], Sequence[str]]
+"""The positions of chosen answers, None for none, and what was written, if anything."""
+
+TwoTexts = tuple[str, str]
+"""The two texts of a form, as a model reads them: ``("Premise: ...", "Hypothesis: ...")``."""
+
+
+class Chooser:
+    """A model without probabilities, which chooses one of the answers or writes something else.
+
+    It takes queries of facts, forms of sentence pairs, or prompts.
+    """
+
+    tie = 0.0
+    is_certain = False
+    """Whether its choice has a log-probability: 0, and minus infinity for all others."""
+
+    def __init__(self, identity: Mapping[str, object], words: Sequence[str] = ()) -> None:
+        """``words``: the answers, where all that is asked has the same."""
+        self.identity, self.words = dict(identity), tuple(words)
+        self.notes: list[str] = []
+
+    def choose(
+        self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
+    ) -> Choices:
+        """The choices; what the model cannot do raises."""
+        raise NotImplementedError
+
+    def score(
+        self, asked: Sequence[Any], candidates: Candidates | None = None, *, every: bool = True
+    ) -> Iterator[Scores]:
+        """The chosen answers."""
+        chosen, texts = self.choose(asked, candidates, every=every)
+        words = candidates.words if candidates else self.words
+        sizes = np.array([len(words) if words else len(one.answers) for one in asked])
+        width = int(sizes.max(initial=0))
+        step = max(1, CELLS // max(1, width))
+        for start in range(0, len(asked), step):
+            some = slice(start, start + step)
+            values = np.full((len(sizes[some]), width), -np.inf)
+            if not words:
+                values[np.arange(width) >= sizes[some, None]] = np.nan
+            found = [(row, at) for row, at in enumerate(chosen[some]) if at is not None]
+            values[[row for row, _ in found], [at for _, at in found]] = 0.0
+            yield Scores(
+                start + np.arange(len(values)),
+                words,
+                values if self.is_certain else None,
+                totals=None if self.is_certain else values,
+                answers_only=not self.is_certain,
+                texts=texts[some],
+            )
+
+
+class Function(Chooser):
+    """A function from a list of inputs to a list of texts. Equal inputs are asked once.
+
+    A text that is none of the answers counts as a wrong answer, and in ``notes``. An empty text is
+    no answer.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[list[Any]], Sequence[str]],
+        identity: Mapping[str, object],
+        kind: str,
+        read: Callable[[Any, Sequence[str]], Any],
+        match: Callable[[str, Any, Sequence[str]], int | None],
+        words: Sequence[str] = (),
+    ) -> None:
+        """``kind``: what a text should be.
+
+        ``read`` makes the input of what is asked and of its answers. ``match`` finds the position
+        of the answer that a text is.
+        """
+        super().__init__(identity, words)
+        self.function, self.kind, self.read, self.match = function, kind, read, match
+
+    def choose(
+        self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
+    ) -> Choices:
+        words = candidates.words if candidates else self.words
+        texts = texts_of(self.function, [self.read(one, words) for one in asked])
+        chosen = [self.match(text, one, words) for text, one in zip(texts, asked, strict=True)]
+        wrong = [text for text, at in zip(texts, chosen, strict=True) if text and at is None]
+        if wrong:
+            to = f" to queries such as '{asked[0].pattern.text}'" if candidates else ""
+            self.notes.append(
+                f"{len(wrong)} of {len(texts)} texts{to} match no {self.kind}, such as "
+                f"'{quoted(wrong[0])}'; they count as wrong answers"
+            )
+        return chosen, texts
+
+
+class TextFunction(Function):
     """A function from a list of prompts to a list of texts, as a model of facts.
 
     A prompt is ``template`` with ``{sentence}`` and ``{candidates}`` filled in; the sentence has
@@ -34,44 +136,28 @@ class TextFunction:
     def __init__(
         self, function: Callable[[list[str]], Sequence[str]], template: str | None = None
     ) -> None:
-        self.function = function
         self.template = template or SENTENCE
         if SENTENCE not in self.template:
             raise ConsilienceError(
                 f"the template '{self.template}'", expected=f"a text with {SENTENCE}"
             )
-        self.identity = identity_of(function, "texts") | {"template": self.template}
-        self.notes: list[str] = []
+        identity = identity_of(function, "texts") | {"template": self.template}
+        super().__init__(function, identity, "candidate", self._prompt, _candidate_at)
 
-    def score(
-        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
-    ) -> Iterator[Scores]:
-        """The candidate of each text; there are no log-probabilities."""
-        words = _words_of(candidates)
+    def choose(
+        self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
+    ) -> Choices:
+        _refuse_vocabulary(candidates)
         if every:
             raise ConsilienceError(
                 "a function that writes texts has no scores of candidates",
                 todo="Leave out keep_scores and noise_floor, or use ScoringFunction.",
             )
-        prompts = [self._prompt(query, words) for query in queries]
-        texts = texts_of(self.function, prompts)
-        matches = [
-            match_candidate(text, query, words) for text, query in zip(texts, queries, strict=True)
-        ]
-        unmatched = [
-            text for text, word in zip(texts, matches, strict=True) if text and word is None
-        ]
-        self._note(queries, unmatched)
-        yield from chosen_words(texts, matches, words)
+        return super().choose(asked, candidates, every=every)
 
     def _prompt(self, query: Query, words: Sequence[str]) -> str:
         sentence = query.pattern.fill_blank(query.subject, BLANK)
         return self.template.replace(CHOICES, ", ".join(words)).replace(SENTENCE, sentence)
-
-    def _note(self, queries: Sequence[Query], unmatched: Sequence[str]) -> None:
-        if unmatched:
-            total = f"{len(queries)} texts to queries such as '{queries[0].pattern.text}'"
-            self.notes.append(unmatched_note(unmatched, total, "candidate"))
 
 
 class ScoringFunction:
@@ -92,12 +178,106 @@ class ScoringFunction:
         """Log-probabilities of the sentences, normalised over the candidates."""
         from scipy.special import log_softmax
 
-        words = _words_of(candidates)
+        words = _refuse_vocabulary(candidates).words
         sentences = [query.pattern.fill(query.subject, word) for query in queries for word in words]
         values = call(self.function, sentences, float)
         totals = np.array(values, dtype=np.float64).reshape(len(queries), len(words))
         rows = np.arange(len(queries))
         yield Scores(rows, tuple(words), log_softmax(totals, axis=1), totals=totals)
+
+
+class PlainPairs:
+    """How a model without a tokenizer reads sentence pairs: any length, a line each."""
+
+    longest = sys.maxsize
+
+    def prompt(self, form: Form) -> str:
+        """The two texts."""
+        return as_lines(form)
+
+    def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
+        """The characters of each form."""
+        return [{"input_ids": list(map(ord, as_lines(form)))} for form in forms]
+
+    def fit(self, forms: Sequence[Form]) -> list[Form]:
+        """The forms: none is too long."""
+        return list(forms)
+
+    def why_not(self, form: Form) -> str | None:
+        return None
+
+
+class LabelFunction(PlainPairs, Function):
+    """A function from a list of two texts to a list of labels, as a model of sentence pairs.
+
+    A text is a label by the rule ``normalized`` (``free_text``). A text that is no label counts as
+    a wrong answer. An empty text is no answer.
+    """
+
+    def __init__(
+        self, function: Callable[[list[TwoTexts]], Sequence[str]], labels: Sequence[str]
+    ) -> None:
+        def label_at(text: str, form: Form, labels: Sequence[str]) -> int | None:
+            label = matched_word(text, labels)
+            return None if label is None else labels.index(label)
+
+        identity = identity_of(function, "labels")
+        super().__init__(function, identity, "label", two_texts, label_at, labels)
+
+
+class PromptFunction(Function):
+    """A function from a list of prompts to a list of texts, as a model of questions.
+
+    A prompt is a text; a chat has its system prompt and its turns one after the other. The answer
+    is found by a rule for written texts (``free_text``).
+    """
+
+    def __init__(
+        self, function: Callable[[list[str]], Sequence[str]], rule: str = DEFAULT_RULE
+    ) -> None:
+        """``rule``: the name of one of ``free_text.RULES``, or ``regex:PATTERN``."""
+        found = rule_of(rule)
+
+        def answer_at(text: str, prompt: Prompt, words: Sequence[str]) -> int | None:
+            return match_answer(text, prompt, found)
+
+        identity = identity_of(function, "answers") | {"rule": rule}
+        super().__init__(function, identity, "option", self.text, answer_at)
+
+    def text(self, prompt: Prompt, words: Sequence[str] = ()) -> str:
+        """The prompt that the function gets."""
+        return f"{prompt.system}\n\n{prompt.text}" if prompt.system else prompt.text
+
+    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        return [None] * len(prompts)
+
+    def write(
+        self, prompts: Sequence[Prompt], samples: Sequence[int]
+    ) -> Iterator[tuple[npt.NDArray[np.int64], list[str]]]:
+        """Positions of prompts, and the texts. Equal prompts are asked once for each sample."""
+        for sample in sorted(set(samples)):
+            rows = [row for row, of_prompt in enumerate(samples) if of_prompt == sample]
+            yield np.array(rows), texts_of(self.function, [self.text(prompts[at]) for at in rows])
+
+
+def two_texts(form: Form, labels: Sequence[str] = ()) -> TwoTexts:
+    """The two texts of a form."""
+    first, second = form
+    return first.text, second.text
+
+
+def match_answer(text: str, prompt: Prompt, rule: Rule) -> int | None:
+    """The position of the answer that a text is: by label, text or alias; None for none."""
+    labels = prompt.answers if prompt.are_labels else ()
+    return match(text, prompt.choices, rule, labels).position
+
+
+def only(answer: int | None, size: int) -> npt.NDArray[np.float64]:
+    """Totals (answer,): 0 for one answer, minus infinity for the others."""
+    totals = np.full(size, -np.inf)
+    if answer is not None:
+        totals[answer] = 0.0
+    return totals
 
 
 def match_candidate(text: str, query: Query, words: Sequence[str]) -> str | None:
@@ -118,6 +298,11 @@ def match_candidate(text: str, query: Query, words: Sequence[str]) -> str | None
     return None
 
 
+def _candidate_at(text: str, query: Query, words: Sequence[str]) -> int | None:
+    word = match_candidate(text, query, words)
+    return None if word is None else words.index(word)
+
+
 def _folded(text: str) -> str:
     """Without case, Unicode form and repeated spaces."""
     return " ".join(fold_case(unicodedata.normalize("NFKC", text)).split())
@@ -131,49 +316,17 @@ def _plain(text: str) -> str:
     return " ".join(letters.split())
 
 
-def unmatched_note(texts: Sequence[str], of: str, kind: str) -> str:
-    """A note on the texts that match no candidate or label; ``of``: how many there are in all."""
-    text = quoted(texts[0])
-    return f"{len(texts)} of {of} match no {kind}, such as '{text}'; they count as wrong answers"
-
-
 def quoted(text: str) -> str:
     """The beginning of a text."""
     return truncated(text, QUOTED)
 
 
-def chosen_words(
-    texts: Sequence[str], matches: Sequence[str | None], words: Sequence[str]
-) -> Iterator[Scores]:
-    """Scores that order the candidates only; a text that matches none is a word of its own."""
-    empty = np.array([at for at, text in enumerate(texts) if not text], dtype=np.int64)
-    if len(empty):
-        nothing = np.full((len(empty), len(words)), np.nan)
-        yield Scores(empty, tuple(words), nothing, unasked="the model wrote no text")
-    rows = [at for at, text in enumerate(texts) if text]
-    if not rows:
-        return
-    answers = [matches[at] or texts[at] for at in rows]
-    others = [word for word in dict.fromkeys(answers) if word not in words]
-    position = {word: at for at, word in enumerate([*words, *others])}
-    totals = np.full((len(rows), len(position)), -np.inf)
-    totals[np.arange(len(rows)), [position[answer] for answer in answers]] = 0.0
-    yield Scores(
-        np.array(rows, dtype=np.int64),
-        tuple(position),
-        None,
-        dict.fromkeys(others, "no candidate"),
-        totals=totals,
-        answers_only=True,
-    )
-
-
-def _words_of(candidates: Candidates | None) -> tuple[str, ...]:
+def _refuse_vocabulary(candidates: Candidates | None) -> Candidates:
     if candidates is None:
         raise ConsilienceError(
             "a function has no vocabulary", todo='Ask it with candidates="objects".'
         )
-    return candidates.words
+    return candidates
 
 
 def identity_of(function: Callable[..., Any], kind: str) -> dict[str, object]:

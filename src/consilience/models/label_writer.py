@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import ConsilienceError
-from consilience.models.continuations import CONTINUATIONS
+from consilience.core.errors import ConsilienceError
+from consilience.models.candidates import log_softmax
+from consilience.models.classifier import Encoded, fit
 from consilience.models.forward import Floats, Ints
 from consilience.models.label_prompts import MOST_WRITTEN, REPLY, TEMPLATES, filled
 from consilience.models.loading import Pretrained
-from consilience.models.pair_input import Encoded, fit
-from consilience.models.prompt_reader import Manner, PromptReader, Replies
-from consilience.models.score_tables import log_softmax
+from consilience.models.prompt_reader import CONTINUATIONS, Manner, PromptReader, Replies
 from consilience.sentence_pairs import Form, Task, as_string
 from consilience.types import Scores
 

@@ -1,30 +1,35 @@
-"""Masked language models: the log-probability of each candidate at the mask."""
+"""Masked language models; candidates of one token and of several."""
 
 from __future__ import annotations
 
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 
-from consilience.choices import Protocol
-from consilience.errors import ConsilienceError
-from consilience.models.candidates import CandidateLookup, encode, slot_anchor
-from consilience.models.fast import AtMask, HeadRows
-from consilience.models.forward import Floats
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.models.batches import equal_length_batches, halving, side_by_side
+from consilience.models.candidates import (
+    CandidateLookup,
+    CandidateTokens,
+    encode,
+    excluded,
+    group_rows,
+    scores_of,
+    slot_anchor,
+)
+from consilience.models.fast import AtMask, HeadRows, PartialScores, Tree, reproducibly, search
+from consilience.models.forward import Floats, Ints, token_logprobs
 from consilience.models.loading import Pretrained
-from consilience.models.score_tables import excluded, group_rows
 from consilience.models.scoring import ReadyModel, StateReader
 from consilience.types import Candidates, Query, Scores
-
-_SLOWER = {
-    "last layer and head": [],
-    "head": ["this family computes its last layer at every token, not at the mask only"],
-    "nothing": ["this family computes its last layer and its head at every token and word"],
-}
 
 
 class MaskedModel(ReadyModel):
@@ -34,7 +39,6 @@ class MaskedModel(ReadyModel):
     """
 
     head_is_packed = False
-    slack = 0.0
 
     def __init__(self, loaded: Pretrained, protocol: Protocol) -> None:
         if loaded.tokenizer.mask_token is None:
@@ -46,7 +50,8 @@ class MaskedModel(ReadyModel):
         super().__init__(loaded)
         self.at_mask = AtMask(self.model)
         self.protocol: Protocol = protocol
-        self.notes += _SLOWER[self.at_mask.saved]
+        if not self.at_mask.is_reduced:
+            self.notes.append("this family computes its head at every token and word")
         self.longest = min(self.tokenizer.model_max_length, positions(self.model))
         self._lookup = CandidateLookup(self.tokenizer, protocol, self.notes)
 
@@ -119,3 +124,213 @@ def positions(model: PreTrainedModel) -> int:
             padding = module.padding_idx
             return int(module.num_embeddings - (0 if padding is None else padding + 1))
     return int(limit)
+
+
+Bools = npt.NDArray[np.bool_]
+
+MOST_SLOTS = {"cpu": 256, "cuda": 4096}
+"""Sentences that are scored together, at most: enough of them for full batches."""
+
+MOST_STEPS = 2**22
+"""Numbers (slot, candidate, token) that are held at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A sentence with one mask."""
+
+    rows: list[int]
+    """The queries with this sentence."""
+    golds: list[int]
+    """Positions of their golds among the candidates."""
+    ids: list[int]
+    """The token ids of the sentence."""
+    at: int
+    """The position of the mask."""
+
+
+class _FilledSlots:
+    """Some slots while a model scores one list of candidates in them.
+
+    A candidate is a path of ``tree``: after the root the number k of its tokens, then t_1 ... t_k.
+    A node with children, the root aside, is one sentence of every slot: the tokens so far and a
+    mask for each that is to come. The model reads it once for all children.
+    """
+
+    def __init__(self, slots: list[_Slot], pieces: list[list[int]], mask: int) -> None:
+        self.slots = slots
+        self.tree = Tree.of(0, [(len(tokens), *tokens) for tokens in pieces])
+        self.is_sentence = self.tree.has_children.copy()
+        """(node,) Whether a node is a sentence."""
+        self.is_sentence[0] = False
+        self.filling: dict[int, list[int]] = {}
+        """What replaces the mask in the sentence of a node."""
+        sentences = np.flatnonzero(self.is_sentence)
+        for node, path in zip(sentences, self.tree.paths(sentences), strict=True):
+            count, *tokens = self.tree.ids[path[1 : self.tree.depths[node] + 1]].tolist()
+            self.filling[int(node)] = tokens + [mask] * (count - len(tokens))
+        self.steps = np.full((len(slots), len(self.tree.ids)), np.nan)
+        """(slot, node) Log-probability of the node's token; NaN until it is known."""
+        self.steps[:, self.tree.depths < 2] = 0.0
+
+    def sentence(self, slot: int, node: int) -> list[int]:
+        """The tokens of a sentence."""
+        ids, at = self.slots[slot].ids, self.slots[slot].at
+        return ids[:at] + self.filling[node] + ids[at + 1 :]
+
+    def first_mask(self, slot: int, node: int) -> int:
+        """The position of the first mask in a sentence."""
+        return int(self.slots[slot].at + self.tree.depths[node] - 1)
+
+    def children(self, node: int) -> Ints:
+        """The nodes whose tokens are read at a sentence's first mask."""
+        first, last = self.tree.first_child[node : node + 2]
+        children: Ints = self.tree.children[first:last]
+        return children
+
+    def totals(self) -> Floats:
+        """The scores of the candidates (slot, candidate); NaN for one that is not finished."""
+        totals: Floats = self.steps[:, self.tree.nodes].sum(axis=2)
+        return totals
+
+    def sentences_of(self, chosen: Bools) -> Bools:
+        """All sentences (slot, node) of ``chosen`` (slot, candidate) candidates."""
+        wanted = np.zeros(self.steps.shape, dtype=np.bool_)
+        slot, candidate = np.nonzero(chosen)
+        wanted[slot[:, None], self.tree.nodes[candidate]] = True
+        return wanted & self.is_sentence
+
+
+class PiecewiseModel(MaskedModel):
+    """A masked model that takes candidates of any number of tokens, filled in from left to right.
+
+    The definition is at the head of this file. Only for the ``strict`` protocol.
+    """
+
+    def __init__(self, loaded: Pretrained, protocol: Protocol) -> None:
+        if protocol != "strict":
+            raise ConsilienceError(
+                f"candidates of several tokens under the protocol '{protocol}'",
+                expected="strict: the released code scores a candidate by its first piece",
+                todo="Use --protocol strict.",
+            )
+        identity = {**loaded.identity, "multi_token": "left-to-right"}
+        super().__init__(replace(loaded, identity=identity), protocol)
+        self._mask = int(self.tokenizer.mask_token_id or 0)
+        # In half precision the head is computed in single, as MaskedModel does for its candidates.
+        is_exact = self.model.dtype == torch.float32
+        every_id = torch.arange(self.model.config.vocab_size)
+        self._head = None if is_exact else self.at_mask.head_rows(every_id)
+        self._pieces = CandidateLookup(self.tokenizer, "strict", self.notes, several=True)
+
+    def score(
+        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
+    ) -> Iterator[Scores]:
+        """See ``LanguageModel.score``; the whole vocabulary is its words of one token.
+
+        ``totals`` are the pseudo-log-likelihoods. ``every`` False leaves out candidates whose first
+        tokens are less probable than the whole of another, if any has several tokens.
+        """
+        if candidates is None:
+            yield from super().score(queries, None, every=every)
+            return
+        words = candidates.words
+        index = {word: position for position, word in enumerate(words)}
+        rows_of = group_rows(query.pattern.around_object(query.subject) for query in queries)
+        mask = str(self.tokenizer.mask_token)
+        texts = [left + mask + right for left, right in rows_of]
+        slots: defaultdict[str, list[_Slot]] = defaultdict(list)
+        sentences = encode(self.tokenizer, texts, special=True)
+        for ((left, _), rows), ids in zip(rows_of.items(), sentences, strict=True):
+            anchor = slot_anchor(left, "strict")
+            if reason := self.why_not(ids, self._pieces.in_slot(words, anchor).longest):
+                yield excluded(rows, words, reason)
+            else:
+                golds = [index[queries[row].gold] for row in rows if queries[row].gold in index]
+                slots[anchor].append(_Slot(rows, golds, ids, ids.index(self._mask)))
+        for anchor, same_anchor in slots.items():
+            sheet = self._pieces.in_slot(words, anchor)
+            same_anchor.sort(key=lambda slot: len(slot.ids))
+            most = min(
+                MOST_SLOTS.get(self.model.device.type, MOST_SLOTS["cpu"]),
+                1 + MOST_STEPS // (sheet.longest * len(words)),
+            )
+            for start in range(0, len(same_anchor), most):
+                yield self._scores(same_anchor[start : start + most], sheet, every=every)
+
+    def _scores(self, slots: list[_Slot], sheet: CandidateTokens, *, every: bool) -> Scores:
+        """The scores of the queries of some slots; see ``score``."""
+        every = every or sheet.longest == 1
+        totals = np.full((len(slots), len(sheet.words)), np.nan)
+        finish = np.full(totals.shape, every)
+        for row, slot in enumerate(slots):
+            finish[row, slot.golds] = True
+        if len(sheet.scored):
+            filled = _FilledSlots(slots, sheet.sequences, self._mask)
+            totals = sheet.spread(self._totals(filled, finish[:, sheet.scored]))
+        return scores_of([slot.rows for slot in slots], totals, sheet, are_totals=True, every=every)
+
+    def _totals(self, filled: _FilledSlots, finish: Bools) -> Floats:
+        """Scores (slot, candidate) of all in ``finish`` and the best; NaN for others, all worse.
+
+        After the sentences with masks only, each slot's most promising candidate is continued by a
+        token, then the two most promising, the four, and so on, until no unfinished one may still
+        win or come near it. The sentences of near ties are then read again, one at a time.
+        """
+        partial = PartialScores(filled.tree, filled.steps, len(filled.slots))
+        width = 1
+
+        def read_next(live: Bools) -> None:
+            nonlocal width
+            self._read(filled, partial.next_nodes(live & (partial.ranks(live) < width)))
+            width *= 2
+
+        masks_only = filled.is_sentence & (filled.tree.depths == 1)
+        self._read(filled, filled.sentences_of(finish) | masks_only)
+        totals = search(partial, self.tie, read_next)
+        near = totals >= np.nanmax(totals, axis=1, keepdims=True) - self.tie
+        near &= near.sum(axis=1, keepdims=True) > 1
+        self._read(filled, filled.sentences_of(near), alone=True)
+        return filled.totals()
+
+    def _read(self, filled: _FilledSlots, wanted: Bools, *, alone: bool = False) -> None:
+        """Read sentences ``wanted`` (slot, node); ``alone``: one at a time, on one thread."""
+        slots, nodes = np.nonzero(wanted)
+        lengths = [
+            len(filled.slots[slot].ids) - 1 + len(filled.filling[node])
+            for slot, node in zip(slots.tolist(), nodes.tolist(), strict=True)
+        ]
+
+        def read_batch(batch: Ints) -> None:
+            chosen = list(zip(slots[batch].tolist(), nodes[batch].tolist(), strict=True))
+            children = [filled.children(node) for _, node in chosen]
+            row = np.repeat(np.arange(len(batch)), [len(nodes) for nodes in children])
+            child = np.concatenate(children)
+            with reproducibly() if alone else nullcontext():
+                filled.steps[slots[batch][row], child] = self._log_probs(
+                    [filled.sentence(*sentence) for sentence in chosen],
+                    [filled.first_mask(*sentence) for sentence in chosen],
+                    row,
+                    filled.tree.ids[child],
+                )
+
+        def work(batch: Ints) -> None:
+            halving(read_batch, batch, lengths[batch[0]], self.budget)
+
+        singles = (np.array([at]) for at in range(len(lengths)))
+        batches = singles if alone else equal_length_batches(lengths, self.budget)
+        for _ in side_by_side(work, batches, self.model.device):
+            pass
+
+    @torch.inference_mode()
+    def _log_probs(
+        self, sentences: list[list[int]], at: list[int], row: Ints, token: Ints
+    ) -> Floats:
+        """Log-probability (token,) of ``token`` (token,), each in the sentence ``row`` (token,).
+
+        ``sentences`` are of one length; ``at`` (sentence,): the position that is read. The softmax
+        is over the whole vocabulary.
+        """
+        device = self.model.device
+        ids, where = torch.tensor(sentences, device=device), torch.tensor(at, device=device)
+        return token_logprobs(self.at_mask.logits(ids, where, self._head), row, token)

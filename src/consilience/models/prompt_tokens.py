@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2.exceptions import TemplateError
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.presentation import Prompt
 
 ANSWER = "\u2603answer\u2603"

@@ -22,11 +22,10 @@ from consilience.models.batches import (
     margins,
     side_by_side,
 )
-from consilience.models.candidates import CandidateTokens
+from consilience.models.candidates import CandidateTokens, scores_of
 from consilience.models.fast import reproducibly, speed_up
 from consilience.models.forward import Floats, Ints
 from consilience.models.loading import Pretrained
-from consilience.models.score_tables import scores_of
 from consilience.types import Scores
 
 Input = TypeVar("Input")
@@ -44,7 +43,7 @@ class ReadyModel:
         self.tokenizer = loaded.tokenizer
         self.identity = loaded.identity
         self.notes: list[str] = []
-        self.products = speed_up(loaded.model, head=self.head_is_packed, identity=loaded.identity)
+        self.products = speed_up(loaded.model, head=self.head_is_packed)
         self.budget = Budget.of(loaded.model)
         self.tie = NEAR_TIE[loaded.model.dtype]
         """If the best two candidates are closer, a pass of its own decides (``NEAR_TIE``)."""

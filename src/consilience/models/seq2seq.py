@@ -11,24 +11,29 @@ over its tokens and the one that closes it, so that ``New`` does not win as the 
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import EncoderDecoderCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import Cache
+from transformers.modeling_outputs import BaseModelOutput
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
+from consilience.models.batches import in_parts
 from consilience.models.candidates import (
     CandidateTokens,
     distinct_candidates,
+    excluded,
+    group_rows,
+    scores_of,
     unusable,
     with_golds,
 )
-from consilience.models.fast import Decoding, Tree
 from consilience.models.forward import Floats, Ints, target_logprobs
 from consilience.models.loading import Pretrained
-from consilience.models.score_tables import excluded, group_rows, scores_of
 from consilience.models.scoring import ReadyModel, StateReader, score_batches, settle_candidates
 from consilience.types import Candidates, Query, Scores
 
@@ -84,7 +89,7 @@ class Seq2SeqModel(ReadyModel):
             yield excluded(range(len(queries)), with_golds((), queries), NOT_THE_VOCABULARY)
             return
         sheet = self.candidate_tokens(candidates.words)
-        targets, index = sheet.sequences, sheet.index_of_scored()
+        targets = sheet.sequences
         inputs: list[list[int]] = []
         rows_of: list[list[int]] = []
         for ids, rows in self.inputs(queries).items():
@@ -93,16 +98,11 @@ class Seq2SeqModel(ReadyModel):
             else:
                 inputs.append(list(ids))
                 rows_of.append(rows)
-        golds = [
-            {index[queries[row].gold] for row in rows if queries[row].gold in index}
-            for rows in rows_of
-        ]
 
         def score_batch(batch: Ints) -> Floats:
             if not targets:
                 return np.full((len(batch), len(sheet.words)), np.nan)
-            batch_golds = None if every else [golds[at] for at in batch]
-            return sheet.spread(self.totals([inputs[at] for at in batch], targets, batch_golds))
+            return sheet.spread(self.totals([inputs[at] for at in batch], targets))
 
         lengths = [len(ids) + len(self.prefix) for ids in inputs]
         device = self.model.device
@@ -111,25 +111,55 @@ class Seq2SeqModel(ReadyModel):
                 [rows_of[at] for at in batch], totals, sheet, are_totals=True, every=every
             )
 
-    def totals(
-        self, inputs: list[list[int]], targets: list[list[int]], golds: list[set[int]] | None
-    ) -> Floats:
+    @torch.inference_mode()
+    def totals(self, inputs: list[list[int]], targets: list[list[int]]) -> Floats:
         """Log-probability (query, candidate) of targets after inputs of one length.
 
-        With ``golds``, the candidates of each query that are finished in any case, only they and
-        the best, with what comes near it; NaN elsewhere. Near ties are decided by passes of their
-        own.
+        An input, and the prefix after it, is read once. Then the decoder reads the targets side by
+        side, the shortest first, padded at their end, which no token before it sees. Near ties are
+        decided by passes of their own.
         """
-        tree = Tree.of(self.prefix[-1], targets)
-        decoding = Decoding(self.model, tree, self.budget, inputs, self.prefix)
-        if golds is None:
-            decoding.read_all()
-        else:
-            wanted = np.zeros(decoding.steps.shape, dtype=np.bool_)
-            for query, candidates in enumerate(golds):
-                wanted[query, tree.nodes[list(candidates)]] = True
-            decoding.read_best(wanted, self.tie)
-        totals = decoding.totals()
+        device = self.model.device
+        output = self.model(
+            input_ids=torch.tensor(inputs, device=device),
+            decoder_input_ids=torch.tensor([self.prefix] * len(inputs), device=device),
+            use_cache=True,
+        )
+        encoded, cache = output.encoder_last_hidden_state, output.past_key_values
+        lengths = np.array([len(target) for target in targets])
+        tokens = torch.full((len(targets), int(lengths.max())), -1)
+        for row, target in enumerate(targets):
+            tokens[row, : len(target)] = torch.tensor(target)
+        totals = np.empty((len(inputs), len(targets)))
+        shortest_first = np.argsort(lengths, kind="stable")
+
+        def read(pairs: Ints) -> None:
+            candidates, queries = np.divmod(pairs, len(inputs))
+            candidates = shortest_first[candidates]
+            ids = tokens[candidates, : int(lengths[candidates].max())].to(device)
+            rows = torch.from_numpy(queries).to(device)
+            logits = self.model(
+                encoder_outputs=BaseModelOutput(last_hidden_state=encoded[rows]),
+                decoder_input_ids=ids[:, :-1].clamp(min=0),
+                past_key_values=EncoderDecoderCache(
+                    _rows(cache.self_attention_cache, rows),
+                    _rows(cache.cross_attention_cache, rows),
+                ),
+                use_cache=True,
+            ).logits
+            logits = torch.cat([output.logits[rows, -1:], logits], dim=1).float()
+            chosen = logits.gather(2, ids.clamp(min=0)[..., None])[..., 0]
+            steps = chosen.double() - torch.logsumexp(logits, dim=-1).double()
+            totals[queries, candidates] = steps.masked_fill(ids < 0, 0).sum(dim=1).cpu().numpy()
+
+        length = len(inputs[0]) + tokens.shape[1]
+        in_parts(read, np.arange(totals.size), length, self.budget)
+        if np.isnan(totals).any():
+            raise ConsilienceError(
+                f"the model's logits are not numbers in {self.model.dtype}",
+                expected="a dtype that holds what the model computes",
+                todo="Use --dtype float32, or bfloat16: T5 was trained in it.",
+            )
         settle_candidates(totals, self.tie, lambda q, c: self.alone(inputs[q], targets[c]))
         return totals
 
@@ -198,6 +228,14 @@ class Seq2SeqModel(ReadyModel):
         if len(ids) > self.longest:
             return f"{len(ids)} tokens, and the model takes {self.longest}"
         return None
+
+
+def _rows(cache: Cache, rows: torch.Tensor) -> Cache:
+    """A cache of some rows of another, which stays as it is."""
+    chosen = copy.copy(cache)
+    chosen.layers = [copy.copy(layer) for layer in cache.layers]
+    chosen.batch_select_indices(rows)
+    return chosen
 
 
 def _start_token(model: PreTrainedModel, name: str) -> int:

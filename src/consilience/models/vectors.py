@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.models import LanguageModel
 from consilience.models.forward import Ints
 from consilience.models.scoring import StateReader, score_batches

@@ -1,27 +1,93 @@
-"""What analyses find, on a screen: shares in percent, coefficients times 100."""
+"""Tables of analyses: patterns, tasks, violations, examples."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 
+from consilience.analysis.examples import Example
+from consilience.core.expectations import EXPECTATION_SUBSETS
+from consilience.core.text import truncated
 from consilience.metrics.registry import short_label_of
 from consilience.report.columns import (
     CLUSTER_CORRELATIONS,
     CLUSTERS,
     CORRELATION,
     EDITS,
+    GAP_NOTE,
     PATTERN_NOTE,
     PATTERNS,
+    VIOLATION_NOTE,
+    VIOLATIONS,
     Columns,
+    difference_columns,
     frame_table,
     metric_column,
     with_outliers,
 )
-from consilience.report.table import Cell, Column, Table, Value
+from consilience.report.table import Cell, Column, Table, Value, mark_best, spread_of, text_of
+from consilience.suites.pairs import CALUM
+
+USER = re.compile(
+    r"<\|?(?:im_)?start\w*\|?>\s*user\b(?:<\|end_header_id\|>)?|<[|\uff5c]user[|\uff5c]>|\[INST\]",
+    re.IGNORECASE,
+)
+"""How a turn of the user begins."""
+
+SPECIAL_TOKENS = re.compile(
+    r"<\|?(?:im_)?start\w*\|?>\w+"  # begins a turn, with its role
+    r"|<[|\uff5c][^<>\n]{1,40}[|\uff5c]>|</?s>|<(?:bos|eos|end_of_turn)>|\[/?INST\]"
+)
+"""What chat templates put around the messages."""
+
+LONGEST_PROMPT = 400
+"""Characters of a prompt that an example shows."""
+
+
+def lines_asked(prompt: str) -> list[str]:
+    """The lines of a prompt that are not empty; of a chat from the last turn of the user on."""
+    begins = max((match.end() for match in USER.finditer(prompt)), default=0)
+    text = SPECIAL_TOKENS.sub("\n", prompt[begins:])
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def in_one_line(prompts: Sequence[str], *, shared: bool = True) -> list[str]:
+    """Each prompt in one line; of a long one the end.
+
+    ``shared``: without the lines that all prompts begin with, such as solved examples. The prompts
+    must then be of several questions.
+    """
+    split = [lines_asked(prompt) for prompt in prompts]
+    same = 0
+    if shared and split:
+        shortest = min(map(len, split))
+        while same < shortest and len({lines[same] for lines in split}) == 1:
+            same += 1
+    return [whole_or_end(" / ".join(lines[same:])) for lines in split]
+
+
+def whole_or_end(text: str) -> str:
+    """A text of at most ``LONGEST_PROMPT`` characters, or the last words of a longer one."""
+    if len(text) <= LONGEST_PROMPT:
+        return text
+    return f"... {text[-LONGEST_PROMPT:].partition(' ')[2]}"
+
+
+def differing_lines(first: str, second: str) -> Iterator[str]:
+    """The lines of the second prompt between those that both begin and end with."""
+    one, other = lines_asked(first), lines_asked(second)
+    start = 0
+    while start < min(len(one), len(other)) and one[start] == other[start]:
+        start += 1
+    end = 0
+    while end < min(len(one), len(other)) - start and one[-1 - end] == other[-1 - end]:
+        end += 1
+    yield from other[start : len(other) - end]
 
 
 def edits_table(edits: pl.DataFrame, title: str) -> Table:
@@ -145,3 +211,151 @@ def example_table(examples: Sequence[Any], title: str) -> Table:
     headings = ("subject", "gold", "pattern", "answer")
     columns = [Column("relation", is_extra=True), *map(Column, headings)]
     return Table(title, columns, rows, rules=last_rows)
+
+
+WIDTH = 100
+"""Characters in a line that is legible."""
+
+AT_ONCE = 3
+"""Tasks beside each other, at most."""
+
+ORDER = (*CALUM, "kornli", "klue-nli", "klue-sts")
+"""Tasks in the order of the paper's tables; others come after."""
+
+SYMBOLS: Mapping[tuple[str, str], str] = {
+    ("accuracy", "all"): "Acc",
+    ("consistency", "reverse"): "C_R",
+    ("consistency", "signal"): "C_S",
+}
+"""Metric and form -> the paper's symbol."""
+
+
+def symbol_of(metric: str, form: str) -> str:
+    """How the papers' tables head a metric of a form."""
+    return SYMBOLS.get((metric, form), f"C {form}")
+
+
+def calum_tables(
+    rows: pl.DataFrame, title: str, metrics: Mapping[tuple[str, str], str] = SYMBOLS
+) -> Iterator[Table]:
+    """A row a model; for each task a column for each of ``metrics``, the best value in bold.
+
+    ``rows``: a row a number (``model, task, metric, subset, value, std``). Mean ± standard
+    deviation where there are several seeds. As many tables as are needed to stay legible.
+    """
+    cells = {
+        (row["model"], row["task"], row["metric"], row["subset"]): Cell(row["value"], row["std"])
+        for row in rows.iter_rows(named=True)
+    }
+    models = rows["model"].unique(maintain_order=True).to_list()
+    tasks = sorted(rows["task"].unique(maintain_order=True).to_list(), key=_order)
+    column = Column("", "share")
+    numbers = (text_of(cell, column) + f"±{spread_of(cell, column)}" for cell in cells.values())
+    widest = max(map(len, (*tasks, *metrics.values(), *numbers))) + 1
+    room = WIDTH - min(max(map(len, (*models, "model"))), WIDTH // 3) - 1
+    fitting = max(1, min(AT_ONCE, room // (widest * len(metrics))))
+    for start in range(0, len(tasks), fitting):
+        keys = [(task, *metric) for task in tasks[start : start + fitting] for metric in metrics]
+        headings = [f"{task} {metrics[metric, form]}" for task, metric, form in keys]
+        columns = [Column("model"), *(Column(heading, "share") for heading in headings)]
+        table_rows = [[model, *(cells.get((model, *key)) for key in keys)] for model in models]
+        yield mark_best(Table(title, columns, table_rows), headings)
+
+
+def _order(task: str) -> int:
+    return ORDER.index(task) if task in ORDER else len(ORDER)
+
+
+def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
+    """For each comparison of tasks a table, a row a test: means, and their difference in points.
+
+    ``effects``: the differences of tasks and their t-tests (``docs/calum-statistics.md``).
+    """
+    notes = [
+        "paired: over models, the test to use; Student, Welch: as if each model were independent",
+        "p (Holm): adjusted over the rows of all tables with the same test. * .05 ** .01 *** .001",
+    ]
+    for (first, second), rows in effects.group_by(["first", "second"], maintain_order=True):
+        named: list[dict[str, Any]] = []
+        previous = ""
+        for row in rows.iter_rows(named=True):
+            name = symbol_of(row["metric"], row["subset"])
+            named.append({"name": "" if name == previous else name, **row})
+            previous = name
+        title = f"{first} against {second}: difference of the means, in points"
+        of_tasks = Column(str(first), "share"), Column(str(second), "share")
+        columns: Columns = {
+            "name": Column(""),
+            "test": Column("test"),
+            **difference_columns(rows, *of_tasks),
+        }
+        yield frame_table(named, title, columns, notes)
+
+
+ALL_GROUPS = "all groups"
+"""What a table calls the rows of all groups together (``MICRO``)."""
+
+
+def violation_tables(
+    violations: pl.DataFrame, examples: pl.DataFrame, name: str
+) -> Iterator[Table]:
+    """How often expectations are violated, and a table of examples for each kind."""
+    notes = [VIOLATION_NOTE, GAP_NOTE]
+    if violations["gap"].is_nan().all():
+        violations, notes = violations.drop(cs.starts_with("gap")), [VIOLATION_NOTE]
+    shown = violations.with_columns(pl.col("group").replace("MICRO", ALL_GROUPS))
+    yield frame_table(shown, f"{name}: violated expectations, in percent", VIOLATIONS, notes)
+    yield from violation_examples(examples)
+
+
+def violation_examples(examples: pl.DataFrame) -> Iterator[Table]:
+    """A table of examples for each kind of a group (``expectation_tables.EXAMPLES``).
+
+    A variant that is that of the question above is left blank.
+    """
+    columns = [Column("question"), Column("variant"), Column("answer"), Column("permitted")]
+    for (group, kind), of_kind in examples.group_by("group", "kind", maintain_order=True):
+        rows: list[list[Value]] = []
+        last_rows = []
+        for _, example in of_kind.group_by("example", maintain_order=True):
+            questions = in_one_line(example["prompt"].to_list())
+            above = None
+            for question, row in zip(questions, example.iter_rows(named=True), strict=True):
+                variant = row["variant"] if row["variant"] != above else ""
+                above = row["variant"]
+                rows.append([question or row["item"], variant, row["answer"], row["permitted"]])
+            last_rows.append(len(rows) - 1)
+        title = f"{group}, {kind} ({EXPECTATION_SUBSETS[str(kind)]}): examples of violations"
+        yield Table(title, columns, rows, rules=last_rows, sortable=False)
+
+
+LONGEST_TEXT = 120
+"""Characters of a written text that an example shows."""
+
+LONGEST_ANSWER = 30
+"""Characters of an answer that an example shows; one that matches nothing is the whole text."""
+
+
+def question_example_table(examples: Sequence[Example], title: str) -> Table:
+    """At most three replies to each question: prompt, variant, text, verdict and answer.
+
+    Prompts of several questions are without the lines that all of them begin with.
+    """
+    replies = [(example, reply) for example in examples for reply in example.telling]
+    is_written = any(reply.text is not None for _, reply in replies)
+    several = len({(example.group, example.item) for example in examples}) > 1
+    texts = [reply.prompt or example.item for example, reply in replies]
+    prompts = in_one_line(texts, shared=several)
+    rows: list[list[Value]] = []
+    last_rows = []
+    for (example, reply), prompt in zip(replies, prompts, strict=True):
+        written = [truncated(reply.text or "", LONGEST_TEXT)] if is_written else []
+        verdict = "right" if reply.right else reply.unmatched or "wrong"
+        answer = f"{verdict}: {truncated(reply.answer, LONGEST_ANSWER)}"
+        rows.append([example.group, prompt, reply.variant, *written, answer, example.gold])
+        if reply == example.telling[-1]:
+            last_rows.append(len(rows) - 1)
+    columns = [Column("group", is_extra=True), Column("question"), Column("variant")]
+    columns += [Column("text")] * is_written
+    columns += [Column("answer"), Column("gold", is_extra=True)]
+    return Table(title, columns, rows, rules=last_rows, sortable=False)

@@ -1,39 +1,168 @@
-"""The figures of a report: interactive on its page, static in a file.
-
-Text and lines have the colour of the text around them, so that a page may be light or dark; data
-have Okabe and Ito's colours and a shape for each run.
-"""
+"""Charts."""
 
 from __future__ import annotations
 
 import json
 import math
 import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import polars.selectors as cs
 
-from consilience.report.chart_parts import (
-    MEASURED,
-    chart_data,
-    chooser,
-    finished,
-    lined_axis,
-    percent_axis,
-    percent_tip,
-    percents,
-    run_colour,
-    run_shape,
-    styled,
-    tips,
-    with_line,
-    wrapped,
-)
-from consilience.report.figures import COLOURS, INK
+from consilience.report.export import BLACK, COLOURS, INK, Rows
+from consilience.report.run_view import NOISE, FactorView, parts_of
 from consilience.types import FACT_WORDS, SuiteWords
 
 if TYPE_CHECKING:
     import altair
+
+
+RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+"""A shape for each run."""
+
+
+REFERENCES = "line: expected by chance; diamond: majority baseline"
+"""The references of a figure of intervals."""
+
+MEASURED = "measured"
+"""The source of a number that is not a paper's."""
+
+LINES = "split(datum.label, '\\n')"
+"""How Vega shows a label of several lines."""
+
+LINE_HEIGHT = 13
+"""Pixels from a line of a label to the next."""
+
+LABEL = 34
+"""Characters in a line of a label."""
+
+
+def wrapped(text: str) -> str:
+    """A label in as few lines of at most ``LABEL`` characters as possible, of similar length."""
+    words = " ".join(text.split())
+    lines = textwrap.wrap(words, LABEL)
+    widths = range(len(words) // max(1, len(lines)), LABEL)
+    even = (textwrap.wrap(words, width) for width in widths if width > 0)
+    return "\n".join(next((wrap for wrap in even if len(wrap) == len(lines)), lines)) or text
+
+
+def chooser(
+    field: str, options: Sequence[str], name: str, first: str = "", labels: Sequence[str] = ()
+) -> Any:
+    """A menu that chooses the rows with one value of a field; ``first`` is chosen first."""
+    import altair as alt
+
+    shown = list(labels) or list(options)
+    bind = alt.binding_select(options=list(options), labels=shown, name=f"{name} ")
+    value = [{field: first or options[0]}]
+    return alt.selection_point(name=field, fields=[field], bind=bind, value=value)
+
+
+def lined_axis() -> Any:
+    """An axis of labels of several lines, which are centred at their place."""
+    import altair as alt
+
+    lifted = [
+        {"test": f"length({LINES}) == {lines}", "value": -LINE_HEIGHT * (lines - 1) / 2}
+        for lines in range(2, 7)
+    ]
+    return alt.Axis(
+        labelExpr=LINES,
+        labelLimit=0,
+        labelLineHeight=LINE_HEIGHT,
+        labelOffset={"condition": lifted, "value": 0},
+        ticks=False,
+    )
+
+
+def with_line(rows: pl.DataFrame, value: str) -> pl.DataFrame:
+    """With the bounds of the line that is drawn: ``low`` and ``high``, else the value alone."""
+    return rows.with_columns(start=pl.coalesce("low", value), stop=pl.coalesce("high", value))
+
+
+def percents(*names: str) -> pl.Expr:
+    """Fractions in percent, rounded as tables round: to one digit, halves to the even one."""
+    return (pl.col(*names) * 100).round(1, mode="half_to_even").fill_nan(None)
+
+
+def chart_data(rows: pl.DataFrame) -> Any:
+    """Rows for a chart; JSON has no NaN."""
+    import altair as alt
+
+    known = rows.with_columns(cs.float().fill_nan(None))
+    return alt.InlineData(values=Rows.of(known.to_dicts()))
+
+
+def percent_axis() -> dict[str, Any]:
+    """An axis from 0 to 100 percent."""
+    import altair as alt
+
+    scale = alt.Scale(domain=[0, 100])
+    return {"scale": scale, "axis": alt.Axis(values=list(range(0, 101, 20)))}
+
+
+def run_colour(runs: Sequence[str]) -> Any:
+    """A colour for each run, with a legend if there are several; black is the ink."""
+    import altair as alt
+
+    legend = alt.Legend(title=None, orient="top", labelLimit=0)
+    colours = [INK if colour == BLACK else colour for colour in COLOURS]
+    return alt.Color(
+        "run:N",
+        scale=alt.Scale(domain=runs, range=[colours[at % len(colours)] for at in range(len(runs))]),
+        legend=legend if len(runs) > 1 else None,
+    )
+
+
+def run_shape(runs: Sequence[str]) -> Any:
+    """A shape for each run, with a legend if there are several."""
+    import altair as alt
+
+    shapes = [RUN_SHAPES[at % len(RUN_SHAPES)] for at in range(len(runs))]
+    legend = alt.Legend(title=None, orient="top", labelLimit=0) if len(runs) > 1 else None
+    return alt.Shape("run:N", scale=alt.Scale(domain=runs, range=shapes), legend=legend)
+
+
+def tips(names: Mapping[str, str]) -> list[Any]:
+    """Tooltips: fields and their titles."""
+    import altair as alt
+
+    return [alt.Tooltip(f"{name}:N", title=shown) for name, shown in names.items()]
+
+
+def percent_tip(name: str, title: str = "") -> Any:
+    """A tooltip of a percentage."""
+    import altair as alt
+
+    return alt.Tooltip(f"{name}:Q", title=title or name, format=".1f")
+
+
+def finished(chart: Any, *, width: Any, height: Any, description: str) -> Any:
+    """A chart of one plane, with its size and style."""
+    return styled(chart.properties(width=width, height=height), description)
+
+
+def styled(chart: Any, description: str) -> Any:
+    """A chart with our style; its text and lines have the colour of the text around it."""
+    text = {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11}
+    return (
+        chart.properties(description=description, background="transparent")
+        .configure_view(stroke=None)
+        .configure_axis(
+            **text,
+            titleFontWeight="normal",
+            domainColor=INK,
+            tickColor=INK,
+            gridColor=INK,
+            gridOpacity=0.15,
+        )
+        .configure_legend(**text, columns=2)
+        .configure_header(**text, labelFontWeight="bold", labelAngle=0, labelAlign="left")
+        .configure_title(color=INK, subtitleColor=INK)
+    )
+
 
 WIDE, NARROW, PANEL = 360, 280, 120
 """Width of a figure's plane in pixels of a file; on a page most planes are wider."""
@@ -347,3 +476,209 @@ def item_figure(items: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> altair.C
         height=180,
         description=f"How many {words.item}s have how much agreement among their {words.variant}s.",
     )
+
+
+def matrix_caption(words: SuiteWords) -> str:
+    """How to read the figure."""
+    caption = (
+        f"How often two {words.variant}s of a {words.item} get the same {words.answer}, in "
+        "percent. The diagonal is left out."
+    )
+    empty = f" A cell is empty where no {words.item} has both {words.variant}s."
+    return caption + empty if words.pool else caption
+
+
+def matrix_figure(
+    pairs: pl.DataFrame,
+    patterns: pl.DataFrame,
+    group: str,
+    names: Mapping[str, str],
+    words: SuiteWords = FACT_WORDS,
+) -> altair.Chart:
+    """How often each two patterns or forms of a group agree; menus choose group and run.
+
+    ``pairs`` and ``patterns``: those of the analysis of patterns, with ``run``. ``group`` is shown
+    first. ``names``: how the menu names the groups.
+    """
+    import altair as alt
+
+    groups = pairs["group"].unique(maintain_order=True).to_list()
+    runs = pairs["run"].unique(maintain_order=True).to_list()
+    menus = (
+        [
+            chooser(
+                "group",
+                groups,
+                words.group.capitalize(),
+                group,
+                [names.get(name, name) for name in groups],
+            )
+        ]
+        if len(groups) > 1 or words.pool
+        else []
+    )
+    menus += [chooser("run", runs, "Run")] if len(runs) > 1 else []
+    base = _matrix_base(pairs, patterns, menus)
+    cells = base.mark_rect().encode(
+        color=alt.Color(
+            "v:Q",
+            title="agreement, percent",
+            scale=alt.Scale(scheme="viridis", domain=[0, 100]),
+            legend=alt.Legend(orient="bottom", gradientLength=200),
+        ),
+        tooltip=[
+            *tips({"group": words.group, "pattern": words.variant, "b": "with"}),
+            percent_tip("v", "agree"),
+        ],
+    )
+    text = (
+        base.transform_filter("datum.v != null")
+        .mark_text(fontSize=9)
+        .encode(
+            text=alt.Text("shown:N"),
+            color=alt.when("datum.v > 55").then(alt.value("black")).otherwise(alt.value("white")),
+        )
+    )
+    return finished(
+        alt.layer(cells, text).add_params(*menus),
+        width=alt.Step(26),
+        height=alt.Step(
+            LINE_HEIGHT * max(wrapped(text).count("\n") + 1 for text in patterns["variant"]) + 6
+        ),
+        description=matrix_caption(words),
+    )
+
+
+def _matrix_base(pairs: pl.DataFrame, patterns: pl.DataFrame, menus: Sequence[Any]) -> Any:
+    """Each pair of patterns in two cells; the patterns are listed once for all runs."""
+    import altair as alt
+
+    number = (pl.col("variant_index") + 1).cast(pl.String)
+    text = pl.col("variant").map_elements(wrapped, pl.String)
+    labels = patterns.filter(pl.col("run") == pairs["run"][0]).select(
+        key=pl.col("group") + " " + number, pattern=number + "  " + text
+    )
+    rows = pairs.select(
+        "run",
+        "group",
+        one=pl.col("first") + 1,
+        two=pl.col("second") + 1,
+        v=percents("agreement"),
+        shown=pl.col("agreement").map_elements(lambda value: f"{100 * value:.0f}", pl.String),
+    )
+    base = alt.Chart(chart_data(rows)).encode(
+        x=alt.X("b:O", title=None, axis=alt.Axis(labelAngle=0, orient="top")),
+        y=alt.Y(
+            "pattern:N",
+            title=None,
+            sort=alt.EncodingSortField("a", op="min"),
+            axis=lined_axis(),
+        ),
+    )
+    for menu in menus:
+        base = base.transform_filter(menu)
+    return (
+        base.transform_calculate(a="[datum.one, datum.two]", b="[datum.two, datum.one]")
+        .transform_flatten(["a", "b"])
+        .transform_calculate(key="datum.group + ' ' + datum.a")
+        .transform_lookup("key", alt.LookupData(chart_data(labels), "key", ["pattern"]))
+    )
+
+
+PANELS = {
+    "": "consistency",
+    "answer": "variation of the answer",
+    "correctness": "variation of correctness",
+}
+"""The planes of the figure, by outcome."""
+
+WIDTH = 190
+"""Width of a plane in pixels."""
+
+SCHEMA = {
+    "run": pl.String,
+    "panel": pl.String,
+    "name": pl.String,
+    **dict.fromkeys(("value", "low", "high", "chance", "main"), pl.Float64),
+}
+"""The rows of the figure. ``main`` is drawn as a bar, ``chance`` as a tick."""
+
+
+def factor_rows(views: Sequence[FactorView]) -> pl.DataFrame:
+    """The numbers of the figure (``SCHEMA``)."""
+    rows = [row for view in views for row in _rows(view)]
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def _rows(view: FactorView) -> Iterator[dict[str, Any]]:
+    parts = parts_of(view.tables)
+    number = ("share", "share_low", "share_high") if view.is_exact else ("value", "low", "high")
+    for row in view.tables.consistency.iter_rows(named=True):
+        factor = row["factor"]
+        numbers = {name: row[name] for name in ("value", "low", "high", "chance")}
+        yield {"run": view.name, "panel": PANELS[""], "name": factor, **numbers}
+        for outcome in ("answer", "correctness"):
+            total = parts[outcome, "total", factor]
+            main = parts.get((outcome, "main", factor))
+            yield {
+                "run": view.name,
+                "panel": PANELS[outcome],
+                "name": factor,
+                **dict(
+                    zip(("value", "low", "high"), (total[name] for name in number), strict=True)
+                ),
+                "main": main["share"] if main else None,
+            }
+    for (outcome, effect, factors), part in parts.items():
+        if effect in ("interactions", "between questions"):
+            named = {"run": view.name, "panel": PANELS[outcome], "name": effect + factors}
+            yield named | {"main": part["share"]}
+    if view.noise.height:
+        least = 1 - view.noise["value"].fill_nan(None).max()  # type: ignore[operator]
+        yield {"run": view.name, "panel": PANELS[""], "name": NOISE, "value": least}
+
+
+def factor_figure(views: Sequence[FactorView]) -> altair.Chart:
+    """Consistency by factor, and shares of the variation of the answer and of correctness.
+
+    A mark is the consistency or the total effect, with its 95 % interval; a bar is the main effect,
+    a tick the consistency expected by chance.
+    """
+    import altair as alt
+
+    table = factor_rows(views)
+    numbers = ("value", "low", "high", "chance", "main")
+    rows = table.with_columns(percents(*numbers))
+    runs = [view.name for view in views]
+    names = rows["name"].unique(maintain_order=True).to_list()
+    last = [name for name in ("interactions", "between questions", NOISE) if name in names]
+    order = [*(name for name in names if name not in last), *last]
+    across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
+    y = alt.Y("name:N", title=None, sort=order, axis=alt.Axis(labelLimit=0, ticks=False))
+    base = alt.Chart().encode(y=y, yOffset=across)
+    colour = run_colour(runs)
+    shared = percent_axis() | {"axis": alt.Axis(values=[0, 50, 100])}
+    layered = alt.layer(
+        base.mark_bar(opacity=0.35, height=9 if len(runs) == 1 else alt.Undefined).encode(
+            x=alt.X("main:Q", title="percent", **shared), color=colour
+        ),
+        base.mark_rule(strokeWidth=1.5).encode(
+            x=alt.X("start:Q", title="percent", **shared), x2="stop:Q", color=colour
+        ),
+        base.mark_tick(thickness=2, size=11, opacity=0.8).encode(x="chance:Q", color=colour),
+        base.mark_point(filled=True, opacity=1, size=40).encode(
+            x="value:Q",
+            color=colour,
+            shape=run_shape(runs),
+            tooltip=tips({"run": "run", "name": "factor"})
+            + [percent_tip(name) for name in numbers],
+        ),
+        data=chart_data(with_line(rows, "value")),
+    ).properties(width=WIDTH, height=alt.Step(22 if len(runs) == 1 else 11 * len(runs)))
+    panels = [name for name in PANELS.values() if name in rows["panel"]]
+    faceted = layered.facet(
+        alt.Facet("panel:N", title=None, sort=panels, header=alt.Header(labelAnchor="start")),
+        columns=len(panels),
+        spacing=14,
+    )
+    return styled(faceted, "Consistency by factor, and what the variation of answers comes from.")

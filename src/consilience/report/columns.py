@@ -1,17 +1,19 @@
-"""The columns of tables by what their rows are; screens, pages and files show the same ones."""
+"""Columns of metrics tables, and tables of the noise floor."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
-from consilience.metrics.paired import SUBJECTS
+from consilience.core.schemas import FLIPS, SCORE_CHANGE
+from consilience.core.text import counted
+from consilience.metrics.differences import SUBJECTS
 from consilience.metrics.registry import label_of, short_label_of
-from consilience.report.table import CI, Column, Table, Value, bounds_of
-from consilience.text import counted
+from consilience.report.table import CI, Column, Table, Value, bounds_of, estimate
 from consilience.types import FACT_WORDS, SuiteWords
 
 Columns = Mapping[str | tuple[str, str], Column]
@@ -76,12 +78,7 @@ def difference_columns(rows: pl.DataFrame, first: Column, second: Column) -> Col
 
 def test_in_words(test: str, words: SuiteWords) -> str:
     """A test (``metrics.paired``), with what a kind of suite calls what it flips or permutes."""
-    return test.replace("subjects", clusters_of(words)).replace("relations", f"{words.group}s")
-
-
-def clusters_of(words: SuiteWords) -> str:
-    """What varies independently in a kind of suite: the subjects of facts, or the items."""
-    return "subjects" if words is FACT_WORDS else f"{words.item}s"
+    return test.replace("subjects", words.clusters).replace("relations", f"{words.group}s")
 
 
 def contradictions(rows: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> list[str]:
@@ -95,7 +92,7 @@ def contradictions(rows: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> list[s
     count = by_subjects.filter((pl.col("p") < 0.05) != is_clear).height
     if not count:
         return []
-    of = clusters_of(words)
+    of = words.clusters
     return [
         f"In {counted(count, 'row')} only one of p < 0.05 and an interval without 0 holds: p flips "
         f"the signs of the {of}' differences, the interval resamples the {of}. They differ "
@@ -188,7 +185,7 @@ VIOLATIONS: Columns = {
     **VIOLATION_RATES,
     **PROBABILITY_GAP,
 }
-"""How often expectations are violated (``analysis.expectation_tables``)."""
+"""How often expectations are violated (``analysis.examples``)."""
 
 VIOLATION_NOTE = (
     "checked: expectations times variants; applicable: the answers to the first questions meet the "
@@ -247,7 +244,7 @@ FORM_CHANGES: Columns = {
 
 def in_words(table: Table, words: SuiteWords) -> Table:
     """The table with the headings that a kind of suite has for its groups, items and variants."""
-    known = zip(astuple(FACT_WORDS), astuple(words), strict=True)
+    known = zip(FACT_WORDS.nouns, words.nouns, strict=True)
     forms = ("{}", "{}s", "closest {}", "all {}s agree")
     names = {form.format(one): form.format(other) for one, other in known for form in forms}
     columns = [
@@ -255,3 +252,62 @@ def in_words(table: Table, words: SuiteWords) -> Table:
         for column in table.columns
     ]
     return replace(table, columns=columns)
+
+
+Row = Mapping[str, Any]
+
+
+def noise_rows(metrics: pl.DataFrame) -> list[tuple[Row, Row]]:
+    """The rows of flips and of score changes by variation; an empty row where there is none."""
+    rows = metrics.filter(pl.col("metric").is_in([FLIPS, SCORE_CHANGE])).to_dicts()
+    changes = {row["subset"]: row for row in rows if row["metric"] == SCORE_CHANGE}
+    return [(row, changes.get(row["subset"], {})) for row in rows if row["metric"] == FLIPS]
+
+
+def worst_flips(metrics: pl.DataFrame) -> Row | None:
+    """The row of the variation that changed most answers; None where nothing was measured."""
+    known = [flips for flips, _ in noise_rows(metrics) if flips["n"]]
+    return max(known, key=lambda row: float(row["value"]), default=None)
+
+
+def noise_sentence(metrics: pl.DataFrame) -> str:
+    """What a noise floor says about differences; empty where none was measured."""
+    worst = worst_flips(metrics)
+    if worst is None:
+        return ""
+    changes = [change["value"] for _, change in noise_rows(metrics) if change]
+    if not changes:
+        return (
+            f"Noise floor: up to {worst['value'] * 100:.1f} % of a sample's answers changed when "
+            "only the batch, order, threads or precision did."
+        )
+    low, high = (f"{worst[name] * 100:.1f}" for name in ("low", "high"))
+    known = [change for change in changes if not math.isnan(change)]
+    scores = f", and scores by up to {max(known):.2g} nats" if known else ""
+    flips = round(worst["value"] * worst["n"])
+    return (
+        f"Noise floor: {flips} of {worst['n']} answers (95 % interval {low} to {high} %) changed "
+        f"when prompts were sent again{scores}; a smaller difference means nothing."
+    )
+
+
+def noise_table(metrics: pl.DataFrame, prefix: str = "") -> Table | None:
+    """A row a variation; None where nothing was measured. ``prefix``: the name of the run."""
+    rows = noise_rows(metrics)
+    if not rows:
+        return None
+    title = f"{prefix}Noise floor: answers of a sample that changed when only this did, in percent"
+    columns = [Column("what changed"), Column("answers changed", "share"), Column(CI, "share")]
+    has_scores = any(change for _, change in rows)
+    columns += [Column("score changed by (nats)")] * has_scores + [Column("queries", "count")]
+    cells: list[list[Value]] = []
+    for flips, change in rows:
+        name = flips["subset"].replace("_", " ")
+        largest = [_nats(change["value"])] if change else []
+        cells.append([name, *estimate(flips), *largest, flips["n"]])
+    return Table(title, columns, cells, sortable=False)
+
+
+def _nats(value: float) -> str:
+    """The largest change of a score; without scores a dash."""
+    return "-" if math.isnan(value) else f"{value:.2g}"

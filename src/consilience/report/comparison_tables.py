@@ -1,32 +1,41 @@
-"""Differences between runs: one table, in percent and in points of percent."""
+"""Tables of differences: between runs, of a training, on the page."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean, stdev
 from typing import Any
 
 import polars as pl
 
-from consilience.choices import By
-from consilience.design import is_language_kind
-from consilience.errors import ConsilienceError
-from consilience.factors import FACTORS, several_factors
-from consilience.metrics.notes import few_relations
-from consilience.metrics.registry import headline_metrics, label_of
+from consilience.core.errors import By, ConsilienceError
+from consilience.core.factors import FACTORS, is_language_kind, several_factors
+from consilience.core.text import counted
+from consilience.metrics.measure import few_relations
+from consilience.metrics.registry import headline_metrics, label_of, main_metrics
+from consilience.report.analysis_tables import SYMBOLS
 from consilience.report.columns import (
+    POINTS,
     Columns,
     contradictions,
     difference_columns,
     frame_table,
+    metric_column,
     test_in_words,
 )
-from consilience.report.language_tables import OVER, known_metrics, language_label
-from consilience.report.metric_tables import SUBSETS
+from consilience.report.export import Folded, Part, Points, Section
+from consilience.report.metric_tables import (
+    OVER,
+    SUBSETS,
+    form_metrics,
+    known_metrics,
+    language_label,
+)
+from consilience.report.run_view import name_and_id
 from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
-from consilience.report.table import NAN, Column, Table
-from consilience.text import counted
-from consilience.types import FACT_WORDS, QUESTION_WORDS, Suite
+from consilience.report.table import CI, NAN, Cell, Column, Table, Value, bounds_of
+from consilience.types import Suite
 
 LABELS = {metric: label for metric, label, _ in FACT_ROWS}
 """Labels of the metrics of a summary."""
@@ -59,10 +68,9 @@ def comparison_table(
     - ``by``: a row a group, kind of edit, factor or form of each metric; None or "metric": a row a
       metric, of facts the mean over relations, of questions all of them together.
     """
-    is_of_questions = suite.words is QUESTION_WORDS
-    if by is None and not is_of_questions:
+    is_pooled, pool = suite.words.is_pooled, suite.words.pool
+    if by is None and not is_pooled:
         compared = with_undefined_means(compared, suite)
-    pool = "MICRO" if is_of_questions else "MACRO"
     rows = _chosen(compared, metrics or _defaults(compared, by), by, pool)
     if rows.is_empty():
         raise ConsilienceError(
@@ -71,7 +79,7 @@ def comparison_table(
             "say how patterns differ; factor for questions",
         )
     pairs = compared.select("first", "second").unique(maintain_order=True).rows()
-    over = OVER_QUESTIONS if is_of_questions else OVER
+    over = OVER_QUESTIONS if is_pooled else OVER
     labels = {group.id: group.label for group in suite.relations} | over
     records = list(rows.iter_rows(named=True))
     blocks = [_block(row, by, labels, len(pairs)) for row in records]
@@ -256,7 +264,7 @@ def compared_on(compared: pl.DataFrame, suite: Suite) -> Iterator[str]:
     whole = compared.filter(pl.col("subset") == "all")
     accuracy = whole.filter(pl.col("metric") == "accuracy")
     means = whole.filter(pl.col("group") == "MACRO", pl.col("difference").is_not_nan())
-    is_of_facts = suite.words is FACT_WORDS
+    is_of_facts = suite.words.has_means
     if is_of_facts:
         accuracy = accuracy.filter(pl.col("group") == "MICRO")
     several = accuracy.height > 1
@@ -319,3 +327,221 @@ def _most_different(compared: pl.DataFrame, labels: dict[str, str], group: str) 
             f"Largest differences in consistency{of_run}: {named}. "
             f"Their p (Holm) is < 0.05 in {clear} of {counted(rows.height, group)}."
         )
+
+
+PERPLEXITY = Column("perplexity", "number", digits=2)
+
+
+def result_table(compared: pl.DataFrame, suite: Suite, title: str) -> Table:
+    """The headline metrics before and after training, as means over the held-out relations.
+
+    ``compared``: the comparison of the two models on some of a suite (``COMPARISON_SCHEMA``).
+    """
+    means = compared.filter(group="MACRO", subset="all").drop("detectable")
+    by_metric = {row["metric"]: row for row in means.iter_rows(named=True)}
+    rows = [
+        {"label": label_of(metric), **by_metric[metric]}
+        for metric in headline_metrics()
+        if metric in by_metric
+    ]
+    columns = difference_columns(means, Column("before", "share"), Column("after", "share"))
+    tests = ", ".join(means["test"].drop_nulls().unique(maintain_order=True))
+    notes = [*compared_on(compared, suite), f"p: {tests}"]
+    return frame_table(rows, title, {"label": Column("metric"), **columns}, notes)
+
+
+def table_7(rows: pl.DataFrame, relations: int) -> tuple[Table, Table]:
+    """ParaRel's Table 7, and each row's differences from the model before.
+
+    ``rows``: ``Improved.table``. ``relations``: the number of test relations.
+    """
+    names = rows["name"].unique(maintain_order=True).to_list()
+    metrics = rows["metric"].unique(maintain_order=True).to_list()
+    numbers = {(row["name"], row["metric"]): row for row in rows.iter_rows(named=True)}
+    seeds = max(row["seeds"] for row in numbers.values())
+    over = f"; means of {seeds} seeds" if seeds > 1 else ""
+    means = Table(
+        f"Table 7 of the ParaRel paper: means ± std over {relations} held-out relations, in "
+        f"percent{over}",
+        [Column("model"), *map(metric_column, metrics), PERPLEXITY],
+        [_means(name, [numbers[name, metric] for metric in metrics]) for name in names],
+    )
+    of_seeds = ("lowest", "highest") if seeds > 1 else ()
+    largest_p = ("largest_p",) if seeds > 1 else ()
+    changes = Table(
+        "After minus before, in points" + over,
+        [
+            Column("model"), Column("metric"), POINTS, Column(CI, "points"), Column("p", "p"),
+            *(Column(f"{name} seed", "points") for name in of_seeds),
+            *(Column("largest p of a seed", "p") for _ in largest_p),
+        ],
+        [
+            [
+                name if metric == metrics[0] else "",
+                label_of(metric),
+                row["difference"],
+                bounds_of(row),
+                *(row[column] for column in ("p", *of_seeds, *largest_p)),
+            ]
+            for name in names[1:]
+            for metric in metrics
+            for row in [numbers[name, metric]]
+        ],
+    )  # fmt: skip
+    return means, changes
+
+
+def _means(name: str, rows: Sequence[Mapping[str, Any]]) -> list[Value]:
+    return [name, *(Cell(row["value"], std=row["std"]) for row in rows), rows[0]["perplexity"]]
+
+
+def lambda_table(lambdas: pl.DataFrame) -> Table:
+    """Validation of every training; ``lambdas``: ``Improved.lambdas``."""
+    metrics = ("accuracy", "consistency", "consistent_accuracy")
+    columns = [
+        *(Column("model"), Column("seed", "count"), Column("lambda", "number"), Column("")),
+        Column("updates", "count"),
+    ]
+    return Table(
+        "Every training: validation relations, best checkpoint, in percent",
+        [*columns, *map(metric_column, metrics), PERPLEXITY],
+        [
+            [
+                row["name"],
+                str(row["seed"]),
+                f"{row['lambda']:g}",
+                "chosen" if row["kept"] else "",
+                str(row["step"]),
+                *(row[name] for name in metrics),
+                row["perplexity"],
+            ]
+            for row in lambdas.iter_rows(named=True)
+        ],
+    )
+
+
+def grid_table(rows: Sequence[tuple[int, float, float, bool]], task: str) -> Table:
+    """Fine-tunings with the first seed: batch size, learning rate, accuracy, whether chosen."""
+    return Table(
+        "Tried with the first seed: validation accuracy, in percent",
+        [
+            Column("batch size", "count"),
+            Column("learning rate", "number"),
+            Column(task, "share"),
+            Column(""),
+        ],
+        [
+            [str(batch), f"{rate:g}", accuracy, "chosen" if is_best else ""]
+            for batch, rate, accuracy, is_best in rows
+        ],
+    )
+
+
+def seed_table(
+    model: str, validation: Mapping[int, Mapping[str, float]], costs: Sequence[tuple[int, float]]
+) -> Table:
+    """Accuracy of each seed on each task, and the mean; ``costs``: epochs and seconds."""
+    tasks = list(next(iter(validation.values())))
+    rows: list[list[Value]] = [
+        [str(seed), *accuracies.values(), epochs, seconds / 60]
+        for (seed, accuracies), (epochs, seconds) in zip(validation.items(), costs, strict=True)
+    ]
+    if len(rows) > 1:
+        values = [[accuracies[task] for accuracies in validation.values()] for task in tasks]
+        means = [Cell(fmean(accuracies), std=stdev(accuracies)) for accuracies in values]
+        rows.append(["mean", *means, "", ""])
+    return Table(
+        f"{model}: validation accuracy of the best checkpoint, in percent",
+        [
+            Column("seed", "count"),
+            *(Column(task, "share") for task in tasks),
+            Column("epochs", "count"),
+            Column("minutes", "number"),
+        ],
+        rows,
+    )
+
+
+INTRO = (
+    "All runs have the same questions, so their answers are paired. A difference is the later run "
+    "minus the first, in percentage points, over the items that both answered; so a value may "
+    "differ from that of the run alone. p is two-sided: * .05, ** .01, *** .001. Holm: adjusted "
+    "over relations, or over the forms of a number. The intervals are not adjusted. Detectable: "
+    "the minimum detectable difference at 80 % power."
+)
+"""How to read the tables."""
+
+
+def differences(
+    compared: pl.DataFrame | None, notes: Sequence[str], names: Mapping[str, str], pool: str
+) -> list[Section]:
+    """Later runs minus the first (``COMPARISON_SCHEMA``); none without differences and notes.
+
+    ``names``: how the page names the groups. ``pool``: the group of what is over all of them.
+    """
+    parts: list[Part] = [Points(notes)] if notes else []
+    if compared is None:
+        return [Section("differences", "Differences", "", parts)] if parts else []
+    for (first, second), rows in compared.group_by(["first", "second"], maintain_order=True):
+        columns = difference_columns(
+            rows, Column(str(first), "share"), Column(str(second), "share")
+        )
+        minus = f"{second} minus {first}"
+        if "MACRO" in rows["group"]:
+            parts += _over_relations(rows, columns, minus, names, pool)
+        else:
+            parts += _by_form(rows, columns, minus)
+    return [Section("differences", "Differences", INTRO, parts)]
+
+
+def _over_relations(
+    rows: pl.DataFrame, columns: Columns, minus: str, names: Mapping[str, str], pool: str
+) -> Iterator[Table | Folded]:
+    """Means over relations or all questions, and folded the headline metrics of each group."""
+    rows = rows.filter((pl.col("subset") == "all") & pl.col("metric").is_in(main_metrics()))
+    columns = {"relation": Column("relation"), "label": Column("metric"), **columns}
+    means = [
+        {"label": label_of(row["metric"]), **row}
+        for row in rows.filter(pl.col("group") == pool).iter_rows(named=True)
+    ]
+    title = f"{minus}: {'means over relations' if pool == 'MACRO' else 'all questions together'}"
+    yield frame_table(means, title, columns, sortable=False)
+    is_relation = ~pl.col("group").is_in(["MACRO", "MICRO"])
+    by_relation = [
+        {
+            "relation": name_and_id(names, row["group"]),
+            "label": label_of(row["metric"]),
+            **row,
+        }
+        for row in rows.filter(is_relation).iter_rows(named=True)
+        if row["metric"] in headline_metrics(aliases=True)
+    ]
+    title = f"{minus}: each relation"
+    yield Folded(title, [frame_table(by_relation, title, columns)])
+
+
+def _by_form(rows: pl.DataFrame, columns: Columns, minus: str) -> Iterator[Table | Folded]:
+    """Of each group the consistency by form and the accuracy, and folded all other numbers."""
+    columns = {"label": Column("metric"), "form": Column("form"), **columns}
+    rows = rows.filter(pl.col("metric").is_in(form_metrics(rows)))
+    is_main = (pl.col("metric") == "consistency") | (
+        pl.col("metric").is_in(["accuracy", "f1"]) & (pl.col("subset") == "all")
+    )
+    for (group,), of_group in rows.group_by("group", maintain_order=True):
+        title = f"{group}: {minus}"
+        main, others = (
+            [_named_form(row) for row in of_group.filter(chosen).to_dicts()]
+            for chosen in (is_main, ~is_main)
+        )
+        yield frame_table(main, title, columns)
+        title += ", all other numbers"
+        if others:
+            yield Folded(title, [frame_table(others, title, columns)])
+
+
+def _named_form(row: dict[str, Any]) -> dict[str, Any]:
+    """A difference with the names of its metric and form."""
+    metric, form = row["metric"], row["subset"]
+    name = SYMBOLS.get((metric, form), label_of(metric))
+    is_original = form == "all" and metric == "accuracy"
+    return {"label": name, "form": "original" if is_original else form, **row}

@@ -1,14 +1,536 @@
-"""Tables as files: CSV, Markdown and LaTeX (booktabs)."""
+"""Tables and figures outside a terminal: the parts of a page, HTML, notebooks, files."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import json
 import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from html import escape
+from importlib.resources import files
 from pathlib import Path
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any
 
-from consilience.files import csv_cell, write_whole
-from consilience.report.table import PERCENT, Cell, Column, Table, spread_of, text_of
+import polars as pl
+
+from consilience.core.errors import Colour, ConsilienceError
+from consilience.core.text import visible
+from consilience.files.write import csv_cell, write_whole
+from consilience.report.table import (
+    PERCENT,
+    Cell,
+    Column,
+    Table,
+    all_notes,
+    fitted_text,
+    number_text,
+    spread_of,
+    text_of,
+    without_empty_columns,
+)
+
+if TYPE_CHECKING:
+    import altair
+
+
+COLUMNS: Mapping[Colour, str] = {"subject": "subject", "object": "gold", "pattern": "variant"}
+"""What colours may show, and the column that holds it."""
+
+BLACK = "#000000"
+"""The one colour that a dark page does not show."""
+
+COLOURS = (
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", BLACK, "#a39000",
+)  # fmt: skip
+"""Okabe and Ito's colours, which colour-blind readers tell apart, with a darker yellow."""
+
+CIRCLE = "M1,0A1,1,0,1,1,-1,0A1,1,0,1,1,1,0Z"
+SQUARE = "M-.9,-.9H.9V.9H-.9Z"
+DIAMOND = "M0,-1.2L1.2,0L0,1.2L-1.2,0Z"
+UP, DOWN = "M0,-1.1L1.1,.9H-1.1Z", "M0,1.1L1.1,-.9H-1.1Z"
+PLUS, CROSS = "M0,-1.1V1.1M-1.1,0H1.1", "M-.9,-.9L.9,.9M-.9,.9L.9,-.9"
+SHAPES = (
+    CIRCLE, UP, SQUARE, PLUS, DIAMOND, CROSS, DOWN, PLUS + CROSS,
+    CIRCLE + "M0,-1V1M-1,0H1", SQUARE + CROSS, UP + DOWN, DIAMOND + "M0,-1.2V1.2M-1.2,0H1.2",
+    "M-1,-1H1L-1,1H1Z", "M-1,-1V1L1,-1V1Z", CIRCLE + "M-.7,-.7L.7,.7M-.7,.7L.7,-.7",
+    SQUARE + "M0,-.9V.9M-.9,0H.9", "M0,-1.2V1.2", "M-1.2,0H1.2",
+    "M1,-1.1V1.1L-1,0Z", "M-1,-1.1V1.1L1,0Z",
+)  # fmt: skip
+"""Outlines in a square from -1 to 1, the most different first: ParaRel has up to 20 patterns."""
+
+INK = "currentColor"
+"""The colour of text and lines: that of the text around a figure, on a light or dark page."""
+
+WIDTH = 320
+"""Width and height of a figure in pixels of a screen: a column of a page."""
+
+
+def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> altair.Chart:
+    """Points in the plane, with a shape for each pattern and a colour for each ``colour``.
+
+    ``table`` has a row a query, with the columns ``x``, ``y``, ``subject``, ``gold`` and
+    ``variant``. As in the paper's Figure 3: points of one colour together mean that the vectors are
+    grouped by subject (or object), points of one shape that they are grouped by pattern. More than
+    eight colours have no legend; they go from dark to light in alphabetical order, so that every
+    eye, and every printer, sees whether a group is of one colour or of many. On a page, pointing at
+    a point names it, and a click on it brings out all of its colour.
+    """
+    import altair as alt
+
+    column = COLUMNS[colour]
+    patterns = table["variant"].unique(maintain_order=True).to_list()
+    values = patterns if colour == "pattern" else sorted(table[column].unique().to_list())
+    few = len(values) <= len(COLOURS)
+    scale: dict[str, Any] = {"range": COLOURS[: len(values)]}
+    if not few:
+        scale = {"scheme": alt.SchemeParams("viridis", count=len(values), extent=[0, 0.9])}
+    axis = {"axis": None, "scale": alt.Scale(zero=False, nice=False, padding=8)}
+    legend = alt.Legend(title="pattern", orient="bottom", columns=1)
+    colours = legend if colour == "pattern" else None
+    heading = alt.Title(textwrap.wrap(title, 52))
+    if colour != "pattern" and few:
+        colours = alt.Legend(title=colour, orient="top", columns=4, labelLimit=WIDTH / 4 - 20)
+    elif colour != "pattern":
+        heading.subtitle = f"{len(values)} {colour}s, from dark to light in alphabetical order"
+    chosen = alt.selection_point(fields=[column])
+    return (
+        alt.Chart(alt.InlineData(values=table.to_dicts()))
+        .mark_point(size=30, strokeWidth=1, filled=False)
+        .encode(
+            x=alt.X("x:Q", **axis),
+            y=alt.Y("y:Q", **axis),
+            color=alt.Color(f"{column}:N", scale=alt.Scale(domain=values, **scale), legend=colours),
+            shape=alt.Shape(
+                "variant:N", scale=alt.Scale(domain=patterns, range=SHAPES), legend=legend
+            ),
+            opacity=alt.when(chosen).then(alt.value(0.9)).otherwise(alt.value(0.1)),
+            tooltip=[alt.Tooltip(f"{name}:N", title=shown) for shown, name in COLUMNS.items()],
+        )
+        .add_params(chosen)
+        .properties(
+            width=WIDTH,
+            height=WIDTH,
+            title=heading,
+            description=f"t-SNE of vectors, a shape for each pattern, a colour for each {colour}.",
+        )
+        .configure_title(
+            anchor="start", fontSize=12, subtitleFontSize=10, offset=6, color=INK, subtitleColor=INK
+        )
+        .configure_legend(
+            labelLimit=WIDTH - 20,
+            symbolLimit=0,
+            symbolSize=45,
+            offset=6,
+            labelColor=INK,
+            titleColor=INK,
+            symbolBaseStrokeColor=INK,
+        )
+        .configure_view(stroke=INK, strokeOpacity=0.3)
+    )
+
+
+class InScript(json.JSONEncoder):
+    """JSON for a script of a page: no text in it ends that script."""
+
+    def encode(self, o: Any) -> str:
+        """JSON with ``<`` escaped."""
+        return super().encode(o).replace("<", "\\u003c")
+
+
+def for_paper(chart: altair.Chart, title: str) -> altair.Chart:
+    """A chart on white and with a title, for a file."""
+    import altair as alt
+
+    heading = alt.Title(textwrap.wrap(title, 60), anchor="start", fontSize=12)
+    titled = chart.properties(title=heading) if title else chart
+    return titled.properties(background="white")
+
+
+FORMATS = (".png", ".svg", ".pdf", ".html")
+"""Suffixes of the files of figures; a PNG has four times the resolution of a screen."""
+
+
+def save_figure(chart: altair.Chart, *paths: Path) -> None:
+    """Write a chart in the format of each file's suffix (``FORMATS``); ink is black.
+
+    Each file is complete or absent. The chart is drawn once, as SVG, whatever the formats.
+    """
+    import altair as alt
+    import vl_convert
+
+    for path in paths:
+        if path.suffix.lower() not in FORMATS:
+            raise ConsilienceError(
+                f"a figure as '{path.suffix or path.name}'",
+                expected=", ".join(FORMATS),
+                where=str(path),
+            )
+    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    svg = ""
+    for path in paths:
+        suffix = path.suffix.lower()
+        if suffix == ".html":
+            content = _page_of(chart).encode()
+        else:
+            svg = svg or vl_convert.vegalite_to_svg(_in_black(chart), vl_version=version)
+            content = _still(svg, suffix)
+        write_whole(path, content)
+
+
+def _still(svg: str, suffix: str) -> bytes:
+    """A drawing in another format."""
+    import vl_convert
+
+    if suffix == ".png":
+        return vl_convert.svg_to_png(svg, scale=4)
+    return vl_convert.svg_to_pdf(svg) if suffix == ".pdf" else svg.encode()
+
+
+def _page_of(chart: altair.Chart) -> str:
+    """A page with a chart that needs no network."""
+    written = io.StringIO()
+    in_black(chart).save(
+        written,
+        format="html",
+        inline=True,
+        embed_options={"actions": False},
+        json_kwds={"cls": InScript},
+    )
+    return written.getvalue()
+
+
+def in_black(chart: altair.Chart) -> altair.Chart:
+    """A self-contained chart: its ink is black, and its data are plain rows."""
+    import altair as alt
+
+    black: altair.Chart = alt.Chart.from_dict(_in_black(chart))
+    return black
+
+
+def _in_black(chart: altair.Chart) -> dict[str, Any]:
+    """The specification of a self-contained chart."""
+    text = json.dumps(spec_of(chart), sort_keys=True).replace(f'"{INK}"', '"black"')
+    spec: dict[str, Any] = json.loads(text)
+    return spec
+
+
+class Rows(str):
+    """The rows of a chart as text, which ``spec_of`` replaces by the rows.
+
+    Altair checks and copies every value of a list of rows whenever it derives a chart.
+    """
+
+    values: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, values: list[dict[str, Any]]) -> Rows:
+        """The rows as the JSON from which Altair derives the name of a data set."""
+        rows = cls(json.dumps(values, sort_keys=True, default=str))
+        rows.values = values
+        return rows
+
+    @property
+    def name(self) -> str:
+        """The name that Altair gives to the data."""
+        return f"data-{hashlib.sha256(self.encode()).hexdigest()[:32]}"
+
+
+def spec_of(chart: altair.Chart) -> dict[str, Any]:
+    """A chart as Vega-Lite, with ``visible`` text: vl-convert aborts the process at an ESC."""
+    spec = chart.to_dict(validate=False)  # Altair has checked each part of it
+    data = spec.get("datasets", {})
+    names = {name: rows.name for name, rows in data.items() if isinstance(rows, Rows)}
+    shown: dict[str, Any] = _visible(spec, names)
+    return shown
+
+
+def _visible(value: Any, names: Mapping[str, str]) -> Any:
+    """A part of a specification, with visible text; ``names``: new names of data sets."""
+    if isinstance(value, dict):
+        return {_visible(key, names): _visible(item, names) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_visible(item, names) for item in value]
+    if isinstance(value, Rows):
+        return _visible(value.values, names)
+    return _visible_text(names.get(value, value)) if isinstance(value, str) else value
+
+
+_visible_text = lru_cache(maxsize=2**16)(visible)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A chart."""
+
+    id: str
+    """Its name on the page and as a file."""
+    title: str
+    """Its title as a file; empty if the chart has one."""
+    chart: altair.Chart
+    """The chart, as wide as in a file."""
+    caption: str
+    """How to read it."""
+    is_fluid: bool = True
+    """Whether its plane is as wide as the page has room for; else the chart only shrinks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and their values."""
+
+    rows: Sequence[tuple[str, str]]
+    """Names and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One headline number with its sentence; numbers are in percent, NaN without data."""
+
+    label: str
+    value: float
+    low: float
+    """Lower bound of its 95 % confidence interval."""
+    high: float
+    """Upper bound of the interval."""
+    chance: float
+    baseline: float
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Headline numbers side by side."""
+
+    tiles: Sequence[Tile]
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Parts that are side by side where the page is wide enough."""
+
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Paragraphs."""
+
+    paragraphs: Sequence[str]
+    code: bool = False
+    """Whether they are commands, which keep their lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """A list."""
+
+    items: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """A list of links to other pages."""
+
+    rows: Sequence[tuple[str, str]]
+    """Texts, and addresses relative to the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Parts that a reader unfolds."""
+
+    summary: str
+    """The line that unfolds them."""
+    parts: Sequence[Part]
+
+
+Part = Table | Figure | Facts | Text | Points | Links | Folded | Tiles | Beside
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page with a heading."""
+
+    id: str
+    """Its anchor."""
+    heading: str
+    """Its heading, also in the menu."""
+    intro: str
+    """One paragraph below the heading; may be empty."""
+    parts: Sequence[Part]
+    """The content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A report."""
+
+    title: str
+    """The question that the page answers, about which models."""
+    subtitle: str
+    """The suite and its size."""
+    sections: Sequence[Section]
+    """The sections in their order."""
+    notes: Sequence[str] = (
+        "All numbers are percentages unless the heading says otherwise. Made by consilience.",
+    )
+    """Lines below all sections."""
+
+    @property
+    def figures(self) -> list[Figure]:
+        """All figures, in their order."""
+        return [
+            part
+            for section in self.sections
+            for outer in section.parts
+            for part in (outer.parts if isinstance(outer, Beside) else [outer])
+            if isinstance(part, Figure)
+        ]
+
+
+LARGEST = 5_000_000
+"""Bytes of a page that still opens and travels well."""
+
+
+@dataclass(frozen=True, slots=True)
+class HtmlCell:
+    """A cell of a table as the page shows it."""
+
+    text: str
+    is_number: bool
+    """Whether it is right-aligned."""
+    number: float | None
+    """What rows are sorted by; None for text and for no data, which comes last."""
+    interval: str = ""
+    """The interval below a number; empty without one."""
+
+
+def html_rows(table: Table) -> Sequence[Sequence[HtmlCell]]:
+    """The rows of a table as the page shows them."""
+    return [
+        [
+            HtmlCell(_text(cell, column), column.is_number, cell.number, _interval(cell, column))
+            for cell, column in zip(table.cells(at), table.columns, strict=True)
+        ]
+        for at in range(len(table.rows))
+    ]
+
+
+def _text(cell: Cell, column: Column) -> str:
+    spread = spread_of(cell, column)
+    return text_of(cell, column) + (f" ± {spread}" if spread else "")
+
+
+def _interval(cell: Cell, column: Column) -> str:
+    if cell.number is None or cell.value is None or not cell.has_interval:
+        return ""
+    return text_of(replace(cell, value=None, mark=""), column)
+
+
+def render(page: Page) -> str:
+    """The page as HTML, at most ``LARGEST`` bytes. Everything that came from data is escaped.
+
+    Control characters and bidi controls of data become U+FFFD.
+    """
+    import jinja2 as jinja
+    import markupsafe
+
+    environment = jinja.Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja.StrictUndefined,
+        finalize=_visible_cell,
+    )
+    environment.filters["rows"] = html_rows
+    environment.filters["notes"] = all_notes
+    environment.filters["filled"] = without_empty_columns
+    environment.tests["table"] = lambda part: isinstance(part, Table)
+    environment.tests["figure"] = lambda part: isinstance(part, Figure)
+    environment.tests["facts"] = lambda part: isinstance(part, Facts)
+    environment.tests["text"] = lambda part: isinstance(part, Text)
+    environment.tests["tiles"] = lambda part: isinstance(part, Tiles)
+    environment.tests["beside"] = lambda part: isinstance(part, Beside)
+    environment.tests["links"] = lambda part: isinstance(part, Links)
+    environment.tests["points"] = lambda part: isinstance(part, Points)
+    template = environment.from_string(
+        (files("consilience.report") / "page.html").read_text(encoding="utf-8")
+    )
+    charts = {
+        figure.id: json.dumps(_fluid(figure), cls=InScript, separators=(",", ":"), allow_nan=False)
+        for figure in page.figures
+    }
+    markup = markupsafe.Markup
+    text: str = template.render(
+        number=lambda value: "-" if math.isnan(value) else number_text(value, "number"),
+        within=lambda value: f"{min(100.0, max(0.0, value)):.1f}",
+        page=page,
+        charts={name: markup(chart) for name, chart in charts.items()},
+        vega=markup(_vega()) if charts else "",
+    )
+    if len(text.encode()) > LARGEST:
+        raise ConsilienceError(
+            f"a page of {len(text.encode()) / 1e6:.1f} MB",
+            expected=f"at most {LARGEST / 1e6:.0f} MB",
+            todo="Report fewer runs at once.",
+        )
+    return text
+
+
+def _fluid(figure: Figure) -> dict[str, Any]:
+    """A chart as Vega-Lite whose plane takes the width of the page, if it may."""
+    spec = spec_of(figure.chart)
+    if figure.is_fluid:
+        spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+    return spec
+
+
+def _visible_cell(value: object) -> object:
+    is_text = isinstance(value, str) and not hasattr(value, "__html__")
+    return visible(str(value)) if is_text else value
+
+
+@cache
+def _vega() -> str:
+    """The libraries that draw the charts (vega, vega-lite, vega-embed), as vl-convert has them."""
+    import vl_convert
+
+    bundle: str = vl_convert.javascript_bundle("window.embedChart = vegaEmbed;")
+    return bundle.replace("</script", "<\\/script")
+
+
+NUMBER_STYLE = "text-align: right; font-variant-numeric: tabular-nums"
+TEXT_STYLE = "text-align: left"
+
+
+def table_text(table: Table) -> str:
+    """The table as text without colours, as wide as the terminal."""
+    return visible(fitted_text(table, get_terminal_size().columns).plain)
+
+
+def table_html(table: Table) -> str:
+    """The table as HTML that needs no style sheet, script or network."""
+    heads = [_cell("th", column.heading, column.is_number) for column in table.columns]
+    rows = [[_cell("td", cell.text, cell.is_number) for cell in row] for row in html_rows(table)]
+    lines = [f"<tr>{''.join(cells)}</tr>" for cells in (heads, *rows)]
+    title = f"<p><b>{_shown(table.title)}</b></p>" if table.title else ""
+    notes = "".join(f"<p>{_shown(note)}</p>" for note in all_notes(table))
+    return f"<div>{title}<table>{''.join(lines)}</table>{notes}</div>"
+
+
+def _cell(tag: str, text: str, is_number: bool) -> str:
+    style = NUMBER_STYLE if is_number else TEXT_STYLE
+    return f'<{tag} style="{style}">{_shown(text)}</{tag}>'
+
+
+def _shown(text: str) -> str:
+    return escape(visible(text))
 
 
 def as_csv(table: Table) -> str:

@@ -1,38 +1,296 @@
-"""The first section of every report: the headline numbers, two figures and short notes."""
+"""The first screen of the page."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
+from consilience.analysis.examples import Example, Reply
+from consilience.core.factors import BETWEEN, FACTORS, WITHIN, levels_of
+from consilience.core.text import counted
+from consilience.endpoints.usage import cost_in_words
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.report.chart_parts import MEASURED, REFERENCES
-from consilience.report.charts import headline_figure, interval_figure
-from consilience.report.headline_sentences import UNIT, sentence_of
-from consilience.report.matrix import (
-    MATRIX_OF_FACTS,
-    MATRIX_OF_PAIRS,
-    MATRIX_OF_QUESTIONS,
+from consilience.report.analysis_tables import differing_lines, lines_asked, whole_or_end
+from consilience.report.charts import (
+    MEASURED,
+    REFERENCES,
+    headline_figure,
+    interval_figure,
+    matrix_caption,
     matrix_figure,
 )
-from consilience.report.opening_example import opening_example
+from consilience.report.columns import noise_sentence
+from consilience.report.export import (
+    Beside,
+    Facts,
+    Figure,
+    Part,
+    Points,
+    Section,
+    Text,
+    Tile,
+    Tiles,
+)
 from consilience.report.overview import by_run
-from consilience.report.page import Beside, Figure, Part, Points, Section, Tile, Tiles
 from consilience.report.papers import papers_headlines
 from consilience.report.run_view import (
+    FactView,
     RunView,
     fact_views,
     group_names,
     groups_with_forms,
     relation_values,
 )
-from consilience.report.server_sections import server_line
-from consilience.report.summary import FEWEST_FACTS, VIOLATIONS, SummaryRow
+from consilience.report.summary import FEWEST_FACTS, NO_OPTION, VIOLATIONS, SummaryRow
 from consilience.report.table import NAN, Cell, Column, Table, Value
-from consilience.types import QUESTION_WORDS
+
+UNIT = "\N{NO-BREAK SPACE}%"
+"""What follows a number in a sentence; a line does not break before it."""
+
+OF_FACTS = {
+    "accuracy": "The answer to the base pattern is right for {value} of a relation's "
+    "facts, on average.",
+    "consistency": "Two patterns of a fact agree {value} of the time{chance}.",
+    "determinism": "Two patterns of a fact agree {value} of the time{chance}.",
+    VIOLATIONS: "The answers violate {value} of these expectations{chance}.",
+    "corrected_consistency": "The agreement covers {value} of the distance from chance to full "
+    "agreement.",
+    "consistent_accuracy": "The answer is right in every pattern for {value} of a relation's "
+    "facts, on average.",
+}
+"""Sentences of facts by metric."""
+
+OF_QUESTIONS = {
+    "accuracy": "The answer in the base variant{base} is right for {value} of the questions.",
+    "consistency": "Two variants of a question get the same answer {value} of the time{chance}.",
+    "corrected_consistency": OF_FACTS["corrected_consistency"],
+    "consistent_accuracy": "The answer is right in every variant for {value} of the questions.",
+    NO_OPTION: "{value} of the written answers are none of the options.",
+}
+"""Sentences of questions by metric."""
+
+ONE_FACTOR = (
+    "Two variants that differ only in {factor} get the same answer {value} of the time{chance}."
+)
+"""The sentence of the consistency of a factor."""
+
+OF_PAIRS = {
+    ("accuracy", "all"): "The label of the original form is right for {value} of the pairs.",
+    (
+        "consistency",
+        "all",
+    ): "Another form gets the label of the original {value} of the time{chance}.",
+    ("consistency", "reverse"): "The label is the same for {value} of the pairs when the two "
+    "sentences are swapped{chance}.",
+    ("consistency", "signal"): "The label is the same for {value} of the pairs with other words "
+    "before the sentences{chance}.",
+    ("corrected_consistency", "all"): OF_FACTS["corrected_consistency"],
+}
+"""Sentences of sentence pairs by metric and form."""
+
+UNDEFINED = "Not defined: all answers are the same, so chance alone gives full agreement."
+"""The sentence of a chance-corrected consistency without a value."""
+
+BELOW_CHANCE = "The answers agree less often than expected by chance."
+"""The sentence of a negative chance-corrected consistency."""
+
+
+def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
+    """A headline number in plain words."""
+    if row.metric == "corrected_consistency" and not row.value >= 0:
+        return UNDEFINED if math.isnan(row.value) else BELOW_CHANCE
+    if math.isnan(row.value):
+        return "No data."
+    expected = "" if math.isnan(chance) else f" ({_percent(chance)} expected by chance)"
+    if run.suite.words.is_pooled and row.metric != VIOLATIONS:
+        sentence = OF_QUESTIONS[row.metric] if row.subset == "all" else ONE_FACTOR
+        return sentence.format(
+            value=_percent(row.value),
+            chance=expected,
+            factor=FACTORS.get(row.subset, row.subset),
+            base=_base_in_words(run),
+        )
+    sentence = OF_FACTS[row.metric] if run.facts else OF_PAIRS[row.metric, row.subset]
+    if row.subset in (WITHIN, BETWEEN):
+        language = "one language" if row.subset == WITHIN else "two languages"
+        sentence = sentence.replace("of a fact", f"of {language}")
+    has_forms = run.facts and "form" in row.meaning
+    sentence = sentence.replace("Two patterns of a fact agree", "A pattern and its perturbed forms "
+                                "agree") if has_forms else sentence  # fmt: skip
+    return sentence.format(value=_percent(row.value), chance=expected)
+
+
+def _base_in_words(run: RunView) -> str:
+    """The levels of the base variant in parentheses, where all groups have the same."""
+    bases = {group.design.variants[0] for group in run.suite.relations}
+    return f" ({bases.pop()})" if len(bases) == 1 and levels_of(min(bases)) else ""
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:.1f}{UNIT}"
+
+
+def opening_example(run: RunView) -> Iterator[Text]:
+    """Two prompts of one item with their answers, different ones if there are any.
+
+    The item is one of the means, if there are examples of these.
+    """
+    if run.facts is not None:
+        examples = [one for of_kind in run.facts.examples.values() for one in of_kind]
+        averaged = {group.id for group in run.suite if group.cardinality == "N-1"}
+        examples.sort(key=lambda example: example.group not in averaged)
+        for example in examples[:1]:
+            yield from _of_replies(run.name, run.facts, example)
+    elif run.pairs is not None:
+        for row in run.pairs.changed.head(1).to_dicts():
+            form = row["perturbation"]
+            texts = (row["original_1"], row["original_2"]), (row["text_1"], row["text_2"])
+            prompts = [" and ".join(map(_quoted, pair)) for pair in texts]
+            prompts[1] += f" (form {form})"
+            yield Text([_answered(run.name, prompts, (row["original_answer"], row["answer"]))])
+
+
+def _of_replies(name: str, facts: FactView, example: Example) -> Iterator[Text]:
+    """Two replies to a fact or a question; nothing of one with a single reply.
+
+    A sentence; of a question then its prompt, and what differs in the other one.
+    """
+    first = example.telling[0]
+    others = [reply for reply in example.replies if reply is not first]
+    if not others:
+        return
+    if not (first.prompt and levels_of(first.variant)):  # a fact, or the prompts were not kept
+        others = [reply for reply in example.telling if reply is not first]
+        second = next((other for other in others if other.answer != first.answer), others[0])
+        prompts = [_quoted(facts.prompt(example, reply)) for reply in (first, second)]
+        yield Text([_answered(name, prompts, (first.answer, second.answer))])
+        return
+    second = min(
+        others, key=lambda reply: (reply.answer == first.answer, len(_changed(first, reply)))
+    )
+    changed = _changed(first, second)
+    verb, only = ("differs", "only ") if len(changed) == 1 else ("differ", "")
+    names = " and ".join(FACTORS[factor] for factor in changed)
+    levels = ", ".join(f"{factor}={level}" for factor, level in changed.items())
+    answer = "the same" if second.answer == first.answer else f"but {_quoted(second.answer)}"
+    shown = [lines_asked(first.prompt), [*differing_lines(first.prompt, second.prompt or "")]]
+    yield Text(
+        [
+            f"Example: {name} answers {_quoted(first.answer)} to this prompt, {answer} when {only}"
+            f"{names} {verb} ({levels}):"
+        ]
+    )
+    yield Text([whole_or_end("\n".join(lines)) for lines in shown if lines], code=True)
+
+
+def _changed(first: Reply, second: Reply) -> dict[str, str]:
+    """The levels of the second variant that the first does not have, by their factors."""
+    known = levels_of(first.variant)
+    return {
+        factor: level
+        for factor, level in levels_of(second.variant).items()
+        if known.get(factor) != level
+    }
+
+
+def _answered(name: str, prompts: Sequence[str], answers: Sequence[str]) -> str:
+    """What a model answered to two prompts, in a sentence."""
+    first, second = map(_quoted, answers)
+    if first == second:
+        return f"Example: {name} answers {first} to {prompts[0]} and to {prompts[1]}"
+    return f"Example: {name} answers {first} to {prompts[0]}, but {second} to {prompts[1]}"
+
+
+def _quoted(text: str) -> str:
+    """A prompt in one line, quoted; of a chat the last turn, of a long text the end."""
+    return f"“{whole_or_end(' / '.join(lines_asked(text)))}”"
+
+
+INTRO = (
+    "The model answered behind a URL or in llama.cpp. How its candidates were scored was proved on "
+    "a few known prompts before anything of the suite was sent."
+)
+"""What the section shows."""
+
+OF_SERVER = "the server "
+"""How notes of a run on what its server did begin."""
+
+
+def server_sections(runs: Sequence[RunView]) -> list[Section]:
+    """The servers of runs; none where all models ran without one."""
+    parts: list[Part] = []
+    for run in runs:
+        if rows := [*_server_rows(run)]:
+            name = [("Run", run.name)] if len(runs) > 1 else []
+            parts.append(Facts([*name, *rows]))
+    return [Section("server", "Server", INTRO, parts)] if parts else []
+
+
+def server_line(run: RunView) -> list[str]:
+    """The server of a run in one line, with how it scored; no line without one."""
+    rows = dict(_server_rows(run))
+    if not rows:
+        return []
+    parts = [f"{rows['Model']} at {rows['Address']}" if "Address" in rows else rows["Model"]]
+    if "Scoring" in rows:
+        parts.append(f"scored by {rows['Scoring']}")
+    if "Requests" in rows:
+        parts.append(rows["Requests"].partition(",")[0])
+    return [f"Server: {'; '.join(parts)}."]
+
+
+def _server_rows(run: RunView) -> Iterator[tuple[str, str]]:
+    """Names and values of what is known of the server of a run."""
+    record: Mapping[str, Any] = run.records[0] if run.records else {}
+    model = record.get("settings", {}).get("model", {})
+    if "server" not in model and not {"cost", "scoring"} & record.keys():
+        return
+    yield "Model", str(model.get("model", run.name))
+    if names := record.get("served_as"):
+        yield "Name in replies", ", ".join(names)
+    if address := model.get("server"):
+        yield "Address", str(address)
+    scoring = record.get("scoring", {})
+    if scoring:
+        yield "Scoring", f"{scoring.get('strategy')} ({scoring.get('gives')})"
+        yield "Proof", _proof(scoring)
+        if refused := scoring.get("refused"):
+            yield "Other strategies", "; ".join(f"{name}: {why}" for name, why in refused.items())
+    elif model.get("kind") == "decisions":
+        yield "Scoring", "the probability of every option, which the server replies"
+    yield "Limits and notes", " ".join(_limits(run, scoring))
+    if cost := record.get("cost"):
+        yield "Requests", cost_in_words(cost)
+    yield "Noise floor", noise_sentence(run.metrics).partition(": ")[2] or "not measured"
+
+
+def _proof(scoring: Mapping[str, Any]) -> str:
+    """What the proof of a strategy found."""
+    checks = [counted(int(scoring.get("requests", 0)), "request") + " on known prompts"]
+    for name, text in (
+        ("repeated", "equal requests differ by {:.1e} nats"),
+        ("other_route", "another route differs by {:.1e} nats"),
+        ("total_probability", "the probabilities of some next tokens have a sum of {:.3f}"),
+    ):
+        value = scoring.get(name)
+        if isinstance(value, int | float) and not math.isnan(value):
+            checks.append(text.format(value))
+    return "; ".join(checks)
+
+
+def _limits(run: RunView, scoring: Mapping[str, Any]) -> Iterator[str]:
+    """What the notes of the run say about its server, such as how many scores are bounds."""
+    notes = [note[0].upper() + note[1:] for note in run.warnings if note.startswith(OF_SERVER)]
+    if notes:
+        yield from (f"{note}." for note in notes)
+    elif scoring:
+        yield "No bound was used: every score is a value."
+    else:
+        yield "None known."
+
 
 LARGEST_MATRIX = 50
 """Variants of a group whose agreement is shown as a matrix; a larger one is illegible."""
@@ -69,15 +327,13 @@ def _scope(runs: Sequence[RunView]) -> str:
     """What the headline numbers are means over, and what their intervals say, if any has one."""
     if all(math.isnan(row.low) for run in runs for row in run.summary.rows):
         return ""
-    if not fact_views(runs):
+    words, interval = runs[0].suite.words, "Each number has its 95 % confidence interval (CI), over"
+    if not words.pool:
         seeds = runs[0].seeds
         mean = f" Means of {seeds} seeds." if seeds > 1 else ""
-        return f"Each number has its 95 % confidence interval (CI), over sentence pairs.{mean}"
-    if runs[0].suite.words is QUESTION_WORDS:
-        return (
-            "All questions together. Each number has its 95 % confidence interval (CI), over "
-            "questions."
-        )
+        return f"{interval} {words.clusters}.{mean}"
+    if words.is_pooled:
+        return f"All {words.item}s together. {interval} {words.clusters}."
     relations = sum(group.cardinality == "N-1" for group in runs[0].suite.relations)
     if relations < 2:
         return "Each number has its 95 % confidence interval (CI), over the subjects of the facts."
@@ -107,8 +363,7 @@ def _chance_of(run: RunView, row: SummaryRow) -> float:
     if row.subset == "all":
         return row.chance
     rows = run.metrics.filter(metric="chance_consistency", subset=row.subset)
-    if run.pairs is None:
-        pool = "MICRO" if run.suite.words is QUESTION_WORDS else "MACRO"
+    if pool := run.suite.words.pool:
         rows = rows.filter(group=pool)
     return float(rows["value"][0]) if rows.height else NAN
 
@@ -281,12 +536,10 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
     )
     if pairs.is_empty():
         return
-    kind = MATRIX_OF_FACTS if fact_views(runs) else MATRIX_OF_PAIRS
-    if runs[0].suite.words is QUESTION_WORDS:
-        kind = MATRIX_OF_QUESTIONS
+    words = runs[0].suite.words
     if relation is None or relation in large:
         relation = _least_consistent(pairs)
-    caption = kind.caption
+    caption = matrix_caption(words)
     if len(runs) > 1 and pairs.height > MOST_PAIRS:
         pairs, patterns = (frame.filter(run=runs[0].name) for frame in (pairs, patterns))
         caption += f" Only {runs[0].name} is shown."
@@ -296,8 +549,8 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
     first_run = f", {runs[0].name}" if len(runs) > 1 else ""
     yield Figure(
         "agreement",
-        f"Agreement of {kind.variant}s: {names.get(relation, relation)}{first_run}",
-        matrix_figure(pairs, patterns, relation, names, kind),
+        f"Agreement of {words.variant}s: {names.get(relation, relation)}{first_run}",
+        matrix_figure(pairs, patterns, relation, names, words),
         caption,
         is_fluid=False,
     )

@@ -1,24 +1,40 @@
-"""Sections of every report: all numbers, the caveats, the suite and the models."""
+"""The overview of the page: its tables, its words, how to repeat a run."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
-from consilience.choices import Protocol
-from consilience.metrics.registry import (
-    DESCRIPTIONS,
-    label_of,
-    main_metrics,
+from consilience.core.errors import Protocol
+from consilience.core.schemas import FLIPS, SCORE_CHANGE
+from consilience.core.text import AGGREGATES, counted
+from consilience.endpoints.usage import cost_in_words
+from consilience.metrics.registry import DESCRIPTIONS, label_of, main_metrics
+from consilience.report.columns import (
+    FORM_CHANGES,
+    MEANS,
+    POINTS,
+    frame_table,
+    in_words,
+    noise_table,
 )
-from consilience.report.columns import FORM_CHANGES, MEANS, POINTS, frame_table
+from consilience.report.export import (
+    Beside,
+    Facts,
+    Figure,
+    Folded,
+    Page,
+    Part,
+    Points,
+    Section,
+    Text,
+)
 from consilience.report.metric_tables import form_metrics, form_table, mean_row
-from consilience.report.noise_tables import noise_table
-from consilience.report.page import Beside, Facts, Folded, Part, Points, Section, Text
-from consilience.report.repeat import described
 from consilience.report.run_view import (
     RunView,
     fact_views,
@@ -27,10 +43,126 @@ from consilience.report.run_view import (
     values_of,
 )
 from consilience.report.table import CI, Cell, Column, Table, Value, with_interval
-from consilience.schemas import FLIPS, SCORE_CHANGE
 from consilience.sentence_pairs import Task
-from consilience.text import AGGREGATES, counted
-from consilience.types import FACT_WORDS, QUESTION_WORDS, SuiteWords
+from consilience.types import FACT_WORDS, SuiteWords
+
+
+def page_in_words(page: Page, words: SuiteWords) -> Page:
+    """The page with the words that a kind of suite has for its groups, items and variants.
+
+    Headings, captions and notes are changed; the cells of tables and the texts of commands are not.
+    """
+    text = _Words(words)
+    sections = [
+        replace(
+            section,
+            heading=text(section.heading),
+            intro=text(section.intro),
+            parts=text.parts(section.parts),
+        )
+        for section in page.sections
+    ]
+    return replace(page, sections=sections)
+
+
+class _Words:
+    """Replaces the words for facts."""
+
+    def __init__(self, words: SuiteWords) -> None:
+        self.words = words
+        pairs = zip(FACT_WORDS.nouns, words.nouns, strict=True)
+        known = {one + s: other + s for one, other in pairs for s in ("", "s")}
+        self.known = known | {one.capitalize(): other.capitalize() for one, other in known.items()}
+        self.pattern = re.compile(rf"\b({'|'.join(self.known)})\b")
+
+    def __call__(self, text: str) -> str:
+        return self.pattern.sub(lambda match: self.known[match[1]], text)
+
+    def parts(self, parts: Sequence[Part]) -> list[Part]:
+        """Parts of a section in these words."""
+        return [self.part(part) for part in parts]
+
+    def part(self, part: Part) -> Part:
+        """A part of a section in these words; texts and lists of the run's own stay."""
+        match part:
+            case Table():
+                table = in_words(part, self.words)
+                return replace(
+                    table, title=self(table.title), notes=[self(note) for note in table.notes]
+                )
+            case Figure():
+                return replace(part, title=self(part.title), caption=self(part.caption))
+            case Folded():
+                return Folded(self(part.summary), self.parts(part.parts))
+            case Beside():
+                return Beside(self.parts(part.parts))
+            case Facts():
+                return Facts([(self(name), value) for name, value in part.rows])
+        return part
+
+
+def described(record: Mapping[str, Any]) -> str:
+    """A model in words, from ``run.json``; empty if the record has none."""
+    model = record.get("settings", {}).get("model", {})
+    if not model:
+        return ""
+    parts = [str(model.get("model"))]
+    if model.get("architecture"):
+        parts.append(f"{model['architecture']}, {model['parameters']:,} parameters")
+        parts.append(f"{model['dtype']} on {model['device']}")
+    if model.get("revision"):
+        parts.append(f"revision {model['revision']}")
+    if model.get("trust_remote_code"):
+        parts.append("with the Python code that comes with it (--trust-remote-code)")
+    return ", ".join(parts)
+
+
+def again(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
+    """How to repeat each run, by name and record; a command of several runs is shown once."""
+    parts: list[Part] = []
+    origins: list[Part] = []
+    previous = ""
+    for name, record in runs:
+        if not record:
+            parts.append(Text([f"{name}: a table of answers; its origin is not known."]))
+            continue
+        command = record.get("command", "")
+        if not command:
+            parts.append(Text([f"{name}: no command is known; run.json has the settings."]))
+        elif command != previous:
+            parts.append(Text([command], code=True))
+        previous = command
+        origins.append(_origin(name, record))
+    intro = ""
+    if any(record.get("command") for _, record in runs):
+        intro = "The same command with the same versions gives the same answers."
+    parts += [Folded("Versions and digests", origins)] if origins else []
+    return Section("repeat", "How to repeat", intro, parts)
+
+
+def _origin(name: str, record: Mapping[str, Any]) -> Facts:
+    """The time, versions and digests of a run."""
+    settings = record["settings"]
+    model = settings.get("model", {})
+    weights = f"revision {model.get('revision') or 'not known'}"
+    if model.get("kind") == "baseline":
+        weights = "none, a baseline"
+    if model.get("digest"):
+        weights = f"SHA-256 {model['digest']}"
+    versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
+    return Facts(
+        [
+            ("Run", name),
+            ("Started", str(record.get("started"))),
+            ("Finished", str(record.get("finished") or "not finished")),
+            ("Versions", versions),
+            ("Git", str(record.get("git") or "an installed package")),
+            ("Questions", f"SHA-256 {settings.get('suite_digest') or settings.get('pairs')}"),
+            ("Weights", weights),
+            *([("Cost", cost_in_words(cost))] if (cost := record.get("cost")) else []),
+        ]
+    )
+
 
 PROTOCOLS: Mapping[Protocol, str] = {
     "published": "counted as the released code of the papers does",
@@ -73,7 +205,7 @@ def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
     relations = relations.replace("relation", suite.words.group)
     yield "suite", f"{suite.name}: {facts_counted} of {relations}{several_in_words}"
     yield "patterns", f"{sum(patterns):,}, {of_each} a {suite.words.group}"
-    if suite.words is FACT_WORDS:
+    if len(suite.words.protocols) > 1:
         yield "protocol", f"{facts.protocol}: {PROTOCOLS[facts.protocol]}"
 
 
@@ -95,7 +227,7 @@ def subtitle_of(runs: Sequence[RunView]) -> str:
         words = first.suite.words
         relations = counted(len(first.suite.relations), words.group)
         size = f"{relations}, {facts_in_words(first.metrics, words.item)}"
-        size += f" ({first.facts.protocol})" if words is FACT_WORDS else ""
+        size += f" ({first.facts.protocol})" if len(words.protocols) > 1 else ""
         return f"{len(runs)} runs on {first.suite.name}: {size}"
     tasks = ", ".join(dict.fromkeys(pairs.task.name for _, pairs in pair_views(runs)))
     return f"{len(runs)} runs on {tasks}: original form, {', '.join(_forms_of(first))}"
@@ -141,7 +273,7 @@ def _variation(run: RunView, *, several: bool) -> Iterator[str]:
     values = values_of(run.metrics, "MICRO")
     names = ("total_variation", "chance_total_variation")
     measured, chance = (values.get((name, "all"), {}).get("value", math.nan) for name in names)
-    if run.suite.words is not QUESTION_WORDS or math.isnan(measured) or math.isnan(chance):
+    if not run.suite.words.is_pooled or math.isnan(measured) or math.isnan(chance):
         return
     of_run = f"{run.name}: " if several else ""
     yield (
@@ -174,9 +306,9 @@ def _in_words(meaning: str, words: SuiteWords) -> str:
 
 def _means(runs: Sequence[RunView]) -> Iterator[Table]:
     """The means over relations, or the numbers of all questions; none of runs without any."""
-    is_pooled = runs[0].suite.words is QUESTION_WORDS
-    macro = [values_of(run.metrics, "MICRO" if is_pooled else "MACRO") for run in runs]
-    if not any(macro) or pair_views(runs):
+    words = runs[0].suite.words
+    is_pooled, macro = words.is_pooled, [values_of(run.metrics, words.pool) for run in runs]
+    if not any(macro):
         return
     names = [name for name in main_metrics() if any((name, "all") in values for values in macro)]
     over = "relations" if any(_relations_of_mean(values) > 1 for values in macro) else "facts"

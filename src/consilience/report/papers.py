@@ -1,25 +1,38 @@
-"""The numbers of both papers, and ours beside them.
-
-``papers.csv`` has every number that the papers print. Its ``table`` is the name of the recipe that
-reproduces the number. Its ``section`` is that of the paper; the texts have no page numbers.
-"""
+"""The numbers of the papers, beside ours."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 import polars as pl
 
-from consilience.report.measured import Measured
 from consilience.report.table import Cell, Column, Table, Value, text_of
+
+NAN = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A number of ours, in the unit that the paper prints."""
+
+    value: float
+    """The number; NaN for no data."""
+    std: float = NAN
+    low: float = NAN
+    """Lower bound of its 95 % interval; NaN for a number that has none, such as a count."""
+    high: float = NAN
+    """Upper bound of its 95 % interval."""
+    unit: str = ""
+    """The unit of a number that the paper does not have."""
+
 
 Key = tuple[str, str, str]
 """Block of a table, row, column, as the paper prints them."""
 
-NAN = math.nan
 
 BESIDE_SCHEMA: dict[str, type[pl.DataType]] = {
     "table": pl.String,

@@ -1,25 +1,579 @@
-"""The report on one run or several, section by section."""
+"""The page of a report, section by section."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
-from consilience.report.difference_sections import differences
-from consilience.report.expectation_sections import expectation_sections
-from consilience.report.fact_sections import fact_sections
-from consilience.report.factor_sections import factor_sections
-from consilience.report.first_screen import first_screen
-from consilience.report.form_sections import form_sections
-from consilience.report.overview import caveats, numbers, setup, subtitle_of
-from consilience.report.page import Page
-from consilience.report.page_words import page_in_words
-from consilience.report.repeat import again
-from consilience.report.run_view import RunView, group_names
-from consilience.report.server_sections import server_sections
-from consilience.types import QUESTION_WORDS
+from consilience.analysis.examples import NO_GAP
+from consilience.core.expectations import EXPECTATION_SUBSETS
+from consilience.core.factors import FACTORS
+from consilience.core.text import counted
+from consilience.metrics.registry import headline_metrics, label_of
+from consilience.report.analysis_tables import ALL_GROUPS, in_one_line, violation_examples
+from consilience.report.charts import (
+    TENTHS,
+    against_figure,
+    edit_figure,
+    factor_figure,
+    in_tenths,
+    item_figure,
+)
+from consilience.report.columns import (
+    CLUSTER_CORRELATIONS,
+    EDITS,
+    GAP_NOTE,
+    MEANS,
+    PATTERN_NOTE,
+    PATTERNS,
+    PROBABILITY_GAP,
+    VIOLATION_RATES,
+    cells_of,
+    frame_table,
+    with_outliers,
+)
+from consilience.report.comparison_tables import differences
+from consilience.report.export import Beside, Figure, Folded, Page, Part, Points, Section, Text
+from consilience.report.first_screen import first_screen, server_sections
+from consilience.report.metric_tables import (
+    DETERMINISM,
+    edit_rows,
+    firsts_first,
+    group_cells,
+    language_table,
+)
+from consilience.report.overview import (
+    again,
+    caveats,
+    fact_counts,
+    numbers,
+    page_in_words,
+    setup,
+    subtitle_of,
+)
+from consilience.report.run_view import (
+    FactorView,
+    RunView,
+    fact_views,
+    factor_table,
+    group_names,
+    index_table,
+    interaction_table,
+    level_table,
+    name_and_id,
+    pair_views,
+    relation_values,
+    without_run,
+)
+from consilience.report.table import Column, Table, Value, intervals_below
+from consilience.types import SuiteWords
+
+MOST_APART = 8
+"""Patterns that differ from the others and are named."""
+
+MOST_PATTERNS = 1_000
+"""Rows of the table of patterns; of more, those with the lowest agreement are shown."""
+
+
+CLEAR = 0.05
+"""An adjusted p below which a pattern differs in accuracy."""
+
+
+def fact_sections(runs: Sequence[RunView]) -> list[Section]:
+    """All of them; none without runs on facts."""
+    if not fact_views(runs):
+        return []
+    return [
+        _relations(runs),
+        *_spread(runs),
+        *language_section(runs),
+        *_patterns(runs),
+        *_edits(runs),
+        *_examples(runs),
+        *_vectors(runs),
+    ]
+
+
+def _relations(runs: Sequence[RunView]) -> Section:
+    """The headline metrics of each relation."""
+    suite, names = runs[0].suite, group_names(runs[0].suite)
+    cells = {run.name: group_cells(run.metrics, suite) for run in runs}
+    counts = {run.name: fact_counts(run.metrics) for run in runs}
+    measured = {name for of_run in cells.values() for name, _ in of_run}
+    shown = [name for name in headline_metrics() if name in measured]
+    rows: list[list[Value]] = []
+    for relation in suite.relations:
+        label = name_and_id(names, relation.id)
+        for run in runs:
+            row: list[Value] = [label, run.name, counts[run.name].get(relation.id)]
+            row += [cells[run.name].get((metric, relation.id)) for metric in shown]
+            rows.append(row)
+    columns = [Column("relation"), Column("run"), Column("facts", "count")]
+    columns += [Column(label_of(name), "share") for name in shown]
+    rows, columns = without_run(len(runs), rows, columns)
+    notes = [DETERMINISM] if any(group.cardinality == "N-M" for group in suite.relations) else []
+    if any(count.mark for of_run in counts.values() for count in of_run.values()):
+        notes.append("facts: those that the accuracy counts, of all facts of the relation")
+    title = "Each relation, in percent; below each number its 95 % CI"
+    table = Table(title, columns, rows, notes)
+    several = f"Each relation in each run ({len(rows):,})"
+    part = table if len(runs) == 1 else Folded(several, [table])
+    return Section("by-relation", "Relations", "", [part])
+
+
+def _spread(runs: Sequence[RunView]) -> Iterator[Section]:
+    """How accuracy and consistency are spread over relations, and agreement over facts."""
+    values = accuracy_and_consistency(runs)
+    caption = (
+        "Each mark is a relation. Bottom right: the answers are right, but only in some patterns. "
+        "Top left: the answers are the same and wrong. Dashed line: mean consistency expected by "
+        "chance."
+    )
+    figures: list[Part] = []
+    tables: list[Part] = []
+    if values["name"].n_unique() > 1:
+        chart = against_figure(values, runs[0].suite.words.group)
+        figures.append(Figure("knowledge", "Accuracy and consistency", chart, caption))
+    for item_chart, item_tables in _items(runs):
+        figures.append(item_chart)
+        tables += item_tables
+    if figures:
+        intro = "A mean hides how relations and facts differ."
+        parts = [Beside(figures)] if len(figures) > 1 else figures
+        yield Section("spread", "Spread", intro, [*parts, *tables])
+
+
+def language_section(runs: Sequence[RunView]) -> Iterator[Section]:
+    """Each language and each two; nothing where all patterns are in one language."""
+    tables: list[Part] = []
+    for run in runs:
+        table = language_table(run.metrics, run.suite)
+        if table.rows:
+            tables.append(replace(table, title=f"{run.name}: means of relations, in percent"))
+    intro = (
+        "Patterns of one language are compared with one another, and with those of the other "
+        "languages. Chance-corrected consistency leaves out what a preferred answer explains."
+    )
+    if tables:
+        yield Section("languages", "Languages", intro, tables)
+
+
+def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:
+    """Both numbers of each relation for ``against_figure``."""
+    names = group_names(runs[0].suite)
+    wanted = ("accuracy", "consistency", "chance_consistency")
+    values = relation_values(runs, wanted).pivot(
+        "metric", index=["run", "group"], values="value", maintain_order=True
+    )
+    known = [name if name in values.columns else pl.lit(math.nan).alias(name) for name in wanted]
+    name = pl.col("group").replace_strict(names, default=pl.col("group"))
+    return values.select("run", *known, name=name).rename({"chance_consistency": "chance"})
+
+
+def _patterns(runs: Sequence[RunView]) -> Iterator[Section]:
+    """Accuracy and agreement of each pattern; nothing where no fact was asked in two."""
+    named = fact_views(runs)
+    if all(facts.pairs.is_empty() for _, facts in named):
+        return
+    names = group_names(runs[0].suite)
+    frame = pl.concat([facts.patterns.with_columns(run=pl.lit(name)) for name, facts in named])
+    left_out = ["highest", "n", *(["run"] if len(runs) == 1 else [])]
+    shown = with_outliers(frame.drop(left_out)).with_columns(
+        relation=pl.col("group").replace_strict(names, default=pl.col("group")),
+        number=pl.col("variant_index") + 1,
+        closest=pl.col("closest") + 1,
+    )
+    intro = (
+        "An outlier is a pattern whose agreement with the closest pattern is below the mean "
+        "agreement among the others. The model may read it differently. With few facts this may be "
+        "noise."
+    )
+    apart = [row for row in frame.iter_rows(named=True) if row["apart"]]
+    named_apart = [
+        f"{row['run']}, " * (len(runs) > 1)
+        + f"{names.get(row['group'], row['group'])}: {row['variant']} "
+        + f"(agreement {100 * row['agreement']:.0f} %)"
+        for row in apart[:MOST_APART]
+    ]
+    more = [f"{len(apart) - MOST_APART} more, in the table"] if len(apart) > MOST_APART else []
+    words = runs[0].suite.words
+    none = [] if apart else [f"No {words.variant} is an outlier."]
+    parts: list[Part] = [Text([" ".join([*none, *_accuracy_of_patterns(frame, words)])])]
+    parts += [Points([*named_apart, *more])] if apart else []
+    yield Section("patterns", "Patterns", intro, [*parts, _folded_patterns(shown)])
+
+
+def _accuracy_of_patterns(patterns: pl.DataFrame, words: SuiteWords) -> Iterator[str]:
+    """Whether patterns differ from the first one of their group in accuracy, in a sentence."""
+    known = patterns.filter(pl.col("p_holm").is_not_nan())
+    if known.is_empty():
+        return
+    several = f"{words.variant}s"
+    where = f"from the first {words.variant} of the same {words.group} in accuracy"
+    clear = known.filter(pl.col("p_holm") < CLEAR).height
+    smallest = f"{counted(known.height, words.variant)}, smallest p {known['p_holm'].sort()[0]:.3f}"
+    if clear:
+        yield f"{clear} of {known.height:,} {several} differ {where} (p < {CLEAR}, Holm)."
+    else:
+        yield f"No {words.variant} differs {where} ({smallest}, Holm)."
+
+
+def _folded_patterns(patterns: pl.DataFrame) -> Folded:
+    """The table of patterns; of many only those with the lowest agreement."""
+    size, notes, title = patterns.height, [PATTERN_NOTE], "Every pattern"
+    if size > MOST_PATTERNS:
+        agreement = pl.col("agreement").fill_nan(None)
+        patterns = patterns.filter(agreement.rank("ordinal") <= MOST_PATTERNS)
+        title = f"The {patterns.height:,} patterns with the lowest agreement"
+        notes.append("`consilience analyze patterns --csv` writes all patterns.")
+    table = frame_table(patterns, f"{title}, in percent", PATTERNS, notes)
+    return Folded(
+        f"{title} ({size:,} in all)" if len(notes) > 1 else f"{title} ({size:,})", [table]
+    )
+
+
+def _edits(runs: Sequence[RunView]) -> Iterator[Section]:
+    """The cost of each kind of edit; nothing where the suite does not say how patterns differ."""
+    named = [(name, facts.edits) for name, facts in fact_views(runs) if facts.edits.height]
+    if not named:
+        return
+    frame = pl.concat([edits.with_columns(run=pl.lit(name)) for name, edits in named])
+    caption = (
+        "Left of the dashed line: pairs of patterns that differ in this way agree less often than "
+        "the other pairs of their relation."
+    )
+    title = "Consistency of pairs of patterns with and without the edit, means over relations"
+    figure = Figure("edits", "Effect of each edit on consistency", edit_figure(frame), caption)
+    parts: list[Part] = [
+        figure,
+        frame_table(frame.drop("run") if len(runs) == 1 else frame, title, EDITS),
+        *_by_kind_of_pair(runs),
+    ]
+    intro = (
+        "Two patterns may differ in syntax, words, determiners, tense, and in the order of subject "
+        "and object."
+    )
+    yield Section("edits", "Effect of each edit", intro, parts)
+
+
+def _by_kind_of_pair(runs: Sequence[RunView]) -> Iterator[Folded]:
+    """Consistency by kind of pair, as in the ParaRel paper's Table 5."""
+    rows = [
+        ({"run": run.name} if len(runs) > 1 else {}) | row
+        for run in runs
+        for row in edit_rows(run.metrics)
+    ]
+    title = (
+        "Consistency by kind of pair, as in the ParaRel paper's Table 5: Diff-Syntax differs in "
+        "syntax alone, Diff-Determiner in the determiner and perhaps more"
+    )
+    if rows:
+        yield Folded("By kind of pair, as in the ParaRel paper", [frame_table(rows, title, MEANS)])
+
+
+def _items(runs: Sequence[RunView]) -> Iterator[tuple[Figure, list[Part]]]:
+    """Agreement over facts, and its tables; nothing where no fact was answered in two patterns."""
+    frame = pl.concat(
+        [
+            facts.items.select(pl.lit(name).alias("run"), "agreement")
+            for name, facts in fact_views(runs)
+        ]
+    )
+    known = frame.filter(pl.col("agreement").is_not_nan())
+    if known.height < 2 * len(runs):
+        return
+    rows: list[list[Value]] = []
+    for run in runs:
+        agreement = known.filter(pl.col("run") == run.name)["agreement"]
+        size = len(agreement)
+        shares = (
+            [(agreement == 1).mean(), (agreement == 0).mean(), agreement.median()]
+            if size
+            else [None] * 3
+        )
+        rows.append([run.name, size, *shares])
+    columns = [
+        Column("run"), Column("facts", "count"), Column("all patterns agree", "share"),
+        Column("no two agree", "share"), Column("median agreement", "share"),
+    ]  # fmt: skip
+    title = (
+        "Facts of relations with one right answer, by the agreement among their patterns, in "
+        "percent"
+    )
+    table = Table(title, columns, rows, sortable=False)
+    bars = {(row["run"], row["agreement"]): row["share"] for row in in_tenths(known).to_dicts()}
+    bar_rows = [[tenth, *(bars.get((run.name, tenth), 0.0) for run in runs)] for tenth in TENTHS]
+    bar_columns = [Column("pairs that agree, percent")]
+    bar_columns += [Column(run.name, "share") for run in runs]
+    bars_table = Table("Facts, in percent", bar_columns, bar_rows, sortable=False)
+    caption = "Facts by the share of their pairs of patterns that get the same answer."
+    figure = Figure(
+        "items", "Agreement over facts", item_figure(frame, runs[0].suite.words), caption
+    )
+    yield figure, [table, Folded("The bars as a table", [bars_table])]
+
+
+def _examples(runs: Sequence[RunView]) -> Iterator[Section]:
+    """The most informative facts of each run, if any."""
+    parts: list[Part] = []
+    names = group_names(runs[0].suite)
+    first = [Column("fact"), Column("prompt")]
+    last = [Column("answer"), Column("verdict")]
+    for name, facts in fact_views(runs):
+        tables: list[Part] = []
+        for kind, chosen in facts.examples.items():
+            rows = []
+            is_written = any(reply.text is not None for one in chosen for reply in one.telling)
+            for example in chosen:
+                relation = names.get(example.group, example.group)
+                for reply in example.telling:
+                    fact = f"{example.subject} ({relation}), gold: {example.gold}"
+                    prompt = facts.prompt(example, reply)
+                    if reply.prompt:
+                        (prompt,) = in_one_line([prompt], shared=False)
+                    verdict = reply.unmatched or example.verdict(reply)
+                    text = [reply.text or ""] * is_written
+                    rows.append([fact, prompt, *text, reply.answer, verdict])
+            if rows:
+                of_run = f"{name}: " if len(runs) > 1 else ""
+                title = of_run + kind.partition(" (example")[0]
+                columns = [*first, *[Column("text")] * is_written, *last]
+                tables.append(Table(title, columns, rows, sortable=False))
+        is_folded = name != runs[0].name and tables
+        parts += [Folded(f"{name}: examples", tables)] if is_folded else tables
+    intro = (
+        "The most informative facts of each kind, from as many relations as possible, with at most "
+        "three prompts each."
+    )
+    if parts:
+        yield Section("examples", "Examples", intro, parts)
+
+
+def _vectors(runs: Sequence[RunView]) -> Iterator[Section]:
+    """What vectors cluster by; nothing where no run has them."""
+    parts: list[Part] = []
+    for at, (name, facts) in enumerate(fact_views(runs)):
+        if facts.vectors is None:
+            continue
+        if facts.drawing is not None:
+            caption = (
+                f"{name}. Hidden states at the object's position, projected by t-SNE. Shapes that "
+                "cluster: grouped by pattern. Colours that cluster: grouped by subject."
+            )
+            parts.append(Figure(f"vectors-{at}", "", facts.drawing, caption, False))
+        title = f"{name}: agreement of k-means' clusters with pattern, subject and object"
+        parts.append(frame_table(facts.vectors, title, CLUSTER_CORRELATIONS))
+    if parts:
+        intro = "Do hidden states cluster by fact, or by pattern?"
+        yield Section("vectors", "Representations", intro, parts)
+
+
+MOST_MOVES = 60
+"""Rows of a table of labels that changed; a written answer may be any text."""
+
+MOST_EXAMPLES = 12
+"""Changed answers on the page; all are in inconsistent.csv."""
+
+NONE_CHANGED = "{}: no label changed."
+"""The text for a run without a changed answer."""
+
+
+def form_sections(runs: Sequence[RunView]) -> list[Section]:
+    """Those of runs on sentence pairs; none without."""
+    return [_label_changes(runs), *_changed_examples(runs)] if pair_views(runs) else []
+
+
+def _label_changes(runs: Sequence[RunView]) -> Section:
+    """Old and new label, all seeds together; how many right answers were lost and won."""
+    parts: list[Part] = []
+    columns = [
+        Column("form"), Column("task"), Column("original label"), Column("new label"),
+        Column("pairs", "count"),
+    ]  # fmt: skip
+    for run, pairs in pair_views(runs):
+        if pairs.changed.is_empty():
+            parts.append(Text([NONE_CHANGED.format(run.name)]))
+            continue
+        by = ["group", "perturbation", "original_answer", "answer"]
+        moves = (
+            pairs.changed.group_by(by, maintain_order=True)
+            .len()
+            .sort("len", descending=True, maintain_order=True)
+        )
+        shown = moves.select("perturbation", "group", "original_answer", "answer", "len")
+        seeds = f", {run.seeds} seeds together" if run.seeds > 1 else ""
+        rest = (
+            f", the {MOST_MOVES} most common of {moves.height}" if moves.height > MOST_MOVES else ""
+        )
+        title = f"{run.name}{seeds}: labels that changed{rest}"
+        parts.append(Table(title, columns, shown.head(MOST_MOVES).rows()))
+        counts = pairs.changed.group_by("group", "perturbation", maintain_order=True).agg(
+            lost=(pl.col("original_answer") == pl.col("gold")).sum(),
+            won=(pl.col("answer") == pl.col("gold")).sum(),
+        )
+        sentences = [
+            f"{run.name}, {row['group']}, {row['perturbation']}: {row['lost']} right labels became "
+            f"wrong, {row['won']} wrong labels became right"
+            for row in counts.to_dicts()
+        ]
+        parts.append(Points(sentences))
+    return Section("changes", "Label changes", "", parts)
+
+
+def _changed_examples(runs: Sequence[RunView]) -> list[Section]:
+    """Answers that a form changed, one of each form first; nothing where there are none."""
+    parts: list[Part] = []
+    headings = ("form", "first", "second", "answer", "gold")
+    columns = [Column(heading) for heading in headings]
+    for run, pairs in pair_views(runs):
+        rows: list[list[Value]] = []
+        for row in firsts_first(pairs.changed).head(MOST_EXAMPLES).to_dicts():
+            originals = row["original_1"], row["original_2"], row["original_answer"]
+            rows.append(["original", *originals, row["gold"]])
+            texts = row["text_1"], row["text_2"], row["answer"]
+            rows.append([row["perturbation"], *texts, row["gold"]])
+        if rows:
+            title = f"{run.name}: the most confident first"
+            parts.append(Table(title, columns, rows, sortable=False))
+    intro = "Labels that a form changed. All of them are in inconsistent.csv of the run."
+    return [Section("examples", "Examples", intro, parts)] if parts else []
+
+
+EXPECTATIONS_INTRO = (
+    "The suite says what should hold between the answers to several questions. Compare the "
+    "violation rate with its chance level: what it would be if the last answer were that of "
+    "another expectation."
+)
+"""What the section shows."""
+
+APPLICABLE = "applicable: the first answers meet the condition, counted in each variant"
+"""A note below the table."""
+
+
+def expectation_sections(runs: Sequence[RunView]) -> list[Section]:
+    """The violation rates by group and kind; none without expectations."""
+    names = {**group_names(runs[0].suite), "MICRO": ALL_GROUPS}
+    rows: list[list[Value]] = []
+    values = {
+        (run.name, row["metric"], row["group"], row["subset"]): row
+        for run in runs
+        for row in run.metrics.iter_rows(named=True)
+    }
+    has_gap = any(metric == "probability_gap" for _, metric, _, _ in values)
+    shown = {**VIOLATION_RATES, **(PROBABILITY_GAP if has_gap else {})}
+    groups = [name for name in names if name != "MICRO" or len(names) > 2]
+    for group in groups:
+        for kind in EXPECTATION_SUBSETS:
+            for run in runs:
+                rate = values.get((run.name, "violation_rate", group, kind))
+                chance = values.get((run.name, "chance_violation_rate", group, kind))
+                if rate is None or chance is None:
+                    continue
+                gap = values.get((run.name, "probability_gap", group, kind), NO_GAP)
+                row = {**rate, "chance": chance["value"], "gap": gap["value"]}
+                row |= {"gap_low": gap["low"], "gap_high": gap["high"]}
+                chance_gap = values.get((run.name, "chance_probability_gap", group, kind), NO_GAP)
+                row |= {"gap_chance": chance_gap["value"]}
+                rows.append([names[group], run.name, kind, *cells_of(row, shown)])
+    if not rows:
+        return []
+    columns = [Column("group"), Column("run"), Column("expectation"), *shown.values()]
+    rows, columns = without_run(len(runs), rows, columns)
+    about = [
+        f"{kind}: {text}"
+        for kind, text in EXPECTATION_SUBSETS.items()
+        if any(kind in row for row in rows)
+    ]
+    notes = [*about, APPLICABLE, *([GAP_NOTE] if has_gap else [])]
+    table = Table("Violated expectations, in percent", columns, rows, notes)
+    parts: list[Part] = [table]
+    for run in runs:
+        if run.facts is not None and (tables := list(violation_examples(run.facts.violations))):
+            of_run = f": {run.name}" if len(runs) > 1 else ""
+            parts.append(Folded(f"Examples of violations{of_run}", tables))
+    return [Section("expectations", "Expectations", EXPECTATIONS_INTRO, parts)]
+
+
+FACTORS_INTRO = (
+    "The same questions were asked in variants. A factor is what differs between them, such as the "
+    "order of the options. The less variants agree that differ in one factor only, the more this "
+    "factor changes answers."
+)
+"""What the section shows."""
+
+CAPTION = (
+    "Consistency: mark with 95 % CI, and a tick at the level expected by chance. Answer and "
+    "correctness: the bar is the main effect of a factor as a share of the variation over "
+    "variants, the mark with 95 % CI its total effect, which has all interactions of the factor."
+)
+"""How to read the figure."""
+
+CAPTION_OF_PAIRS = (
+    "Consistency: mark with 95 % CI, and a tick at the level expected by chance. Answer and "
+    "correctness: probability, with 95 % CI, that it changes when this factor alone gets a random "
+    "level."
+)
+"""How to read the figure of a design without main effects."""
+
+
+def factor_sections(runs: Sequence[RunView]) -> list[Section]:
+    """That of runs on questions; none without."""
+    views = [view for run in runs for view in run.factors]
+    return [factor_section(views)] if views else []
+
+
+def _most_changed(view: FactorView, *, several: bool) -> str:
+    """Which factor changes answers most, in a sentence with its consistency and the others'."""
+    rows = view.tables.consistency.filter(pl.col("value").is_not_nan()).sort(
+        "value", maintain_order=True
+    )
+    of_run = f"{view.name}: " if several else ""
+    shares = [
+        (FACTORS.get(name, name), value) for name, value in rows.select("factor", "value").rows()
+    ]
+    if not shares:
+        return f"{of_run}No two variants that differ in one factor only have answers."
+    (label, lowest), *others = shares
+    text = f"{of_run}Two variants that differ only in {label} get the same answer "
+    text += f"{100 * lowest:.1f} % of the time"
+    text += "".join(f"; only in {name}, {100 * value:.1f} %" for name, value in others)
+    changes_most = bool(others) and lowest < others[0][1]
+    return text + "." + f" So {label} changes answers most." * changes_most
+
+
+def factor_section(views: Sequence[FactorView]) -> Section:
+    """The table and the figure of factors, the indices, and every interaction."""
+    is_exact = all(view.is_exact for view in views)
+    caption = CAPTION if is_exact else CAPTION_OF_PAIRS
+    title = "What each factor changes, in percent"
+    parts: list[Part] = [
+        Text([_most_changed(view, several=len(views) > 1) for view in views]),
+        Figure(
+            "factors", "What each factor changes", factor_figure(views), caption, is_fluid=False
+        ),
+        intervals_below(factor_table(views, title)),
+        Folded(
+            "Sensitivity indices, to compare with other models on the same questions",
+            [index_table(views, "Sensitivity indices: the larger, the more variants differ")],
+        ),
+    ]
+    interactions = interaction_table(views, "Interactions, percent of the variation")
+    if interactions.rows:
+        parts.append(Folded("Each interaction", [interactions]))
+    levels = level_table(views, "Accuracy by level")
+    parts.append(Folded("Accuracy by level", [levels]))
+    several = len(views) > 1
+    notes = [
+        f"{view.name}: {note}" if several else note for view in views for note in view.tables.notes
+    ]
+    if notes:
+        parts.append(Points(notes))
+    return Section("factors", "Factors", FACTORS_INTRO, parts)
+
 
 SHOWN = 3
 """Models that the title names."""
@@ -37,10 +591,10 @@ def report_page(
     between the settings of the runs. ``relation``: the relation whose agreement is shown first;
     None for the least consistent.
     """
-    pool = "MICRO" if runs[0].suite.words is QUESTION_WORDS else "MACRO"
+    words = runs[0].suite.words
     sections = [
         first_screen(runs, relation),
-        *differences(compared, notes, group_names(runs[0].suite), pool),
+        *differences(compared, notes, group_names(runs[0].suite), words.pool),
         numbers(runs),
         *fact_sections(runs),
         *form_sections(runs),
@@ -54,7 +608,7 @@ def report_page(
     names = [run.name for run in runs]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     title = f"How consistent {'is' if len(names) == 1 else 'are'} {', '.join(names[:SHOWN])}{more}?"
-    return page_in_words(Page(title, subtitle_of(runs), sections), runs[0].suite.words)
+    return page_in_words(Page(title, subtitle_of(runs), sections), words)
 
 
 def _records(runs: Sequence[RunView]) -> list[tuple[str, Mapping[str, Any]]]:

@@ -1,24 +1,301 @@
-"""What a report shows of one run."""
+"""What a report knows of a run, with its tables of factors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from consilience.analysis.expectation_tables import EXAMPLES
-from consilience.choices import Protocol
-from consilience.report.factor_tables import FactorView
+from consilience.analysis.examples import EXAMPLES
+from consilience.analysis.factor_effects import FactorTables
+from consilience.core.errors import Protocol
+from consilience.core.factors import FACTORS
+from consilience.report.columns import Columns, cells_of, frame_table
 from consilience.report.summary import Key, Summary
-from consilience.report.table import Column, Value
+from consilience.report.table import CI, Cell, Column, Table, Value
 from consilience.sentence_pairs import Task
 from consilience.types import Suite
 
 if TYPE_CHECKING:
     import altair
+
+
+NOISE = "noise"
+"""The rows of pairs that differ in nothing about the question."""
+
+EXACT: Columns = {
+    "answer_main": Column("answer: main effect", "share", "answer: main"),
+    "answer_total": Column("answer: total effect", "share", "answer: total"),
+    ("answer_low", "answer_high"): Column(CI, "share", is_extra=True),
+    "correctness_main": Column("correctness: main effect", "share", "correct: main", is_extra=True),
+    "correctness_total": Column("correctness: total effect", "share", "correct: total"),
+    ("correctness_low", "correctness_high"): Column(CI, "share", is_extra=True),
+}
+"""Shares of the variation, of a design whose variance components are known."""
+
+OF_PAIRS: Columns = {
+    "answer_total": Column("answer changes", "share"),
+    ("answer_low", "answer_high"): Column(CI, "share", is_extra=True),
+    "correctness_total": Column("correctness changes", "share"),
+    ("correctness_low", "correctness_high"): Column(CI, "share", is_extra=True),
+}
+"""Total effects as probabilities, where they are all that is known."""
+
+CONSISTENCY: Columns = {
+    "factor": Column("factor"),
+    "levels": Column("levels", "count", is_extra=True),
+    "n": Column("pairs", "count", is_extra=True),
+    "value": Column("consistency", "share"),
+    ("low", "high"): Column(CI, "share"),
+    "chance": Column("expected by chance", "share", "expected"),
+    "corrected": Column("corrected", "share"),
+    ("corrected_low", "corrected_high"): Column(CI, "share", is_extra=True),
+}
+"""Agreement of the pairs that differ in one factor only."""
+
+OF_CONSISTENCY = (
+    "consistency: agreement of variants that differ in this factor only; expected by chance: if "
+    "each variant gave its own answers to random questions"
+)
+"""How to read the columns of consistency."""
+
+NO_INTERVAL = (
+    "corrected has no interval where it is the same in all resamples, as if each variant gives one "
+    "answer to every question"
+)
+"""Why a corrected consistency has no interval."""
+
+OF_SHARES = (
+    "main effect: share of the variation of answers over variants that the factor makes alone; "
+    "total effect: with every interaction that it is part of; main effects and interactions sum to "
+    "100, of correctness with the difference between questions"
+)
+"""How to read shares of the variation."""
+
+OF_PROBABILITIES = "changes: probability that it changes when this factor alone gets a random level"
+"""How to read total effects."""
+
+INDICES: Mapping[str, tuple[str, str]] = {
+    "prompt_sensitivity": ("PromptSensiScore", "percent"),
+    "posix": ("POSIX", "nats per token"),
+    "accuracy_range": ("Range of accuracy", "points"),
+}
+"""Labels and units of the indices."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactorView:
+    """What is shown of the factors of one run."""
+
+    name: str
+    tables: FactorTables
+    noise: pl.DataFrame
+    """The noise floor that the run measured (``METRICS_SCHEMA``); empty for none."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether main effects and interactions are known."""
+        return "main" in self.tables.components["effect"]
+
+
+def factor_table(views: Sequence[FactorView], title: str) -> Table:
+    """A row a factor of each run, then interactions, the difference of items and noise."""
+    is_exact = all(view.is_exact for view in views)
+    columns = {**CONSISTENCY, **(EXACT if is_exact else OF_PAIRS)}
+    rows: list[list[Value]] = []
+    blocks = []
+    for view in views:
+        for record in _records(view, is_exact=is_exact):
+            rows.append(list(_cells(record, columns)))
+            blocks.append(view.name)
+    several = len(views) > 1
+    notes = [f"{view.name}: {note}" if several else note for view in views for note in _most(view)]
+    notes += [OF_CONSISTENCY, OF_SHARES if is_exact else OF_PROBABILITIES]
+    tables = [view.tables.consistency for view in views]
+    if any((of["corrected"].is_not_nan() & of["corrected_low"].is_nan()).any() for of in tables):
+        notes.append(NO_INTERVAL)
+    notes += [note for view in views for note in _variation_note(view, several=several)]
+    shown = blocks if several else []
+    return Table(title, list(columns.values()), rows, notes, shown, sortable=False)
+
+
+def _cells(record: Mapping[str, Any], columns: Columns) -> Iterator[Value]:
+    """The cells of a row, blank where the record has no such number."""
+    for name, column in columns.items():
+        first = name if isinstance(name, str) else name[0]
+        yield from cells_of(record, {name: column}) if first in record else [""]
+
+
+def _records(view: FactorView, *, is_exact: bool) -> Iterator[dict[str, Any]]:
+    """The rows of a run by the names of the columns."""
+    parts = parts_of(view.tables)
+    number = "share" if is_exact else "value"
+    low, high = ("share_low", "share_high") if is_exact else ("low", "high")
+    for row in view.tables.consistency.iter_rows(named=True):
+        record = dict(row)
+        for outcome in ("answer", "correctness"):
+            total = parts[outcome, "total", row["factor"]]
+            record[f"{outcome}_total"] = total[number]
+            record[f"{outcome}_low"], record[f"{outcome}_high"] = total[low], total[high]
+            if is_exact:
+                record[f"{outcome}_main"] = parts[outcome, "main", row["factor"]]["share"]
+        yield record
+    for effect in ("interactions", "between questions"):
+        record = {
+            f"{outcome}_main": parts[outcome, effect, ""]["share"]
+            for outcome in ("answer", "correctness")
+            if (outcome, effect, "") in parts
+        }
+        if record:
+            yield {"factor": effect, **record}
+    for row in view.noise.iter_rows(named=True):
+        name = f"{NOISE}: {row['subset'].replace('_', ' ')}"
+        yield {"factor": name, "n": row["n"], "value": 1 - row["value"]}
+
+
+def parts_of(tables: FactorTables) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """The rows of the components by outcome, effect and factors."""
+    rows = tables.components.iter_rows(named=True)
+    return {(row["outcome"], row["effect"], row["factors"]): row for row in rows}
+
+
+def _variation_note(view: FactorView, *, several: bool) -> Iterator[str]:
+    """How often two variants drawn at random differ."""
+    parts = parts_of(view.tables)
+    if not view.is_exact:
+        return
+    answer, correctness = (
+        parts[outcome, "within questions", ""] for outcome in ("answer", "correctness")
+    )
+    name = f"{view.name}: " if several else ""
+    yield (
+        f"{name}two variants of a question, chosen at random, have different answers in "
+        f"{_percent(answer)} of the draws, and only one of the two is right in "
+        f"{_percent(correctness)}"
+    )
+
+
+def _most(view: FactorView) -> Iterator[str]:
+    """The factor with the largest total effect on the answers, as a sentence; none of one."""
+    parts, number = parts_of(view.tables), "share" if view.is_exact else "value"
+    rows = [
+        (parts["answer", "total", row["factor"]][number], row["value"], row["factor"])
+        for row in view.tables.consistency.iter_rows(named=True)
+    ]
+    known = [row for row in rows if not math.isnan(row[0])]
+    if len(known) < 2:
+        return
+    total, agreement, name = max(known)
+    change = FACTORS[name].partition(":")[0]
+    effect = (
+        f"{100 * total:.1f} % of the variation of answers involves it"
+        if view.is_exact
+        else f"an answer changes with a probability of {100 * total:.1f} % when it alone changes"
+    )
+    yield (
+        f"{change[0].upper()}{change[1:]} ({name}) changes answers most: {effect}, and variants "
+        f"that differ in it alone agree in {100 * agreement:.1f} % of pairs."
+    )
+
+
+def _percent(row: Mapping[str, Any]) -> str:
+    low, high = row["low"], row["high"]
+    interval = f" (95 % CI {100 * low:.1f} to {100 * high:.1f})" if not math.isnan(low) else ""
+    return f"{100 * row['value']:.1f} %{interval}"
+
+
+def index_table(views: Sequence[FactorView], title: str) -> Table:
+    """PromptSensiScore, POSIX and the range of accuracy of each run."""
+    columns = [
+        Column("index"), Column("value", "number"), Column(CI, "number"), Column("unit"),
+        Column("of equal variants", "number"), Column("p", "p"), Column("questions", "count"),
+    ]  # fmt: skip
+    rows: list[list[Value]] = []
+    blocks, notes = [], []
+    for view in views:
+        for row in view.tables.indices.iter_rows(named=True):
+            label, unit = INDICES[row["index"]]
+            rows.append(_index_cells(row, label, unit))
+            blocks.append(view.name)
+            if row["lowest_variant"]:
+                notes.append((f"{view.name}: " if len(views) > 1 else "") + _range_note(row))
+    notes.append(
+        "of equal variants: the mean range if the right answers of each question fell on its "
+        "variants at random, and p: the probability that the range is then as wide"
+    )
+    return Table(title, columns, rows, notes, blocks if len(views) > 1 else [], sortable=False)
+
+
+def _range_note(row: Mapping[str, Any]) -> str:
+    """Which variants are the least and the most accurate, and how many tie with them."""
+    counted = f"{row['n']} questions" if row["n"] > 1 else "question"
+    of = f"of the {counted} that were answered in all variants, accuracy is "
+    if row["lowest"] == row["highest"]:
+        return f"{of}{100 * row['lowest']:.1f} in every variant"
+    ends = [
+        f"{end} in {row[f'{end}_variant']}{_ties(row[f'n_{end}'])} ({100 * row[end]:.1f})"
+        for end in ("lowest", "highest")
+    ]
+    return of + " and ".join(ends)
+
+
+def _ties(count: int) -> str:
+    return f" and {count - 1} other{'s' * (count > 2)}" if count > 1 else ""
+
+
+def _index_cells(row: Mapping[str, Any], label: str, unit: str) -> list[Value]:
+    factor, digits = (1, 3) if unit == "nats per token" else (100, 1)
+    expected: list[Value] = ["", ""]
+    if row["index"] == "accuracy_range":
+        expected = [Cell(factor * row["expected"]), Cell(row["p"])]
+    interval: Value = Cell(low=factor * row["low"], high=factor * row["high"], digits=digits)
+    if row["index"] == "accuracy_range":
+        interval = ""
+    value = Cell(factor * row["value"], digits=digits)
+    return [label, value, interval, unit, *expected, row["n"]]
+
+
+def interaction_table(views: Sequence[FactorView], title: str) -> Table:
+    """Every interaction as a share of the variation, the largest of the answer first."""
+    columns = [
+        Column("factors"), Column("answer", "share"), Column(CI, "share"),
+        Column("correctness", "share"), Column(CI, "share"),
+    ]  # fmt: skip
+    rows: list[list[Value]] = []
+    blocks = []
+    for view in views:
+        parts = parts_of(view.tables)
+        names = [name for outcome, effect, name in parts if (outcome, effect) == INTERACTION]
+        for name in sorted(names, key=lambda name: -parts[*INTERACTION, name]["value"]):
+            both = [parts[outcome, "interaction", name] for outcome in ("answer", "correctness")]
+            cells = (
+                (row["share"], Cell(low=row["share_low"], high=row["share_high"])) for row in both
+            )
+            rows.append([name, *(cell for pair in cells for cell in pair)])
+            blocks.append(view.name)
+    return Table(title, columns, rows, (), blocks if len(views) > 1 else [], sortable=False)
+
+
+INTERACTION = ("answer", "interaction")
+"""The outcome and the effect of the rows that name the interactions."""
+
+
+def level_table(views: Sequence[FactorView], title: str) -> Table:
+    """The accuracy of the variants that have a level, a row a level of each factor."""
+    columns: Columns = {
+        "factor": Column("factor"),
+        "level": Column("level"),
+        "value": Column("accuracy", "share"),
+        ("low", "high"): Column(CI, "share"),
+        "n": Column("questions", "count"),
+    }
+    rows = [row for view in views for row in view.tables.levels.to_dicts()]
+    blocks = [view.name for view in views for _ in range(view.tables.levels.height)]
+    return frame_table(rows, title, columns, blocks=blocks if len(views) > 1 else ())
 
 
 BLANK = "___"
@@ -66,7 +343,6 @@ class PairView:
     """What is shown only of runs on sentence pairs."""
 
     task: Task
-    """The task."""
     changed: pl.DataFrame
     """The answers that a form changed (``CHANGED_ANSWERS_SCHEMA``)."""
     changes: pl.DataFrame | None = None
@@ -90,7 +366,6 @@ class RunView:
     metrics: pl.DataFrame
     """The metrics table (``METRICS_SCHEMA``)."""
     summary: Summary
-    """The headline numbers."""
     baseline: Mapping[Key, float] = field(default_factory=dict)
     """Every metric of the majority baseline."""
     warnings: Sequence[str] = ()
@@ -104,7 +379,6 @@ class RunView:
 
     @property
     def seeds(self) -> int:
-        """The number of seeds."""
         return len(self.records)
 
 
@@ -122,7 +396,8 @@ def groups_with_forms(run: RunView) -> list[str]:
     """The groups that have numbers by form; ``MACRO`` for relations asked in forms."""
     designs = [relation.design for relation in run.suite.relations]
     if not all(design.is_averaged for design in designs):
-        return run.metrics["group"].unique(maintain_order=True).to_list()
+        groups = run.metrics["group"].unique(maintain_order=True)
+        return [group for group in groups if group in run.suite]  # MICRO has a noise floor
     return ["MACRO"] if any(len(design.forms) > 1 for design in designs) else []
 
 

@@ -1,26 +1,24 @@
-"""The summary of a run: how accurate and how consistent the model is, in a few rows."""
+"""The summary of a run, with the majority baseline beside it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from statistics import stdev
 from typing import Any
 
 import polars as pl
 
-from consilience.choices import Protocol
-from consilience.design import BETWEEN, ORIGINAL, WITHIN
-from consilience.expectations import EXPECTATION_SUBSETS
-from consilience.factors import several_factors
-from consilience.metrics.notes import constant_answers
-from consilience.report.noise_tables import noise_sentence
-from consilience.report.notebook import table_text
+from consilience.core.errors import Protocol
+from consilience.core.expectations import EXPECTATION_SUBSETS
+from consilience.core.factors import BETWEEN, ORIGINAL, WITHIN, several_factors
+from consilience.core.text import counted, listed
+from consilience.metrics.measure import constant_answers
+from consilience.report.columns import noise_sentence
+from consilience.report.export import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
-from consilience.report.terminal import fitted_text
-from consilience.text import counted, listed
-from consilience.types import FACT_WORDS, QUESTION_WORDS, Relation, Suite, SuiteWords
+from consilience.types import Relation, Suite, SuiteWords
 
 NO_OPTION = "no_option"
 """The share of written answers that are none of the options, in a summary alone."""
@@ -116,7 +114,6 @@ class Summary:
     title: str
     """The model, the suite and their sizes."""
     rows: Sequence[SummaryRow]
-    """The headline numbers."""
     least: Sequence[tuple[str, float]]
     """Labels and consistency of the least consistent groups, the lowest first."""
     most: Sequence[tuple[str, float]]
@@ -188,21 +185,6 @@ class Summary:
             yield f"Least consistent: {least}. Most: {most}."
 
 
-def fitted_summary(summary: Summary, width: int, lines: int) -> tuple[Table, list[str]]:
-    """The summary in at most so many lines of a screen, and the notes that have no room in it.
-
-    Notes are left out from the last one, then all but one of the least consistent groups.
-    """
-    whole, first = len(summary.notes), min(1, len(summary.notes))
-    groups = len(summary.least)
-    attempts = [(count, groups) for count in range(whole, first - 1, -1)]
-    for count, named in (*attempts, (first, 1), (0, 1)):
-        shown = replace(summary, notes=summary.notes[:count], least=summary.least[:named])
-        if len(fitted_text(shown.table(), width).plain.splitlines()) <= lines:
-            break
-    return shown.table(), list(summary.notes[count:])
-
-
 def brief_notes(summary: Summary, notes: Sequence[str], rest: str) -> list[str]:
     """The first notes, without those of the summary; ``rest``: where others are."""
     known = [note.rstrip(".") for note in summary.notes]
@@ -230,7 +212,7 @@ def summarize(
     values = {(row["group"], row["metric"], row["subset"]): row for row in _rows_of(metrics)}
     groups = [group for group in suite.relations if (group.id, "accuracy", "all") in values]
     is_averaged = all(group.design.is_averaged for group in groups)
-    words, pooled = suite.words, suite.words is QUESTION_WORDS
+    words, pooled = suite.words, suite.words.is_pooled
     chosen = _mean_keys(values, groups, words) if is_averaged else _pair_keys(groups)
     deviations = _deviations(by_seed)
     chosen = [*chosen, *_violation_keys(suite)]
@@ -254,7 +236,7 @@ def summarize(
     sizes = _pair_sizes(values, groups[0])
     if is_averaged:
         sizes = _mean_sizes(values, groups, words, fewest)
-    remarks = [str(protocol)] if words is FACT_WORDS else []
+    remarks = [str(protocol)] if len(words.protocols) > 1 else []
     remarks += [f"mean of {seeds} seeds"] if seeds > 1 else []
     title = f"{model} on {suite.name if is_averaged else groups[0].id}: {sizes}"
     title += f" ({', '.join(remarks)})" if remarks else ""
@@ -273,7 +255,7 @@ def _mean_keys(
 
     Questions have a row for each factor, facts in several languages have two.
     """
-    pool = "MICRO" if words is QUESTION_WORDS else "MACRO"
+    pool: str = words.pool
     has_forms = any(len(group.design.forms) > 1 for group in groups)
     patterns = "pattern and its forms" if has_forms else f"{words.variant}s"
     word = "pattern" if has_forms else words.variant
@@ -282,7 +264,7 @@ def _mean_keys(
     for metric, label, meaning in rows:
         meaning_here = meaning.replace("patterns", patterns).replace("pattern", word)
         keys.append(((pool, metric, "all"), label, meaning_here))
-    if words is QUESTION_WORDS:
+    if words.is_pooled:
         keys += [
             ((pool, "consistency", name), f"Consistency, {name}", f"same if only {name} differs")
             for name in several_factors(kind for group in groups for kind in group.design.kinds)
@@ -362,7 +344,7 @@ def _mean_sizes(
 
     Items are those that the accuracy counts; of questions also those without an answer.
     """
-    averaged, counts = _averaged(groups), ["n"] + ["n_excluded"] * (words is QUESTION_WORDS)
+    averaged, counts = _averaged(groups), ["n"] + ["n_excluded"] * words.is_pooled
     facts = sum(values[group.id, "accuracy", "all"][name] for group in averaged for name in counts)
     patterns = sorted({*fewest, *(len(group.design.forms[ORIGINAL]) for group in averaged)})
     of_each = f"{patterns[0]}" if len(patterns) == 1 else f"{patterns[0]} to {patterns[-1]}"

@@ -1,10 +1,17 @@
 """Every table and figure of both papers as a recipe; ours beside the paper's numbers."""
 
-from consilience.reproduce import calum_makers, claim_makers, pararel_makers
-from consilience.reproduce.recipe import Recipe, RecipeResult, carry_out, find_recipe, load_recipes
-from consilience.reproduce.work import Request, Work
+from consilience.reproduce import calum, claims, pararel
+from consilience.reproduce.recipe import (
+    Recipe,
+    RecipeResult,
+    Request,
+    Work,
+    carry_out,
+    find_recipe,
+    load_recipes,
+)
 
-RECIPES = load_recipes(pararel_makers, calum_makers, claim_makers)
+RECIPES = load_recipes(pararel, calum, claims)
 """The recipes by name."""
 
 __all__ = ["RECIPES", "Recipe", "RecipeResult", "Request", "Work", "carry_out", "find_recipe"]

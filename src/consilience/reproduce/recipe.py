@@ -1,23 +1,249 @@
-"""Recipes: how tables and figures of the papers are made again, as rows of ``recipes.toml``."""
+"""Recipes of tables and figures, and the work they need."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shlex
+import subprocess
+import sys
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
-from consilience.errors import ConsilienceError, did_you_mean
-from consilience.report.measured import Measured
-from consilience.report.papers import Key, beside, paper_numbers
-from consilience.reproduce.work import NOT_SELECTED, Request, Work
-from consilience.suites.tasks import CALUM
+from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.report.papers import Key, Measured, beside, paper_numbers
+from consilience.runs.folder import fingerprint
+from consilience.suites.pairs import CALUM
+
+T = TypeVar("T")
+
+TAKE_DATA_DIR = {
+    "probe", "improve", "stats", "examples", "knowledge", "representations", "syntax",
+}  # fmt: skip
+"""Commands that take ``--data-dir``."""
+
+UNAVAILABLE, NOT_SELECTED, NOT_RUN = "unavailable", "not selected", "not run"
+"""Beginnings of the reason for a missing number: no model or data, left out, or a dry run."""
+
+
+class MissingError(Exception):
+    """The reason for a missing number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A user's settings for a recipe."""
+
+    folder: Path
+    """The folder of runs and tables, for all recipes. Existing runs are reused."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """Models that replace the paper's, by the paper's names."""
+    added: Mapping[str, str] = field(default_factory=dict)
+    """A user's models as further rows, by name."""
+    only: Sequence[str] = ()
+    """Only these rows, blocks or columns of the table; all where empty."""
+    data: Mapping[str, str] = field(default_factory=dict)
+    """Files of data sets, by task and split, such as ``rte:train``."""
+    options: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """More arguments, by the name of the command."""
+    data_dir: Path | None = None
+    """The folder of fetched suites."""
+    device: str = "auto"
+    """The device of models that are probed; trainings run on cpu or auto."""
+    tolerance: float | None = None
+    """Points within which a percentage counts as equal to the paper's; None for no judgement."""
+    dry: bool = False
+    """Whether commands are listed and not run."""
+
+    @property
+    def runs(self) -> Path:
+        """The folder of runs and tables; calls with ``options`` have a folder of their own."""
+        if not self.options:
+            return self.folder
+        return self.folder / f"with-{fingerprint({'options': dict(self.options)})[:8]}"
+
+    @property
+    def training_device(self) -> str:
+        return "cpu" if self.device == "cpu" else "auto"
+
+    def folder_of(self, row: str, part: str = "pararel") -> Path:
+        """The folder of a row's run; a model that is not the paper's has its own."""
+        other = self.models.get(row) or self.added.get(row)
+        if other is None:
+            return self.runs / part / row
+        words = re.findall(r"[\w.-]+", Path(other).name)
+        return self.runs / part / "-".join((row, *words, fingerprint({"model": other})[:8]))
+
+    def __str__(self) -> str:
+        """The options of ``reproduce`` that differ from the paper; empty without any."""
+        options = [("--replace", f"{row}={model}") for row, model in self.models.items()]
+        options += [("--add", f"{name}={model}") for name, model in self.added.items()]
+        options += [("--data", f"{name}={file}") for name, file in self.data.items()]
+        options += [("--with", f"{name}={shlex.join(more)}") for name, more in self.options.items()]
+        options += [("--only", ",".join(self.only))] if self.only else []
+        options += [] if self.tolerance is None else [("--tolerance", f"{self.tolerance:g}")]
+        return " ".join(shlex.join(option) for option in options)
+
+
+class Work:
+    """Runs the commands of one recipe, and collects notes for its reader."""
+
+    def __init__(self, request: Request, say: Callable[[str], None] = lambda command: None) -> None:
+        self.request, self.say = request, say
+        self.rows: Collection[str] | None = request.only or None  # all where None
+        self.commands: list[str] = []
+        self.options_of: dict[str, set[str]] = {}
+        """The options that the recipe gives each command."""
+        self.reasons: dict[tuple[str, str], str] = {}
+        """Why a part of a row has no numbers; the row "" is for all rows without a reason."""
+        self.faults: dict[str, str] = {}
+        """Why a data set or a model cannot be read, so that each is tried once."""
+        self._remarks: dict[tuple[str, str], list[str]] = {}
+        """Rows by part and remark."""
+
+    def attempt(
+        self, row: str, make: Callable[[], T], part: str = "", parts: Collection[str] = ()
+    ) -> T | None:
+        """The result of ``make`` for a part of a row; None if it fails or is not selected.
+
+        ``parts``: all parts of a row, of which ``only`` may name some.
+        """
+        if not self.is_selected(row, part, parts):
+            return None
+        try:
+            return make()
+        except MissingError as reason:
+            self.reasons[row, part] = str(reason)
+            return None
+
+    def is_selected(self, row: str, part: str = "", parts: Collection[str] = ()) -> bool:
+        """Whether a part of a row is selected; if not, that is its reason."""
+        named = {*parts} & {*self.request.only}
+        is_row = not row or self.rows is None or row in self.rows
+        if is_row and (not named or part in named):
+            return True
+        self.reasons[row, part] = NOT_SELECTED
+        return False
+
+    def run(self, row: str, *arguments: str | Path, part: str = "") -> dict[str, Any]:
+        """The JSON document that ``consilience`` prints with these arguments; empty in a dry run.
+
+        A command reads its run if it exists. A missing model or data set raises ``MissingError``; a
+        wrong argument and a bug of ours raise other errors.
+        """
+        words = list(map(str, arguments))
+        name = command_of(words)
+        command = ["consilience", *words, *self.request.options.get(name, ())]
+        if self.request.data_dir is not None and TAKE_DATA_DIR & set(command[1:3]):
+            command += ["--data-dir", str(self.request.data_dir)]
+        return self._execute(row, part, name, command, ["-m", *command])
+
+    def run_script(self, row: str, script: Path, *arguments: str | Path) -> dict[str, Any]:
+        """The JSON document of a Python script."""
+        words = [str(script), *map(str, arguments), *self.request.options.get(script.stem, ())]
+        return self._execute(row, "", script.stem, ["python", *words], words)
+
+    def _execute(
+        self, row: str, part: str, name: str, command: list[str], call: list[str]
+    ) -> dict[str, Any]:
+        """``command``: as a person types it. ``call``: what the interpreter runs."""
+        self.commands.append(shlex.join(command))
+        options = {word for word in command if word.startswith("--")} | {"--help", "--json"}
+        self.options_of.setdefault(name, set()).update(options)
+        if self.request.dry:
+            return {}
+        self.say(self.commands[-1])
+        status, stdout, stderr = _call([sys.executable, *call, "--json"])
+        document: dict[str, Any] = json.loads(stdout) if status in (0, 2) and stdout else {}
+        if status == 0:
+            if row != "majority":  # a baseline that is constant on purpose
+                self.note(row, part, document.get("warnings", ()))
+            return document
+        if "error" in document:
+            error = document["error"]["message"]
+            # with arguments of the user, what is not about the model is about them
+            kind, more = document["error"]["kind"], self.request.options.get(name, ())
+            if kind in ("usage", "occupied") or (more and kind != "model"):
+                raise ConsilienceError(error.rstrip("."), where=self.commands[-1])
+            raise MissingError(f"{UNAVAILABLE}: {error}")
+        if status < 0:
+            raise MissingError(f"{UNAVAILABLE}: stopped by signal {-status}; too little memory?")
+        raise RuntimeError(f"{self.commands[-1]} failed:\n{stderr[-2000:]}")
+
+    def stop_if_dry(self) -> None:
+        """Raise in a dry run, which has no numbers to read."""
+        if self.request.dry:
+            raise MissingError(NOT_RUN)
+
+    def probe(self, row: str, spec: str, *more: str, part: str = "pararel") -> Path:
+        """The run of ``probe`` on ParaRel of a model of the paper."""
+        folder, spec = self.request.folder_of(row, part), self.request.models.get(row, spec)
+        device = () if spec.startswith("baseline:") else ("--device", self.request.device)
+        self.run(
+            row, "probe", "--model", spec, "--suite", "pararel", "--out", folder, *device, *more
+        )
+        return folder
+
+    def note(self, row: str, part: str, texts: Iterable[str]) -> None:
+        for text in texts:
+            rows = self._remarks.setdefault((part, text), [])
+            if row not in rows:
+                rows.append(row)
+
+    @property
+    def notes(self) -> list[str]:
+        """The notes without duplicates, with the part and the rows of each."""
+        subjects = {
+            (part, text): ", ".join(name for name in (part, *rows) if name)
+            for (part, text), rows in self._remarks.items()
+        }
+        return [f"{rows}: {text}" if rows else text for (_, text), rows in subjects.items()]
+
+    @property
+    def absent(self) -> dict[str, str]:
+        """Why a row has no numbers; several reasons are listed with their parts."""
+        by_row: dict[str, dict[str, list[str]]] = {}
+        for (row, part), reason in self.reasons.items():
+            by_row.setdefault(row, {}).setdefault(reason, []).append(part)
+        absent = {}
+        for row, reasons in by_row.items():
+            shown = {reason: parts for reason, parts in reasons.items() if reason != NOT_SELECTED}
+            texts = [
+                f"{', '.join(parts)}: {reason.removeprefix(f'{UNAVAILABLE}: ')}"
+                for reason, parts in shown.items()
+            ]
+            several = f"{UNAVAILABLE}: {'; '.join(texts)}"
+            absent[row] = several if len(shown) > 1 else next(iter(shown or reasons))
+        return absent
+
+
+def command_of(arguments: Sequence[str]) -> str:
+    """The name of a command: its first word, or with its sub-commands."""
+    words = 3 if "annotate" in arguments[:2] else 2 if arguments[0] in ("analyze", "suite") else 1
+    return " ".join(arguments[:words])
+
+
+def _call(command: Sequence[str]) -> tuple[int, str, str]:
+    """Exit status, standard output, and standard error; a terminal sees the last one instead."""
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=None if sys.stderr.isatty() else subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", "CONSILIENCE_CONFIG": ""},
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr or ""
+
 
 ADDED = "added"
 """The block of a user's models in a table."""
@@ -63,7 +289,6 @@ class Recipe:
     needs: str
     """The models, data and time that it needs."""
     make: Callable[[Recipe, Work], RecipeResult]
-    """Makes the numbers."""
     table: str
     """Where the paper's numbers are in papers.csv."""
     models: Mapping[str, str] = field(default_factory=dict)

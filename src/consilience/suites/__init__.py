@@ -10,15 +10,21 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
-from consilience.errors import ConsilienceError, did_you_mean, shortened
-from consilience.files import path_of
-from consilience.suites import mini_questions
+from consilience.core.errors import ConsilienceError, did_you_mean, shortened
+from consilience.core.plugins import plugin
+from consilience.files.write import path_of
+from consilience.suites import question_suites
 from consilience.suites.layouts import check_folder, load_folder
-from consilience.suites.question_files import SUFFIXES
-from consilience.suites.question_suites import check_questions, is_questions, is_table_of_facts
+from consilience.suites.pairs import TASKS, is_task, load_task
+from consilience.suites.question_suites import (
+    BUNDLED,
+    SUITE_NAMES,
+    check_questions,
+    is_questions,
+    is_table_of_facts,
+)
+from consilience.suites.questions import SUFFIXES
 from consilience.suites.rows import MAKE_A_SUITE
-from consilience.suites.suite_names import BUNDLED, NAMES
-from consilience.suites.tasks import TASKS, is_task, load_task
 from consilience.types import Suite
 
 
@@ -42,14 +48,14 @@ def suite_folder(spec: str, data: Path) -> Path:
             expected="a suite of facts: mini, pararel, or a folder",
             todo=MAKE_A_SUITE,
         )
-    if spec in mini_questions.NAMES or (Path(spec).exists() and is_questions(spec)):
+    if spec in question_suites.QUESTION_SUITES or (Path(spec).exists() and is_questions(spec)):
         raise ConsilienceError(
             f"'{spec}' is a suite of questions",
             expected="a suite of facts: mini, pararel, or a folder",
             todo=f"Ask them with `consilience probe --suite {spec}`, or read them in Python with "
             "load_questions.",
         )
-    if spec in NAMES:
+    if spec in SUITE_NAMES:
         folder = data / spec
         if not folder.is_dir():
             raise ConsilienceError(
@@ -61,6 +67,8 @@ def suite_folder(spec: str, data: Path) -> Path:
             )
         return folder
     folder = Path(spec)
+    if not folder.exists() and (plugged := plugin("consilience.suites", spec)):
+        return Path(plugged())
     if is_task(spec) and not folder.is_dir():
         raise ConsilienceError(
             f"'{spec}' is a task of sentence pairs",
@@ -87,12 +95,12 @@ def _no_suite(folder: Path, spec: str) -> ConsilienceError:
     nearby = [path.name for path in paths if path.is_dir()]
     if os.sep not in spec:
         files = [path.name for path in paths if is_questions(str(path))]
-        known = [*NAMES, *TASKS, *nearby, *files]
+        known = [*SUITE_NAMES, *TASKS, *nearby, *files]
         similar = get_close_matches(shortened(spec, 200), known, n=1)
         return ConsilienceError(
             f"no suite '{spec}' and no such file or folder",
             expected="the name of a suite, a file of questions, or a folder",
-            todo=did_you_mean(spec, similar or [*NAMES, *TASKS]),
+            todo=did_you_mean(spec, similar or [*SUITE_NAMES, *TASKS]),
         )
     shown = [name for name in nearby if not name.startswith(".")]
     todo = did_you_mean(folder.name, shown).replace("Known:", f"Folders in {parent}:")

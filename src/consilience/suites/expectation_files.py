@@ -1,20 +1,25 @@
-"""Files of expectations: one row says what should hold between the answers to some questions."""
+"""Files of expectations, and chains between their rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
-from consilience.errors import ConsilienceError, did_you_mean
-from consilience.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
+from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
 from consilience.questions import Choice, Question
-from consilience.suites.expectation_chains import Chains
-from consilience.suites.question_collection import Questions
-from consilience.suites.question_files import SUFFIXES, file_rows, has_list
-from consilience.suites.question_rows import OPTION_SEPARATOR, YES, normal
+from consilience.suites.questions import (
+    OPTION_SEPARATOR,
+    SUFFIXES,
+    YES,
+    Questions,
+    file_rows,
+    has_list,
+    normal,
+)
 from consilience.suites.rows import Problems, Row
 
 COLUMNS: Mapping[str, str] = {
@@ -36,9 +41,6 @@ ARROW, AND, OR = "->", "&", "|"
 
 MOST_RULES = 1_000
 """The most combinations of answers of one expectation."""
-
-OTHERS = ("\0", "\1")
-"""Represent two answers to an open question that no rule names."""
 
 BOOLEANS = {"True": "yes", "False": "no"}
 """What YAML makes of yes and no."""
@@ -79,15 +81,24 @@ def expectations_of_rows(
     """The expectations of rows with their places; their errors go to ``problems``."""
     known = {question.item: question for question in questions.items}
     places: dict[Expectation, str] = {}
-    chains = Chains()
     for where, cells in rows:
         row = Row(where, cells, problems)
         expectation = _expectation(row, known)
-        if expectation is None or not _is_new(row, expectation, places):
+        if expectation is None:
             continue
-        if chains.admits(row, expectation):
-            places[expectation] = where
+        if first := places.get(expectation) or places.get(_reversed(expectation)):
+            row.report("duplicate expectation", todo=f"Remove it; the first is {first}.")
+            continue
+        places[expectation] = where
     return tuple(places)
+
+
+def _reversed(expectation: Expectation) -> Expectation:
+    """The same expectation of a pair whose order does not matter; others as they are."""
+    if expectation.kind not in ("same", "different") or expectation.condition:
+        return expectation
+    (premise,) = expectation.premises
+    return replace(expectation, premises=(expectation.conclusion,), conclusion=premise)
 
 
 def _expectation(row: Row, known: Mapping[str, Question]) -> Expectation | None:
@@ -211,7 +222,19 @@ def _with_rules(row: Row, draft: Expectation, questions: list[Question]) -> Expe
     condition = _condition(row, questions[0]) if has_condition else ()
     if condition is None:
         return None
-    return _that_can_fail(row, replace(draft, rules=rules, condition=condition))
+    return _complete(row, replace(draft, rules=rules, condition=condition))
+
+
+def _complete(row: Row, expectation: Expectation) -> Expectation | None:
+    """The expectation, unless its map does not fit its condition or its kind: it is reported."""
+    condition, rules = expectation.condition, expectation.rules
+    if condition and rules and not any(answer in condition for answer, *_ in rules):
+        row.report("'condition' can never hold", expected="an answer that is in the map")
+    elif expectation.kind == "merges" and not expectation.merges_all:
+        row.report("a 'map' that merges not all options", expected="one answer after each option")
+    else:
+        return expectation
+    return None
 
 
 def _have_same_options(row: Row, draft: Expectation) -> bool:
@@ -317,83 +340,3 @@ def _exactly_one(row: Row, questions: list[Question]) -> dict[Texts, Texts] | No
         others = tuple(text for text in options[-1] if text != positive[-1])
         rules[answers] = {0: (positive[-1],), 1: others}.get(count, ())
     return rules
-
-
-def _that_can_fail(row: Row, expectation: Expectation) -> Expectation | None:
-    """The expectation; None with a problem reported where it never applies or never fails."""
-    verdicts = {
-        expectation.permits(answers, conclusion)
-        for answers in _answers_of(expectation.premises, expectation)
-        for conclusion in _universe(expectation.conclusion, expectation)
-    }
-    if verdicts == {None}:
-        row.report("'condition' can never hold", expected="an answer that is in the map")
-    elif False not in verdicts:
-        row.report("it can never be violated", todo="Correct its map, or remove the row.")
-    elif expectation.kind == "merges" and not expectation.merges_all:
-        row.report("a 'map' that merges not all options", expected="one answer after each option")
-    else:
-        return expectation
-    return None
-
-
-def _answers_of(references: Iterable[Reference], *expectations: Expectation) -> Iterator[Texts]:
-    return product(*(_universe(one, *expectations) for one in references))
-
-
-def _universe(reference: Reference, *expectations: Expectation) -> Texts:
-    """The answers that a question can get: its options, or those of the rules and others."""
-    if reference.options:
-        return reference.options
-    named = [
-        text
-        for expectation in expectations
-        for answers, expected in (*expectation.rules.items(), (expectation.condition, ()))
-        for text in (*answers, *expected)
-    ]
-    return (*dict.fromkeys(named), *OTHERS)
-
-
-def _is_new(row: Row, expectation: Expectation, places: Mapping[Expectation, str]) -> bool:
-    """Whether an earlier row neither repeats nor contradicts it; otherwise it is reported."""
-    for other, where in places.items():
-        if set(other.references) != set(expectation.references):
-            continue
-        if other == expectation or _is_reversed(other, expectation):
-            row.report("duplicate expectation", todo=f"Remove it; the first is {where}.")
-            return False
-        answers = _contradiction(other, expectation)
-        if answers is not None:
-            shown = ", ".join(
-                f"'{one.item}' gets {'another answer' if text in OTHERS else text}"
-                for one, text in zip(expectation.premises, answers, strict=True)
-            )
-            row.report(
-                f"contradicts {where}: where {shown}, no answer to "
-                f"'{expectation.conclusion.item}' meets both",
-                todo="Correct or remove one of the two.",
-            )
-            return False
-    return True
-
-
-def _is_reversed(one: Expectation, other: Expectation) -> bool:
-    """Whether two expectations say the same of a pair, whose order does not matter."""
-    is_symmetric = one.kind in ("same", "different") and not (one.condition or other.condition)
-    return is_symmetric and one.kind == other.kind
-
-
-def _contradiction(one: Expectation, other: Expectation) -> Texts | None:
-    """Answers to the premises of ``other`` for which no conclusion meets both; None without."""
-    at = [other.references.index(reference) for reference in one.references]
-    for answers in _answers_of(other.premises, one, other):
-        applies, is_met = False, False
-        for conclusion in _universe(other.conclusion, one, other):
-            texts = (*answers, conclusion)
-            *premises, last = (texts[position] for position in at)
-            verdicts = other.permits(answers, conclusion), one.permits(tuple(premises), last)
-            applies |= verdicts[0] is not None and other.rules.get(answers) != ()
-            is_met |= False not in verdicts
-        if applies and not is_met:
-            return answers
-    return None

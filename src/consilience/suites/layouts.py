@@ -1,20 +1,489 @@
-"""The folder layouts of suites, one row each, and what loads and checks a suite in any of them."""
+"""Layouts of suites of facts: fetched, ParaRel and T-REx, our own; saving."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import http.client
+import io
+import json
+import pickle
+import pickletools
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from consilience.errors import ConsilienceError
-from consilience.suites.fetch import altered
-from consilience.suites.folder import folder_root, read_folder
-from consilience.suites.proposals import check_provenance
-from consilience.suites.rows import Problems, raise_first
-from consilience.suites.selection import leave_out_objects
-from consilience.suites.signoff import read_signoffs
-from consilience.suites.trex import lama_root, pararel_root, read_lama, read_pararel
-from consilience.types import Suite
+from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.factors import Edge
+from consilience.core.patterns import ENGLISH, Pattern
+from consilience.files.write import cannot_write, path_of, write_whole
+from consilience.suites.facts import folder_root, leave_out_objects, read_folder
+from consilience.suites.proposals import check_provenance, read_signoffs
+from consilience.suites.rows import Problems, Row, raise_first, require, suite_rows
+from consilience.types import Candidates, Cardinality, Fact, Relation, Suite
+
+SOURCES: dict[str, str] = {
+    "pararel": "https://raw.githubusercontent.com/yanaiela/pararel/"
+    "cb5554678457beb5ac163d888f1ce8cf174b3f0b/data",
+}
+"""The URL of each release, at a pinned revision."""
+
+FAULTS_OF_CONNECTIONS = (
+    urllib.error.URLError,
+    http.client.HTTPException,
+    TimeoutError,
+    ConnectionError,
+)
+"""After these another attempt may succeed."""
+
+ATTEMPTS = 4
+CHUNK = 1 << 16
+
+SILENCE = 60.0
+"""Seconds without a byte after which an attempt ends."""
+
+SLOWEST = 10_000
+"""Bytes a second: a file may take ``SILENCE`` and its size over this, all attempts together."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedFile:
+    """A file of a release."""
+
+    path: str
+    """Below the folder of the suite."""
+    size: int
+    """In bytes."""
+    sha256: str
+    """Its digest."""
+
+
+def listing(name: str) -> list[ReleasedFile]:
+    """The files of a suite that can be fetched."""
+    if name not in SOURCES:
+        hint = did_you_mean(name, list(SOURCES))
+        raise ConsilienceError(
+            f"nothing to fetch for '{name}'",
+            expected=f"{', '.join(SOURCES)}; other suites come with consilience",
+            todo=hint if hint.startswith("Did") else "`consilience suite list` has all suites.",
+        )
+    lines = (Path(__file__).parent / f"{name}.sha256").read_text(encoding="utf-8").splitlines()
+    rows = (line.split(maxsplit=2) for line in lines if not line.startswith("#"))
+    return [ReleasedFile(path, int(size), sha256) for sha256, size, path in rows]
+
+
+def fetch(
+    name: str,
+    data: Path,
+    *,
+    base: str | None = None,
+    progress: Callable[[int, int], None] = lambda files, total: None,
+) -> tuple[Path, int]:
+    """Fetch a release into ``data/name``: the folder, and the number of files that were fetched.
+
+    A complete file is kept, a partial one is completed. No more bytes than listed are read, and a
+    file with another digest is never put in place. Each file may take ``SILENCE`` and its size over
+    ``SLOWEST`` seconds. ``progress`` is called with the files that are done since, and all files.
+    """
+    folder = data / name
+    files = listing(name)
+    _refuse_secrets(base or "")
+    fetched = 0
+    progress(0, len(files))
+    for file in files:
+        target = folder / file.path
+        if not is_right(target, file):
+            _fetch_file(f"{base or SOURCES[name]}/{file.path}", target, file)
+            fetched += 1
+        progress(1, len(files))
+    return folder, fetched
+
+
+def altered(name: str, folder: Path) -> list[str]:
+    """The files of a release that are missing in ``folder`` or differ."""
+    return [file.path for file in listing(name) if not is_right(folder / file.path, file)]
+
+
+def is_right(path: Path, file: ReleasedFile) -> bool:
+    """Whether the file is there with the listed size and digest."""
+    if not path.is_file() or path.stat().st_size != file.size:
+        return False
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
+
+
+def _fetch_file(url: str, target: Path, file: ReleasedFile) -> None:
+    """Fetch a file in at most ``ATTEMPTS`` attempts, and put it in place when it is right."""
+    part = target.with_name(target.name + ".part")
+    deadline = time.monotonic() + SILENCE + file.size / SLOWEST
+    reason = ""
+    for _ in range(ATTEMPTS):
+        reason = _attempt(url, part, file.size, deadline)
+        if reason:
+            continue
+        if is_right(part, file):
+            part.replace(target)
+            return
+        size = part.stat().st_size
+        if size < file.size:
+            reason = "the connection ended early"
+            continue
+        part.unlink()
+        is_longer = size > file.size
+        raise ConsilienceError(
+            "not the released file: "
+            + (f"longer than its {file.size:,} bytes" if is_longer else "its digest differs"),
+            expected=f"SHA-256 {file.sha256}",
+            where=url,
+            todo="Try again; if it stays so, the source has been changed.",
+        )
+    raise _unreachable(url, reason)
+
+
+def _attempt(url: str, part: Path, size: int, deadline: float) -> str:
+    """Download what ``part`` lacks; why that failed, where another attempt may succeed."""
+    try:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        if not _within(deadline, lambda over: _download(url, part, size, over)):
+            seconds = SILENCE + size / SLOWEST
+            raise _unreachable(url, f"no {size:,} bytes in {seconds:.0f} seconds")
+    except urllib.error.HTTPError as error:
+        if error.code < 500:
+            raise _unreachable(url, f"the server says {error.code} {error.reason}") from error
+        return str(error.reason) or str(error.code)
+    except FAULTS_OF_CONNECTIONS as error:
+        return str(getattr(error, "reason", None) or error)
+    except ValueError as error:
+        raise _unreachable(url, str(error)) from error
+    except OSError as error:
+        raise ConsilienceError(
+            f"cannot be written: {error.strerror}",
+            where=str(part),
+            todo="Make room or choose another --data-dir; existing files are kept.",
+        ) from error
+    return ""
+
+
+def _refuse_secrets(base: str) -> None:
+    """Refuse a URL with a user name and password, and one that may hide them; show neither."""
+    try:
+        parts = urllib.parse.urlsplit(base)
+        known = parts.port is None or parts.port >= 0
+    except ValueError:
+        known = False
+    if not known or "@" in parts.netloc:
+        raise ConsilienceError(
+            "a user name, a password or a port that is no number in the URL of --from",
+            expected="https://HOST/PATH",
+            todo="Leave the user out. If the source needs one, get the files with another program.",
+        )
+
+
+def _within(deadline: float, work: Callable[[threading.Event], None]) -> bool:
+    """Whether ``work`` ends before the deadline, at which the event that it is given is set.
+
+    It runs in a thread: with a server that sends a byte a second a socket never times out, not even
+    while it reads headers.
+    """
+    over = threading.Event()
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work(over)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    finally:
+        over.set()
+    if failed:
+        raise failed[0]
+    return not thread.is_alive()
+
+
+def _download(url: str, part: Path, size: int, over: threading.Event) -> None:
+    """Complete ``part``, and read one byte beyond ``size`` to see that nothing follows."""
+    have = part.stat().st_size if part.exists() else 0
+    if have >= size:
+        part.unlink()
+        have = 0
+    request = urllib.request.Request(url, headers={"User-Agent": "consilience"})
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    with urllib.request.urlopen(request, timeout=SILENCE) as response:
+        if not have or response.status != 206:
+            have = 0
+        with part.open("ab" if have else "wb") as file:
+            while have <= size and (chunk := response.read1(min(CHUNK, size + 1 - have))):
+                if over.is_set():
+                    return
+                have += file.write(chunk)
+
+
+def _unreachable(url: str, reason: str) -> ConsilienceError:
+    return ConsilienceError(
+        f"cannot be fetched: {reason}",
+        where=url,
+        todo="Check the network and rerun the command, or name a copy of the release: --from URL, "
+        "also file:///FOLDER. Existing files are kept.",
+    )
+
+
+class _Record:
+    """An object of the file: takes whatever attributes the pickle gives it, and does nothing."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+class _Node(_Record):
+    """A pattern node, equal and hashed by identity: the file refers to each node by reference."""
+
+
+MAX_BYTES = 1 << 20
+"""Of a graph file; the largest of the release has 23,181."""
+
+MAX_TEXT = 10_000
+"""Characters of a pattern in a graph file."""
+
+_OPCODES = frozenset({
+    "PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "EMPTY_DICT", "EMPTY_TUPLE",
+    "SETITEM", "SETITEMS", "BINUNICODE", "SHORT_BINUNICODE", "GLOBAL", "STACK_GLOBAL", "NEWOBJ",
+    "BUILD", "BINPUT", "LONG_BINPUT", "MEMOIZE", "BINGET", "LONG_BINGET",
+})  # fmt: skip
+"""Those of the released files, and their like in later versions of the format."""
+
+_STAND_INS: dict[tuple[str, str], type] = {
+    ("networkx.classes.digraph", "DiGraph"): _Record,
+    ("builtins", "dict"): dict,
+    ("pararel.patterns.graph_types", "PatternNode"): _Node,
+    ("pararel.patterns.graph_types", "EdgeType"): _Record,
+}
+
+
+class _GraphUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> type:
+        try:
+            return _STAND_INS[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"it names '{module}.{name}'") from None
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise pickle.UnpicklingError("it refers to objects outside the file")
+
+
+def _scan(content: bytes) -> None:
+    """Raise where the pickle holds an opcode that no graph needs, or one beyond its limit."""
+    if len(content) > MAX_BYTES:
+        raise pickle.UnpicklingError(f"it has {len(content):,} bytes, more than {MAX_BYTES:,}")
+    for number, (opcode, argument, _) in enumerate(pickletools.genops(content)):
+        if opcode.name not in _OPCODES:
+            raise pickle.UnpicklingError(f"it uses {opcode.name}, which no pattern graph needs")
+        if opcode.name.endswith("PUT") and isinstance(argument, int) and argument > number:
+            raise pickle.UnpicklingError(f"a memo index of {argument:,} after {number:,} opcodes")
+        if isinstance(argument, str) and len(argument) > MAX_TEXT:
+            raise pickle.UnpicklingError(f"it holds a text of {len(argument):,} characters")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a pattern is a {type(value).__name__}, not text")
+    return value
+
+
+def read_graph(path: Path) -> tuple[list[str], dict[tuple[int, int], Edge]]:
+    """The patterns of a graph in the order of its nodes, and its edges ``(i, j)``, ``i < j``.
+
+    Released graphs are complete and symmetric; one whose two directions differ is refused.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        _scan(content)
+        graph = _GraphUnpickler(io.BytesIO(content)).load()
+        nodes = {node: position for position, node in enumerate(graph._node)}
+        patterns = [_text(node.lm_pattern) for node in nodes]
+        directed = {
+            (nodes[a], nodes[b]): _edge(attributes["edge_type"])
+            for a, neighbours in graph._adj.items()
+            for b, attributes in neighbours.items()
+        }
+    except OSError as error:
+        raise ConsilienceError(
+            f"cannot be read: {error.strerror}", where=str(path), todo="Check the path."
+        ) from error
+    except Exception as error:
+        raise ConsilienceError(
+            f"refused as a pattern graph: {error or type(error).__name__}",
+            expected="a pickled graph that holds only patterns and edge types",
+            where=str(path),
+            todo="Fetch the release again with `consilience suite fetch pararel`.",
+        ) from error
+    for (a, b), edge in directed.items():
+        if a == b or directed.get((b, a)) != edge:
+            raise ConsilienceError(
+                f"the edge between '{patterns[a]}' and '{patterns[b]}' has one direction only",
+                expected="a symmetric graph without loops",
+                where=str(path),
+            )
+    return patterns, {pair: edge for pair, edge in directed.items() if pair[0] < pair[1]}
+
+
+def _edge(attributes: Any) -> Edge:
+    flags = [attributes.syntactic_change, attributes.lexical_change, attributes.determiner_change]
+    if not all(isinstance(flag, bool) for flag in flags):
+        raise ValueError(f"edge flags {flags} are not booleans")
+    return Edge(*flags)
+
+
+_RELATIONS = Path(__file__).with_name("pararel.tsv").read_text(encoding="utf-8").splitlines()[1:]
+"""The relations of the paper: id, Wikidata's name, cardinality."""
+
+
+def _with_cardinality(cardinality: Cardinality) -> dict[str, str]:
+    rows = (line.split("\t") for line in _RELATIONS)
+    return {id_: label for id_, label, of_relation in rows if of_relation == cardinality}
+
+
+N_TO_1 = _with_cardinality("N-1")
+"""The 31 relations that the paper reports consistency for, with Wikidata's name of each."""
+
+N_TO_M = _with_cardinality("N-M")
+"""The 7 relations that the paper reports determinism for."""
+
+MIXED_OBJECTS: dict[str, frozenset[str]] = {
+    "P101": frozenset({"folklore", "Judaism", "diplomat", "Hebrew", "cave"}),
+    "P136": frozenset({"satire", "sitcom", "thriller", "fantasy"}),
+}
+"""Objects that do not fit the patterns of their relation (paper, footnote 11).
+
+The release still holds them; without them its 26,946 tuples are the paper's 26,813.
+"""
+
+
+LAMA_CARDINALITIES: dict[str, Cardinality] = {"1-1": "N-1", "N-1": "N-1", "N-M": "N-M"}
+"""LAMA's relation types; where a subject has one object, it makes no difference which kind."""
+
+
+def pararel_root(folder: Path) -> Path | None:
+    """The folder with ``pattern_data`` and ``trex_lms_vocab``: this one, or its ``data``."""
+    for root in (folder, folder / "data"):
+        if (root / "pattern_data" / "graphs_json").is_dir() and (root / "trex_lms_vocab").is_dir():
+            return root
+    return None
+
+
+def lama_root(folder: Path) -> Path | None:
+    """The folder with ``relations.jsonl`` and ``TREx``: this one, or its ``data``."""
+    for root in (folder, folder / "data"):
+        if (root / "relations.jsonl").is_file() and (root / "TREx").is_dir():
+            return root
+    return None
+
+
+def read_pararel(root: Path, problems: Problems) -> Suite:
+    """The 38 relations of the paper with all released facts; problems are reported."""
+    kinds: tuple[tuple[Cardinality, dict[str, str]], ...] = (("N-1", N_TO_1), ("N-M", N_TO_M))
+    relations = tuple(
+        _read_relation(root, id_, label, cardinality, problems)
+        for cardinality, labels in kinds
+        for id_, label in labels.items()
+    )
+    has_edges = any(relation.edges for relation in relations)
+    notes = () if has_edges else ("no pattern graphs: no numbers for kinds of edits",)
+    return Suite("pararel", relations, "published", notes, MIXED_OBJECTS)
+
+
+def _read_relation(
+    root: Path, id_: str, label: str, cardinality: Cardinality, problems: Problems
+) -> Relation:
+    path = root / "pattern_data" / "graphs_json" / f"{id_}.jsonl"
+    rows = suite_rows(path, problems)
+    patterns = tuple(pattern for row in rows if (pattern := row.pattern()))
+    require(patterns, "pattern", id_, str(path), problems)
+    edges = _read_edges(root / "pattern_data" / "graphs" / f"{id_}.graph", patterns, problems)
+    facts = _read_facts(root / "trex_lms_vocab" / f"{id_}.jsonl", id_, problems)
+    return Relation(id_, label, cardinality, patterns, facts, edges, Candidates.of(facts))
+
+
+def _read_edges(
+    graph: Path, patterns: tuple[Pattern, ...], problems: Problems
+) -> dict[tuple[int, int], Edge]:
+    """The edges of a pattern graph; none where there is no file."""
+    if not graph.is_file():
+        return {}
+    texts, edges = read_graph(graph)
+    if texts == [pattern.text for pattern in patterns]:
+        return edges
+    error = ConsilienceError(
+        "its patterns are not those of graphs_json",
+        expected="the same patterns in the same order",
+        where=str(graph),
+        todo="Fetch the release again with `consilience suite fetch pararel`.",
+    )
+    problems.append(error)
+    return {}
+
+
+def _read_facts(path: Path, id_: str, problems: Problems) -> tuple[Fact, ...]:
+    """The facts of a T-REx file: ``sub_label``, ``obj_label``, ``uuid``."""
+    facts: dict[str, Fact] = {}
+    for row in suite_rows(path, problems):
+        subject, object_ = row.text("sub_label"), row.text("obj_label")
+        item = row.optional_text("uuid") or f"{id_}-{len(facts) + 1}"
+        if item in facts:
+            row.report(f"duplicate uuid '{item}' in '{id_}'")
+        elif subject and object_:
+            facts[item] = Fact(item, subject, object_)
+    require(facts, "fact", id_, str(path), problems)
+    return tuple(facts.values())
+
+
+def read_lama(root: Path, problems: Problems) -> Suite:
+    """Every relation that has a file in ``TREx``, with its one pattern; problems are reported."""
+    relations: dict[str, Relation] = {}
+    for row in suite_rows(root / "relations.jsonl", problems):
+        id_ = row.text("relation")
+        if not row.is_relation_id(id_):
+            continue
+        path = root / "TREx" / f"{id_}.jsonl"
+        if not path.is_file():
+            continue
+        if id_ in relations:
+            row.report(f"duplicate relation '{id_}'")
+            continue
+        if relation := _lama_relation(row, id_, path, problems):
+            relations[id_] = relation
+    if not relations and not problems:
+        raise ConsilienceError(
+            "no relation with a file in TREx", where=str(root), todo="Unpack LAMA's data.zip again."
+        )
+    return Suite("lama-trex", tuple(relations.values()), protocol="strict")
+
+
+def _lama_relation(row: Row, id_: str, path: Path, problems: Problems) -> Relation | None:
+    """The relation of a row of ``relations.jsonl``; None where the row is no valid one."""
+    type_ = str(row.cells.get("type", "N-1"))
+    if type_ not in LAMA_CARDINALITIES:
+        row.report(f"type '{type_}'", expected="1-1, N-1 or N-M")
+        return None
+    pattern = row.pattern("template")
+    if pattern is None:
+        return None
+    facts = _read_facts(path, id_, problems)
+    label = row.optional_text("label") or id_
+    cardinality = LAMA_CARDINALITIES[type_]
+    return Relation(id_, label, cardinality, (pattern,), facts, {}, Candidates.of(facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +549,127 @@ def check_folder(folder: Path) -> Problems:
     except ConsilienceError as error:
         problems.append(error)
     return problems
+
+
+EDGE_FLAGS = tuple(Edge.__slots__)
+
+
+def save_suite(suite: Suite, folder: str | Path) -> Path:
+    """Write a suite of facts as a new folder that ``load_suite`` reads; the folder.
+
+    The folder has the relations, patterns, facts, edges, names and the language. A suite
+    keeps no licence, creator, provenance and verdicts: copy a folder that has them. A folder that
+    holds the same suite is left as it is; one with other content raises. A suite that is not the
+    same when it is read again raises: a sample whose candidates are more than its own objects,
+    patterns in perturbed forms, and tasks of sentence pairs.
+    """
+    target = path_of(folder, "the folder of the suite")
+    if _holds(target, suite):
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            written = Path(scratch, "suite")
+            _write(suite, written)
+            if target.is_dir():
+                target.rmdir()  # it is empty
+            written.replace(target)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    return target
+
+
+def _holds(folder: Path, suite: Suite) -> bool:
+    """Whether a folder holds that suite already; other content raises."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return False
+    try:
+        held = load_folder(folder)
+        if (held.name, held.language, held.digest) == (suite.name, suite.language, suite.digest):
+            return True
+        problem = f"the suite '{held.name}', which is another one"
+    except ConsilienceError:
+        problem = "a folder that is not empty" if folder.is_dir() else "a file"
+    raise ConsilienceError(
+        problem,
+        expected=f"a new or empty folder for the suite '{suite.name}'",
+        where=str(folder),
+        todo="Nothing was written. Name another folder.",
+    )
+
+
+def _write(suite: Suite, folder: Path) -> None:
+    """Write the files of a suite to a new folder, and check that they hold the same suite."""
+    tables: dict[str, list[dict[str, object]]] = {
+        "relations": [],
+        "patterns": [],
+        "facts": [],
+        "edges": [],
+        "names": [],
+    }
+    for relation in suite:
+        for name, rows in _rows_of(relation, suite.language).items():
+            tables[name] += [{"relation": relation.id, **row} for row in rows]
+    about = {"name": suite.name}
+    if suite.language != ENGLISH:
+        about["language"] = suite.language
+    folder.mkdir()
+    write_whole(folder / "suite.json", json.dumps(about).encode())
+    for name, rows in tables.items():
+        if rows or name not in ("edges", "names"):
+            write_whole(folder / f"{name}.jsonl", _lines(rows))
+    if load_folder(folder).digest != suite.digest:
+        raise ConsilienceError(
+            f"the suite '{suite.name}' cannot be written as a folder",
+            expected="relations with their own facts as candidates, and without perturbed patterns",
+            todo="Choose a part of a suite with groups= and limit=, and forms with perturbations=.",
+        )
+
+
+def _rows_of(relation: Relation, language: str) -> dict[str, list[dict[str, object]]]:
+    """The rows of a relation in each table; ``language``: of the suite."""
+    texts = [pattern.text for pattern in relation.patterns]
+    return {
+        "relations": [{"label": relation.label, "cardinality": relation.cardinality}],
+        "patterns": [
+            {
+                "pattern": pattern.text,
+                "lemma": pattern.lemma,
+                "extended_lemma": pattern.extended_lemma,
+                "tense": pattern.tense,
+                **_writing_of(pattern, language),
+            }
+            for pattern in relation.patterns
+        ],
+        "facts": [
+            {"item": fact.item, "subject": fact.subject, "object": fact.object}
+            for fact in relation.facts
+        ],
+        "edges": [
+            {
+                "pattern_a": texts[first],
+                "pattern_b": texts[second],
+                **{name: int(getattr(edge, name)) for name in EDGE_FLAGS},
+            }
+            for (first, second), edge in sorted(relation.edges.items())
+        ],
+        "names": [
+            {"name": name, "language": tag, "form": form, "text": text}
+            for (tag, form), names in relation.names.items()
+            for name, text in names.items()
+        ],
+    }
+
+
+def _writing_of(pattern: Pattern, language: str) -> dict[str, object]:
+    """The columns of a pattern that say how it is written, without empty ones."""
+    columns = {
+        "language": pattern.language if pattern.language != language else "",
+        "form": pattern.object_form,
+        "subject_form": pattern.subject_form,
+    }
+    return {name: value for name, value in columns.items() if value}
+
+
+def _lines(rows: Iterable[Mapping[str, object]]) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()

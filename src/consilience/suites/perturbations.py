@@ -17,11 +17,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from consilience.cloze import Pattern
-from consilience.design import ORIGINAL
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.factors import ORIGINAL
+from consilience.core.patterns import Pattern
+from consilience.core.text import truncated
 from consilience.sentence_pairs import Form, Segment, Task, TextPair
-from consilience.text import truncated
 
 Rewrite = TypeVar("Rewrite", bound=Callable[..., Any])
 
@@ -36,7 +36,6 @@ class Perturbation:
     """A way to present items, and why it does not change their answers."""
 
     name: str
-    """Names the form."""
     guarantee: str
     """Why the expected answer stays the same."""
     rewrite: Callable[..., Any]

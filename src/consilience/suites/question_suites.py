@@ -1,32 +1,97 @@
-"""Suites of questions: where their files are, and the groups of items that they become."""
+"""Suites of questions: bundled ones, folders and files, questions from facts, sizes."""
 
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from consilience.design import Design
-from consilience.errors import ConsilienceError, did_you_mean, how_to_install
-from consilience.expectations import Expectation, linked_questions
-from consilience.factors import OF_OPTIONS, FactorialDesign
-from consilience.files import path_of
-from consilience.questions import Question
-from consilience.read import read_rows, read_text
+from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install
+from consilience.core.expectations import Expectation, linked_questions
+from consilience.core.factors import OF_OPTIONS, Design, FactorialDesign
+from consilience.core.patterns import SUBJECT_SLOT
+from consilience.core.text import counted, listed
+from consilience.files.read import read_rows, read_text
+from consilience.files.write import path_of
+from consilience.questions import DEFAULT_LANGUAGE, Choice, Question
 from consilience.suites.expectation_files import FILE_STEM, expectation_file, with_expectations
-from consilience.suites.mini_questions import NAMES as QUESTION_SUITES
-from consilience.suites.mini_questions import mini_questions
-from consilience.suites.question_collection import Questions
-from consilience.suites.question_files import SUFFIXES, read_question_file
-from consilience.suites.question_rows import questions_of_rows
+from consilience.suites.pairs import TASKS
+from consilience.suites.questions import (
+    OPTION_SEPARATOR,
+    SUFFIXES,
+    Questions,
+    normal,
+    questions_of_rows,
+    read_question_file,
+)
 from consilience.suites.rows import Problems, find_table, holds_facts, raise_first
-from consilience.suites.suite_names import NAMES
-from consilience.suites.tasks import TASKS
 from consilience.types import Candidates, Fact, Relation, Suite
+
+FOLDER = Path(__file__).parent / "mini"
+
+QUESTION_SUITES = {
+    "mini-questions": "the facts of mini as questions with five options, Apache-2.0",
+    "mini-open": "the facts of mini as open questions with one right answer, Apache-2.0",
+}
+"""The suites that are made of ``mini``, and what they are."""
+
+
+def mini_questions(name: str = "mini-questions") -> Questions:
+    """The suite of that name, one of ``NAMES``; its items are the facts of ``mini``, in its order.
+
+    ``mini-open`` has no relation in which several answers to a question are right (N-M).
+    """
+    is_open = name == "mini-open"
+    aliases: dict[tuple[str, str, str], tuple[str, ...]] = {}
+    for row in _rows("aliases"):
+        choice = Choice.parse(row["answer"])
+        aliases[row["relation"], row["subject"], choice.text] = choice.aliases
+    phrasings: dict[str, list[str]] = defaultdict(list)
+    for row in _rows("questions"):
+        phrasings[row["relation"]].append(row["question"])
+    several = {row["relation"] for row in _rows("relations") if row["cardinality"] == "N-M"}
+    sizes: dict[str, int] = defaultdict(int)
+    items = []
+    for row in _rows("facts"):
+        group = row["relation"]
+        sizes[group] += 1
+        if is_open and group in several:
+            continue
+        choices = {
+            text: Choice(text, aliases.get((group, "", text), ()))
+            for text in row["options"].split(OPTION_SEPARATOR)
+        }
+        gold = choices[row["object"]]
+        of_subject = aliases.get((group, row["subject"], gold.text), ())
+        choices[gold.text] = gold = replace(gold, aliases=gold.aliases + of_subject)
+        texts = tuple(text.replace(SUBJECT_SLOT, row["subject"]) for text in phrasings[group])
+        options = () if is_open else tuple(choices.values())
+        item = f"{group}-{sizes[group]}"
+        items.append(Question(item, group, {DEFAULT_LANGUAGE: texts}, gold, options))
+    return Questions(name, tuple(items))
+
+
+def _rows(table: str) -> list[dict[str, str]]:
+    return [row for _, row in read_rows(FOLDER / f"{table}.tsv", quoted=False)]
+
+
+MINI = Path(__file__).with_name("mini")
+
+BUNDLED = {"mini": MINI, "mini-languages": MINI.with_name("mini_languages")}
+"""The suites of facts in the package, and their folders."""
+
+SUITE_NAMES = {
+    "mini": "bundled with consilience: 15 relations, Apache-2.0",
+    "mini-languages": "7 relations of mini in English, German, Spanish and Japanese, Apache-2.0",
+    **QUESTION_SUITES,
+    "pararel": "ParaRel, Elazar et al. 2021; `consilience suite fetch pararel` gets it",
+}
+"""The suites of facts and of questions, and what they are."""
+
 
 HUB = "hub:"
 """``hub:DATASET:SPLIT`` or ``hub:DATASET@CONFIG:SPLIT`` names a split of a data set on the Hub."""
@@ -40,7 +105,6 @@ class GroupOfQuestions:
     """What is counted of a group of questions."""
 
     id: str
-    """Names the group."""
     facts: tuple[Fact, ...]
     """The questions with their golds."""
     golds: tuple[int, ...]
@@ -48,7 +112,6 @@ class GroupOfQuestions:
     options: int
     """The greatest number of options of a question; 0 for open questions."""
     writes_freely: bool
-    """Whether the model writes the answers."""
 
     def design(self, whole: FactorialDesign) -> FactorialDesign:
         """The design of the group: open questions do not vary in options."""
@@ -63,7 +126,7 @@ def is_questions(spec: str) -> bool:
     """
     if spec.startswith(HUB) or spec in QUESTION_SUITES:
         return True
-    if spec in NAMES or spec in TASKS:
+    if spec in SUITE_NAMES or spec in TASKS:
         return False
     path = Path(spec)
     if path.suffix == ".toml":
@@ -74,7 +137,7 @@ def is_questions(spec: str) -> bool:
 
 def is_suite(spec: str) -> bool:
     """Whether a text is the name of a suite or a task, or a file or a folder of questions."""
-    return spec in NAMES or spec in TASKS or is_questions(spec)
+    return spec in SUITE_NAMES or spec in TASKS or is_questions(spec)
 
 
 def is_table_of_facts(spec: str) -> bool:
@@ -101,6 +164,19 @@ def load_questions(
     if str(spec) in QUESTION_SUITES or not path.exists():
         return questions
     return replace(questions, source={**(columns or {}), "file": str(path.resolve())})
+
+
+def columns_of(columns: Sequence[str] | None) -> dict[str, str]:
+    """``--columns question=stem,options=A+B+C+D`` as a mapping."""
+    mapping = {}
+    for text in columns or ():
+        name, equals, source = text.partition("=")
+        if not (name.strip() and equals and source.strip()):
+            raise ConsilienceError(
+                f"--columns {text}", expected="OURS=YOURS, such as question=stem,answer=label"
+            )
+        mapping[name.strip()] = source.strip()
+    return mapping
 
 
 def check_questions(spec: str, columns: Mapping[str, str] | None = None) -> Problems:
@@ -200,7 +276,6 @@ def _not_read(folder: Path, files: Sequence[Path]) -> list[str]:
 
 
 def _hub_rows(name: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """The rows of a split on the Hub."""
     dataset, _, split = name.partition(":")
     path, _, config = dataset.partition("@")
     if not split:
@@ -315,4 +390,225 @@ def _relation(group: GroupOfQuestions, design: FactorialDesign) -> Relation:
             group.options,
             writes_freely=group.writes_freely and group.options > 0,
         ),
+    )
+
+
+QUESTIONS = {
+    "en": "Fill in the blank: {sentence}",
+    "de": "Fülle die Lücke aus: {sentence}",
+    "es": "Completa el espacio en blanco: {sentence}",
+    "ja": "次の空欄を埋めてください。{sentence}",
+}
+"""The question by language; ``{sentence}`` is the pattern with its subject and ``BLANK`` for the
+object. In other languages it is the sentence alone."""
+
+BLANK = "____"
+"""Replaces the object."""
+
+
+def questions_of_suite(suite: Suite, distractors: int | None = None, seed: int = 0) -> Questions:
+    """All relations of a suite as questions, a group each (``questions_of_relation``)."""
+    languages = list(
+        dict.fromkeys(pattern.language for group in suite for pattern in group.patterns)
+    )
+    several = len(languages) > 1
+    parts = [
+        questions_of_relation(relation, distractors, seed, several) for relation in suite.relations
+    ]
+    items = tuple(question for part in parts for question in part.items)
+    notes = [note for part in parts for note in part.notes]
+    if not items:
+        raise ConsilienceError(
+            f"no question can be made of '{suite.name}'",
+            expected="subjects with one right object",
+            todo="Ask with options.",
+        )
+    alone = [language for language in languages if _primary(language) not in QUESTIONS]
+    if alone:
+        notes.append(
+            f"questions in {listed(alone, len(alone))} are the sentence with its blank, without "
+            "words such as 'Fill in the blank'"
+        )
+    return Questions(suite.name, items, (*suite.notes, *notes))
+
+
+def questions_of_relation(
+    relation: Relation,
+    distractors: int | None = None,
+    seed: int = 0,
+    several: bool | None = None,
+) -> Questions:
+    """The facts of a relation as questions, with a phrasing for each pattern.
+
+    ``distractors``: how many wrong options each question has, drawn by ``seed`` from the candidates
+    of the relation without replacement, gold and distractors in an order drawn by it, too. None has
+    all candidates, in their order. 0 makes open questions.
+
+    Patterns in several languages are phrasings in these languages. Where names are written in
+    several languages or forms, the options of a phrasing are written as its pattern needs them, and
+    all ways to write an option are its aliases.
+
+    In a relation with several right objects for a subject (N-M), the other right objects are no
+    options, so exactly one option is right. A subject with several right objects is no open
+    question and is left out, with a note. Of such a relation all facts are needed: a sample of them
+    raises, because another right object could be unknown.
+
+    ``several``: whether phrasings name their language; None where the patterns have several.
+    """
+    several = bool(relation.design.languages) if several is None else several
+    _refuse_sample(relation)
+    golds: dict[str, dict[str, None]] = {}
+    for fact in relation.facts:
+        golds.setdefault(fact.subject, {})[normal(fact.object)] = None
+    facts, notes = list(relation.facts), []
+    if distractors == 0:
+        facts = [fact for fact in relation.facts if len(golds[fact.subject]) == 1]
+        left_out = {fact.subject for fact in relation.facts if len(golds[fact.subject]) > 1}
+        if left_out:
+            notes.append(
+                f"{relation.id}: {counted(len(left_out), 'subject')} with several right objects "
+                "cannot be an open question with one answer and were left out"
+            )
+    choices = _choices(relation)
+    items = []
+    for fact in facts:
+        words: tuple[str, ...] = ()
+        if distractors != 0:
+            words = _options(relation, fact, golds[fact.subject], distractors, seed)
+        items.append(_question(relation, fact, words, choices, several))
+    return Questions(relation.id, tuple(items), tuple(notes))
+
+
+def _choices(relation: Relation) -> dict[str, Choice]:
+    """The candidates with all ways to write them, without a text that another one has, too."""
+    texts = {
+        word: list(
+            dict.fromkeys([word, *(relation.written(word, *writing) for writing in relation.names)])
+        )
+        for word in relation.candidates.words
+    }
+    counts = Counter(normal(text) for of_word in texts.values() for text in set(of_word))
+    return {
+        word: Choice(word, tuple(text for text in of_word[1:] if counts[normal(text)] == 1))
+        for word, of_word in texts.items()
+    }
+
+
+def _refuse_sample(relation: Relation) -> None:
+    total = sum(relation.candidates.counts)
+    if relation.cardinality == "N-M" and len(relation.facts) < total:
+        raise ConsilienceError(
+            f"{len(relation.facts)} of {total} facts of the relation '{relation.id}' (N-M)",
+            expected="all its facts, to know every right object of a subject",
+            todo="Make the questions of the whole suite, and take a sample of the questions.",
+        )
+
+
+def _question(
+    relation: Relation,
+    fact: Fact,
+    options: tuple[str, ...],
+    choices: Mapping[str, Choice],
+    several: bool,
+) -> Question:
+    phrasings: dict[str, list[str]] = {}
+    written = {}
+    for pattern in relation.patterns:
+        language = pattern.language if several else DEFAULT_LANGUAGE
+        subject = relation.query(pattern, fact).subject
+        of_language = phrasings.setdefault(language, [])
+        if relation.names:
+            written[language, len(of_language)] = tuple(
+                relation.written(word, pattern.language, pattern.object_form)
+                for word in options or (fact.object,)
+            )
+        words = QUESTIONS.get(_primary(pattern.language), "{sentence}")
+        of_language.append(words.replace("{sentence}", pattern.fill_blank(subject, BLANK)))
+    return Question(
+        fact.item,
+        relation.id,
+        {language: tuple(texts) for language, texts in phrasings.items()},
+        choices[fact.object],
+        tuple(choices[word] for word in options),
+        written=written,
+    )
+
+
+def _primary(language: str) -> str:
+    """``pt`` of ``pt-BR``."""
+    return language.partition("-")[0]
+
+
+def _options(
+    relation: Relation, fact: Fact, golds: dict[str, None], distractors: int | None, seed: int
+) -> tuple[str, ...]:
+    """The texts of the options of a fact; ``golds``: the right objects of its subject."""
+    words: dict[str, str] = {}
+    for word in relation.candidates.words:
+        words.setdefault(normal(word), word)
+    wrong = {key: word for key, word in words.items() if key not in golds}
+    if distractors is None:
+        gold = normal(fact.object)
+        shown = wrong | {gold: fact.object}
+        return tuple(shown[key] for key in words if key in shown)
+    if distractors > len(wrong):
+        raise ConsilienceError(
+            f"{counted(len(wrong), 'wrong candidate')} for '{fact.subject}'",
+            expected=f"{distractors} or more, to draw distractors from",
+            where=f"the relation '{relation.id}'",
+            todo="Ask with fewer distractors.",
+        )
+    generator = random.Random(f"{seed}\t{relation.id}\t{fact.item}")
+    drawn = [fact.object, *generator.sample(list(wrong.values()), distractors)]
+    return tuple(generator.sample(drawn, len(drawn)))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatistics:
+    """Counts of one group of questions."""
+
+    group: str
+    questions: int
+    min_phrasings: int
+    max_phrasings: int
+    min_options: int
+    """Fewest options of a question; 0 for open questions."""
+    max_options: int
+    majority: float
+    """Share of the questions whose gold is at the most frequent position; NaN without options."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionStatistics:
+    """Counts of a suite of questions."""
+
+    groups: int
+    questions: int
+    phrasings: int
+    languages: int
+    expectations: int
+    """Number of expectations between answers."""
+    by_group: tuple[GroupStatistics, ...] = field(repr=False)
+
+
+def question_statistics(questions: Questions) -> QuestionStatistics:
+    """Count a whole suite of questions."""
+    rows = tuple(_of_group(name, items) for name, items in questions.groups.items())
+    return QuestionStatistics(
+        groups=len(rows),
+        questions=len(questions),
+        phrasings=sum(sum(map(len, item.paraphrases.values())) for item in questions.items),
+        languages=len(questions.languages),
+        expectations=len(questions.expectations),
+        by_group=rows,
+    )
+
+
+def _of_group(name: str, items: Sequence[Question]) -> GroupStatistics:
+    phrasings = [item.phrasings for item in items]
+    options = [len(item.options) for item in items]
+    positions = Counter(item.gold_position for item in items if item.options)
+    share = max(positions.values()) / sum(positions.values()) if positions else float("nan")
+    return GroupStatistics(
+        name, len(items), min(phrasings), max(phrasings), min(options), max(options), share
     )

@@ -1,21 +1,22 @@
-"""Rows of a suite's tables. A row knows its file and line, and reports errors with them."""
+"""Rows of the files of a suite, each with its place, and the places of what is in a suite."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, time
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from consilience.cloze import ENGLISH, Pattern
-from consilience.errors import ConsilienceError, shortened
-from consilience.read import Faults, read_rows
-from consilience.text import LANGUAGE_TAG, control_in, is_language_tag, names_a_group
+from consilience.core.errors import ConsilienceError, shortened
+from consilience.core.patterns import ENGLISH, Pattern
+from consilience.core.text import LANGUAGE_TAG, control_in, is_language_tag, names_a_group
+from consilience.files.read import Faults, read_rows
 
 FIELDS = {
     "relation", "label", "cardinality", "pattern", "subject", "object", "item", "pattern_a",
@@ -53,7 +54,6 @@ class Row:
     """Where its problems go."""
 
     def report(self, problem: str, *, expected: str = "", todo: str = "") -> None:
-        """Add a problem of this row."""
         error = ConsilienceError(problem, expected=expected, where=self.where, todo=todo)
         self.problems.append(error)
 
@@ -236,3 +236,54 @@ def raise_first(
     if len(problems) > 1:
         first.args = (f"{first.args[0]} ({len(problems) - 1} more{how_to_list})",)
     raise first
+
+
+TABLES = (
+    "patterns.*", "facts.*", "relations.jsonl", "TREx/*.jsonl", "trex_lms_vocab/*.jsonl",
+    "pattern_data/graphs_json/*.jsonl",
+)  # fmt: skip
+"""The tables of all layouts that have patterns or facts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Places (``file:line``) in the tables of a suite."""
+
+    patterns: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Relation and pattern -> its place."""
+    facts: Mapping[tuple[str, str, str], tuple[str, ...]] = field(default_factory=dict)
+    """Relation, subject and object -> the places of the fact."""
+
+    def pattern(self, relation: str, *texts: str) -> tuple[str, ...]:
+        keys = ((relation, text) for text in texts)
+        return tuple(self.patterns[key] for key in keys if key in self.patterns)
+
+    def fact(self, relation: str, subject: str, object_: str) -> tuple[str, ...]:
+        """The places of a fact, more than one if it is there more than once."""
+        return self.facts.get((relation, subject, object_), ())
+
+
+def places_in(root: Path) -> Places:
+    """The places of all patterns and facts in the tables below the root of a suite."""
+    patterns: dict[tuple[str, str], str] = {}
+    facts: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for path in _tables(root):
+        faults: Faults = []  # ``suite check`` reports them
+        for where, cells in read_rows(path, quoted=False, faults=faults):
+            location = where.replace(str(path), str(path.relative_to(root)), 1)
+            relation = str(cells.get("relation", path.stem))
+            text = cells.get("pattern", cells.get("template"))
+            if text is not None:
+                patterns.setdefault((relation, str(text)), location)
+            elif "subject" in cells or "sub_label" in cells:
+                subject, object_ = (
+                    str(cells.get(ours, cells.get(theirs, "")))
+                    for ours, theirs in (("subject", "sub_label"), ("object", "obj_label"))
+                )
+                facts[relation, subject, object_].append(location)
+    return Places(patterns, {key: tuple(places) for key, places in facts.items()})
+
+
+def _tables(root: Path) -> Iterator[Path]:
+    for name in TABLES:
+        yield from (path for path in sorted(root.glob(name)) if path.suffix in (".jsonl", ".tsv"))

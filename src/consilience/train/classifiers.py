@@ -1,37 +1,268 @@
-"""Fine-tuning on sentence pairs, one task or several at once (CALUM, Sections 4.3 and 6.1)."""
+"""Training classifiers of sentence pairs, with several seeds."""
 
 from __future__ import annotations
 
+import json
+import math
+import multiprocessing
+import os
+import random
+import shutil
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import TrainerCallback, TrainingArguments, set_seed
+from safetensors.torch import save_file
+from torch.utils.data import Dataset
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
 
-from consilience.choices import Loading, Sampling, StopOn
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError, Joined, Loading, Pool, Sampling, StopOn
+from consilience.core.process import SILENT, Watch
 from consilience.models.batches import Budget
-from consilience.models.classifier import collate, predict
-from consilience.models.pair_input import PairFormat, PairInput
+from consilience.models.classifier import (
+    Encoded,
+    PairFormat,
+    PairInput,
+    collate,
+    logits_of,
+    predict,
+)
+from consilience.models.loading import kind_of, load_classifier, untied_weights
 from consilience.models.sources import locate
 from consilience.sentence_pairs import Task
 from consilience.suites.pairs import Pairs, refuse_one_class
 from consilience.suites.perturbations import original
 from consilience.train.batch_trainer import (
     BatchTrainer,
+    TrainingFolder,
     check_device,
+    quiet_transformers,
     set_interval,
     training_arguments,
 )
-from consilience.train.heads import Heads, load_heads
-from consilience.train.pair_batches import EncodedPairs, PairBatches
 from consilience.train.plan import TrainingPlan, check_values
-from consilience.train.progress import quiet_transformers
-from consilience.train.resume import TrainingFolder
-from consilience.watch import SILENT, Watch
+
+EXPONENT: Mapping[Sampling, float] = {"proportional": 1.0, "square-root": 0.5, "even": 0.0}
+"""A task's batches are in proportion to its pairs to this power."""
+
+SORTED_TOGETHER = 50
+"""Batches whose pairs are sorted by length together, so that they need little padding."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPairs:
+    """Sentence pairs of one task as a model reads them."""
+
+    forms: Sequence[Encoded]
+    """The original form of each pair, as tokens."""
+    labels: Sequence[int]
+    """The position of each pair's label in the task."""
+    truncated: int = 0
+    """How many pairs were too long for the model."""
+
+    def first(self, count: int) -> EncodedPairs:
+        return EncodedPairs(self.forms[:count], self.labels[:count])
+
+
+class PairBatches(Dataset[dict[str, Any]]):
+    """Every batch of a training in order, each of one task; the seed decides the order.
+
+    ``processes`` share each batch: item i is the part i % processes of batch i // processes, and
+    ``weight`` makes the mean over the parts' losses that of the batch.
+    """
+
+    def __init__(
+        self,
+        pairs: Mapping[str, EncodedPairs],
+        *,
+        size: int,
+        epochs: int,
+        seed: int,
+        sampling: Sampling = "proportional",
+        processes: int = 1,
+    ) -> None:
+        """``pairs``: those of each task; the first is the main task, which is read as a whole."""
+        self.pairs, self.processes, self.per_epoch = pairs, processes, 0
+        generator = random.Random(seed)
+        self.order: list[tuple[str, list[int]]] = []
+        unread: dict[str, list[list[int]]] = {task: [] for task in pairs}
+        main = next(iter(pairs))
+        pairs_of_main = len(pairs[main].forms)
+        batches_of_main = math.ceil(pairs_of_main / size)
+        for _ in range(epochs):
+            epoch: list[tuple[str, list[int]]] = []
+            for task, encoded in pairs.items():
+                share = (len(encoded.forms) / pairs_of_main) ** EXPONENT[sampling]
+                count = max(1, round(batches_of_main * share))
+                if task == main or sampling == "proportional":
+                    count = math.ceil(len(encoded.forms) / size)
+                while len(unread[task]) < count:
+                    lengths = [len(form["input_ids"]) for form in encoded.forms]
+                    unread[task] += batches_of(lengths, size, generator)
+                epoch += [(task, rows) for rows in unread[task][:count]]
+                del unread[task][:count]
+            generator.shuffle(epoch)
+            self.per_epoch = len(epoch)
+            self.order += epoch
+
+    def __len__(self) -> int:
+        return len(self.order) * self.processes
+
+    def __getitem__(self, at: int) -> dict[str, Any]:
+        task, rows = self.order[at // self.processes]
+        part = rows[at % self.processes :: self.processes]
+        read = part or rows[:1]  # an empty part reads one pair, without weight
+        return {
+            "task": task,
+            "forms": [self.pairs[task].forms[row] for row in read],
+            "labels": [self.pairs[task].labels[row] for row in read],
+            "weight": len(part) * self.processes / len(rows),
+        }
+
+
+def batches_of(lengths: Sequence[int], size: int, generator: random.Random) -> list[list[int]]:
+    """All rows in batches of similar lengths, in random order and with random members."""
+    rows = generator.sample(range(len(lengths)), len(lengths))
+    batches: list[list[int]] = []
+    for start in range(0, len(rows), SORTED_TOGETHER * size):
+        part = sorted(rows[start : start + SORTED_TOGETHER * size], key=lambda row: lengths[row])
+        batches += [part[at : at + size] for at in range(0, len(part), size)]
+    generator.shuffle(batches)
+    return batches
+
+
+ON_PROCESSOR = Loading("cpu")
+BODY, HEAD = "body.safetensors", "head.safetensors"
+
+
+class Heads(torch.nn.Module):
+    """Models of one family that share their body, ``base_model``; the rest of each is its head."""
+
+    def __init__(self, models: Mapping[str, PreTrainedModel], reading: PairFormat) -> None:
+        """``models``: a complete model for each task; all get the body of the first."""
+        super().__init__()
+        first = next(iter(models.values()))
+        prefix = first.base_model_prefix
+        for model in models.values():
+            setattr(model, prefix, first.base_model)
+        self.body = first.base_model
+        self.heads = torch.nn.ModuleList(  # a task may have a name that a module cannot have
+            torch.nn.ModuleDict(
+                {name: part for name, part in model.named_children() if name != prefix}
+            )
+            for model in models.values()
+        )
+        self.models = dict(models)  # a plain dict: what is in it is registered above
+        self.reading = reading
+        self.tie()
+
+    def tie(self) -> None:
+        """Find the weights that have several names; checkpoints hold them once."""
+        first: dict[int, str] = {}
+        self.aliases = {
+            name
+            for name, weight in super().state_dict(keep_vars=True).items()
+            if first.setdefault(id(weight), name) != name
+        }
+
+    def forward(self, task: str, **inputs: torch.Tensor) -> torch.Tensor:
+        """Logits (form, label) of the task."""
+        return logits_of(self.models[task], self.reading.pool, inputs)
+
+    def state_dict(self, *arguments: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]
+        """Every weight once."""
+        weights: dict[str, Any] = super().state_dict(*arguments, **options)
+        return {name: weight for name, weight in weights.items() if name not in self.aliases}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
+        """Load all weights of ``state_dict``."""
+        known = set(self.state_dict())
+        if known != set(state_dict):
+            raise RuntimeError(f"weights of another model: {sorted(known ^ set(state_dict))[:3]}")
+        result = super().load_state_dict(state_dict, strict=False)
+        result.missing_keys.clear()  # they are loaded under another name
+        return result
+
+    def save(
+        self,
+        folder: Path,
+        tokenizer: PreTrainedTokenizerBase,
+        indicators: Mapping[str, tuple[str, str]],
+    ) -> None:
+        """Save ``folder/TASK`` for each task, as ``from_pretrained`` reads it.
+
+        ``indicators``: those of each task. The folders share one file of the body where the file
+        system has links.
+        """
+        shared: Path | None = None
+        for task, model in self.models.items():
+            path = folder / task
+            path.mkdir(parents=True, exist_ok=True)
+            model.config.architectures = [type(model).__name__]
+            model.config.save_pretrained(path)
+            tokenizer.save_pretrained(path)
+            replace(self.reading, indicators=indicators[task]).save(path)
+            weights = untied_weights(model)
+            body = {name for name in weights if name.startswith(f"{model.base_model_prefix}.")}
+            head = {name: weights[name] for name in weights if name not in body}
+            save_file(head, path / HEAD, {"format": "pt"})
+            if shared is None:
+                shared = path / BODY
+                save_file({name: weights[name] for name in body}, shared, {"format": "pt"})
+            else:
+                _link(shared, path / BODY)
+            files = {name: BODY if name in body else HEAD for name in sorted(weights)}
+            size = sum(weight.numel() * weight.itemsize for weight in weights.values())
+            index = {"metadata": {"total_size": size}, "weight_map": files}
+            (path / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
+
+
+def load_heads(
+    spec: str,
+    labels: Mapping[str, Sequence[str]],
+    reading: PairFormat | None,
+    loading: Loading = ON_PROCESSOR,
+) -> Any:
+    """The model with a new head for each task, and its tokenizer.
+
+    ``labels``: those of each task. A tokenizer without padding pads with its end token, which the
+    attention mask tells from the text.
+    """
+    models: dict[str, PreTrainedModel] = {}
+    for task, names in labels.items():
+        loaded = load_classifier(spec, loading, new_head=names)
+        model, tokenizer = loaded.model, loaded.tokenizer
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        if model.config.pad_token_id is None:
+            model.config.pad_token_id = tokenizer.pad_token_id
+        if models:  # frees the memory of this body before the next one is loaded
+            setattr(model, model.base_model_prefix, next(iter(models.values())).base_model)
+        models[task] = model
+    return Heads(models, reading or PairFormat.of(loaded.kind)), tokenizer
+
+
+def _link(source: Path, target: Path) -> None:
+    """Link a file, or copy it where the file system has no links."""
+    with suppress(FileNotFoundError):
+        target.unlink()
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +270,6 @@ class ClassifierPlan(TrainingPlan):
     """How to fine-tune. CALUM leaves warm-up, patience, stopping and sampling open."""
 
     weight_decay: float
-    """Weight decay of AdamW."""
     warmup: float
     """Share of the updates in which the learning rate rises."""
     patience: int
@@ -74,9 +304,7 @@ class TaskPairs:
     """The pairs of one task."""
 
     task: Task
-    """The task."""
     train: Pairs
-    """Pairs to train on."""
     validation: Pairs | None
     """Pairs that choose the best checkpoint; the main task must have some."""
 
@@ -90,9 +318,7 @@ class Finetuned:
     validation: Mapping[str, float]
     """Accuracy of each task that has validation pairs, at the best checkpoint."""
     epochs: int
-    """Epochs until it stopped."""
     seconds: float
-    """Time that it took."""
     truncated: Mapping[str, int]
     """How many training pairs of each task were too long."""
     truncated_validation: Mapping[str, int]
@@ -356,3 +582,123 @@ def best_of(history: Sequence[dict[str, Any]], stop_on: StopOn) -> dict[str, Any
     if stop_on == "loss":
         return min(validations, key=lambda log: float(log["eval_loss"]))
     return max(validations, key=lambda log: float(log["eval_accuracy"]))
+
+
+@dataclass(frozen=True, slots=True)
+class SeedTrainings:
+    """The trainings of one model with several seeds."""
+
+    best: ClassifierPlan
+    """The plan with the best validation of the first seed."""
+    grid: Sequence[tuple[ClassifierPlan, Finetuned]]
+    """Every plan that was tried with the first seed; empty where there was one plan."""
+    seeds: Mapping[int, Finetuned]
+    """The training of the best plan with each seed."""
+
+
+def grid_of(
+    plan: ClassifierPlan, batches: Sequence[int], rates: Sequence[float]
+) -> list[ClassifierPlan]:
+    """The plan with every batch size and learning rate."""
+    return [replace(plan, batch=size, learning_rate=rate) for size in batches for rate in rates]
+
+
+def reading_of(
+    model: str, loading: Loading, joined: Joined | None, pool: Pool | None, longest: int
+) -> PairFormat | None:
+    """How a model reads pairs; what is None or 0 is as usual in its family, None if all is."""
+    if not (joined or pool or longest):
+        return None
+    usual = PairFormat.of(kind_of(model, loading))
+    return PairFormat(joined or usual.joined, pool or usual.pool, longest)
+
+
+def train_seeds(
+    backbone: Backbone,
+    sources: Sequence[TaskPairs],
+    plans: Sequence[ClassifierPlan],
+    folder: Path,
+    seeds: Sequence[int],
+    jobs: int = 1,
+    watch: Watch = SILENT,
+) -> SeedTrainings:
+    """Choose the best plan by the first seed's validation, and train it with each seed.
+
+    ``jobs`` trainings run side by side, each in its own process with its share of the processor or
+    with its own accelerator.
+    """
+    for plan in plans:
+        check_sources(sources, plan)
+    for seed in seeds:
+        check_sources(sources, replace(plans[0], seed=seed))
+    if len(set(seeds)) < len(seeds) or len(set(plans)) < len(plans):
+        raise ConsilienceError("duplicate seed, batch size or learning rate")
+    job = partial(_job, backbone, list(sources), watch)
+    main = sources[0].task.name
+    best, grid = plans[0], list[tuple[ClassifierPlan, Finetuned]]()
+    if len(plans) > 1:
+        watch.say(f"trying {len(plans)} plans with seed {best.seed}")
+        paths = [
+            folder / "grid" / f"batch-{plan.batch}-lr-{plan.learning_rate:g}" for plan in plans
+        ]
+        trainings = _side_by_side(job, plans, paths, jobs, backbone.device)
+        grid = list(zip(plans, trainings, strict=True))
+        best, _ = max(grid, key=lambda tried: tried[1].validation[main])
+    several = "s" * (len(seeds) != 1)
+    watch.say(
+        f"training {main} with {len(seeds)} seed{several}, batch size {best.batch}, "
+        f"learning rate {best.learning_rate:g}"
+    )
+    seeded = [replace(best, seed=seed) for seed in seeds]
+    paths = [folder / f"seed-{seed}" for seed in seeds]
+    trainings = _side_by_side(job, seeded, paths, jobs, backbone.device)
+    return SeedTrainings(best, grid, dict(zip(seeds, trainings, strict=True)))
+
+
+def are_finished(folder: Path, seeds: Sequence[int]) -> bool:
+    """Whether the training with each seed is finished."""
+    return all(TrainingFolder(folder / f"seed-{seed}", {}).has_result for seed in seeds)
+
+
+def _job(
+    backbone: Backbone,
+    sources: Sequence[TaskPairs],
+    watch: Watch,
+    plan: ClassifierPlan,
+    path: Path,
+) -> Finetuned:
+    return train_classifier(backbone, sources, plan, path, watch)
+
+
+def _side_by_side(
+    job: Callable[[ClassifierPlan, Path], Finetuned],
+    plans: Sequence[ClassifierPlan],
+    paths: Sequence[Path],
+    jobs: int,
+    device: str,
+) -> list[Finetuned]:
+    if jobs == 1 or len(plans) == 1:
+        return [job(plan, path) for plan, path in zip(plans, paths, strict=True)]
+    context = multiprocessing.get_context("spawn")
+    threads = max(1, torch.get_num_threads() // jobs)
+    started = context.Value("i", 0)
+    count = torch.cuda.device_count()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
+    accelerators = visible.split(",") if count and device == "auto" else []
+    with ProcessPoolExecutor(jobs, context, _start, (threads, started, accelerators)) as pool:
+        return list(pool.map(job, plans, paths))
+
+
+def _start(threads: int, started: Any, accelerators: Sequence[str]) -> None:
+    """Give a new process its share of the processor, and its own accelerator.
+
+    The Trainer takes the first accelerator that it sees, so each process is to see only its own.
+    Ctrl-C ends the process at once, without a traceback: the first process reports it.
+    """
+    if multiprocessing.parent_process():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    torch.set_num_threads(threads)
+    with started.get_lock():
+        number, started.value = started.value, started.value + 1
+    if accelerators:
+        os.environ["CUDA_VISIBLE_DEVICES"] = accelerators[number % len(accelerators)]

@@ -1,37 +1,265 @@
-"""One consistency training: one plan, one lambda, one seed."""
+"""Consistency training: the trainer, one training, and the experiment around it."""
 
 from __future__ import annotations
 
+import copy
+import json
 import math
 import warnings
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, TypeVar
 
+import polars as pl
+import torch
 from accelerate.state import PartialState
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
-from consilience.choices import Loading
-from consilience.errors import ConsilienceError, needs_extra
-from consilience.models.loading import Pretrained, load_pretrained
-from consilience.suites.selection import sample_facts, select_relations
-from consilience.train.batch_trainer import set_interval, training_arguments
-from consilience.train.consistency_trainer import (
-    BEST_METRIC,
-    VALIDATED,
-    ConsistencyTrainer,
-    last_best,
-    plain_copy,
-    validations,
+from consilience.ask import ask, ask_suite
+from consilience.core.errors import ConsilienceError, Loading, Protocol, needs_extra
+from consilience.core.process import SILENT, Watch
+from consilience.files.write import csv_of, write_whole
+from consilience.metrics.differences import compare
+from consilience.metrics.measure import measure
+from consilience.metrics.registry import headline_metrics
+from consilience.models import load_model
+from consilience.models.fast import speed_up_training
+from consilience.models.loading import Kind, Pretrained, load_pretrained
+from consilience.runs.folder import RunFolder
+from consilience.suites.facts import sample_facts, select_relations
+from consilience.train.batch_trainer import (
+    BatchTrainer,
+    TrainingFolder,
+    check_device,
+    quiet_transformers,
+    set_interval,
+    training_arguments,
+    uses_cpu,
 )
-from consilience.train.objectives import objective_of
-from consilience.train.perplexity import perplexity
-from consilience.train.plan import HELD_OUT, SAMPLE_SEED, Plan, Subject
-from consilience.train.resume import TrainingFolder
-from consilience.train.steps import Steps, longest_of, trained_relation
-from consilience.watch import SILENT, Watch
+from consilience.train.objectives import (
+    LOSSES,
+    Steps,
+    collate,
+    longest_of,
+    objective_of,
+    perplexity,
+    trained_relation,
+    vote_loss,
+)
+from consilience.train.plan import (
+    ABLATIONS,
+    HELD_OUT,
+    IMPROVED,
+    SAMPLE_SEED,
+    TEACHER,
+    Plan,
+    Subject,
+    ablated,
+    check_plan,
+)
+from consilience.types import Suite
+
+VALIDATED = ("accuracy", "consistency", "consistent_accuracy")
+"""The metrics of validation."""
+
+BEST_METRIC, TIE_METRIC = "consistent_accuracy", "corrected_consistency"
+"""Choose the best checkpoint, lambda and seed, on the validation relations.
+
+The second decides between equal values of the first: a model that gives one answer to everything,
+and so is consistent, has none.
+"""
+
+Tried = TypeVar("Tried")
+
+
+def last_best(tried: Sequence[Tried], validation: Callable[[Tried], Mapping[str, float]]) -> Tried:
+    """What has the best validation; of equal ones the last."""
+
+    def rank(one: Tried) -> tuple[float, float]:
+        metrics = validation(one)
+        return metrics[BEST_METRIC], metrics.get(TIE_METRIC, -math.inf)
+
+    return max(reversed(tried), key=rank)
+
+
+def validations(history: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, float]]:
+    """The metrics of each validation in the history of a training, by the number of updates."""
+    return {
+        int(log["step"]): {
+            name: float(log[f"eval_{name}"])
+            for name in (*VALIDATED, TIE_METRIC)
+            if f"eval_{name}" in log
+        }
+        for log in history
+        if f"eval_{BEST_METRIC}" in log
+    }
+
+
+class PositionHead:
+    """Makes a model compute its output embedding at some positions only, in ``logits``."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.positions: tuple[torch.Tensor, torch.Tensor] | None = None
+        head: Any = model.get_output_embeddings()
+        whole = head.forward
+
+        def forward(hidden: torch.Tensor) -> torch.Tensor:
+            if self.positions is None:
+                return whole(hidden)  # type: ignore[no-any-return]
+            return whole(hidden[self.positions])  # type: ignore[no-any-return]
+
+        head.forward = forward
+
+    def logits(
+        self,
+        model: Any,
+        ids: torch.Tensor,
+        attention: torch.Tensor,
+        rows: torch.Tensor,
+        columns: torch.Tensor,
+    ) -> torch.Tensor:
+        """Logits (position, entry) of sequences (sequence, token) at some positions.
+
+        ``model`` is the one of the constructor, or wraps it. ``rows`` and ``columns`` (position,)
+        are the sequence and the token of each position.
+        """
+        self.positions = rows, columns
+        try:
+            logits: torch.Tensor = model(input_ids=ids, attention_mask=attention).logits
+        finally:
+            self.positions = None
+        return logits
+
+
+class ConsistencyTrainer(BatchTrainer):
+    """Trains with ``L = lambda * Lc + Llm``; validation probes the validation relations.
+
+    The teacher of the loss ``vote`` is the model as it is given.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        arguments: TrainingArguments,
+        steps: Steps,
+        plan: Plan,
+        weight: float,
+        validation: Suite,
+        protocol: Protocol,
+        products: Mapping[str, Any],
+    ) -> None:
+        """``weight``: lambda. ``products``: what multiplies in the model, and in the teacher."""
+        pad = steps.tokenizer.pad_token_id or 0
+        super().__init__(
+            model, arguments, steps, lambda item: collate(item, pad), tokenizer=steps.tokenizer
+        )
+        self.model_accepts_loss_kwargs = False  # the loss is a mean, whatever the accumulation
+        self.steps, self.plan, self.weight = steps, plan, weight
+        self.validation, self.protocol, self.products = validation, protocol, products
+        self.teacher = self._teacher(model) if plan.loss == "vote" else None
+        self.head = PositionHead(model)
+        self.parts: dict[str, list[float]] = {"consistency_loss": [], "lm_loss": []}
+
+    def _teacher(self, model: Any) -> tuple[PreTrainedModel, PositionHead]:
+        teacher: Any = plain_copy(model)
+        teacher.to(self.args.device)
+        teacher.requires_grad_(False)
+        if not self.args.bf16:
+            speed_up_training(teacher, self.products.get("library"))
+        return teacher, PositionHead(teacher)
+
+    def compute_loss(  # type: ignore[override]
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any
+    ) -> Any:
+        """The loss of a step; the released code attends to padding in the questions."""
+        facts, patterns = inputs["shape"]
+        ids, attention = inputs["input_ids"], inputs["attention_mask"]
+        rows, columns = inputs["rows"], inputs["columns"]
+        questions = slice(facts * patterns)
+        if self.plan.loss == "released":
+            attention = attention.clone()
+            attention[questions] = 1
+        logits = self.head.logits(model, ids, attention, rows, columns)
+        compared = self._compared(logits, inputs)
+        if self.teacher:
+            teacher, head = self.teacher
+            with torch.no_grad():
+                votes = head.logits(
+                    teacher,
+                    ids[questions],
+                    attention[questions],
+                    rows[questions],
+                    columns[questions],
+                )
+            consistency = vote_loss(compared, self._compared(votes, inputs))
+        else:
+            consistency = LOSSES[self.plan.loss](compared)
+        language = torch.zeros((), device=logits.device)
+        if len(inputs["labels"]):
+            language = torch.nn.functional.cross_entropy(
+                logits[facts * patterns :].float(), inputs["labels"]
+            )
+        loss = self.weight * consistency + language
+        self.check_finite(loss, "the loss", "Lower --learning-rate or --lambda.")
+        self.parts["consistency_loss"].append(consistency.item())
+        self.parts["lm_loss"].append(language.item())
+        return (loss, logits) if return_outputs else loss
+
+    def _compared(self, logits: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
+        """Logits (fact, pattern, candidate) of the questions, or of the whole vocabulary."""
+        facts, patterns = inputs["shape"]
+        answers = logits[: facts * patterns].view(facts, patterns, -1)
+        if self.plan.vocabulary:
+            return answers
+        return answers.gather(-1, inputs["candidates"].expand(facts, -1, -1))
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        """Whether the checkpoint is the best so far; the Trainer keeps the first of equal ones."""
+        done = validations(self.state.log_history)
+        is_best = last_best([*done], done.__getitem__) == self.state.global_step
+        if is_best:
+            self.state.best_metric = metrics[f"eval_{BEST_METRIC}"]
+            self.state.best_global_step = self.state.global_step
+        return is_best
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Adds the two parts of the loss, means since the last log."""
+        if "loss" in logs:
+            for name, values in self.parts.items():
+                logs[name] = math.fsum(values) / max(1, len(values))
+                values.clear()
+        super().log(logs, *args, **kwargs)
+
+    def validate(self, facts: int | None = None) -> dict[str, float]:
+        """The macro means of ``VALIDATED``; ``facts``: over at most so many of each relation."""
+        suite = sample_facts(self.validation, facts, SAMPLE_SEED) if facts else self.validation
+        return self._macro_means(suite)
+
+    def _macro_means(self, suite: Suite) -> dict[str, float]:
+        """Means over relations; a copy of the model answers, which leaves the model as it is."""
+        plain = plain_copy(self.model)
+        model = self.steps.objective.scorer(plain, self.steps.tokenizer, self.protocol)
+        answers = pl.concat([ask(relation, model, suite.name) for relation in suite.relations])
+        metrics = measure(answers, suite, self.protocol)
+        macro = metrics.filter((pl.col("group") == "MACRO") & (pl.col("subset") == "all"))
+        values = dict(macro.select("metric", "value").iter_rows())
+        tie = {TIE_METRIC: values[TIE_METRIC]} if not math.isnan(values[TIE_METRIC]) else {}
+        return {name: values[name] for name in VALIDATED} | tie
+
+
+def plain_copy(model: Any) -> PreTrainedModel:
+    """A copy with the family's own forward methods, adapters merged, in single precision."""
+    copied: Any = copy.deepcopy(model)
+    for module in copied.modules():
+        module.__dict__.pop("forward", None)
+    if hasattr(copied, "merge_and_unload"):  # an adapted model
+        copied = copied.merge_and_unload()
+    plain: PreTrainedModel = copied.float().eval()
+    return plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,3 +405,319 @@ def _with_adapters(model: PreTrainedModel, rank: int) -> Any:
     with warnings.catch_warnings():  # on a renamed attribute, and on layers that store W transposed
         warnings.simplefilter("ignore")
         return get_peft_model(model, adapters)
+
+
+TABLE = "table-7.csv"
+"""The file of the finished table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The trainings of one row of Table 7 with one seed, one for each lambda."""
+
+    name: str
+    """``improved``, or the ablation."""
+    seed: int
+    weight: float
+    """The lambda with the best validation (``last_best``)."""
+    tried: Mapping[float, Trained]
+
+    @property
+    def best(self) -> Trained:
+        """The training with the chosen lambda."""
+        return self.tried[self.weight]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A row of Table 7 with one seed: its trainings, and the chosen model on the test relations."""
+
+    chosen: Chosen
+    """The trainings, and which of them was chosen."""
+    metrics: pl.DataFrame
+    """Its metrics on the test relations."""
+    compared: pl.DataFrame
+    """Its comparison with the model before."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row of Table 7: the outcomes of its seeds, and their means."""
+
+    name: str
+    """``improved``, or the ablation."""
+    outcomes: tuple[Outcome, ...]
+    metrics: pl.DataFrame
+    """Metrics on the test relations, means over seeds."""
+    compared: pl.DataFrame
+    """The comparison of these means with the model before."""
+
+    @property
+    def perplexity(self) -> float | None:
+        """The mean perplexity of held-out text; None without text."""
+        costs = [outcome.chosen.best.perplexity for outcome in self.outcomes]
+        known = [cost for cost in costs if cost is not None]
+        return fmean(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Improved:
+    """The result of ``improve``."""
+
+    kind: Kind
+    before: pl.DataFrame
+    """Metrics of the model before, on the test relations."""
+    perplexity: float | None
+    """The perplexity of the model before, of held-out text; None without text."""
+    rows: tuple[TableRow, ...]
+    """Every row of Table 7 but that of the model before."""
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """The outcomes of all rows and seeds."""
+        return [outcome for row in self.rows for outcome in row.outcomes]
+
+    @property
+    def best(self) -> Outcome:
+        """The improved model of the seed with the best validation."""
+        improved = [outcome for outcome in self.outcomes if outcome.chosen.name == IMPROVED]
+        return last_best(improved, lambda outcome: outcome.chosen.best.validation)
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the choice: checkpoints and lambdas with equal validation."""
+        chosen = self.best.chosen
+        best, checkpoint = chosen.best.validation[BEST_METRIC], chosen.best.checkpoint
+        lambdas = sum(one.validation[BEST_METRIC] == best for one in chosen.tried.values())
+        ties = [
+            f"{equal} of {count} {name}"
+            for equal, count, name in (
+                (checkpoint["equal"], checkpoint["checkpoints"], "checkpoints"),
+                (lambdas, len(chosen.tried), "lambdas"),
+            )
+            if equal > 1
+        ]
+        return [
+            f"{' and '.join(ties)} have the same consistent accuracy on the validation relations, "
+            f"{best:.1%}: chance-corrected consistency chose between them, and of equal ones the "
+            "last was kept; validate on more relations or facts"
+        ] * bool(ties)
+
+    @property
+    def relations(self) -> int:
+        """The number of test relations."""
+        return int(_macro(self.before, "accuracy")["n"])
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """Table 7, a row for each name and metric: means over relations and seeds.
+
+        ``std`` is over relations. ``difference`` is from the model before, with its interval and
+        ``p``; ``lowest``, ``highest`` and ``largest_p`` are those of single seeds.
+        """
+        rows: list[dict[str, object]] = [
+            {
+                "name": "before",
+                "metric": metric,
+                **{key: _macro(self.before, metric)[key] for key in ("value", "std")},
+                "seeds": 1,
+                "perplexity": self.perplexity,
+            }
+            for metric in headline_metrics()
+        ]
+        rows += [_cells(row, metric) for row in self.rows for metric in headline_metrics()]
+        return pl.from_dicts(rows, infer_schema_length=None)
+
+    @property
+    def lambdas(self) -> pl.DataFrame:
+        """The best validation of every training, and whether its lambda was chosen."""
+        rows = [
+            {
+                "name": outcome.chosen.name,
+                "seed": outcome.chosen.seed,
+                "lambda": weight,
+                "kept": weight == outcome.chosen.weight,
+                "step": trained.checkpoint["step"],
+                **trained.validation,
+                "perplexity": trained.perplexity,
+            }
+            for outcome in self.outcomes
+            for weight, trained in outcome.chosen.tried.items()
+        ]
+        return pl.from_dicts(rows, infer_schema_length=None)
+
+
+def _cells(row: TableRow, metric: str) -> dict[str, object]:
+    """A metric of a row of Table 7."""
+    mean, change = _macro(row.metrics, metric), _macro(row.compared, metric)
+    changes = [_macro(outcome.compared, metric) for outcome in row.outcomes]
+    differences = [of_seed["difference"] for of_seed in changes]
+    return {
+        "name": row.name,
+        "metric": metric,
+        "value": mean["value"],
+        "std": mean["std"],
+        "seeds": len(row.outcomes),
+        **{name: change[name] for name in ("difference", "low", "high")},
+        "p": change["p"],
+        "lowest": min(differences),
+        "highest": max(differences),
+        "largest_p": max(of_seed["p"] for of_seed in changes),
+        "perplexity": row.perplexity,
+    }
+
+
+def _macro(table: pl.DataFrame, metric: str) -> Mapping[str, float]:
+    """The row of the means over relations, in a metrics or comparison table; NaN without data."""
+    of_metric = (pl.col("metric") == metric) & (pl.col("group") == "MACRO")
+    rows = table.filter(of_metric & (pl.col("subset") == "all")).to_dicts()
+    return rows[0] if rows else defaultdict(lambda: math.nan)
+
+
+@quiet_transformers()
+def improve(
+    subject: Subject,
+    plan: Plan,
+    folder: Path,
+    *,
+    seeds: Sequence[int] = (),
+    ablations: bool = False,
+    watch: Watch = SILENT,
+) -> Improved | None:
+    """Train a model to answer consistently, and measure it on the relations that are left.
+
+    ``seeds``: each replaces that of the plan in a training of its own. ``ablations``: also train
+    those of Table 7, with the chosen lambda.
+
+    ``folder`` gets ``before`` (a run), ``table-7.csv``, ``lambdas.csv``, and for each seed and row
+    a folder with ``lambda-*`` (``train``), ``after`` (a run) and ``comparison.csv``. Existing
+    output is reused. Of several processes (``accelerate launch``) all train and the first one
+    measures; the others return None.
+    """
+    seeds = tuple(seeds) or (plan.seed,)
+    check_settings(subject, plan, seeds)
+    kind = load_trainable(subject).kind
+    if not is_first_process(subject):
+        for seed in seeds:
+            list(_train_rows(subject, replace(plan, seed=seed), folder, ablations))
+        return None
+    record = RunFolder(folder, _settings(subject, plan, seeds, ablations))
+    rows = [
+        chosen
+        for seed in seeds
+        for chosen in _train_rows(subject, replace(plan, seed=seed), folder, ablations, watch)
+    ]
+    watch.say("measuring the model before")
+    answers, metrics = _measure(subject, plan, folder / "before")
+    cost = held_out_perplexity(subject)
+    by_name: dict[str, list[tuple[Outcome, pl.DataFrame]]] = {}
+    for chosen in rows:
+        watch.say(f"measuring {chosen.name}, seed {chosen.seed}, lambda {chosen.weight:g}")
+        path = folder / f"seed-{chosen.seed}" / chosen.name
+        improved = replace(subject, model=str(chosen.best.model))
+        answers_after, metrics_after = _measure(improved, plan, path / "after")
+        answered = {"before": answers, chosen.name: answers_after}
+        compared = compare(answered, subject.test_suite(plan), subject.protocol)
+        write_whole(path / "comparison.csv", csv_of(compared))
+        outcome = Outcome(chosen, metrics_after, compared)
+        by_name.setdefault(chosen.name, []).append((outcome, answers_after))
+    table_rows = [
+        _averaged(subject, plan, name, answers, seeds_of_row)
+        for name, seeds_of_row in by_name.items()
+    ]
+    result = Improved(kind, metrics, cost, tuple(table_rows))
+    write_whole(folder / TABLE, csv_of(result.table))
+    write_whole(folder / "lambdas.csv", csv_of(result.lambdas))
+    record.finish(result.best.metrics)
+    return result
+
+
+def _averaged(
+    subject: Subject,
+    plan: Plan,
+    name: str,
+    before: pl.DataFrame,
+    seeds: Sequence[tuple[Outcome, pl.DataFrame]],
+) -> TableRow:
+    """A row of Table 7 from the outcome and the answers of each seed."""
+    outcomes = tuple(outcome for outcome, _ in seeds)
+    if len(seeds) == 1:
+        return TableRow(name, outcomes, outcomes[0].metrics, outcomes[0].compared)
+    suite, answers = subject.test_suite(plan), [table for _, table in seeds]
+    models = {"before": [before] * len(seeds), name: answers}
+    metrics = measure(answers, suite, subject.protocol)
+    return TableRow(name, outcomes, metrics, compare(models, suite, subject.protocol))
+
+
+def check_settings(subject: Subject, plan: Plan, seeds: Sequence[int]) -> None:
+    """Refuse a plan, a device or a service for reports that cannot be used."""
+    check_plan(plan, subject, seeds)
+    check_device(subject.device)
+    check_report_to(plan.report_to)
+
+
+def is_first_process(subject: Subject) -> bool:
+    """Whether this is the first of several processes that train (``accelerate launch``)."""
+    return bool(PartialState(cpu=uses_cpu(subject.device)).is_main_process)
+
+
+def _train_rows(
+    subject: Subject, plan: Plan, folder: Path, ablations: bool, watch: Watch = SILENT
+) -> Iterator[Chosen]:
+    """Train the rows of Table 7 with the seed of the plan."""
+    weight, path = 0.0, folder / f"seed-{plan.seed}"
+    if plan.loss == "vote":
+        watch.say(f"training the teacher, seed {plan.seed}")
+        teaching = replace(plan, loss="pairs")
+        teacher = train(subject, teaching, 0.0, path / TEACHER / "lambda-0", watch)
+        subject = replace(subject, model=str(teacher.model))
+    for name in (IMPROVED, *(ABLATIONS if ablations else ())):
+        row = plan if name == IMPROVED else ablated(plan, name, weight)
+        tried: dict[float, Trained] = {}
+        for tried_weight in row.weights:
+            watch.say(f"training {name}, seed {plan.seed}, lambda {tried_weight:g}")
+            folder_of_weight = path / name / f"lambda-{tried_weight:g}"
+            tried[tried_weight] = train(subject, row, tried_weight, folder_of_weight, watch)
+        best, _ = last_best([*tried.items()], lambda one: one[1].validation)
+        weight = best if name == IMPROVED else weight
+        yield Chosen(name, plan.seed, best, tried)
+
+
+def _settings(
+    subject: Subject, plan: Plan, seeds: Sequence[int], ablations: bool
+) -> dict[str, object]:
+    """Everything that decides the result."""
+    settings = {
+        "suite": subject.suite.name,
+        "suite_digest": subject.suite.digest,
+        "protocol": subject.protocol,
+        "model": subject.model,
+        "plan": json.loads(json.dumps(asdict(plan))),
+        "seeds": list(seeds),
+        "ablations": ablations,
+        "test_facts": subject.test_facts,
+    }
+    return settings | ({"trust_remote_code": True} if subject.trust_remote_code else {})
+
+
+def _measure(subject: Subject, plan: Plan, folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Answers and metrics of a model on the test relations; ``folder`` becomes a run."""
+    suite = subject.test_suite(plan)
+    model = load_model(
+        subject.model,
+        protocol=subject.protocol,
+        device=subject.device,
+        trust_remote_code=subject.trust_remote_code,
+    )
+    settings: dict[str, Any] = {
+        "suite": suite.name,
+        "suite_digest": suite.digest,
+        "groups": [relation.id for relation in suite.relations],
+        "protocol": subject.protocol,
+        "model": model.identity,
+    }
+    run = RunFolder(folder, settings)
+    answers = ask_suite(suite, model, run)
+    metrics = measure(answers, suite, subject.protocol)
+    run.finish(metrics)
+    return answers, metrics

@@ -13,14 +13,11 @@ from typing import Any
 
 import torch
 
-from consilience.text import counted, duration
-from consilience.train.batch_trainer import BatchTrainer
+from consilience.core.text import counted, duration
+from consilience.train.batch_trainer import BatchTrainer, TrainingFolder, quiet_transformers
 from consilience.train.classifiers import Backbone, ClassifierPlan, TaskPairs, pair_trainer
-from consilience.train.consistency import make_trainer
-from consilience.train.experiment import check_settings
+from consilience.train.consistency import check_settings, make_trainer
 from consilience.train.plan import ABLATIONS, Plan, Subject
-from consilience.train.progress import quiet_transformers
-from consilience.train.resume import TrainingFolder
 from consilience.types import Suite
 
 TIMED_FACTS = 8
@@ -37,9 +34,7 @@ class TrainingCost:
     held_out: str
     """The data that measure the trained model, in words; empty where nothing is measured."""
     seeds: int
-    """The number of seeds."""
     trainings: int
-    """Trainings over all seeds."""
     breakdown: str
     """What the trainings are, in words."""
     updates: int
@@ -47,11 +42,9 @@ class TrainingCost:
     validations: int
     """Validations of one training, at most."""
     validation_queries: int
-    """Queries of one validation."""
     runs: int
     """Runs that measure a model, before and after training."""
     run_queries: int
-    """Queries of one run."""
     load_seconds: float
     """Measured time to load the model; NaN where nothing was timed, like the next three."""
     update_seconds: float

@@ -1,22 +1,98 @@
-"""What masked and causal models are trained to predict, and how they are scored afterwards."""
+"""What is trained: losses, objectives, steps, and the perplexity that guards them."""
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from consilience.choices import Protocol
-from consilience.cloze import Pattern
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError, Loading, Loss, Protocol
+from consilience.core.patterns import Pattern
 from consilience.models import LanguageModel
-from consilience.models.candidates import encode, start_token
+from consilience.models.batches import Budget, equal_length_batches
+from consilience.models.candidates import candidates_in_slot, encode, slot_anchor, start_token
 from consilience.models.causal import CausalModel
-from consilience.models.loading import Kind, Pretrained
-from consilience.models.masked import MaskedModel
+from consilience.models.loading import Kind, Pretrained, load_pretrained
+from consilience.models.masked import MaskedModel, positions
+from consilience.train.plan import Plan
 from consilience.types import Fact, Relation
+
+SHARPENED = 0.5
+"""Temperature of the vote, so that the student learns it with more confidence."""
+
+
+def consistency_loss(logits: torch.Tensor) -> torch.Tensor:
+    """Two-sided Kullback-Leibler divergence of all pairs of patterns, in nats.
+
+    ``logits`` (fact, pattern, candidate). With ``p_n`` the distribution that pattern n gives over
+    the candidates, the mean over facts and over pairs n < m of ``KL(p_n || p_m) + KL(p_m || p_n)``.
+    The paper sums over pairs, so that a relation of 20 patterns counts 32 times one of 4; the mean
+    makes lambda mean the same for both. 0 where there is one pattern.
+    """
+    patterns = logits.shape[1]
+    if patterns < 2:
+        return logits.sum() * 0
+    logprob = logits.float().log_softmax(dim=-1)
+    prob = logprob.exp()
+    # Summed over ordered pairs: n sum_n p_n log p_n - (sum_n p_n) (sum_m log p_m).
+    entropies = patterns * (prob * logprob).sum(dim=(1, 2))
+    crossed = (prob.sum(dim=1) * logprob.sum(dim=1)).sum(dim=-1)
+    return (entropies - crossed).mean() / (patterns * (patterns - 1) / 2)
+
+
+def cosine_loss(logits: torch.Tensor) -> torch.Tensor:
+    """One minus the cosine of the distributions of two patterns, mean over facts and pairs.
+
+    ``logits`` (fact, pattern, candidate). Between 0 and 1. The released code names a variant so,
+    but takes the cosine along the axis of facts, so that it compares no two distributions.
+    """
+    patterns = logits.shape[1]
+    if patterns < 2:
+        return logits.sum() * 0
+    unit = torch.nn.functional.normalize(logits.float().softmax(dim=-1), dim=-1)
+    # |sum_n u_n|^2 sums over all ordered pairs, and over each pattern with itself.
+    cosines = unit.sum(dim=1).square().sum(dim=-1) - unit.square().sum(dim=(1, 2))
+    return 1 - cosines.mean() / (patterns * (patterns - 1))
+
+
+def released_loss(logits: torch.Tensor) -> torch.Tensor:
+    """The loss of the released code: the same divergences, summed over pairs and facts.
+
+    ``logits`` (fact, pattern, row) have a column for each row of the relation's data, so that a
+    candidate counts as often as it is an object. The sum over all ordered pairs is divided by the
+    number of columns: the released code transposes the logits, and its mean over the batch is a
+    mean over columns.
+    """
+    facts, patterns, rows = logits.shape
+    return consistency_loss(logits) * facts * (patterns * (patterns - 1) / 2) / rows
+
+
+def vote_loss(logits: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    """Divergence of each pattern from the vote of a teacher's patterns, in nats.
+
+    Both (fact, pattern, candidate). The vote is the mean of the teacher's distributions over
+    patterns, sharpened. The loss is the mean over facts and patterns of ``KL(vote || p_n)``. A
+    fixed teacher keeps facts apart; mutual agreement alone is cheapest if all facts get one answer.
+    """
+    votes = teacher.float().log_softmax(dim=-1).logsumexp(dim=1, keepdim=True)
+    votes = (votes / SHARPENED).log_softmax(dim=-1)
+    logprob = logits.float().log_softmax(dim=-1)
+    return (votes.exp() * (votes - logprob)).sum(dim=-1).mean()
+
+
+LOSSES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "pairs": consistency_loss,
+    "cosine": cosine_loss,
+    "released": released_loss,
+}
+"""The losses that need the logits of one model only; ``vote`` also needs those of a teacher."""
+
 
 MASKED = 0.15
 """Share of tokens that masked-language modelling predicts (Devlin et al. 2019, Section 3.1)."""
@@ -152,3 +228,211 @@ def mask_some(
                 changed[at] = generator.randrange(len(tokenizer))
         words.sequences.append(changed)
     return words
+
+
+LONGEST = 128
+"""Tokens of the longest sequence; a longer text is truncated, a longer question left out."""
+
+
+def longest_of(model: PreTrainedModel) -> int:
+    """``LONGEST``, or as many tokens as the model has positions, where these are fewer."""
+    return min(LONGEST, positions(model))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedRelation:
+    """A relation to train on, with what is compared in it."""
+
+    relation: Relation
+    patterns: tuple[Pattern, ...]
+    tokens: torch.Tensor
+    """Tokens (pattern, candidate) of the candidates in each pattern; a column is one word.
+
+    For the loss ``released`` a column is a row of the relation's data.
+    """
+
+
+def trained_relation(
+    relation: Relation, loaded: Pretrained, protocol: Protocol, loss: Loss
+) -> TrainedRelation:
+    """Choose the patterns and the candidate tokens that are compared.
+
+    Masked models: the words that are one token in every pattern. Causal models read only what
+    precedes the object, so they get the patterns that end in the object; the first token stands
+    for a word, and words with the same first token are one candidate.
+    """
+    if relation.names:
+        raise ConsilienceError(
+            f"{relation.id} has candidates in several languages or forms",
+            expected="one list of candidates, whose probabilities are compared",
+            todo="Train on a suite with patterns of one language and form.",
+        )
+    objective = objective_of(loaded)
+    patterns, rules = objective.patterns(relation), objective.candidate_rules(protocol)
+    if len(patterns) < 2:
+        raise ConsilienceError(
+            f"{relation.id} has {'one pattern' if patterns else 'no pattern'}{objective.limits}",
+            expected="two patterns that can differ",
+            todo="Train on another relation.",
+        )
+    words = relation.candidates.words
+    anchors = [pattern.around_object("x")[0] for pattern in patterns]
+    sheets = [
+        candidates_in_slot(loaded.tokenizer, words, slot_anchor(anchor, protocol), rules)
+        for anchor in anchors
+    ]
+    columns = [at for at in range(len(words)) if all(sheet.tokens[at] for sheet in sheets)]
+    if loss == "released":
+        counts = relation.candidates.counts
+        columns = [at for at in columns for _ in range(counts[at])]
+    else:
+        first_of = {int(sheets[0].same[at]): at for at in reversed(columns)}
+        columns = sorted(first_of.values())
+    if len(set(columns)) < 2:
+        raise ConsilienceError(
+            f"{relation.id} has {'one candidate' if columns else 'no candidate'} of one token",
+            expected="two or more",
+            todo="Train on another relation.",
+        )
+    tokens = torch.tensor([sheet.first_tokens[columns].tolist() for sheet in sheets])
+    return TrainedRelation(relation, patterns, tokens)
+
+
+class Steps(torch.utils.data.Dataset[dict[str, Any]]):
+    """All steps of a training in their order; an item is the same whenever it is read.
+
+    An epoch has every training fact once, in groups of ``plan.batch`` facts of one relation;
+    relations take turns. The masks of text depend on the seed and the number of the item.
+    """
+
+    def __init__(
+        self,
+        relations: Sequence[TrainedRelation],
+        loaded: Pretrained,
+        plan: Plan,
+        *,
+        longest: int,
+        lines: Sequence[str] = (),
+    ) -> None:
+        """``longest``: tokens of a sequence. ``lines``: text for language modelling."""
+        self.relations, self.plan, self.lines, self.longest = relations, plan, lines, longest
+        self.tokenizer, self.objective = loaded.tokenizer, objective_of(loaded)
+        self.groups: list[tuple[int, tuple[Fact, ...]]] = []
+        sampled = [self._sample(trained) for trained in relations]
+        for epoch in range(plan.epochs):
+            turns = []
+            for at, facts in enumerate(sampled):
+                order = random.Random(f"{plan.seed} {epoch} {at}").sample(facts, len(facts))
+                turns += [
+                    (start, at, tuple(order[start : start + plan.batch]))
+                    for start in range(0, len(order) - len(order) % plan.batch, plan.batch)
+                ]
+            self.groups += [(at, facts) for _, at, facts in sorted(turns, key=lambda t: t[:2])]
+        if not self.groups:
+            raise ConsilienceError(
+                f"fewer than {plan.batch} facts in every training relation",
+                expected="one batch of facts or more",
+                todo="Lower --batch-size or train on relations with more facts.",
+            )
+
+    def _sample(self, trained: TrainedRelation) -> list[Fact]:
+        """``plan.facts`` facts, without those that have a question longer than ``longest``."""
+        facts = trained.relation.facts
+        generator = random.Random(f"{self.plan.seed} {trained.relation.id}")
+        sample = generator.sample(facts, min(self.plan.facts, len(facts)))
+        return [
+            fact
+            for fact in sample
+            if max(map(len, self._questions([fact], trained.patterns)[0])) <= self.longest
+        ]
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Token ids (sequence, token) of the questions and then of the texts, and what to predict.
+
+        ``rows, columns`` (position,): where the questions are answered, fact by fact and pattern
+        by pattern, then where the words of the texts are; ``labels`` (word,): those words.
+        """
+        at, facts = self.groups[index]
+        trained = self.relations[at]
+        questions, answered_at = self._questions(facts, trained.patterns)
+        words = self._words(facts, trained.relation.patterns, index)
+        return {
+            "sequences": [*questions, *words.sequences],
+            "rows": [*range(len(questions)), *(len(questions) + row for row in words.rows)],
+            "columns": [*answered_at, *words.columns],
+            "labels": words.labels,
+            "shape": (len(facts), len(trained.patterns)),
+            "candidates": trained.tokens,
+        }
+
+    def _questions(
+        self, facts: Sequence[Fact], patterns: Sequence[Pattern]
+    ) -> tuple[list[list[int]], list[int]]:
+        return self.objective.questions(self.tokenizer, facts, patterns)
+
+    def _words(self, facts: Sequence[Fact], patterns: Sequence[Pattern], index: int) -> Words:
+        seed = self.plan.seed
+        if self.plan.text == "none":
+            return Words([], [], [], [])
+        if self.plan.text == "patterns":
+            texts = [p.fill(fact.subject, fact.object) for fact in facts for p in patterns]
+        else:
+            count = len(facts) * len(patterns)
+            texts = random.Random(f"{seed} text {index}").choices(self.lines, k=count)
+        return self.objective.words(texts, self.tokenizer, self.longest, f"{seed} {index}")
+
+
+def collate(item: dict[str, Any], pad: int) -> dict[str, Any]:
+    """One step's tensors, padded to the longest of its sequences."""
+    width = max(map(len, item["sequences"]))
+    ids = torch.full((len(item["sequences"]), width), pad)
+    attention = torch.zeros_like(ids)
+    for row, sequence in enumerate(item["sequences"]):
+        ids[row, : len(sequence)] = torch.tensor(sequence)
+        attention[row, : len(sequence)] = 1
+    return {
+        "input_ids": ids,
+        "attention_mask": attention,
+        "rows": torch.tensor(item["rows"]),
+        "columns": torch.tensor(item["columns"]),
+        "labels": torch.tensor(item["labels"], dtype=torch.long),
+        "shape": item["shape"],
+        "candidates": item["candidates"],
+    }
+
+
+SEED = "0"
+"""Seed of the masks: the same words of every model."""
+
+
+@torch.inference_mode()
+def perplexity(spec: str, lines: Sequence[str], loading: Loading) -> float:
+    """Exponential of the mean loss over words of text, in tokens.
+
+    Masked models: 15 % of the tokens (the pseudo-perplexity of a sample). Causal models: every next
+    token. Models with different tokenizers cannot be compared.
+    """
+    loaded = load_pretrained(spec, loading)
+    model = loaded.model.eval()
+    words = objective_of(loaded).words(lines, loaded.tokenizer, longest_of(model), SEED)
+    predicted: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for row, column, label in zip(words.rows, words.columns, words.labels, strict=True):
+        predicted[row].append((column, label))
+    total = 0.0
+    for batch in equal_length_batches([len(ids) for ids in words.sequences], Budget(2048)):
+        ids = torch.tensor([words.sequences[row] for row in batch], device=model.device)
+        logits: Any = model(input_ids=ids).logits
+        for at, row in enumerate(batch.tolist()):
+            if not predicted[row]:
+                continue
+            columns, labels = zip(*predicted[row], strict=True)
+            loss = torch.nn.functional.cross_entropy(
+                logits[at, list(columns)].float(),
+                torch.tensor(labels, device=model.device),
+                reduction="sum",
+            )
+            total += float(loss)
+    return math.exp(total / len(words.labels))

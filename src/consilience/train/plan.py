@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from consilience.choices import Loss, Protocol, TrainingText
-from consilience.errors import ConsilienceError
-from consilience.suites.selection import sample_facts, select_relations
+from consilience.core.errors import ConsilienceError, Loss, Protocol, TrainingText
+from consilience.suites.facts import sample_facts, select_relations
 from consilience.types import Suite
 
 HELD_OUT = 500
@@ -77,7 +76,6 @@ class Plan(TrainingPlan):
     """The settings of a consistency training (ParaRel, Section 8.2)."""
 
     train: tuple[str, ...]
-    """Relations to train on."""
     validation: tuple[str, ...]
     """Relations that choose the checkpoint and the lambda."""
     weights: tuple[float, ...]
@@ -89,7 +87,6 @@ class Plan(TrainingPlan):
     text: TrainingText
     """The text of language modelling."""
     facts: int
-    """Facts of each training relation."""
     accumulation: int
     """Steps of each relation in an update."""
     validation_facts: int

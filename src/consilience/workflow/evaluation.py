@@ -13,33 +13,35 @@ from typing import Any, NoReturn, cast
 
 from consilience.ask_pairs import PairModel
 from consilience.ask_questions import PromptModel
-from consilience.choices import Protocol
-from consilience.errors import ConsilienceError
-from consilience.files import path_of, write_whole
-from consilience.frames import as_polars
+from consilience.asking.planning import ProbePlan
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.process import SILENT, Watch
+from consilience.core.text import names_a_file
+from consilience.counting import CountedRun, count_run, record_notes
+from consilience.files.tables import as_polars
+from consilience.files.write import path_of, write_whole
+from consilience.kinds import inquiries_of, protocol_notes, suite_notes, suite_of
+from consilience.kinds.promptfoo import is_promptfoo
 from consilience.models import LanguageModel
-from consilience.models.functions import ScoringFunction, TextFunction
-from consilience.models.label_functions import LabelFunction, TwoTexts
-from consilience.models.prompt_functions import PromptFunction
-from consilience.run import Run, model_name
-from consilience.suites.question_collection import Questions
-from consilience.suites.question_suites import is_questions, is_suite, load_questions
-from consilience.suites.saving import save_suite
-from consilience.suites.tasks import is_task, load_task
-from consilience.text import names_a_file
+from consilience.models.functions import (
+    LabelFunction,
+    PromptFunction,
+    ScoringFunction,
+    TextFunction,
+    TwoTexts,
+)
+from consilience.options import options_of, refuse_unknown, with_options
+from consilience.results.comparing import Comparison, compare_opened
+from consilience.results.reporting import Result, distinct_runs
+from consilience.runs.run import Run, model_name
+from consilience.suites.layouts import save_suite
+from consilience.suites.pairs import is_task, load_task
+from consilience.suites.question_suites import columns_of, is_questions, is_suite, load_questions
+from consilience.suites.questions import Questions
 from consilience.types import Suite
-from consilience.watch import SILENT, Watch
 from consilience.workflow import probing
-from consilience.workflow.comparing import Comparison, compare_opened
-from consilience.workflow.counting import CountedRun, count_run, record_notes
-from consilience.workflow.keywords import by_field, options_of, with_options
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probe_plan import ProbePlan
-from consilience.workflow.promptfoo_results import is_promptfoo
-from consilience.workflow.question_design import columns_of
-from consilience.workflow.result import Result, distinct_runs
 from consilience.workflow.run_options import ScoreOptions
-from consilience.workflow.suite import any_suite_of, protocol_notes, suite_notes
 
 Frame = Any
 """A pandas or polars frame."""
@@ -65,18 +67,18 @@ def evaluate(
       prompts to a list of labels or texts of options (``PromptFunction``).
     - ``options``: those of ``consilience probe``, such as ``limit=8``, ``groups=["capital"]`` and
       ``vary=["order=rotations"]``. ``columns`` may be a dictionary.
-    - ``folder``: keeps the run. The same call resumes it, and ``open_run`` reads it. Without one
-      the run is in a temporary folder, which lives as long as the result.
+    - ``out``: keeps the run in this folder. The same call resumes it, and ``open_run`` reads it.
+      Without one the run is in a temporary folder, which lives as long as the result.
     - ``watch``: shows progress; by default nothing is shown.
     """
     refuse_swapped(suite, model, "evaluate(suite, model)")
     fields, chosen, loaded = _values_of(suite, model, options)
     temporary = None
-    if fields.get("folder") is not None:
+    if fields.get("out") is not None:
         _refuse_unnamed(loaded)
     else:
         temporary = TemporaryDirectory(prefix="consilience-")
-        fields["folder"] = Path(temporary.name, "run")
+        fields["out"] = Path(temporary.name, "run")
     probed = probing.probe(options_of(ProbeOptions, fields), watch, suite=chosen, model=loaded)
     return _result_of(probed, Run.open(probed.record["path"]), temporary)
 
@@ -118,7 +120,7 @@ def suite_to_ask(suite: str | Path | Suite | Questions | Frame, **options: Any) 
     No model is loaded. A task of sentence pairs has its forms, and no items.
     """
     fields, chosen, _ = _values_of(suite, options.pop("model", "baseline:majority"), options)
-    return probing.setups_of(options_of(ProbeOptions, fields), suite=chosen)[0].suite
+    return inquiries_of(options_of(ProbeOptions, fields), suite=chosen)[0].suite
 
 
 def open_run(path: str | Path, *, protocol: Protocol | None = None, seed: int = 0) -> Result:
@@ -130,7 +132,7 @@ def open_run(path: str | Path, *, protocol: Protocol | None = None, seed: int = 
             where=str(run.path),
             todo="For a table of answers use score(path, suite).",
         )
-    suite, rules = any_suite_of(run, None, protocol, None)
+    suite, rules = suite_of(run, None, protocol, None)
     counted = count_run(run, suite, rules, seed)
     notes = [*suite_notes(run, suite), *record_notes(run), *counted.notes]
     notes = [*dict.fromkeys([*notes, *protocol_notes(run, rules)])]
@@ -210,7 +212,7 @@ def compare(
         opened = distinct_runs(runs)
     if not opened:
         raise ConsilienceError("0 run to compare", expected="one run or more")
-    suite, rules = any_suite_of(opened[0], None, protocol, None)
+    suite, rules = suite_of(opened[0], None, protocol, None)
     return compare_opened(opened, suite, rules, seed)
 
 
@@ -220,7 +222,8 @@ def _values_of(
     dict[str, Any], Suite | Questions | None, LanguageModel | PairModel | PromptModel | None
 ]:
     """The fields of ``ProbeOptions``, the suite and the model; None for one that is a name."""
-    fields = by_field(ProbeOptions, options)
+    refuse_unknown(ProbeOptions, options)
+    fields = dict(options)
     columns = _columns(fields.pop("columns", None))
     is_file = isinstance(suite, str | PathLike) and is_questions(os.fspath(suite))
     chosen = None if is_file else _chosen(suite, columns)

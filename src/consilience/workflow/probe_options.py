@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from consilience.choices import CandidateSet, Connection, Loading, Long, MultiToken
-from consilience.endpoints.address import base_url_of, key_of
-from consilience.errors import ConsilienceError
-from consilience.free_text import DEFAULT_RULES, RULES
-from consilience.workflow.option_fields import option_fields
-from consilience.workflow.options import (
+from consilience.core.errors import (
+    CandidateSet,
+    Connection,
+    ConsilienceError,
+    Loading,
+    Long,
+    MultiToken,
+)
+from consilience.options import (
     ADVANCED,
     COUNTING,
     ENDPOINTS,
@@ -43,7 +45,7 @@ from consilience.workflow.options import (
     MaxLength,
     MaxRequests,
     MaxTokens,
-    Option,
+    Options,
     PairData,
     Price,
     ProtocolName,
@@ -56,6 +58,8 @@ from consilience.workflow.options import (
     SystemPrompt,
     TrustRemoteCode,
     Vary,
+    opt,
+    option_fields,
 )
 
 DEFAULT_MODEL = "packaged:smollm2"
@@ -74,198 +78,106 @@ OF_LLAMACPP = ("scoring",)
 """Options of models behind a URL that a model of llama.cpp in this process has, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeOptions:
-    """Ask a model every item of a suite in every variant, and measure its answers.
+# fmt: off
+class ProbeOptions(Options):
+    """The options of ``probe``."""
 
-    A suite is a set of facts, asked in every pattern (ParaRel), a task of sentence pairs, asked
-    in its original form and in perturbed forms (CALUM), or a file of questions, asked in every
-    phrasing and order of options. The run is kept in a folder. Rerun the same command to resume
-    an interrupted run.
-    """
-
-    model: Annotated[
-        str,
-        Option(
-            "Ask this model: a Hub id, a folder, a GGUF file, packaged:smollm2 or "
-            "baseline:majority|random|oracle|constant, of questions also baseline:first. Sentence "
-            "pairs need a classifier, such as a folder that `finetune` wrote, or --generate.",
-            metavar="M",
-            short="-m",
-            panel=MODEL,
-        ),
-    ] = DEFAULT_MODEL
+    model: str = opt(
+        "Ask this model: a Hub id, a folder, a GGUF file, packaged:smollm2 or "
+        "baseline:majority|random|oracle|constant, of questions also baseline:first. Sentence "
+        "pairs need a classifier, such as a folder that `finetune` wrote, or --generate.",
+        default=DEFAULT_MODEL, metavar="M", short="-m", panel=MODEL)
     suite: SuiteName = "mini"
-    perturbations: Annotated[FormNames, FACTS_AND_PAIRS] = None
+    perturbations: FormNames = opt(default=None, panel=FACTS_AND_PAIRS)
     limit: Limit = None
-    template: Annotated[
-        str | None,
-        Option(
-            "Write the prompt like this: a text with {sentence} for facts (T5 models), with "
-            "{text} and {labels} for sentence pairs with --generate; for questions plain, chat, "
-            "a text with {question} and {options}, or a file of templates (docs/prompts.md).",
-            metavar="TEXT",
-            panel=ADVANCED,
-        ),
-    ] = None
-    folder: Folder = None
-    seed: Annotated[
-        int,
-        Option("Seed of --limit, of baseline:random and of the intervals.", min=0, panel=COUNTING),
-    ] = 0
-    revision: Revision = None
+    template: str | None = opt(
+        "Write the prompt like this: a text with {sentence} for facts (T5 models), with {text} "
+        "and {labels} for sentence pairs with --generate; for questions plain, chat, a text with "
+        "{question} and {options}, or a file of templates (docs/prompts.md).",
+        default=None, metavar="TEXT", panel=ADVANCED, is_rare=True)
+    out: Folder = opt(default=None)
+    seed: int = opt(
+        "Seed of --limit, of baseline:random and of the intervals.",
+        default=0, min=0, panel=COUNTING)
+    revision: Revision = opt(default=None, is_rare=True)
     device: Device = "auto"
-    dtype: Dtype = "float32"
-    trust_remote_code: TrustRemoteCode = False
+    dtype: Dtype = opt(default="float32", is_rare=True)
+    trust_remote_code: TrustRemoteCode = opt(default=False, is_rare=True)
     base_url: BaseUrl = None
     api_key_env: ApiKeyEnv = None
     max_requests: MaxRequests = None
-    max_tokens: MaxTokens = None
-    price: Price = None
-    scoring: Scoring = None
-    tokenizer: LocalTokenizer = None
-    concurrency: Concurrency = None
-    timeout: RequestTimeout = 120.0
-    groups: Annotated[Groups, FACTS_AND_OWN] = None
-    protocol: Annotated[ProtocolName, FACTS] = None
-    candidates: Annotated[
-        CandidateSet,
-        Option(
-            "Choose among the objects of the relation, or among all words of the vocabulary.",
-            panel=FACTS,
-        ),
-    ] = "objects"
-    facts_from: FactsFrom = None
-    single_token: Annotated[
-        Sequence[str] | None,
-        Option(
-            "Keep only facts whose object is one token for all of these models.",
-            metavar="M,M",
-            panel=FACTS,
-        ),
-    ] = None
-    keep_scores: Annotated[
-        bool, Option("Save the scores of all candidates of every query.", panel=FACTS)
-    ] = False
-    multi_token: Annotated[
-        MultiToken,
-        Option(
-            "Masked models: exclude candidates of several tokens, or fill them in from left to "
-            "right (strict only).",
-            panel=FACTS,
-        ),
-    ] = "exclude"
-    noise_floor: Annotated[
-        int | None,
-        Option(
-            "Ask this many queries again in each of some ways that should change no answer, such "
-            "as another order; 0 for none [default: 0; of a server a tenth of the queries in all "
-            "ways together].",
-            min=0,
-            metavar="N",
-            panel=COUNTING,
-        ),
-    ] = None
-    fast: Annotated[
-        bool,
-        Option(
-            "Screen candidates in bfloat16 and decide in float32; only answers are saved.",
-            panel=FACTS,
-        ),
-    ] = False
-    as_questions: Annotated[
-        int | None,
-        Option(
-            "Ask facts as questions with a blank: with this many wrong options, drawn by --seed "
-            "from the objects of the relation; 0 for no options.",
-            min=0,
-            metavar="K",
-            panel=FACTS_AND_OWN,
-        ),
-    ] = None
-    data_dir: Annotated[DataDir, FACTS_AND_OWN] = None
-    as_shipped: Annotated[AsShipped, FACTS] = False
+    max_tokens: MaxTokens = opt(default=None, is_rare=True)
+    price: Price = opt(default=None, is_rare=True)
+    scoring: Scoring = opt(default=None, is_rare=True)
+    tokenizer: LocalTokenizer = opt(default=None, is_rare=True)
+    concurrency: Concurrency = opt(default=None, is_rare=True)
+    timeout: RequestTimeout = opt(default=120.0, is_rare=True)
+    groups: Groups = opt(default=None, panel=FACTS_AND_OWN)
+    protocol: ProtocolName = opt(default=None, panel=FACTS)
+    candidates: CandidateSet = opt(
+        "Choose among the objects of the relation, or among all words of the vocabulary.",
+        default="objects", panel=FACTS, is_rare=True)
+    facts_from: FactsFrom = opt(default=None, is_rare=True)
+    single_token: Sequence[str] | None = opt(
+        "Keep only facts whose object is one token for all of these models.",
+        default=None, metavar="M,M", panel=FACTS, is_rare=True)
+    keep_scores: bool = opt(
+        "Save the scores of all candidates of every query.",
+        default=False, panel=FACTS, is_rare=True)
+    multi_token: MultiToken = opt(
+        "Masked models: exclude candidates of several tokens, or fill them in from left to right "
+        "(strict only).", default="exclude", panel=FACTS, is_rare=True)
+    noise_floor: int | None = opt(
+        "Ask this many queries again in each of some ways that should change no answer, such as "
+        "another order; 0 for none [default: 0; of a server a tenth of the queries in all ways "
+        "together].", default=None, min=0, metavar="N", panel=COUNTING, is_rare=True)
+    as_questions: int | None = opt(
+        "Ask facts as questions with a blank: with this many wrong options, drawn by --seed from "
+        "the objects of the relation; 0 for no options.",
+        default=None, min=0, metavar="K", panel=FACTS_AND_OWN)
+    data_dir: DataDir = opt(default=None, panel=FACTS_AND_OWN, is_rare=True)
+    as_shipped: AsShipped = opt(default=False, panel=FACTS, is_rare=True)
     data: PairData = None
-    generate: Annotated[
-        bool,
-        Option(
-            "Let a language model write the answer; of sentence pairs it also ranks all labels.",
-            panel=PAIRS_AND_OWN,
-        ),
-    ] = False
-    indicators: Indicators = None
-    joined: InputFormat = None
-    pool: ReadAt = None
-    longest: MaxLength = None
-    long: Annotated[
-        Long,
-        Option(
-            "Truncate the sentences of items that are too long, or exclude these items.",
-            panel=PAIRS,
-        ),
-    ] = "truncate"
-    model_labels: Annotated[
-        Sequence[str] | None,
-        Option(
-            "Labels in the order of the model's outputs, if the model has no names for them.",
-            metavar="L,L",
-            panel=PAIRS,
-        ),
-    ] = None
-    half: Half = None
-
+    generate: bool = opt(
+        "Let a language model write the answer; of sentence pairs it also ranks all labels.",
+        default=False, panel=PAIRS_AND_OWN)
+    indicators: Indicators = opt(default=None, is_rare=True)
+    input: InputFormat = opt(default=None, is_rare=True)
+    pool: ReadAt = opt(default=None, is_rare=True)
+    max_length: MaxLength = opt(default=None, is_rare=True)
+    long: Long = opt(
+        "Truncate the sentences of items that are too long, or exclude these items.",
+        default="truncate", panel=PAIRS, is_rare=True)
+    model_labels: Sequence[str] | None = opt(
+        "Labels in the order of the model's outputs, if the model has no names for them.",
+        default=None, metavar="L,L", panel=PAIRS, is_rare=True)
+    half: Half = opt(default=None, is_rare=True)
     vary: Vary = None
-    design: DesignName = "full"
-    columns: ColumnNames = None
-    option_score: Annotated[
-        str | None,
-        Option(
-            "Score an option by its label (label), or by its text: sum, mean, bytes or pmi "
-            "(docs/prompts.md) [default: label; sum where options have no labels].",
-            metavar="RULE",
-            panel=OWN,
-        ),
-    ] = None
-    system: SystemPrompt = None
-    shots: Shots = 0
-
-    match: Annotated[
-        str | None,
-        Option(
-            "With --generate or open questions: find the answer in a text by this rule: "
-            f"{', '.join(RULES)} or regex:PATTERN (docs/free-text.md) [default: {DEFAULT_RULES}].",
-            metavar="RULE",
-            panel=OWN,
-        ),
-    ] = None
-    samples: Annotated[
-        int,
-        Option(
-            "Sample this many texts of each prompt, as levels of the factor sample.",
-            min=1,
-            panel=OWN,
-        ),
-    ] = 1
-    temperature: Annotated[
-        float,
-        Option(
-            "Sample tokens at this temperature; 0 writes the most probable token.",
-            min=0,
-            panel=OWN,
-        ),
-    ] = 0.0
-    max_new_tokens: Annotated[
-        int, Option("Let the model write at most this many tokens.", min=1, panel=OWN)
-    ] = 32
-    equivalence: Annotated[
-        str | None,
-        Option(
-            "Merge written answers that mean the same by this judge: nli:MODEL, or "
-            "embedding:MODEL[:THRESHOLD] such as embedding:packaged:minilm.",
-            metavar="JUDGE",
-            panel=OWN,
-        ),
-    ] = None
+    design: DesignName = opt(default="full", is_rare=True)
+    columns: ColumnNames = opt(default=None, is_rare=True)
+    option_score: str | None = opt(
+        "Score an option by its label (label), or by its text: sum, mean, bytes or pmi "
+        "(docs/prompts.md) [default: label; sum where options have no labels].",
+        default=None, metavar="RULE", panel=OWN, is_rare=True)
+    system: SystemPrompt = opt(default=None, is_rare=True)
+    shots: Shots = opt(default=0, is_rare=True)
+    match: str | None = opt(
+        "With --generate or open questions: find the answer in a text by this rule: exact, "
+        "normalized, contains, first-word, number, date or regex:PATTERN (docs/free-text.md) "
+        "[default: contains for open questions, else normalized].",
+        default=None, metavar="RULE", panel=OWN, is_rare=True)
+    samples: int = opt(
+        "Sample this many texts of each prompt, as levels of the factor sample.",
+        default=1, min=1, panel=OWN, is_rare=True)
+    temperature: float = opt(
+        "Sample tokens at this temperature; 0 writes the most probable token.",
+        default=0.0, min=0, panel=OWN, is_rare=True)
+    max_new_tokens: int = opt(
+        "Let the model write at most this many tokens.", default=32, min=1, panel=OWN, is_rare=True)
+    equivalence: str | None = opt(
+        "Merge written answers that mean the same by this judge: nli:MODEL, or "
+        "embedding:MODEL[:THRESHOLD] such as embedding:packaged:minilm.",
+        default=None, metavar="JUDGE", panel=OWN, is_rare=True)
 
     @property
     def loading(self) -> Loading:
@@ -275,6 +187,8 @@ class ProbeOptions:
     def check_connection(self) -> None:
         """Raise for options of models behind a URL that do not fit the model."""
         if (connection := self.connection) is not None:
+            from consilience.endpoints.address import base_url_of, key_of
+
             base_url_of(connection)
             key_of(connection)
 

@@ -7,41 +7,46 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 
-from consilience.ask import Progress, ask_groups, screening_note
+from consilience.ask import Progress, ask_groups
 from consilience.ask_pairs import PairModel
 from consilience.ask_questions import PromptModel
-from consilience.errors import ConsilienceError, UnansweredError
-from consilience.harness_logs import model_of_log
-from consilience.models import LanguageModel
-from consilience.provenance import git_revision, versions
-from consilience.run import Run, model_name
-from consilience.run_folder import RunFolder
-from consilience.suites.question_collection import Questions
-from consilience.suites.tasks import is_task
-from consilience.text import counted
-from consilience.types import Suite
-from consilience.watch import SILENT, Watch
-from consilience.workflow.counting import CountedRun, count_answers, count_run, save_counted
-from consilience.workflow.fact_setup import fact_setup
-from consilience.workflow.noise_floors import noise_floor_of_run
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probe_plan import (
+from consilience.asking.planning import (
     GroupOfQueries,
     ProbePlan,
+    Shard,
+    ShardReport,
     complete_groups,
     sampled_plan,
 )
-from consilience.workflow.question_setup import question_setup, questions_of
+from consilience.core.errors import ConsilienceError, UnansweredError
+from consilience.core.process import SILENT, Watch
+from consilience.core.provenance import git_revision, versions
+from consilience.core.text import counted
+from consilience.counting import (
+    CountedRun,
+    count_answers,
+    count_run,
+    noise_floor_of,
+    save_counted,
+    seed_notes,
+)
+from consilience.files.tables import model_of_log
+from consilience.files.write import csv_of, write_whole
+from consilience.kinds import inquiries_of, protocol_notes, score_table, suite_notes, suite_of
+from consilience.kinds.answers import WHERE
+from consilience.kinds.base import Inquiry
+from consilience.models import LanguageModel
+from consilience.runs.folder import RunFolder
+from consilience.runs.run import Run, model_name
+from consilience.suites.questions import Questions
+from consilience.types import Suite
+from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.run_settings import options_record
-from consilience.workflow.scoring_answers import WHERE
-from consilience.workflow.setup import Loaded, Setup
-from consilience.workflow.sharding import Shard, ShardReport
-from consilience.workflow.suite import any_suite_of, protocol_notes, suite_notes
 
 
 def probe(
@@ -55,25 +60,57 @@ def probe(
 
     ``suite`` and ``model``: values in place of those that the options name.
     """
-    setups = setups_of(options, watch, suite=suite, model=model)
-    return probe_setups(setups, options_record(options, {"suite": suite, "model": model}), watch)
+    inquiries = inquiries_of(options, watch, suite=suite, model=model)
+    return probe_all(inquiries, options_record(options, {"suite": suite, "model": model}), watch)
 
 
-def probe_setups(
-    setups: Sequence[Setup], named: Mapping[str, Any], watch: Watch = SILENT
+def probe_all(
+    inquiries: Sequence[Inquiry], named: Mapping[str, Any], watch: Watch = SILENT
 ) -> CountedRun:
     """Ask what is not yet complete, count all answers, and finish the run.
 
     ``named``: the options, for the record.
     """
-    return setups[0].together(
-        {setup.seed: _finished(setup, *_open_run(setup, named), watch) for setup in setups}
-    )
+    runs = []
+    for inquiry in inquiries:
+        runs.append(_finished(inquiry, _open_run(inquiry, named), watch))
+        inquiry.release()
+    return _together(inquiries, runs)
+
+
+def _together(inquiries: Sequence[Inquiry], runs: Sequence[CountedRun]) -> CountedRun:
+    """The numbers of the runs of all seeds together, which are written beside them."""
+    first, counted = inquiries[0], runs[0]
+    if counted.changed_answers is None:
+        return counted
+    options, folder = first.options, Path(counted.record["path"])
+    if first.seed:
+        answers = {
+            one.seed: run.answers[0].answers for one, run in zip(inquiries, runs, strict=True)
+        }
+        name, noise = model_name(options.model), noise_floor_of(folder)
+        counted = count_answers(answers, first.suite, first.protocol, name, options.seed, noise)
+        folder = folder.parent
+        write_whole(folder / "metrics.csv", csv_of(counted.metrics))
+    changed = pl.concat(
+        run.changed_answers.with_columns(pl.lit(one.seed).alias("seed"))
+        for one, run in zip(inquiries, runs, strict=True)
+        if run.changed_answers is not None
+    ).sort("margin", descending=True, nulls_last=True)
+    write_whole(folder / "changes.csv", csv_of(counted.changes))
+    write_whole(folder / "inconsistent.csv", csv_of(changed))
+    by_seed = {one.seed: run.notes for one, run in zip(inquiries, runs, strict=True)}
+    of_seed = runs[0].record["settings"]
+    settings = {name: of for name, of in of_seed.items() if name not in ("format", "model")}
+    models = {one.seed: one.spec for one in inquiries}
+    record = {"settings": settings, "models": models, "path": str(folder)}
+    notes = seed_notes({"": first.notes} | by_seed)
+    return replace(counted, notes=notes, record=record, changed_answers=changed)
 
 
 def plan_shard(options: ProbeOptions, shard: Shard, watch: Watch = SILENT) -> ShardReport:
     """The groups that a shard of ``probe`` asks; no model is loaded."""
-    return _part_of(setups_of(options, watch), shard)[0]
+    return _part_of(inquiries_of(options, watch), shard)[0]
 
 
 def probe_shard(
@@ -90,88 +127,64 @@ def probe_shard(
             expected="a model that runs here",
             todo="Leave --shard out: one process sends many requests at once (--concurrency).",
         )
-    setups = setups_of(options, watch)
-    report, parts = _part_of(setups, shard)
+    inquiries = inquiries_of(options, watch)
+    report, parts = _part_of(inquiries, shard)
     if not report.groups:
         return report
     named, left, path = options_record(options, {}), list[str](), ""
     counted: dict[str, CountedRun] = {}
     # Of a seed without a group in this part the model is loaded only if all others are complete.
-    for setup in sorted(setups, key=lambda setup: not parts[setup.seed]):
-        if left and not parts[setup.seed]:
-            left += _names(setup, setup.groups)
+    for inquiry in sorted(inquiries, key=lambda inquiry: not parts[inquiry.seed]):
+        if left and not parts[inquiry.seed]:
+            left += _names(inquiry, inquiry.groups)
             continue
-        loaded, folder = _open_run(setup, named)
-        ask_in_folder(setup, loaded, folder, parts[setup.seed], watch)
+        folder = _open_run(inquiry, named)
+        ask_in_folder(inquiry, folder, parts[inquiry.seed], watch)
         complete = complete_groups(folder.path)[1]
-        left += _names(setup, [group for group in setup.groups if group not in complete])
-        path = str(folder.path.parent if setup.seed else folder.path)
+        left += _names(inquiry, [group for group in inquiry.groups if group not in complete])
+        path = str(folder.path.parent if inquiry.seed else folder.path)
         if not left:
-            counted[setup.seed] = _finished(setup, loaded, folder, watch)
+            counted[inquiry.seed] = _finished(inquiry, folder, watch)
+        inquiry.release()
     if left:
         return replace(report, left=left, folder=path)
-    return setups[0].together({setup.seed: counted[setup.seed] for setup in setups})
+    return _together(inquiries, [counted[inquiry.seed] for inquiry in inquiries])
 
 
 def _part_of(
-    setups: Sequence[Setup], shard: Shard
+    inquiries: Sequence[Inquiry], shard: Shard
 ) -> tuple[ShardReport, dict[str, dict[str, int]]]:
     """A shard of the groups of all seeds, and its groups with their sizes by seed."""
-    units = [(setup, group) for setup in setups for group in setup.groups]
-    sizes = [setup.groups[group] for setup, group in units]
+    units = [(inquiry, group) for inquiry in inquiries for group in inquiry.groups]
+    sizes = [inquiry.groups[group] for inquiry, group in units]
     part = shard.part(sizes)
-    parts: dict[str, dict[str, int]] = {setup.seed: {} for setup in setups}
+    parts: dict[str, dict[str, int]] = {inquiry.seed: {} for inquiry in inquiries}
     names = []
     for at in part:
-        setup, group = units[at]
-        parts[setup.seed][group] = sizes[at]
-        names += _names(setup, [group])
+        inquiry, group = units[at]
+        parts[inquiry.seed][group] = sizes[at]
+        names += _names(inquiry, [group])
     queries = sum(sizes[at] for at in part)
     return ShardReport(str(shard), names, queries, len(units), sum(sizes)), parts
 
 
-def _names(setup: Setup, groups: Iterable[str]) -> list[str]:
+def _names(inquiry: Inquiry, groups: Iterable[str]) -> list[str]:
     """The groups of a seed, with its name before each."""
-    return [f"{setup.seed}/{group}" if setup.seed else group for group in groups]
+    return [f"{inquiry.seed}/{group}" if inquiry.seed else group for group in groups]
 
 
-def setups_of(
-    options: ProbeOptions,
-    watch: Watch = SILENT,
-    *,
-    suite: Suite | Questions | None = None,
-    model: LanguageModel | PairModel | PromptModel | None = None,
-) -> list[Setup]:
-    """What ``probe`` asks with these options, without loading the model.
-
-    One for each seed of classifiers of sentence pairs; else one. Options that do not fit raise.
-    """
-    options.check_connection()
-    if (questions := questions_of(options, suite)) is not None:
-        return [question_setup(options, watch, questions, cast(PromptModel | None, model))]
-    if suite is None and is_task(options.suite):
-        from consilience.workflow.pair_setup import pair_setups
-
-        return pair_setups(options, watch, cast(PairModel | None, model))
-    whole = cast(Suite | None, suite)
-    return [fact_setup(options, watch, whole, cast(LanguageModel | None, model))]
-
-
-def _finished(setup: Setup, loaded: Loaded, folder: RunFolder, watch: Watch) -> CountedRun:
+def _finished(inquiry: Inquiry, folder: RunFolder, watch: Watch) -> CountedRun:
     """Ask one model, and count and keep its answers; existing ones are not asked again."""
-    options = setup.options
-    by_group = ask_in_folder(setup, loaded, folder, setup.groups, watch)
-    tables = {group.id: by_group[group.id].drop("scores", strict=False) for group in setup.suite}
+    options = inquiry.options
+    by_group = ask_in_folder(inquiry, folder, inquiry.groups, watch)
+    tables = {group.id: by_group[group.id].drop("scores", strict=False) for group in inquiry.suite}
     answers = pl.concat(tables.values(), how="diagonal")
-    _refuse_unanswered(answers, loaded.model, folder)
-    folder.note(loaded.notes_on(answers))
-    noise = noise_floor_of_run(setup, loaded, folder, tables, watch)
+    _refuse_unanswered(answers, inquiry.model, folder)
+    folder.note(inquiry.notes_on(answers))
+    noise = inquiry.noise_floor(folder, tables)
     name, seed = model_name(options.model), options.seed
-    counted = count_answers({"": answers}, setup.suite, setup.protocol, name, seed, noise)
-    if "screened" in folder.record:
-        counted = replace(counted, notes=[*counted.notes, screening_note(folder.record)])
-    changed = loaded.changed(answers) if loaded.changed else None
-    return replace(save_counted(counted, folder), changed_answers=changed)
+    counted = count_answers({"": answers}, inquiry.suite, inquiry.protocol, name, seed, noise)
+    return replace(save_counted(counted, folder), changed_answers=inquiry.changed(answers))
 
 
 def _refuse_unanswered(answers: pl.DataFrame, model: Any, folder: RunFolder) -> None:
@@ -193,36 +206,34 @@ def _refuse_unanswered(answers: pl.DataFrame, model: Any, folder: RunFolder) -> 
     )
 
 
-def _open_run(setup: Setup, named: Mapping[str, Any]) -> tuple[Loaded, RunFolder]:
-    """The model, and the folder of its run."""
-    loaded = setup.load()
-    return loaded, open_folder(loaded.folder, loaded, named)
+def _open_run(inquiry: Inquiry, named: Mapping[str, Any]) -> RunFolder:
+    """Load the model; the folder of its run."""
+    inquiry.load()
+    return open_folder(inquiry.folder, inquiry, named)
 
 
-def open_folder(path: Path, loaded: Loaded, named: Mapping[str, Any]) -> RunFolder:
+def open_folder(path: Path, inquiry: Inquiry, named: Mapping[str, Any]) -> RunFolder:
     """A folder of a run, with what a reader of it should know."""
-    folder = RunFolder(path, loaded.settings)
-    folder.pay_for(loaded.model)
+    folder = RunFolder(path, inquiry.settings)
+    folder.pay_for(inquiry.model)
     folder.describe("options", named)
-    loaded.describe(folder)
+    inquiry.describe(folder)
     return folder
 
 
 def ask_in_folder(
-    setup: Setup, loaded: Loaded, folder: RunFolder, groups: Mapping[str, int], watch: Watch
+    inquiry: Inquiry, folder: RunFolder, groups: Mapping[str, int], watch: Watch
 ) -> dict[str, pl.DataFrame]:
     """The answers of some groups; existing ones are not asked again."""
-    title = f"asking {setup.seed}".strip()
-    with watch.steps(title, sum(groups.values()), setup.unit) as advance:
-        ask = partial(_ask_group, loaded, folder)
-        return ask_groups(groups, ask, loaded.model, folder, advance)
+    title = f"asking {inquiry.seed}".strip()
 
+    def ask(group: str, progress: Progress) -> pl.DataFrame:
+        if (prompts := inquiry.prompts(group)) is not None:
+            folder.write_prompts(group, prompts)
+        return inquiry.ask(group, progress=progress)
 
-def _ask_group(loaded: Loaded, folder: RunFolder, group: str, progress: Progress) -> pl.DataFrame:
-    """The answers of a group; what is sent is kept first."""
-    if loaded.prompts:
-        folder.write_prompts(group, loaded.prompts(group))
-    return loaded.ask(group, progress=progress)
+    with watch.steps(title, sum(groups.values()), inquiry.unit) as advance:
+        return ask_groups(groups, ask, inquiry.model, folder, advance)
 
 
 def plan_probe(
@@ -238,43 +249,45 @@ def plan_probe(
     the rate; of a model behind a URL their requests are counted and not sent.
     ``suite`` and ``model``: values in place of those that the options name.
     """
-    setups = setups_of(options, watch, suite=suite, model=model)
-    setup, sizes = setups[0], setups[0].groups
+    inquiries = inquiries_of(options, watch, suite=suite, model=model)
+    inquiry, sizes = inquiries[0], inquiries[0].groups
     start = time.monotonic()
-    loaded = setup.load()
+    inquiry.load()
     loading = time.monotonic() - start
-    whole = loaded.folder.parent if setup.seed else loaded.folder
+    whole = inquiry.folder.parent if inquiry.seed else inquiry.folder
     existing = {
-        one.seed: complete_groups(whole / one.seed, loaded.settings if one is setup else None)
-        for one in setups
+        one.seed: complete_groups(whole / one.seed, inquiry.settings if one is inquiry else None)
+        for one in inquiries
     }
     left = {
-        group: sum(one.groups[group] for one in setups if group not in existing[one.seed][1])
+        group: sum(one.groups[group] for one in inquiries if group not in existing[one.seed][1])
         for group in sizes
     }
     watch.say("sampling queries to estimate the time")
 
+    samples = inquiry.samples
+
     def ask(group: str) -> int:
-        return loaded.ask(group, setup.samples[group]).height
+        return inquiry.ask(group, samples[group]).height
 
     def ask_all(group: str) -> int:
-        return loaded.ask(group).height
+        return inquiry.ask(group).height
 
     groups = [
         GroupOfQueries(partial(ask, group), left[group], partial(ask_all, group)) for group in sizes
     ]
-    queries = sum(sizes.values()) * len(setups)
+    queries = sum(sizes.values()) * len(inquiries)
     return ProbePlan(
         model=model_name(options.model),
-        protocol=setup.protocol,
+        protocol=inquiry.protocol,
         groups=len(sizes),
         queries=queries,
         complete=queries - sum(left.values()),
         folder=str(whole),
         is_new=all(is_new for is_new, _ in existing.values()),
         loading=loading,
-        **setup.extent,
-        **sampled_plan(loaded.model, groups, sum(sizes.values()), options.noise_floor),
+        **inquiry.extent,
+        **sampled_plan(inquiry.model, groups, sum(sizes.values()), options.noise_floor),
     )
 
 
@@ -285,8 +298,7 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
     ``questions``: those that a table answers, in place of those that the options name. ``label``:
     what the answers are called; empty for the name of the file or of the run's model.
     """
-    from consilience.workflow.promptfoo_results import is_promptfoo, score_promptfoo
-    from consilience.workflow.scored_tables import score_table
+    from consilience.kinds.promptfoo import is_promptfoo, score_promptfoo
 
     answers = options.answers
     if is_promptfoo(answers):
@@ -308,11 +320,11 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
             raise ConsilienceError(
                 error.found, expected=error.expected, where=where, todo=error.todo
             ) from error
-    if options.folder is not None:
+    if options.out is not None:
         raise ConsilienceError(
             "--out with a run", expected="a table of answers", todo="Leave --out out."
         )
-    chosen, rules = any_suite_of(run, options.suite, options.protocol, options.data_dir)
+    chosen, rules = suite_of(run, options.suite, options.protocol, options.data_dir)
     counted = count_run(run, chosen, rules)
     settings = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
     record = {"settings": settings, "versions": versions(), "git": git_revision()}

@@ -1,15 +1,16 @@
-"""The options of commands that read runs: ``score``, ``compare`` and ``report``."""
+"""The options of commands on runs, of analyses, of studies and of ``reproduce``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from consilience.workflow.options import (
+from consilience.core.errors import SMALL_TASKS, Colour, ExampleKind, PublishFormat, Undecided
+from consilience.options import (
     COUNTING,
     FACTS_AND_PAIRS,
+    MODEL,
     OUTPUT,
     PAIRS,
     QUESTIONS,
@@ -18,128 +19,116 @@ from consilience.workflow.options import (
     BootstrapSeed,
     ColumnNames,
     DataDir,
+    Device,
+    FactSuiteName,
+    FilePath,
+    Folder,
     FormNames,
+    Groups,
     MaxRequests,
     MaxTokens,
     Option,
+    OptionalPath,
+    Options,
+    Paths,
+    ProtocolName,
+    Revision,
     RunProtocol,
     RunSpecs,
     RunSuite,
+    SuiteArgument,
     TrustRemoteCode,
+    Watched,
+    arg,
+    opt,
 )
 
+WITH = "'probe=--limit 5'"
+"""An example of ``--with``."""
 
-@dataclass(frozen=True, slots=True)
-class ScoreOptions:
-    """Measure answers that were made elsewhere, or those of a run. No model is needed.
+StudyFile = Annotated[
+    FilePath, Option("The study: a TOML file (docs/studies.md).", metavar="FILE", is_argument=True)
+]
+RunPath = Annotated[
+    FilePath, Option("The folder of a run, or a table of answers.", metavar="RUN", is_argument=True)
+]
 
-    A table of answers needs --suite and the columns item, variant and answer, or answer_index.
-    It may be what `consilience suite export` wrote, with the answers added. docs/export.md has
-    an example. The results of promptfoo (.json) need no suite. Logs of lm-evaluation-harness
-    (--log_samples) and inspect_ai (.eval) are read, too: docs/harnesses.md.
-    """
+# fmt: off
 
-    answers: Annotated[
-        Path,
-        Option(
-            "The folder of a run, or a table: .jsonl, .csv, .csv.gz, .tsv, .parquet, .xlsx.",
-            metavar="ANSWERS",
-            is_argument=True,
-        ),
-    ]
+
+class ScoreOptions(Options):
+    """The options of ``score``."""
+
+    answers: FilePath = arg(
+        "The folder of a run, or a table: .jsonl, .csv, .csv.gz, .tsv, .parquet, .xlsx.",
+        metavar="ANSWERS")
     suite: RunSuite = None
     protocol: RunProtocol = None
-    match: Annotated[
-        str | None,
-        Option(
-            "Find the option, label or object in an answer by this rule: exact, normalized, "
-            "contains, first-word, number, date or regex:PATTERN [default: exact for facts, "
-            "contains for open questions, else normalized].",
-            metavar="RULE",
-            panel=COUNTING,
-        ),
-    ] = None
-    folder: Annotated[
-        Path | None,
-        Option(
-            "Also keep answers to facts or questions as a run in this folder, for compare, report "
-            "and analyze.",
-            metavar="DIR",
-            flag="--out",
-            short="-o",
-            panel=OUTPUT,
-        ),
-    ] = None
-    columns: Annotated[ColumnNames, QUESTIONS] = None
-    data: Annotated[
-        str | None,
-        Option(
-            "Refuse answers to other pairs than those of this file, or of hub:SPLIT.",
-            metavar="F",
-            panel=PAIRS,
-        ),
-    ] = None
-    perturbations: Annotated[
-        Sequence[str] | None,
-        Option(
-            "Also read answers to these forms of your own: FILE.py:FUNCTION, first:COLUMN or "
-            "second:COLUMN.",
-            metavar="P,P",
-            panel=FACTS_AND_PAIRS,
-        ),
-    ] = None
-    provider: Annotated[
-        str | None,
-        Option(
-            "Measure the answers of this provider, where a file of promptfoo has several.",
-            metavar="P",
-            panel=COUNTING,
-        ),
-    ] = None
-    data_dir: DataDir = None
+    match: str | None = opt(
+        "Find the option, label or object in an answer by this rule: exact, normalized, contains, "
+        "first-word, number, date or regex:PATTERN [default: exact for facts, contains for open "
+        "questions, else normalized].", default=None, metavar="RULE", panel=COUNTING)
+    out: OptionalPath = opt(
+        "Also keep answers to facts or questions as a run in this folder, for compare, report and "
+        "analyze.", default=None, metavar="DIR", short="-o", panel=OUTPUT)
+    columns: ColumnNames = opt(default=None, panel=QUESTIONS)
+    data: str | None = opt(
+        "Refuse answers to other pairs than those of this file, or of hub:SPLIT.",
+        default=None, metavar="F", panel=PAIRS)
+    perturbations: Sequence[str] | None = opt(
+        "Also read answers to these forms of your own: FILE.py:FUNCTION, first:COLUMN or "
+        "second:COLUMN.", default=None, metavar="P,P", panel=FACTS_AND_PAIRS)
+    provider: str | None = opt(
+        "Measure the answers of this provider, where a file of promptfoo has several.",
+        default=None, metavar="P", panel=COUNTING)
+    data_dir: DataDir = opt(default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class CompareOptions:
-    """Compare runs on the same questions, or the languages of one run, with intervals and tests.
-
-    Each difference is a later run minus the first: paired, with a 95 % confidence interval, an
-    exact McNemar or permutation test, and the minimum detectable difference. With --by, p is
-    also adjusted over relations or forms. One run of a suite with several languages: every two of
-    its languages are compared on the same facts.
-    """
+class CompareOptions(Options):
+    """The options of ``compare``."""
 
     runs: RunSpecs
     suite: RunSuite = None
     protocol: RunProtocol = None
     seed: BootstrapSeed = 0
-    data_dir: DataDir = None
+    data_dir: DataDir = opt(default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyOptions:
-    """Ask a sample of a run again, and say whether this machine gives the same answers.
+class GateOptions(Options):
+    """The options of ``gate``."""
 
-    Answers files are checked against their digests. Exit status: 0 same answers, 3 answers
-    differ, 2 the run cannot be verified. Nothing is written. A model behind a URL gets real
-    requests, whose number is printed first; the limits of the run do not apply. What runs code or
-    sends a key (--trust-remote-code, FILE.py:FUNCTION, --base-url, --api-key-env) is never taken
-    from the record of a run: repeat these options if you trust the run.
-    """
+    runs: Paths = arg(
+        "The folder of a run, or several runs of the same model on the same questions, whose "
+        "numbers are averaged.", metavar="RUN")
+    rule: Sequence[str] = opt(
+        'A rule, such as "consistency >= 0.8", "consistency in capital >= 70 %" or "accuracy no '
+        'worse than baseline by 3 points".', default=(), metavar="RULE", is_repeated=True)
+    baseline: str | None = opt(
+        "The run that rules compare with; only items that both runs have are compared.",
+        default=None, metavar="RUN")
+    passes: int | None = opt(
+        "Judge each run alone; a rule passes if it passes in at least this many of the runs "
+        "[default: the numbers of all runs are averaged].", default=None, metavar="M", min=1)
+    undecided: Undecided = opt("What an undecided rule does to the exit status.", default="fail")
+    suite: RunSuite = None
+    protocol: RunProtocol = None
+    seed: BootstrapSeed = 0
+    data_dir: DataDir = opt(default=None)
 
-    run: Annotated[Path, Option("The folder of a run.", metavar="RUN", is_argument=True)]
-    sample: Annotated[
-        int, Option("Ask about this many queries again, whole items.", metavar="N", min=1)
-    ] = 100
-    seed: Annotated[int, Option("Choose the sample by this seed.", metavar="N")] = 0
-    model: Annotated[
-        str | None,
-        Option("Ask this copy of the model [default: the run's].", metavar="M", is_of_run=True),
-    ] = None
-    device: Annotated[
-        str | None,
-        Option("Compute on this device [default: the run's].", metavar="DEVICE", is_of_run=True),
-    ] = None
+
+class VerifyOptions(Watched):
+    """The options of ``verify``."""
+
+    run: FilePath = arg("The folder of a run.", metavar="RUN")
+    sample: int = opt(
+        "Ask about this many queries again, whole items.", default=100, metavar="N", min=1)
+    seed: int = opt("Choose the sample by this seed.", default=0, metavar="N")
+    model: str | None = opt(
+        "Ask this copy of the model [default: the run's].",
+        default=None, metavar="M", is_of_run=True)
+    device: str | None = opt(
+        "Compute on this device [default: the run's].",
+        default=None, metavar="DEVICE", is_of_run=True)
     trust_remote_code: TrustRemoteCode = False
     perturbations: FormNames = None
     base_url: BaseUrl = None
@@ -148,48 +137,249 @@ class VerifyOptions:
     max_tokens: MaxTokens = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
-    """Make one page on a run, or on several side by side: numbers, figures, examples, cautions.
-
-    It is one file that opens without a network, on a phone and on paper. docs/report.md
-    explains each of its numbers.
-    """
+class ReportOptions(Watched):
+    """The options of ``report``."""
 
     runs: RunSpecs
-    page: Annotated[
-        Path | None,
-        Option(
-            "Write the page to this file [default: report.html in the folder of the run].",
-            metavar="FILE",
-            flag="--out",
-            short="-o",
-            panel=OUTPUT,
-        ),
-    ] = None
-    figures: Annotated[
-        Path | None,
-        Option(
-            "Write every figure to this folder, as SVG, PNG and PDF.", metavar="DIR", panel=OUTPUT
-        ),
-    ] = None
-    tables: Annotated[
-        Path | None,
-        Option(
-            "Write the papers' tables of these runs to this folder, as CSV, Markdown and LaTeX.",
-            metavar="DIR",
-            panel=OUTPUT,
-        ),
-    ] = None
-    group: Annotated[
-        str | None,
-        Option(
-            "Show the patterns of this relation first [default: the least consistent].",
-            metavar="G",
-            panel=OUTPUT,
-        ),
-    ] = None
+    out: OptionalPath = opt(
+        "Write the page to this file [default: report.html in the folder of the run].",
+        default=None, metavar="FILE", short="-o", panel=OUTPUT)
+    figures: OptionalPath = opt(
+        "Write every figure to this folder, as SVG, PNG and PDF.",
+        default=None, metavar="DIR", panel=OUTPUT)
+    tables: OptionalPath = opt(
+        "Write the papers' tables of these runs to this folder, as CSV, Markdown and LaTeX.",
+        default=None, metavar="DIR", panel=OUTPUT)
+    group: str | None = opt(
+        "Show the patterns of this relation first [default: the least consistent].",
+        default=None, metavar="G", panel=OUTPUT)
     suite: RunSuite = None
     protocol: RunProtocol = None
     seed: BootstrapSeed = 0
-    data_dir: DataDir = None
+    data_dir: DataDir = opt(default=None)
+
+
+class PublishOptions(Watched):
+    """The options of ``publish``."""
+
+    run: FilePath = arg("The folder of a run, of several seeds, or of a study.", metavar="RUN")
+    format: PublishFormat = opt(
+        "Write records of Every Eval Ever (eee), the README.md of a model (model-card), files of "
+        "the Hub's leaderboards (eval-results), or a data set of the answers (dataset).",
+        panel=OUTPUT)
+    out: OptionalPath = opt(
+        "Write the files to this folder [default: published/FORMAT in that of the run].",
+        default=None, metavar="DIR", short="-o", panel=OUTPUT)
+    model_id: str | None = opt(
+        "Publish the results under this id of the model [default: its id on the Hub].",
+        default=None, metavar="ORG/NAME", panel=OUTPUT)
+    licence: str | None = opt(
+        "The licence of the suite, as an SPDX id [default: the one that the suite states].",
+        default=None, panel=OUTPUT)
+    organization: str = opt(
+        "Who publishes: an organization, for eee.", default="", metavar="NAME", panel=OUTPUT)
+    benchmark: str | None = opt(
+        "The data set on the Hub whose leaderboard takes the results, for eval-results.",
+        default=None, metavar="ORG/NAME", panel=OUTPUT)
+    data_dir: DataDir = opt(default=None)
+    push: str | None = opt(
+        "Upload the files to this repository, after showing them and asking.",
+        default=None, metavar="ORG/NAME", panel=OUTPUT)
+    create_pr: bool = opt(
+        "Propose the files as a pull request instead of a commit.", default=False, panel=OUTPUT)
+    public: bool = opt(
+        "Make a new repository public [default: private].", default=False, panel=OUTPUT)
+    yes: bool = opt("Upload without asking.", default=False, panel=OUTPUT, needs_trust=bool)
+
+
+class StudyRunOptions(Watched):
+    """The options of ``study run``."""
+
+    file: StudyFile
+    engine: Literal['local', 'ray'] = opt(
+        "Work in processes on this machine, or on a Ray cluster.", default="local")
+    workers: int | None = opt(
+        "Use this many workers at once [default: 1; with --engine ray one for each CPU of the "
+        "cluster].", default=None, min=1, metavar="N")
+    ray_address: str | None = opt(
+        "With --engine ray: join the cluster at this address, HOST:PORT or auto [default: "
+        "$RAY_ADDRESS, else a cluster of this machine alone].", default=None, metavar="A")
+    shard: str | None = opt(
+        "Ask only part I of N parts of the study, such as 1/8. All parts have one folder, and the "
+        "process that completes a run counts it.", default=None, metavar="I/N")
+    dry_run: bool = opt(
+        "Print the runs, with the requests and the cost of models behind a URL; write nothing.",
+        default=False, panel=OUTPUT)
+
+
+class StudyStatusOptions(Options):
+    """The options of ``study status``."""
+
+    file: StudyFile
+
+
+class StudyReportOptions(Watched):
+    """The options of ``study report``."""
+
+    file: StudyFile
+    out: OptionalPath = opt(
+        "Write the page to this file [default: report.html in the folder of the study].",
+        default=None, metavar="FILE", short="-o", panel=OUTPUT)
+    tables: OptionalPath = opt(
+        "Write the tables to this folder, as CSV, Markdown and LaTeX.",
+        default=None, metavar="DIR", panel=OUTPUT)
+    seed: BootstrapSeed = 0
+
+
+class ReproduceOptions(Watched):
+    """The options of ``reproduce``."""
+
+    name: str | None = arg(
+        "The table or figure to reproduce. Leave it out to list all.", default=None)
+    out: FilePath = opt(
+        "Write the table and the runs that it needs to this folder.",
+        default=Path('runs/reproduce'), metavar="DIR", short="-o")
+    add: Sequence[str] | None = opt(
+        "Add a row for your own model. The paper's models are then run only if --only names them.",
+        default=None, metavar="NAME=M", is_repeated=True)
+    replace: Sequence[str] | None = opt(
+        "Run this model in place of that of a row of the paper.",
+        default=None, metavar="ROW=M", is_repeated=True)
+    only: Sequence[str] | None = opt(
+        "Make only these rows, blocks or columns of the table.", default=None, metavar="ROW,ROW")
+    tolerance: float | None = opt(
+        "Call a percentage `within` if it differs from the paper's by at most this many points, "
+        "else `outside`.", default=None, metavar="POINTS", min=0)
+    strict: bool = opt(
+        "Exit with status 3 if a selected number is missing or differs from the paper's. With "
+        "--tolerance, a percentage may differ by that many points.", default=False)
+    data: Sequence[str] | None = opt(
+        "Read a data set from a file: rte:train=FILE.",
+        default=None, metavar="TASK:SPLIT=FILE", is_repeated=True)
+    more: Sequence[str] | None = opt(
+        f"Pass more arguments to a command: {WITH} asks 5 facts a relation. Such runs have a "
+            "separate folder.",
+        default=None, metavar="C=ARGS", flag="with", is_repeated=True)
+    data_dir: DataDir = opt(default=None)
+    device: str = opt(
+        "Run models on auto, cpu, cuda, cuda:1 or mps. Trainings run on cpu if it is named, else "
+        "on auto.", default="auto", metavar="DEVICE")
+    dry_run: bool = opt(
+        "Print the commands and the number of queries, and run nothing.", default=False)
+
+
+class PatternsOptions(Options):
+    """The options of ``analyze patterns``."""
+
+    run: RunPath
+    suite: RunSuite = None
+    groups: Groups = None
+    protocol: RunProtocol = None
+    seed: BootstrapSeed = 0
+    data_dir: DataDir = opt(default=None)
+
+
+class EditsOptions(Options):
+    """The options of ``analyze edits``."""
+
+    run: RunPath
+    suite: RunSuite = None
+    protocol: RunProtocol = None
+    derive: bool = opt(
+        "Derive edits with a dependency parser (spaCy).", default=False, panel=QUESTIONS)
+    seed: BootstrapSeed = 0
+    data_dir: DataDir = opt(default=None)
+
+
+class ExamplesOptions(Options):
+    """The options of ``analyze examples``."""
+
+    run: RunPath
+    suite: RunSuite = None
+    kind: ExampleKind | None = opt(
+        "Show only this kind of examples [default: all].", default=None, panel=OUTPUT)
+    examples: int = opt("Print this many examples of each kind.", default=5, min=1, panel=OUTPUT)
+    data_dir: DataDir = opt(default=None)
+
+
+class ExpectationsOptions(Options):
+    """The options of ``analyze expectations``."""
+
+    run: FilePath = arg("The folder of a run of questions.", metavar="RUN")
+    examples: int = opt("Print this many examples of each kind.", default=3, min=0, panel=OUTPUT)
+    seed: BootstrapSeed = 0
+
+
+class KnowledgeOptions(Options):
+    """The options of ``analyze knowledge``."""
+
+    runs: Paths = arg("Folders of runs, or tables of answers; LABEL=RUN names one.", metavar="RUN")
+    suite: RunSuite = None
+    protocol: RunProtocol = None
+    sizes: Sequence[str] | None = opt(
+        "Also correlate with these sizes of training data, one for each run: 1M,10M,1B.",
+        default=None, metavar="N,N", panel=QUESTIONS)
+    abstain_below: Sequence[float] | None = opt(
+        "Also count again without answers whose probability among the candidates is below these "
+        "thresholds: 0.25,0.5.", default=None, metavar="P,P", panel=QUESTIONS)
+    seed: BootstrapSeed = 0
+    data_dir: DataDir = opt(default=None)
+
+
+class FactorsOptions(Options):
+    """The options of ``analyze factors``."""
+
+    runs: Paths = arg("Folders of runs of questions; LABEL=RUN names one.", metavar="RUN")
+    groups: Groups = None
+    seed: BootstrapSeed = 0
+
+
+class SyntaxOptions(Options):
+    """The options of ``analyze syntax``."""
+
+    suite: SuiteArgument
+    data_dir: DataDir = opt(default=None)
+
+
+class TaskEffectsOptions(Options):
+    """The options of ``analyze tasks``."""
+
+    runs: Paths = arg(
+        "Folders of runs of sentence pairs, or tables as CSV; MODEL=RUN names the model.",
+        metavar="RUN")
+    small: Sequence[str] = opt(
+        "Treat these tasks as those with few training examples.",
+        default=SMALL_TASKS, metavar="T,T", panel=QUESTIONS)
+    leave_out: Sequence[str] | None = opt(
+        "Leave these models out of the tests.", default=None, metavar="M,M", panel=QUESTIONS)
+
+
+class VectorOptions(Watched):
+    """The options of ``analyze representations``."""
+
+    model: str = opt(
+        "Use this model, as for `probe`.",
+        default="packaged:smollm2", metavar="M", short="-m", panel=MODEL)
+    suite: FactSuiteName = "mini"
+    groups: Groups = None
+    limit: int = opt(
+        "Use at most this many facts of each relation.",
+        default=100, min=1, short="-n", panel=QUESTIONS)
+    layers: Sequence[int] = opt(
+        "Use these layers: 0 is the embeddings, -1 the last layer.",
+        default=(-1,), metavar="N,N", panel=MODEL)
+    draw: str | None = opt(
+        "Draw this relation by t-SNE, at the last of --layers.",
+        default=None, metavar="G", panel=OUTPUT)
+    draw_facts: int = opt("Draw at most this many facts.", default=30, min=1, panel=OUTPUT)
+    draw_format: str = opt(
+        "Write the drawing as svg, png, pdf or html.",
+        default="svg", metavar="FORMAT", panel=OUTPUT)
+    color_by: Colour = opt("Color the drawing by this property.", default="subject", panel=OUTPUT)
+    protocol: ProtocolName = None
+    out: Folder = opt(default=None)
+    seed: int = opt("Seed of --limit, k-means and t-SNE.", default=0, min=0, panel=COUNTING)
+    revision: Revision = None
+    device: Device = "auto"
+    trust_remote_code: TrustRemoteCode = False
+    data_dir: DataDir = opt(default=None)

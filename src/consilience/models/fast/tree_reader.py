@@ -1,13 +1,14 @@
-"""Reads trees of sentences with a causal model, if its family scores them there as it does alone.
+"""Reads trees of sentences and of prompts with a causal model.
 
-The family's own code is unchanged: it is called with the attention of ``tree_attention.py``, and
-its language-model head is called separately.
+A family does so if it scores sentences in a tree as it does alone. Its own code is unchanged: it
+is called with the attention of ``tree_attention.py``, and its language-model head is called
+separately.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,10 @@ import torch
 from transformers import PreTrainedModel
 
 from consilience.models.batches import Budget, in_parts, one_thread
-from consilience.models.cache import checked
-from consilience.models.fast.search import Mask, PartialScores, search
-from consilience.models.fast.tree import Tree
+from consilience.models.fast.tree import Mask, PartialScores, Tree, search
 from consilience.models.fast.tree_attention import ATTENTION, KeyValueStore
 from consilience.models.forward import Floats, Ints, sentence_logprobs
+from consilience.models.steering import TokenNoise
 
 HEAD_ROWS = 64
 """Tokens whose logits over the vocabulary are held at once."""
@@ -193,9 +193,7 @@ def _shared_nodes(tree: Tree, size: int) -> Ints:
     return inner
 
 
-def tree_scorer(
-    model: PreTrainedModel, identity: Mapping[str, object], start: int, budget: Budget
-) -> TreeScorer | None:
+def tree_scorer(model: PreTrainedModel, start: int, budget: Budget) -> TreeScorer | None:
     """Let a model read trees. None, and an unchanged model, where its family cannot.
 
     ``start``: the token that sentences begin with.
@@ -204,19 +202,12 @@ def tree_scorer(
     if base is model:
         return None
     head = _Head(model)
-    scorer = TreeScorer(model, head, start, budget)
-
-    def replace() -> None:
+    with one_thread():
+        alone, sentences = _example(model, start, budget)
         base.forward = head.forward
         model.set_attn_implementation(ATTENTION)
-
-    def is_same() -> bool:
-        with one_thread():
-            return _scores_are_the_same(model, head, replace, start, budget)
-
-    if checked("tree", identity, is_same):
-        replace()
-        return scorer
+        if _is_same(model, head, start, sentences, alone):
+            return TreeScorer(model, head, start, budget)
     vars(base).pop("forward", None)
     model.set_attn_implementation(attention)
     return None
@@ -250,28 +241,26 @@ class _Head:
         return output
 
 
-@torch.inference_mode()
-def _scores_are_the_same(
-    model: PreTrainedModel, head: Head, replace: Callable[[], None], start: int, budget: Budget
-) -> bool:
-    """Whether sentences in a tree get the scores that they get alone, after ``replace``."""
+def _example(model: PreTrainedModel, start: int, budget: Budget) -> tuple[Floats, list[list[int]]]:
+    """The log-probabilities of some sentences, each alone, and the sentences."""
     rng = np.random.default_rng(0)
     stem = rng.integers(0, model.config.vocab_size, TRIED).tolist()
-    branches = rng.integers(0, model.config.vocab_size, (24, TRIED)).tolist()
+    branches = rng.integers(0, model.config.vocab_size, (TRIED - 1, TRIED)).tolist()
     # Of one length, so that they are read in one batch; they leave the stem at every token.
-    sentences = [
-        stem[: 1 + at % (TRIED - 1)] + ids[1 + at % (TRIED - 1) :]
-        for at, ids in enumerate(branches)
-    ]
-    alone = sentence_logprobs(model, start, sentences, budget)
+    sentences = [stem[:at] + ids[at:] for at, ids in enumerate(branches, 1)]
+    return sentence_logprobs(model, start, sentences, budget), sentences
+
+
+def _is_same(
+    model: PreTrainedModel, head: Head, start: int, sentences: list[list[int]], alone: Floats
+) -> bool:
+    """Whether sentences in a tree get the log-probabilities that they get alone."""
+    tree = Tree.of(start, sentences)
+    # In two parts, so that the second uses the beginnings that the first has read.
+    reader = TreeReader(model, head, tree, Budget(-(-len(tree.inner) // 2)))
     # Half-precision sums differ in the last bits; a wrong mask or position differs by nats.
     tolerance = 1e-3 if model.dtype == torch.float32 else 0.3
     try:
-        replace()
-        tree = Tree.of(start, sentences)
-        # In two parts, so that the second uses the beginnings that the first has read.
-        half = -(-len(tree.inner) // 2)
-        reader = TreeReader(model, head, tree, Budget(half))
         reader.read_all()
         return np.allclose(tree.path_sums(reader.steps), alone, rtol=0, atol=tolerance)
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError):
@@ -288,3 +277,158 @@ def room_for_tokens(model: PreTrainedModel) -> int:
     layers = config.num_hidden_layers * model.dtype.itemsize
     token = 2 * layers * heads * (getattr(config, "head_dim", None) or width)
     return int(room // token)
+
+
+class Prompts:
+    """Prompts that are read once, for all answers that are scored or written after them.
+
+    They are read as one tree, and their keys and values are stored. Then all are continued in
+    parallel, whatever their lengths: by the tokens of an answer, to score it, or by the model's
+    best token, again and again.
+    """
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        head: Head,
+        prompts: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[Sequence[int]]],
+        budget: Budget,
+        longest: int,
+    ) -> None:
+        """``targets``: the answers of each prompt; ``longest``: tokens that are written, at most.
+
+        An answer's last token is not read: nothing is asked of it.
+        """
+        self._head, self._budget = head, budget
+        texts = [*prompts]
+        self._steps: list[tuple[int, int, int, int]] = []
+        """Of each token of the answers: its text, its position there, its answer, and itself."""
+        self._sizes = [len(of_prompt) for of_prompt in targets]
+        answer = 0
+        for row, (prompt, of_prompt) in enumerate(zip(prompts, targets, strict=True)):
+            for target in of_prompt:
+                text = row if len(target) < 2 else len(texts)
+                if len(target) > 1:
+                    texts.append([*prompt, *target[:-1]])
+                last = len(prompt) - 1
+                self._steps += [(text, last + at, answer, id_) for at, id_ in enumerate(target)]
+                answer += 1
+        # The root is no token: prompts need not begin with the same one.
+        tree = Tree.of(-1, texts)
+        size = len(tree.ids) - 1
+        self._stored = KeyValueStore(model, size + len(prompts) * longest)
+        self._nodes = tree.nodes
+        ends = tree.nodes[np.arange(len(prompts)), tree.lengths[: len(prompts)] - 1]
+        needed = np.zeros(len(tree.ids), dtype=np.bool_)
+        needed[ends] = True
+        if self._steps:
+            rows, columns, _, _ = np.array(self._steps).T
+            needed[tree.nodes[rows, columns]] = True
+        self._row = np.cumsum(needed) - 1
+        """(node,) The row of ``_hidden`` for a node that is needed."""
+        hidden = []
+
+        def read(nodes: Ints) -> None:
+            slots = tree.paths(nodes)[:, 1:] - 1  # nodes are read in their order
+            states = self._stored.read(tree.ids[nodes], tree.depths[nodes] - 1, slots)
+            hidden.append(states[torch.from_numpy(needed[nodes]).to(states.device)])
+
+        in_parts(read, np.arange(1, size + 1), 1, budget)
+        self._hidden = torch.cat(hidden)
+        self._paths = tree.paths(ends)[:, 1:] - 1
+        self._paths[self._paths < 0] = -1
+        self._ends = self._row[ends]
+
+    @torch.inference_mode()
+    def totals(self) -> list[Floats]:
+        """For each prompt the log-probability (answer,) of the tokens of its answers, in nats."""
+        totals = np.zeros(sum(self._sizes))
+        if self._steps:
+            texts, columns, answers, ids = np.array(self._steps).T
+            rows = self._row[self._nodes[texts, columns]]
+            for start in range(0, len(self._hidden), HEAD_ROWS):
+                inside = np.flatnonzero((rows >= start) & (rows < start + HEAD_ROWS))
+                if len(inside):
+                    logits = self._head(self._hidden[start : start + HEAD_ROWS]).double()
+                    row, token = rows[inside] - start, ids[inside]
+                    steps = logits[row, token] - torch.logsumexp(logits, dim=-1)[row]
+                    np.add.at(totals, answers[inside], steps.cpu().numpy())
+        return np.split(totals, np.cumsum(self._sizes)[:-1])
+
+    def write(
+        self,
+        most: int,
+        is_complete: Callable[[int, list[int]], bool],
+        alone: Callable[[int, list[int]], int],
+        near: float,
+        noises: Sequence[TokenNoise | None],
+    ) -> list[list[int]]:
+        """The best token after each prompt, again and again, at most ``most`` tokens.
+
+        The best token has the largest sum of logit and noise (``noises``, for each prompt; None for
+        none: the most probable token). ``is_complete(prompt, written)``: whether nothing follows.
+        ``alone(prompt, written)``: the best token in a pass of its own, for steps whose best two
+        tokens are closer than ``near`` nats.
+        """
+        written: list[list[int]] = [[] for _ in self._paths]
+        rows, paths, hidden = np.arange(len(written)), self._paths, self._hidden[self._ends]
+        used = self._stored.used
+        for number in range(most):
+            tokens, margins = self._best(hidden, [noises[row] for row in rows.tolist()], number)
+            for at in np.flatnonzero(margins < near):
+                tokens[at] = alone(int(rows[at]), written[rows[at]])
+            for row, token in zip(rows.tolist(), tokens.tolist(), strict=True):
+                written[row].append(token)
+            continues = np.array([not is_complete(row, written[row]) for row in rows.tolist()])
+            if number + 1 == most or not continues.any():
+                break
+            rows = rows[continues]
+            paths, later = self._read(paths[continues], tokens[continues, None])
+            hidden = later[:, -1]
+        self._stored.used = used
+        return written
+
+    @torch.inference_mode()
+    def _read(self, paths: Ints, tokens: Ints) -> tuple[Ints, torch.Tensor]:
+        """Read ``tokens`` (row, step) after ``paths`` (row, position).
+
+        ``paths``: the slots of what precedes, -1 for none. Returns the longer paths and the hidden
+        states (row, step, width).
+        """
+        count, steps = tokens.shape
+        slots = self._stored.used + np.arange(tokens.size).reshape(tokens.shape)
+        longer = np.concatenate([paths, slots], axis=1)
+        hidden = []
+
+        def read(rows: Ints) -> None:
+            slots = self._stored.used + np.arange(len(rows) * steps).reshape(len(rows), steps)
+            longer[rows, paths.shape[1] :] = slots
+            visible = np.repeat(longer[rows], steps, axis=0)
+            later = np.arange(steps) > np.arange(steps)[:, None]  # a token sees preceding ones
+            visible[:, paths.shape[1] :][np.tile(later, (len(rows), 1))] = -1
+            depths = (paths[rows] >= 0).sum(axis=1)[:, None] + np.arange(steps)
+            states = self._stored.read(tokens[rows].ravel(), depths.ravel(), visible, block=steps)
+            hidden.append(states.reshape(len(rows), steps, -1))
+
+        in_parts(read, np.arange(count), steps, self._budget)
+        return longer, torch.cat(hidden)
+
+    @torch.inference_mode()
+    def _best(
+        self, hidden: torch.Tensor, noises: Sequence[TokenNoise | None], step: int
+    ) -> tuple[Ints, Floats]:
+        """The next token and its distance in nats from the second: (row,)."""
+        tokens, margins = [], []
+        for start, rows in zip(
+            range(0, len(hidden), HEAD_ROWS), hidden.split(HEAD_ROWS), strict=True
+        ):
+            logits = self._head(rows).float()
+            for at, noise in enumerate(noises[start : start + HEAD_ROWS]):
+                if noise is not None:
+                    logits[at] = noise.added_to(logits[at], step)
+            best = logits.topk(2, dim=-1)
+            tokens.append(best.indices[:, 0].cpu().numpy())
+            margins.append((best.values[:, 0] - best.values[:, 1]).double().cpu().numpy())
+        return np.concatenate(tokens), np.concatenate(margins)

@@ -1,0 +1,76 @@
+"""A command: a function of one options value, declared once for Python and the command line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from consilience.options import Options, takes
+
+if TYPE_CHECKING:
+    from consilience.report.shown import Shown
+
+P = ParamSpec("P")
+O = TypeVar("O", bound=Options)  # noqa: E741 - an options value
+R = TypeVar("R", bound="Shown | None")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of the program."""
+
+    path: str
+    """Its words, without ``consilience``."""
+    options: type[Options]
+    run: Callable[[Any], Shown | None]
+    """Does the work; None where another process has the result."""
+    help: str
+    panel: str
+    """The heading that it is listed under."""
+    examples: Sequence[str]
+    """Command lines, without ``consilience``."""
+    output: Sequence[str]
+    """The fields of ``Output`` that it has, besides those that all commands have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Commands with a common first word, or words."""
+
+    path: str
+    help: str
+    panel: str = "Commands"
+    examples: Sequence[str] = ()
+
+
+KNOWN: dict[str, Command | Group] = {}
+"""What was declared, by its words, in the order of the help."""
+
+
+def command(
+    kind: Callable[P, O],
+    path: str,
+    *,
+    panel: str = "Commands",
+    output: Sequence[str] = ("json",),
+    examples: Sequence[str],
+) -> Callable[[Callable[[O], R]], Callable[P, R]]:
+    """Declare a function of an options value as a command, whose help is its docstring.
+
+    Python calls it with the options as keywords.
+    """
+    made: Any = kind
+
+    def decorate(function: Callable[[O], R]) -> Callable[P, R]:
+        about = inspect.getdoc(function) or ""
+        KNOWN[path] = Command(path, made, function, about, panel, examples, output)
+        return takes(kind)(function)
+
+    return decorate
+
+
+def group(path: str, about: str, panel: str = "Commands") -> None:
+    """Declare a group of commands."""
+    KNOWN[path] = Group(path, about, panel)

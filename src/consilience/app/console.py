@@ -1,0 +1,207 @@
+"""What the commands print on: two consoles, notes, and the progress of a workflow."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.segment import Segment
+from rich.text import Text
+
+from consilience.app.process import collect_garbage
+from consilience.core.errors import shortened
+from consilience.core.process import Advance
+from consilience.core.text import CONTROLS, duration, visible
+
+
+class Terminal(Console):
+    """A console that shows tables, and U+FFFD for what would control the terminal."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print objects; tables fit the screen, and are as wide as they are in a pipe.
+
+        Lines of text are not wrapped.
+        """
+        from consilience.report.table import Table, fitted_text
+
+        width = self.table_width
+        rule = "─" if self.encoding.startswith("utf") else "-"
+        for item in objects:
+            if isinstance(item, Table):
+                super().print(fitted_text(item, width, rule), soft_wrap=True)
+        others = [item for item in objects if not isinstance(item, Table)]
+        if others or not objects:
+            is_text = all(isinstance(item, str) for item in others)
+            super().print(*others, **{"soft_wrap": is_text, **options})
+
+    @property
+    def table_width(self) -> int:
+        """How wide a table may be: as the screen, or without a limit in a pipe."""
+        from consilience.options import UNLIMITED
+
+        columns = os.environ.get("COLUMNS", "")
+        width = self.width if self.is_terminal else UNLIMITED
+        return int(columns) if columns.isdigit() else width
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """The segments of something to print, cleaned."""
+        for segment in super().render(renderable, options):
+            if not segment.control and CONTROLS.search(segment.text):
+                yield Segment(visible(segment.text), segment.style)
+            else:
+                yield segment
+
+
+INTERVAL = 60
+"""Seconds between two lines on progress."""
+
+out = Terminal(markup=False, highlight=False)
+err = Terminal(stderr=True, markup=False, highlight=False)
+
+
+def warn(warnings: Iterable[str]) -> None:
+    """Say what a reader should know."""
+    for warning in warnings:
+        err.print(f"note: {shortened(warning)}")
+
+
+class _Rate(ProgressColumn):
+    """How many steps a second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(_rate(task.speed) if task.speed else "", style="dim")
+
+
+class _Bar:
+    """Advances one progress bar; knows or learns its total."""
+
+    def __init__(self, progress: Progress, text: str, total: int | None) -> None:
+        self.progress = progress
+        self.task = progress.add_task(text, total=total)
+
+    def __call__(self, steps: int, total: int | None = None) -> None:
+        if total is not None:
+            self.progress.update(self.task, total=total)
+        self.progress.advance(self.task, steps)
+
+
+class _Log:
+    """Writes lines on progress: one at the start, one a minute, and one at the end."""
+
+    def __init__(self, text: str, total: int | None, unit: str) -> None:
+        self.text, self.total, self.unit, self.done = text, total, unit, 0
+        self.start = self.last = time.monotonic()
+        self._write(_counted(total, unit) if total is not None else "")
+
+    def __call__(self, steps: int, total: int | None = None) -> None:
+        self.total = self.total if total is None else total
+        self.done += steps
+        now = time.monotonic()
+        if now - self.last >= INTERVAL and self.done != self.total:
+            self.last = now
+            rate = self.done / (now - self.start)
+            of, left = "", ""
+            if self.total and rate:
+                of = f" of {self.total:,}"
+                left = f", {duration((self.total - self.done) / rate)} left"
+            self._write(f"{self.done:,}{of} {self.unit}, {_rate(rate)}{left}")
+
+    def end(self) -> None:
+        """Write the line at the end, with the time and the rate."""
+        seconds = time.monotonic() - self.start
+        rate = f", {_rate(self.done / seconds)}" if seconds else ""
+        self._write(f"{_counted(self.done, self.unit)} in {duration(seconds)}{rate}")
+
+    def _write(self, text: str) -> None:
+        err.print(f"{self.text}: {text}" if text else self.text)
+
+
+def _counted(number: int, unit: str) -> str:
+    """A number of steps; ``unit`` is a plural."""
+    singular = "query" if unit == "queries" else unit.removesuffix("s")
+    return f"{number:,} {singular if number == 1 else unit}"
+
+
+def _rate(steps_a_second: float) -> str:
+    """A rate for people: ``12.5/s``, or ``0.8/min`` where it is below one a second."""
+    if steps_a_second < 1:
+        return f"{60 * steps_a_second:,.1f}/min"
+    return f"{steps_a_second:,.1f}/s"
+
+
+@contextmanager
+def progress_shown(text: str, total: int | None, unit: str) -> Iterator[_Bar | _Log]:
+    """Show steps on standard error: a bar in a terminal, lines in a file or a pipe."""
+    collect_garbage()
+    if not err.is_terminal:
+        log = _Log(text, total, unit)
+        yield log
+        log.end()
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        _Rate(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, disable=err.quiet) as progress:
+        yield _Bar(progress, text, total)
+
+
+@contextmanager
+def quiet_libraries(loads: str = "") -> Iterator[None]:
+    """Keep the bars and advice of the model libraries out of the output.
+
+    ``loads``: the model that is loaded first, which takes seconds and is announced in one line.
+    """
+    if loads and not loads.startswith("baseline:"):
+        err.print(f"loading {loads} ...")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    try:
+        from transformers.utils import logging
+    except ImportError:
+        yield
+        return
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    yield
+
+
+class Screen:
+    """Shows the progress of a workflow on standard error (``core/process.py``)."""
+
+    def loading(self, model: str) -> AbstractContextManager[None]:
+        """One line, and silence of the model libraries."""
+        return quiet_libraries(model)
+
+    def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
+        """A bar, or lines where standard error is no terminal."""
+        return progress_shown(text, total, unit)
+
+    def say(self, step: str) -> None:
+        """One line."""
+        err.print(f"{step} ...")
+
+    def inform(self, line: str) -> None:
+        """The line as it is."""
+        err.print(line)

@@ -1,0 +1,431 @@
+"""Commands as click's: parameters from options, help by panels, errors of the parser as ours."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from consilience.app.command import KNOWN, Command, Group
+from consilience.app.configuration import Defaults, defaults_of, in_force
+from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.options import (
+    ADVANCED,
+    COUNTING,
+    ENDPOINTS,
+    FACTS,
+    FACTS_AND_OWN,
+    FACTS_AND_PAIRS,
+    GENERAL,
+    MODEL,
+    OUTPUT,
+    OWN,
+    PAIRS,
+    PAIRS_AND_OWN,
+    QUESTIONS,
+    TRAINING,
+    OptionField,
+    Output,
+    option_fields,
+)
+
+ARGUMENTS, OPTIONS = "Arguments", "Options"
+"""The headings of what has no heading of its own."""
+
+PANELS = (
+    ARGUMENTS, OPTIONS, MODEL, ENDPOINTS, QUESTIONS, FACTS, FACTS_AND_OWN, FACTS_AND_PAIRS, OWN,
+    PAIRS, PAIRS_AND_OWN, TRAINING, COUNTING, OUTPUT, ADVANCED, GENERAL,
+)  # fmt: skip
+"""Headings of options, in the order of the help."""
+
+METAVARS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH"}
+"""The placeholder of a value in the help, by its type."""
+
+WIDTH = 100
+"""Characters of the longest line of a help text."""
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
+"""What all commands have in common."""
+
+GENERALS = ("config", "quiet")
+"""Options of the output that every command has, and that may be before its name."""
+
+OTHER_WAYS = dict.fromkeys(
+    [("consilience reproduce", "--limit"), ("consilience reproduce", "-n")],
+    "Use --with 'probe=--limit 5'.",
+)
+"""What to type instead of an option that a command does not have."""
+
+
+class Value(click.ParamType):  # type: ignore[type-arg]
+    """The value of a field, from a text that was typed or from a configuration file."""
+
+    def __init__(self, field: OptionField) -> None:
+        self.field, self.name = field, field.name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value; a wrong one raises our error."""
+        try:
+            return self.field.parse(value) if isinstance(value, str) else self.field.check(value)
+        except ConsilienceError as error:
+            where = ctx.command_path if ctx else ""
+            name = getattr(param, "shown", self.field.flag)
+            raise ConsilienceError(
+                f"invalid value for '{name}': '{value}'",
+                expected=error.expected,
+                where=where,
+                todo=f"See `{where} --help`.",
+                kind="usage",
+            ) from error
+
+
+class FieldOption(click.Option):
+    """The option of a field. Its default is that of the field, which click does not know."""
+
+    def __init__(self, field: OptionField) -> None:
+        is_flag = field.type is bool
+        super().__init__(
+            [*([field.option.short] if field.option.short else []), field.flag, field.name],
+            type=None if is_flag else Value(field),
+            is_flag=is_flag or None,  # False would make values optional
+            multiple=field.is_repeated,
+            required=field.is_required,
+            help=field.option.help,
+        )
+        self.field, self.panel = field, field.option.panel or OPTIONS
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Its names and its value, and what it does; a rare one only with ``--all``."""
+        field, option = self.field, self.field.option
+        if option.is_rare and not getattr(ctx.command, "shows_all", True):
+            return None
+        names = f"{option.short}, {field.flag}" if option.short else f"    {field.flag}"
+        metavar = option.metavar or "|".join(field.choices) or METAVARS.get(field.type.__name__, "")
+        from_file = ctx.default_map or {}
+        default = from_file.get(field.name, field.default)
+        facts = ["required"] if field.is_required else []
+        if not (default is None or default is False or default in (MISSING, "", ())):
+            facts.append(f"default: {_shown(default)}")
+        is_set = field.name in from_file
+        help_text = re.sub(r" \[default: [^]]*\]", "", option.help) if is_set else option.help
+        facts += ["may be repeated"] if field.is_repeated else []
+        is_telling = option.max is not None or (option.min or 0) > 1
+        facts += [field.range] if is_telling else []
+        text = f"{help_text}  [{'; '.join(facts)}]" if facts else help_text
+        return f"{names} {metavar}".rstrip(), text
+
+
+class FieldArgument(click.Argument):
+    """The argument of a field."""
+
+    def __init__(self, field: OptionField) -> None:
+        super().__init__(
+            [field.name],
+            type=Value(field),
+            nargs=-1 if field.is_list else 1,
+            required=field.is_required,
+        )
+        self.field, self.panel = field, ARGUMENTS
+        self.shown = field.option.metavar or field.name.upper()
+
+    def make_metavar(self, ctx: click.Context) -> str:
+        """Its name in the first line of the help."""
+        shown = f"{self.shown}..." if self.field.is_list else self.shown
+        return shown if self.required else f"[{shown}]"
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Its name, and what it is."""
+        return self.shown, self.field.option.help
+
+
+class ClickCommand(click.Command):
+    """A command whose parameters are fields; a configuration file has defaults of them."""
+
+    def __init__(self, entry: Command) -> None:
+        fields = {field.name: field for field in option_fields(entry.options)}
+        outputs = {field.name: field for field in option_fields(Output)}
+        names = {*entry.output, *GENERALS} - fields.keys()
+        fields |= {name: field for name, field in outputs.items() if name in names}
+        params: list[click.Parameter] = [
+            FieldArgument(field) if field.option.is_argument else FieldOption(field)
+            for field in fields.values()
+        ]
+        name = entry.path.split()[-1]
+        super().__init__(name, params=params, help=entry.help, context_settings=dict(SETTINGS))
+        self.entry, self.defaults, self.used = entry, Defaults(), list[OptionField]()
+        self.shows_all = False
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments; options that are not given have the defaults of the file."""
+        is_help = bool({"-h", "--help"} & {*args}) or ctx.resilient_parsing
+        if is_help:
+            self.shows_all = "--all" in args or ctx.resilient_parsing
+            args = [one for one in args if one != "--all"]
+        fields = {
+            param.field.key: param.field
+            for param in self.params
+            if isinstance(param, FieldOption) and param.name != "config"
+        }
+        named = _named_configuration(args) or _general(ctx, "config")
+        try:
+            self.defaults = defaults_of(self.entry.path.split(), fields, named, _tops(ctx))
+        except ConsilienceError as error:
+            if not is_help:
+                raise
+            self.defaults = Defaults()
+            if not ctx.resilient_parsing:
+                click.echo(f"note: no defaults are read from a file: {error}", err=True)
+        ctx.default_map = dict(self.defaults.values)
+        rest = super().parse_args(ctx, args)
+        self.used = [one for one in fields.values() if _source(ctx, one.name) == "DEFAULT_MAP"]
+        return rest
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Call the function with the values of its options, and print its result; the status."""
+        from consilience.app.console import Screen, err
+        from consilience.app.present import present
+
+        err.quiet = bool(_general(ctx, "quiet"))
+        if self.used:
+            keys = ", ".join(field.key for field in self.used)
+            err.print(f"defaults from {self.defaults.file}: {keys}")
+        kind = self.entry.options
+        more = {"watch": Screen()} if hasattr(kind, "watch") else {}
+        try:
+            with in_force(self._typed(ctx), self.defaults.data_dir):
+                shown = self.entry.run(kind(**_given(kind, ctx), **more))
+                return 0 if shown is None else present(shown, self._output(ctx))
+        except ConsilienceError as error:
+            if origin := self.defaults.origin(error, self.used):
+                raise ConsilienceError(
+                    error.found, expected=error.expected, where=error.where, kind=error.kind,
+                    todo=f"{error.todo} {origin}".strip(),
+                ) from error  # fmt: skip
+            raise
+
+    def _output(self, ctx: click.Context) -> Output:
+        from consilience.app.console import out
+
+        names = {"config", "quiet", *self.entry.output}
+        values = {name: value for name, value in _given(Output, ctx).items() if name in names}
+        return Output(**values, width=out.table_width)
+
+    def _typed(self, ctx: click.Context) -> list[str]:
+        """The values of the file as arguments, where they are not the program's own defaults."""
+        arguments = [
+            argument
+            for field in self.used
+            if field.name != "quiet" and ctx.params[field.name] != field.default
+            for argument in field.typed(ctx.params[field.name])
+        ]
+        if self.defaults.data_dir and _source(ctx, "data_dir") == "DEFAULT":
+            folder = self.defaults.data_dir.removeprefix(f"{Path.cwd()}{os.sep}")
+            arguments += ["--data-dir", folder]
+        return arguments
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write options under the headings of their panels, and where the rest is."""
+        write_options(self, ctx, formatter)
+        shown = [one for one in self.params if isinstance(one, FieldOption)]
+        hidden = sum(one.field.option.is_rare for one in shown)
+        if hidden and not self.shows_all:
+            formatter.write(f"\n{hidden} more options: {ctx.command_path} --help --all\n")
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples."""
+        write_examples(self.entry, formatter)
+
+
+class ClickGroup(click.Group):
+    """A group of commands.
+
+    ``load``: imports the module that declares a command, or all. ``names``: its commands, where
+    they are not yet declared.
+    """
+
+    def __init__(
+        self,
+        entry: Group,
+        options: Sequence[click.Option] = (),
+        load: Callable[[str], None] = lambda name: None,
+        names: Sequence[str] = (),
+    ) -> None:
+        generals = [FieldOption(field) for field in option_fields(Output) if field.name in GENERALS]
+        super().__init__(
+            entry.path.split(" ")[-1] or "consilience",
+            help=entry.help,
+            params=[*options, *generals],
+            no_args_is_help=True,
+            context_settings=dict(SETTINGS),
+        )
+        self.entry, self.load, self.names = entry, load, names
+
+    def list_commands(self, ctx: click.Context | None) -> list[str]:
+        """The names of the commands, in the order of the help."""
+        return list(self.names or within(self.entry.path))
+
+    def get_command(self, ctx: click.Context | None, name: str) -> ClickCommand | ClickGroup | None:
+        """The command of a name."""
+        self.load(name)
+        entry = within(self.entry.path).get(name)
+        if entry is None:
+            return None
+        return ClickCommand(entry) if isinstance(entry, Command) else ClickGroup(entry)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments name; an unknown one raises."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            todo = did_you_mean(name, self.list_commands(ctx))
+            where = ctx.command_path
+            raise ConsilienceError(f"no command '{name}'", where=where, todo=todo, kind="usage")
+        return super().resolve_command(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands of each panel under its heading, then the options."""
+        self.load("")
+        panels: dict[str, list[tuple[str, str]]] = {}
+        known = within(self.entry.path)
+        for name in self.list_commands(ctx):
+            about = known[name].help.partition("\n")[0]
+            panels.setdefault(known[name].panel, []).append((name, about))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+        write_options(self, ctx, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples."""
+        write_examples(self.entry, formatter)
+
+
+def within(path: str) -> dict[str, Command | Group]:
+    """The commands and groups of a group, by name."""
+    before = f"{path} " if path else ""
+    return {
+        words.removeprefix(before): entry
+        for words, entry in KNOWN.items()
+        if words.startswith(before) and " " not in words.removeprefix(before)
+    }
+
+
+def run_program(program: ClickGroup) -> None:
+    """Parse the arguments of the process, and run the command."""
+    try:
+        if status := program.main(prog_name="consilience", standalone_mode=False):
+            sys.exit(status)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        sys.exit(2)
+    except click.ClickException as error:
+        raise _usage_error(error) from error
+
+
+def write_options(
+    command: click.Command, ctx: click.Context, formatter: click.HelpFormatter
+) -> None:
+    """Write the options of each panel under its heading; general options come last."""
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for param in command.get_params(ctx):
+        record = param.get_help_record(ctx)
+        if record is not None:
+            panels.setdefault(getattr(param, "panel", GENERAL), []).append(record)
+    for panel, rows in sorted(panels.items(), key=lambda item: PANELS.index(item[0])):
+        with formatter.section(panel):
+            formatter.write_dl(rows)
+
+
+def write_examples(entry: Command | Group, formatter: click.HelpFormatter) -> None:
+    """Write the examples, each on a line of its own; further lines begin with an option."""
+    if not entry.examples:
+        return
+    with formatter.section("Examples"):
+        for example in entry.examples:
+            lines = [""]
+            for part in re.split(r" (?=--)", f"consilience {example}"):
+                if len(lines[-1]) + len(part) > WIDTH - 10:
+                    lines.append(part)
+                else:
+                    lines[-1] = f"{lines[-1]} {part}".strip()
+            formatter.write("  " + " \\\n      ".join(lines) + "\n")
+
+
+def _usage_error(error: click.ClickException) -> ConsilienceError:
+    """Our error for one of the parser."""
+    ctx = getattr(error, "ctx", None)
+    where = ctx.command_path if ctx else ""
+    todo = f"See `{where} --help`." if where else ""
+    param = getattr(error, "param", None)
+    if isinstance(error, click.NoSuchOption):
+        params = ctx.command.get_params(ctx) if ctx else []
+        known = [name for param in params for name in param.opts if name.startswith("-")]
+        message = f"no option '{error.option_name}'"
+        hint = did_you_mean(error.option_name, known)
+        todo = OTHER_WAYS.get((where, error.option_name)) or (
+            hint if hint.startswith("Did") else f"See `{where} --help`."
+        )
+    elif isinstance(error, click.MissingParameter) and isinstance(
+        param, FieldOption | FieldArgument
+    ):
+        is_argument = isinstance(param, FieldArgument)
+        name = param.shown if isinstance(param, FieldArgument) else param.opts[-1]
+        message = f"missing {'argument' if is_argument else 'option'} '{name}'"
+        todo = f"{param.field.option.help} {todo}"
+    else:
+        message = (
+            error.format_message().rstrip(".").replace("requires an argument", "needs a value")
+        )
+        message = message[:1].lower() + message[1:]
+    return ConsilienceError(message, where=where, todo=todo, kind="usage")
+
+
+def _given(kind: type, ctx: click.Context) -> Mapping[str, Any]:
+    """The fields that have a value on the command line or in the file; others have defaults."""
+    chosen = ("COMMANDLINE", "DEFAULT_MAP")
+    names = [field.name for field in option_fields(kind)]
+    return {name: ctx.params[name] for name in names if _source(ctx, name) in chosen}
+
+
+def _source(ctx: click.Context, name: str) -> str:
+    source = ctx.get_parameter_source(name)
+    return source.name if isinstance(source, ParameterSource) else ""
+
+
+def _general(ctx: click.Context, name: str) -> Any:
+    """A general option, which may be given before the name of the command too."""
+    at: click.Context | None = ctx
+    while at is not None:
+        if at.params.get(name):
+            return at.params[name]
+        at = at.parent
+    return None
+
+
+def _tops(ctx: click.Context) -> list[str]:
+    """The names of all commands at the top."""
+    program = ctx.find_root().command
+    return program.list_commands(ctx) if isinstance(program, ClickGroup) else []
+
+
+def _named_configuration(arguments: Sequence[str]) -> str | None:
+    """The file of ``--config`` in arguments that are not yet parsed."""
+    for at, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == "--config":
+            return value if equals else next(iter(arguments[at + 1 :]), None)
+    return None
+
+
+def _shown(default: Any) -> str:
+    """A default as it is typed."""
+    values = default if isinstance(default, list | tuple) else [default]
+    return ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)

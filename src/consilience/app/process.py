@@ -1,0 +1,173 @@
+"""The command line as a process: its streams, its signals, its errors and its exit status."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import gc
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+from consilience.core.errors import ConsilienceError, missing
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+STOPPED = {
+    "SIGINT": "interrupted",
+    "SIGTERM": "terminated",
+    "SIGHUP": "the terminal was closed",
+}
+"""What ends a command, and is said in one line."""
+
+SIGNALS = [getattr(signal, name) for name in STOPPED if hasattr(signal, name)]
+
+USUAL = (signal.SIG_DFL, signal.default_int_handler)
+"""How Python begins; anything else is somebody's wish, such as that of nohup."""
+
+
+def run_process(main: Callable[[], None]) -> None:
+    """Run a process that is nothing but this command.
+
+    No garbage is collected among imports, which make much and drop nothing: it takes a seventh of
+    the start of a run. A process that has torch ends at once, because Python would free it object
+    by object.
+    """
+    for number in SIGNALS:
+        if signal.getsignal(number) in USUAL:
+            signal.signal(number, _stop)
+    gc.disable()
+    sys.stdout, sys.stderr = _forgiving(sys.stdout), _forgiving(sys.stderr)
+    status: object = 0
+    try:
+        run(main)
+    except SystemExit as stop:
+        status = stop.code
+    finally:
+        for number in SIGNALS:  # too late to be of use, and would hide the status
+            signal.signal(number, signal.SIG_IGN)
+    if "torch" in sys.modules and isinstance(status, int | None):
+        atexit._run_exitfuncs()
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+        os._exit(status or 0)
+    raise SystemExit(status)
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run the command line: 0 done, 1 a bug of ours, 2 or 3 with one message (``status``).
+
+    A command that a signal ends exits with 128 and the number of the signal.
+    """
+    try:
+        for argument in sys.argv[1:]:
+            _check_text(argument)
+        try:
+            main()
+        finally:
+            if sys.stdout is not None:  # it may be closed
+                sys.stdout.flush()
+    except ConsilienceError as error:
+        _fail(error)
+    except ImportError as error:
+        _fail(missing(error))
+    except OSError as error:
+        _fail(ConsilienceError(error.strerror or str(error), where=error.filename or "input"))
+    except SystemExit as stop:
+        for number in SIGNALS:
+            if stop.code == 128 + number:
+                rest = "every file that was written is complete, and the same command resumes"
+                print_errors([f"{STOPPED[number.name]}; {rest} the work"])
+        raise
+
+
+def collect_garbage() -> None:
+    """Collect garbage from now on, but not among what was imported."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+
+
+def print_errors(lines: Iterable[str]) -> None:
+    """Print lines on standard error, with ``--quiet`` too; this needs no library."""
+    from consilience.core.text import visible
+
+    if sys.stderr is not None:  # it may be closed
+        for line in lines:
+            print(visible(line), file=sys.stderr, flush=True)
+
+
+def json_text(document: object) -> str:
+    """A document as JSON on one line; what a terminal or its encoding cannot show is escaped."""
+    import json
+
+    from consilience.core.text import CONTROLS
+
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    is_unicode = encoding.lower().replace("-", "").startswith("utf")
+    text = json.dumps(document, ensure_ascii=not is_unicode)
+    return CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _fail(error: ConsilienceError) -> NoReturn:
+    """One message on standard error, with ``--json`` one document on standard output; exits."""
+    print_errors([f"error: {error}"])
+    arguments = sys.argv[1:]
+    if "--json" in arguments or "--format json" in " ".join(arguments).replace("=", " "):
+        document = {**error.to_dict(), "is_usage": error.kind == "usage"}
+        print(json_text({"error": document}))
+    sys.exit(error.status)
+
+
+def _check_text(argument: str) -> None:
+    """Raise for an argument that is no text, as which Python passes names in other encodings."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError as error:
+        raise ConsilienceError(
+            f"the argument '{argument}' is not in {sys.getfilesystemencoding().upper()}",
+            todo="Rename the file, or use a UTF-8 locale.",
+        ) from error
+
+
+class _Stream(io.FileIO):
+    """Standard output or error; when nobody reads it any more, what is written goes nowhere."""
+
+    def write(self, content: Buffer) -> int:
+        try:
+            return super().write(content)
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            if self.fileno() == 1 and error.errno not in (errno.EPIPE, errno.EIO):
+                raise OSError(error.errno, error.strerror, "standard output") from error
+            return memoryview(content).nbytes
+
+
+def _forgiving(stream: TextIO | None) -> TextIO | None:
+    """The stream, without errors for a closed pipe or for what its encoding lacks."""
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream  # closed
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Stream(stream.fileno(), "wb", closefd=False)),
+        encoding=stream.encoding,
+        errors="replace",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """End the command as an error would, so that it tidies up; the same again ends it at once.
+
+    No KeyboardInterrupt: one that passes through an ``exec`` of a library hides the exit status.
+    """
+    signal.signal(number, lambda *_: os._exit(128 + number))
+    if multiprocessing := sys.modules.get("multiprocessing"):
+        for process in multiprocessing.active_children():
+            process.terminate()
+    raise SystemExit(128 + number)

@@ -1,0 +1,294 @@
+"""Ask a model a group, and judge its scores: every ask becomes a row of the answers table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from consilience.core.asks import Ask, Bools, Floats, Group, Ints, Item, NoAnswer, Scores
+
+Progress = Callable[[int], None]
+"""Called with the number of queries that have just been answered."""
+
+Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
+
+HEADS = ("suite", "group", "item", "subject", "variant", "variant_index", "gold", "gold_option")
+"""The columns that say what was asked."""
+
+NUMBERS = (
+    "logprob", "gold_logprob", "margin", "text_logprob", "gold_text_logprob", "gold_rank",
+    "n_candidates",
+)  # fmt: skip
+
+UNCERTAIN = "a candidate of which only a bound is known may be the most probable"
+"""In ``excluded``: the server lists the most probable tokens only, and the answer is not among
+them."""
+
+WHOLE = 1e-3
+"""How far from 1 the sum of known probabilities may be for the others to be 0."""
+
+
+def ask(
+    group: Group,
+    score: Callable[[list[Any]], Iterable[Scores]],
+    *,
+    rescale: Callable[[Scores, Sequence[Ask]], Scores] = lambda scores, asks: scores,
+    seen: Callable[[Ints, Scores], None] = lambda rows, scores: None,
+    progress: Progress = lambda done: None,
+) -> pl.DataFrame:
+    """The answers that have the highest scores.
+
+    ``score`` gives those of what is shown. ``rescale``: the rule by which they are compared.
+    ``seen`` is called with rows of the table and their scores.
+    """
+    columns = _columns(group)
+    rows = np.array([row for row, one in enumerate(group.asks) if one.why_not is None], dtype=int)
+    for given in score([group.asks[row].shown for row in rows]) if len(rows) else ():
+        of_given = rows[given.rows]
+        asks = [group.asks[row] for row in of_given]
+        seen(of_given, given)
+        for name, values in judge(rescale(given, asks), asks, group.items).items():
+            if name in columns:
+                columns[name][of_given] = values
+        progress(len(of_given))
+    return _table(group, columns)
+
+
+def ask_texts(
+    group: Group,
+    write: Callable[[list[Any], list[int]], Iterable[tuple[Ints, Sequence[str | NoAnswer]]]],
+    read: Callable[[str, Ask], Mapping[str, Any]],
+    samples: Sequence[int] = (),
+    progress: Progress = lambda done: None,
+) -> pl.DataFrame:
+    """The answers in what a model writes; ``read`` makes the columns of a row of a text.
+
+    ``write`` gives the texts after what is shown, as samples of these numbers. ``samples``: the
+    number of each variant; empty for 1 in all.
+    """
+    records: list[Mapping[str, Any]] = [{} for _ in group.asks]
+    rows = [row for row, one in enumerate(group.asks) if one.why_not is None]
+    asks = [group.asks[row] for row in rows]
+    numbers = [samples[one.variant] if samples else 1 for one in asks]
+    for positions, texts in write([one.shown for one in asks], numbers):
+        for at, text in zip(positions.tolist(), texts, strict=True):
+            if isinstance(text, NoAnswer):
+                records[rows[at]] = {"excluded": text.reason}
+            else:
+                records[rows[at]] = read(text, asks[at])
+        progress(len(positions))
+    return table_of(group, records)
+
+
+def table_of(group: Group, records: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """The answers table of a group from the answer columns of each ask."""
+    columns = _columns(group)
+    for row, record in enumerate(records):
+        for name, value in record.items():
+            columns[name][row] = value
+    return _table(group, columns)
+
+
+def _columns(group: Group) -> dict[str, Column]:
+    """The columns that answers fill in, with the reasons of what is not asked."""
+    size, heads = len(group.asks), (*HEADS, *group.levels)
+    columns: dict[str, Column] = {
+        name: np.full(size, np.nan) if name in NUMBERS else np.full(size, None, dtype=np.object_)
+        for name in group.schema
+        if name not in heads
+    }
+    columns["excluded"][:] = [one.why_not for one in group.asks]
+    return columns
+
+
+def _table(group: Group, columns: Mapping[str, Column]) -> pl.DataFrame:
+    """The answers table: what was asked, and the columns of the answers."""
+    items = [group.items[one.item] for one in group.asks]
+    variants = [one.variant for one in group.asks]
+    values: dict[str, Any] = {
+        "suite": [group.suite] * len(items),
+        "group": [group.id] * len(items),
+        "item": [item.id for item in items],
+        "subject": [item.subject for item in items],
+        "variant": [group.variants[at] for at in variants],
+        "variant_index": variants,
+        "gold": [item.gold for item in items],
+        "gold_option": [item.gold_at if item.options else None for item in items],
+        **{name: [of[at] for at in variants] for name, of in group.levels.items()},
+        **{name: column.tolist() for name, column in columns.items() if name not in NUMBERS},
+    }
+    numbers = {name: pl.Series(columns[name]).fill_nan(None) for name in NUMBERS}
+    schema = pl.Schema(dict(group.schema))
+    texts = {name: kind for name, kind in schema.items() if name not in NUMBERS}
+    table = pl.DataFrame({name: values[name] for name in texts}, pl.Schema(texts))
+    return table.with_columns(**numbers).select(list(schema)).cast(schema)
+
+
+def judge(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[str, Column]:
+    """Turn scores into the answer columns of their rows; NaN or None for null.
+
+    The answer is the option with the highest score, of equal ones the first in the order of the
+    file. If the gold shares its token with another candidate (``Scores.same``), that candidate's
+    score is the gold's; if it ranks first, the answer is the gold. Where an answer of which only a
+    bound is known may have a higher score, the answer is not known. A text that is none of the
+    answers is a wrong answer; an empty one is no answer.
+    """
+    of_rows, rows = [items[one.item] for one in asks], np.arange(len(asks))
+    scores, is_by_option = _by_option(scores, asks), any(one.order for one in asks)
+    value, bound = scores.totals if scores.logprob is None else scores.logprob, scores.bounds
+    if value is None:
+        raise TypeError("scores without logprob and totals")
+    taken = ~np.isnan(value)
+    is_known = taken if bound is None else taken & ~bound
+    known = np.where(is_known, value, -np.inf)
+    best = known.argmax(axis=1)
+    gold_at, names = _names(scores.words, asks, of_rows, best)
+    right = np.where(gold_at < 0, 0, gold_at if scores.same is None else scores.same[gold_at])
+    answer = np.where(best == right, _objects([item.gold for item in of_rows]), _objects(names))
+    columns: dict[str, Column] = {"answer": answer}
+    if scores.tokens is not None:
+        columns["gold_token"] = _objects([*scores.tokens, None])[gold_at]
+    is_partial = scores.logprob is None and not scores.is_complete
+    sizes = [len(one.order) for one in asks] if is_by_option else value.shape[1]
+    count = np.array(sizes) - len(scores.reasons) if is_partial else taken.sum(axis=1)
+    columns["n_candidates"] = np.full(len(asks), count, dtype=np.float64)
+    highest = np.full(len(asks), -np.inf)
+    if bound is not None:
+        highest = np.where(bound & taken, value, -np.inf).max(axis=1, initial=-np.inf)
+    if not (is_partial or scores.answers_only):
+        columns |= _compared(scores, known, taken, highest, best, right)
+    if scores.totals is not None and not scores.answers_only:
+        columns["text_logprob"] = scores.totals[rows, best]
+        columns["gold_text_logprob"] = scores.totals[rows, right]
+    if bound is not None:
+        for name in {"gold_logprob", "gold_rank", "gold_text_logprob"} & columns.keys():
+            columns[name][bound[rows, right]] = np.nan
+    if is_by_option:
+        columns |= _of_options(scores, asks, best)
+    if scores.texts:
+        is_other = ~np.isfinite(known).any(axis=1)
+        for name in {"answer", "label", "option"} & columns.keys():
+            texts = _objects(scores.texts) if name != "option" else np.full(len(asks), None)
+            columns[name][is_other] = texts[is_other]
+    uncertain = np.asarray((known[rows, best] < highest) | ~is_known.any(axis=1))
+    has_scores = np.asarray(taken.any(axis=1))
+    reasons = [
+        _why_excluded(scores, row, gold, has_some) or (UNCERTAIN if is_open else None)
+        for row, (gold, has_some, is_open) in enumerate(
+            zip(gold_at.tolist(), list(has_scores), list(uncertain), strict=True)
+        )
+    ]
+    out = np.array([reason is not None for reason in reasons], dtype=bool)
+    for values in columns.values():
+        values[out] = None
+    return columns | {"excluded": _objects(reasons)}
+
+
+def _by_option(scores: Scores, asks: Sequence[Ask]) -> Scores:
+    """Scores in the order of the options, where the answers are shown in another."""
+    if not any(one.order for one in asks) or scores.totals is None:
+        return scores
+    places = np.tile(np.arange(scores.totals.shape[1]), (len(asks), 1))
+    for row, one in enumerate(asks):
+        places[row, : len(one.order)] = one.order
+    placed = {}
+    for name in ("totals", "bounds", "lengths"):
+        if (values := getattr(scores, name)) is not None:
+            placed[name] = np.empty_like(values)
+            np.put_along_axis(placed[name], places, values, axis=1)
+    return replace(scores, **placed)
+
+
+def _of_options(scores: Scores, asks: Sequence[Ask], best: Ints) -> dict[str, Column]:
+    """The columns of asks whose answers are shown in orders of their own."""
+    labels = [one.answers[one.order.index(at)] for one, at in zip(asks, best, strict=True)]
+    columns: dict[str, Column] = {"option": best.astype(np.object_), "label": _objects(labels)}
+    lists: dict[str, npt.NDArray[Any]] = {}
+    if scores.totals is not None and not scores.answers_only:
+        lists["option_scores"] = scores.totals.astype(np.object_)
+        if scores.bounds is not None:
+            lists["option_scores"][scores.bounds] = None
+        if scores.lengths is not None:
+            lists["option_tokens"] = scores.lengths
+    for name, values in lists.items():
+        rows = zip(values.tolist(), asks, strict=True)
+        columns[name] = _objects([of_row[: len(one.order)] for of_row, one in rows])
+    return columns
+
+
+def _names(
+    words: Sequence[str], asks: Sequence[Ask], items: Sequence[Item], best: Ints
+) -> tuple[Ints, list[str]]:
+    """The position of each gold, -1 for none, and what the best answer is called.
+
+    Candidates that all rows share (``words``) are known by how they are written here; a word that
+    is no candidate is called by itself.
+    """
+    if not words:
+        names = [item.options[at] for item, at in zip(items, best, strict=True)]
+        return np.array([item.gold_at for item in items], dtype=np.int64), names
+    position = {word: at for at, word in enumerate(words)}
+    options = items[0].options
+    written = asks[0].answers or options
+    name_of = dict(zip(written, options, strict=True)) if written is not options else {}
+    golds = [written[item.gold_at] if item.gold_at >= 0 else item.gold for item in items]
+    names = [name_of.get(word, word) for word in _objects(words)[best]]
+    return np.array([position.get(gold, -1) for gold in golds], dtype=np.int64), names
+
+
+def _compared(
+    scores: Scores, known: Floats, taken: Bools, highest: Floats, best: Ints, right: Ints
+) -> dict[str, Column]:
+    """The columns that need the scores of all candidates (row, candidate).
+
+    ``highest``: the highest bound of a score that is not known.
+    """
+    rows = np.arange(len(known))
+    top, gold, log = known[rows, best], known[rows, right], known
+    others = known.copy()
+    others[rows, best] = -np.inf
+    second = others.max(axis=1, initial=-np.inf)
+    is_earlier = np.arange(known.shape[1]) < right[:, None]
+    ahead = (known > gold[:, None]) | ((known == gold[:, None]) & is_earlier)
+    count = taken.sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        margin = top - second
+        if scores.logprob is None:
+            total = np.logaddexp.reduce(known, axis=1)
+            is_whole = (highest == -np.inf) | (np.abs(np.exp(total) - 1) < WHOLE)
+            log = np.where(is_whole[:, None], known - total[:, None], np.nan)
+    return {
+        "logprob": log[rows, best],
+        "gold_logprob": log[rows, right],
+        "gold_rank": np.where(highest <= gold, 1.0 + (ahead & taken).sum(axis=1), np.nan),
+        "margin": np.where((count > 1) & (second >= highest), margin, np.nan),
+    }
+
+
+def _why_excluded(scores: Scores, row: int, gold_at: int, has_some: bool) -> str | None:
+    unasked = scores.unasked
+    reason = unasked if unasked is None or isinstance(unasked, str) else unasked[row]
+    if reason:
+        return reason
+    if scores.texts and not scores.texts[row]:
+        return "the model wrote no text"
+    if gold_at < 0:
+        return "the gold is not among the candidates"
+    if scores.words and (reason := scores.reasons.get(scores.words[gold_at])):
+        return f"the gold is {reason}"
+    if not has_some:
+        return "no candidate could be asked"
+    return None
+
+
+def _objects(values: Sequence[Any]) -> npt.NDArray[np.object_]:
+    """The values as an array of objects, whatever they are."""
+    array = np.empty(len(values), dtype=np.object_)
+    for at, value in enumerate(values):
+        array[at] = value
+    return array

@@ -1,0 +1,630 @@
+"""Mining from a corpus: its sentences, examples, tables, the command."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain, combinations, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from consilience.authoring.importing import load_facts
+from consilience.authoring.mining import (
+    BATCH,
+    WORD,
+    FactIndex,
+    Facts,
+    Mined,
+    NoPatternError,
+    Span,
+    check_name,
+    mine,
+    path_patterns,
+)
+from consilience.core.errors import ConsilienceError, missing_column, unknown_name
+from consilience.core.patterns import ENGLISH, Pattern
+from consilience.core.process import SILENT, Advance, Watch
+from consilience.core.text import ENDINGS, counted
+from consilience.files.read import POLARS_FAULTS, parse_json
+from consilience.files.write import write_whole
+from consilience.options import Output
+from consilience.report.shown import Shown
+from consilience.report.table import Column, Table, Value
+from consilience.suites.proposals import Proposal, check_no_file, write_proposals
+from consilience.workflow.suite_options import MineOptions
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.tokens import Doc, Token
+
+
+ROWS_AT_ONCE = 10_000
+"""Rows of a Parquet file that are read at once."""
+
+PEEK = 1_000
+"""Lines of a text file that decide whether blank lines separate its texts."""
+
+
+def read_sentences(
+    path: Path, column: str = "text", title_column: str = ""
+) -> Iterator[Iterator[str]]:
+    """The sentences of each text of a corpus.
+
+    ``title_column``: the column of JSONL or Parquet that names what a text is about. It then
+    replaces a pronoun at the beginning of a sentence (``with_title``).
+    """
+    columns = (column, title_column) if title_column else (column,)
+    for text, *title in read_corpus(path, columns):
+        yield (
+            with_title(sentence, title[0]) if title else sentence for sentence in sentences(text)
+        )
+
+
+def read_corpus(path: Path, columns: tuple[str, ...] = ("text",)) -> Iterator[tuple[str, ...]]:
+    """The texts of a corpus, one after the other, with other columns of their rows.
+
+    ``.jsonl`` has a JSON object a line and ``.parquet`` a row for each text, in the first of
+    ``columns``. Every other file is plain text in UTF-8. If there are blank lines between its first
+    ``PEEK`` lines, its texts are paragraphs between blank lines; otherwise each line is a text.
+    """
+    if path.is_dir() or not path.exists():
+        raise ConsilienceError(
+            "a folder" if path.is_dir() else "no such file",
+            expected="a corpus: a text file, .jsonl or .parquet",
+            where=str(path),
+            todo="Check the path.",
+        )
+    if path.suffix == ".parquet":
+        texts = _parquet_texts(path, columns)
+    elif path.suffix == ".jsonl":
+        texts = _json_texts(path, columns)
+    elif len(columns) > 1:
+        raise ConsilienceError(
+            f"plain text has no column '{columns[1]}'",
+            expected=".jsonl or .parquet with titles",
+            where=str(path),
+            todo="Leave out --title.",
+        )
+    else:
+        texts = ((text,) for text in _plain_texts(path))
+    return (row for row in texts if row[0].strip())
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a UTF-8 file, with their numbers."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
+            number = 0
+            for number, line in enumerate(file, start=1):
+                yield number, line.rstrip("\r\n")
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+        raise ConsilienceError(reason, where=str(path), todo="Check the path.") from error
+    except UnicodeDecodeError as error:
+        where = f"{path}:{number + 1}"
+        raise ConsilienceError(
+            "not UTF-8 here or soon after", where=where, todo="Save the file as UTF-8."
+        ) from error
+
+
+def _plain_texts(path: Path) -> Iterator[str]:
+    lines = (line for _, line in _lines(path))
+    first = list(islice(lines, PEEK))
+    stripped = "\n".join(line.strip() for line in first).strip("\n")
+    if "\n\n" not in stripped:
+        yield from chain(first, lines)
+        return
+    paragraph: list[str] = []
+    for line in chain(first, lines):
+        if line.strip():
+            paragraph.append(line)
+        elif paragraph:
+            yield " ".join(paragraph)
+            paragraph = []
+    yield " ".join(paragraph)
+
+
+def _json_texts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        try:
+            row = parse_json(line)
+        except json.JSONDecodeError as error:
+            problem = f"not JSON: {error.msg} at column {error.colno}"
+            raise ConsilienceError(problem, where=where, todo="Correct the line.") from error
+        if not isinstance(row, dict):
+            problem = f"a JSON {type(row).__name__}"
+            raise ConsilienceError(problem, expected="one object a line", where=where)
+        for column in columns:
+            if column not in row:
+                raise _no_column(column, list(row), where)
+            if not isinstance(row[column], str):
+                problem = f"'{column}' is no text"
+                raise ConsilienceError(problem, where=where, todo="Correct the line.")
+        yield tuple(row[column] for column in columns)
+
+
+def _parquet_texts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    try:
+        table = pl.scan_parquet(path, glob=False)
+        schema = table.collect_schema()
+        for column in columns:
+            if column not in schema:
+                raise _no_column(column, list(schema), str(path))
+            if schema[column] != pl.String:
+                problem = f"the column '{column}' holds {schema[column]}"
+                raise ConsilienceError(problem, expected="text", where=str(path))
+        for start in range(0, table.select(pl.len()).collect().item(), ROWS_AT_ONCE):
+            yield from (
+                table.select(columns).slice(start, ROWS_AT_ONCE).drop_nulls().collect().rows()
+            )
+    except POLARS_FAULTS as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ConsilienceError(f"cannot be read: {reason}", where=str(path)) from error
+
+
+def _no_column(column: str, columns: list[str], where: str) -> ConsilienceError:
+    todo = "Name the columns with --column and --title."
+    return missing_column(column, columns, expected="a column of texts", where=where, todo=todo)
+
+
+ABBREVIATIONS = frozenset(
+    {
+        *("Mr", "Mrs", "Ms", "Dr", "Prof", "St", "Ste", "Mt", "Ft", "Jr", "Sr", "Gen", "Col", "Lt"),
+        *("Capt", "Sgt", "Gov", "Sen", "Rep", "Rev", "Hon", "vs", "No", "Nos", "Vol", "Fig", "ca"),
+        *("c", "cf", "approx", "pp", "p", "ed", "al", "lit", "fl", "d", "b", "r", "Inc", "Ltd"),
+        *("Co", "Corp", "Bros", "dept", "Univ"),
+    }
+)
+"""Words after which a full stop does not end a sentence; initials are treated alike."""
+
+_WIDE = "\u3002\uff0e\uff61\uff01\uff1f"
+_NARROW = re.escape("".join(sorted(ENDINGS - set(_WIDE))))
+
+BOUNDARY = re.compile(
+    rf"[{_NARROW}]+[\"')\]\u201d\u2019\u00bb]*\s+(?=[\"'(\[\u201c\u2018\u00ab\u00bf\u00a1]?[^\W_])"
+    rf"|[{_WIDE}]+[\u300d\u300f\u201d\uff09]*|\n+"
+)
+"""Where a sentence may end: a mark and a space; in Chinese and Japanese the mark alone."""
+
+LAST_WORD = re.compile(r"(\S+?)\.$")
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a text: a rule in place of a parser, which reads only those that matter.
+
+    No sentence ends before a lower-case letter, after one of ``ABBREVIATIONS`` or an initial.
+    """
+    start = 0
+    for boundary in BOUNDARY.finditer(text):
+        end = boundary.end()
+        if _goes_on(text[start : boundary.start() + 1], text[end : end + 2]):
+            continue
+        if sentence := text[start:end].strip():
+            yield sentence
+        start = end
+    if sentence := text[start:].strip():
+        yield sentence
+
+
+def _goes_on(before: str, after: str) -> bool:
+    """Whether the mark between these texts does not end a sentence."""
+    word = LAST_WORD.search(before)
+    last = word[1].strip("\"'([") if word else ""
+    is_initial = (len(last) == 1 and last.isupper()) or bool(re.fullmatch(r"(?:\w\.)+\w", last))
+    return (
+        last in ABBREVIATIONS or is_initial or after.lstrip("\"'([\u201c\u2018\u00ab")[:1].islower()
+    )
+
+
+PRONOUN = re.compile(r"(?:It|He|She|They)(?=,? [a-z])|(?:Its|His|Their)(?= [a-z])|Her(?= [a-z]+ )")
+"""A pronoun at the beginning of a sentence; after the second group's a noun follows."""
+
+
+def with_title(sentence: str, title: str) -> str:
+    """The sentence with the title in place of a pronoun that it begins with.
+
+    In an encyclopedia that pronoun mostly refers to the subject of the page. T-REx aligned its
+    facts by the same assumption (Elsahar et al. 2018, the aligner NoSub). What a title adds in
+    brackets, as in ``Georgia (country)``, is left out.
+    """
+    pronoun = PRONOUN.match(sentence)
+    name = re.sub(r"\s*\(.*\)$", "", title).strip()
+    if not pronoun or not name:
+        return sentence
+    owner = "'s" if pronoun[0] in ("Its", "His", "Her", "Their") else ""
+    return f"{name}{owner}{sentence[pronoun.end() :]}"
+
+
+ARTICLE = re.compile(r"\b(?:an?|the)\s+", re.IGNORECASE)
+
+COPULA = frozenset(["is"])
+"""What mining adds to an apposition, so a sentence need not have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleMatch:
+    """A pair of names of a sentence that matches the example."""
+
+    subject: str
+    """The words in place of ``X``."""
+    object: str
+    """The words in place of ``Y``."""
+    sentence: str
+
+
+def example_pattern(text: str, language: str = ENGLISH) -> Pattern:
+    """The example as a pattern; ``X`` and ``Y`` alone are slots, too."""
+    for slot in "XY":
+        if f"[{slot}]" not in text:
+            text = re.sub(rf"(?<![\w\[]){slot}(?![\w\]])", f"[{slot}]", text, count=1)
+    sentence = text if text.rstrip().endswith(".") else f"{text.rstrip()}."
+    return Pattern.parse(sentence, language=language)
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleQuery:
+    """An example, ready to be searched for."""
+
+    text: str
+    """The example without articles and case."""
+    swapped: str
+    """The same with its slots swapped."""
+    words: frozenset[str]
+    """The words that a sentence must have, in lower case; others are not parsed."""
+    index: FactIndex
+    """Facts whose names are names, however they are parsed."""
+
+    @classmethod
+    def of(cls, pattern: Pattern, index: FactIndex) -> ExampleQuery:
+        """The query of an example; raises where it has no word to search for."""
+        parts = ARTICLE.sub("", " ".join(pattern.parts)).lower()
+        words = frozenset(word for word in WORD.findall(parts) if word[0].isalnum())
+        if not words:
+            raise ConsilienceError(
+                f"the example '{pattern.text}' has no word but articles and its slots",
+                expected="an example such as '[X], the capital of [Y]'",
+                todo="Add the words to search for.",
+            )
+        text = _plain(pattern.text)
+        return cls(text, _swapped(text), words - COPULA or words, index)
+
+    def search(
+        self, texts: Iterable[Iterable[str]], parser: Language, advance: Advance
+    ) -> Iterator[ExampleMatch]:
+        """The matches in ``texts``, each a sequence of sentences."""
+        sentences = (sentence for of_text in texts for sentence in of_text)
+        waiting = (text for text in sentences if self.words <= set(WORD.findall(text.lower())))
+        while batch := list(islice(waiting, BATCH)):
+            with parser.memory_zone():
+                matches: list[ExampleMatch] = []
+                for doc in parser.pipe(batch, batch_size=64):
+                    matches += self.matches(doc)
+                    advance(1)
+            yield from matches
+
+    def matches(self, doc: Doc) -> Iterator[ExampleMatch]:
+        """The pairs of names in a parsed sentence that match."""
+        for first, second in combinations(_names(doc, self.index), 2):
+            if first[1] > second[0]:
+                continue
+            patterns = _patterns(doc, first, second)
+            names = doc.text[slice(*first)], doc.text[slice(*second)]
+            if self.text in patterns or _has(patterns[0], self.text):
+                yield ExampleMatch(*names, doc.text)
+            elif self.swapped in patterns or _has(patterns[0], self.swapped):
+                yield ExampleMatch(*names[::-1], doc.text)
+
+
+def _plain(text: str) -> str:
+    """A text as it is compared: without articles, case, repeated spaces and its last full stop."""
+    return " ".join(ARTICLE.sub("", text).lower().split()).removesuffix(".").rstrip()
+
+
+def _swapped(text: str) -> str:
+    return text.replace("[x]", "[]").replace("[y]", "[x]").replace("[]", "[y]")
+
+
+def _has(sentence: str, example: str) -> bool:
+    """Whether a sentence has the words of an example as written."""
+    return re.search(rf"(?<!\w){re.escape(example)}(?!\w)", sentence) is not None
+
+
+def _patterns(doc: Doc, first: Span, second: Span) -> list[str]:
+    """The sentence with slots in place of two names, and the patterns that mining makes of it."""
+    text = doc.text
+    slotted = f"{text[: first[0]]}[X]{text[first[1] : second[0]]}[Y]{text[second[1] :]}"
+    try:
+        return [_plain(pattern) for pattern in (slotted, *path_patterns(doc, first, second))]
+    except NoPatternError:
+        return [_plain(slotted)]
+
+
+def _names(doc: Doc, index: FactIndex) -> list[Span]:
+    """The names and nouns that may be in a slot, from left to right; of nested ones the known."""
+    spans: dict[int, Span] = {}
+    known = [span for _, span in index.trie.find(doc.text)]
+    for span in (*known, *_capitalised(doc), *_nouns(doc)):
+        tokens = doc.char_span(*span)
+        try:
+            if tokens is not None:
+                check_name(tokens)
+                spans.setdefault(tokens.root.i, span)
+        except NoPatternError:
+            continue
+    return sorted(spans.values())
+
+
+def _capitalised(doc: Doc) -> Iterator[Span]:
+    """Adjacent words that are written or parsed as names."""
+    words: list[Token] = []
+    for token in doc:
+        if token.pos_ == "PROPN" or (token.text[:1].isupper() and token.pos_ in ("NOUN", "ADJ")):
+            words.append(token)
+            continue
+        if words:
+            yield words[0].idx, words[-1].idx + len(words[-1])
+        words = []
+    if words:
+        yield words[0].idx, words[-1].idx + len(words[-1])
+
+
+def _nouns(doc: Doc) -> Iterator[Span]:
+    """Common nouns, each with its compounds on the left."""
+    for token in doc:
+        if token.pos_ == "NOUN" and token.dep_ != "compound":
+            start = token.i
+            while start and doc[start - 1].dep_ == "compound" and doc[start - 1].head == token:
+                start -= 1
+            yield doc[start].idx, token.idx + len(token)
+
+
+def proposal_table(title: str, proposals: Sequence[Proposal]) -> Table:
+    """One row a pattern, the most specific first."""
+    columns = [
+        Column("pattern"),
+        Column("specificity", "share"),
+        Column("facts", "count"),
+        Column("other facts", "count"),
+        Column("texts", "count"),
+    ]
+    names = ("specificity", "facts", "other_facts", "texts")
+    rows: list[list[Value]] = [
+        [row.pattern, *(row.scores[name] for name in names)] for row in proposals
+    ]
+    note = (
+        "specificity: at least this share, in percent, of the connected facts are this relation's"
+    )
+    return Table(title, columns, rows, [note] if rows else [])
+
+
+def match_table(
+    title: str, matches: Sequence[tuple[str, str, str]], relations: Sequence[Sequence[str]] | None
+) -> Table:
+    """One row a match, of X, Y and a sentence; with a suite, also the relations of the fact."""
+    columns = [Column("X"), Column("Y"), Column("sentence")]
+    rows: list[list[Value]] = [list(match) for match in matches]
+    if relations is None:
+        return Table(title, columns, rows)
+    columns.insert(2, Column("fact of"))
+    for row, ids in zip(rows, relations, strict=True):
+        row.insert(2, ", ".join(ids) or "no relation")
+    return Table(title, columns, rows)
+
+
+REASONS = 3
+"""Reasons that a note lists, the most frequent first."""
+
+
+@dataclass(frozen=True, slots=True)
+class MinedPatterns(Shown):
+    """What ``suite mine`` proposes."""
+
+    proposals: Mapping[str, Sequence[Proposal]]
+    """Relation -> its proposals, the most specific first."""
+    mined: Mined
+    notes: Sequence[str]
+    """What a reader should know."""
+    file: Path | None
+    """The file that was written; None where none was wanted, or nothing is in it."""
+    wanted: Path | None = None
+    """The file that was wanted."""
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """Proposals by relation."""
+        for relation, proposals in self.proposals.items():
+            if proposals:
+                sentences = counted(self.mined.by_relation[relation], "sentence")
+                yield proposal_table(f"{relation}: {sentences} with facts", proposals)
+                yield ""
+        yield from [f"Written: {self.file}"] * (self.file is not None)
+
+    def document(self) -> dict[str, Any]:
+        """The proposals as rows."""
+        rows = [proposal.row() for rows in self.proposals.values() for proposal in rows]
+        searched = {"sentences": self.mined.sentences, "pairs": self.mined.pairs}
+        return {"proposals": rows, **searched, "warnings": self.notes}
+
+    def remarks(self, output: Output) -> list[str]:
+        """The notes, and that no file was written."""
+        return [*self.notes, *_unwritten(self)]
+
+
+@dataclass(frozen=True, slots=True)
+class Matches(Shown):
+    """What ``suite mine --like`` lists."""
+
+    example: str
+    """The example as a pattern."""
+    matches: Sequence[ExampleMatch]
+    relations: Sequence[tuple[str, ...]] | None
+    """Of each match, the relations that have its names as a fact; None without a suite.
+
+    ``(swapped)`` follows a relation where X is the object and Y the subject.
+    """
+    total: int
+    """All matches."""
+    file: Path | None
+    """The file that was written; None where none was wanted, or nothing is in it."""
+    wanted: Path | None = None
+    """The file that was wanted."""
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The matches."""
+        if not self.matches:
+            yield f"No sentence matches {self.example}"
+            return
+        title = f"{self.example} {counted(self.total, 'match', 'matches')}"
+        matches = [(match.subject, match.object, match.sentence) for match in self.matches]
+        yield match_table(title, matches, self.relations)
+        yield from [f"Written: {self.file}"] * (self.file is not None)
+
+    def document(self) -> dict[str, Any]:
+        """The matches as rows."""
+        of_all = self.relations or [()] * len(self.matches)
+        rows = [
+            {**asdict(match), "relations": relations}
+            for match, relations in zip(self.matches, of_all, strict=True)
+        ]
+        return {"example": self.example, "total": self.total, "matches": rows}
+
+    def remarks(self, output: Output) -> list[str]:
+        """That no file was written."""
+        return _unwritten(self)
+
+
+def _unwritten(result: MinedPatterns | Matches) -> list[str]:
+    note = f"{result.wanted} is not written: there is nothing to write"
+    return [note] if result.wanted and not result.file else []
+
+
+def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns | Matches:
+    """Mine the patterns of facts, or with ``like`` list the matches of an example.
+
+    A corpus without text raises, and so does an existing output file.
+    """
+    check_no_file(options.out)
+    if options.like is not None:
+        return _list_matches(options, watch)
+    if options.suite is None:
+        raise ConsilienceError(
+            "no facts to search for",
+            expected="--suite with facts, or --like with an example",
+            todo="Name a suite, or a table of facts.",
+        )
+    facts, groups = _facts(options)
+    parser = _load(options.parser)
+    texts = _texts(options)
+    with watch.steps("parsing", None, "sentences") as advance:
+        mined = mine(texts, FactIndex.of(facts), parser, advance)
+    source, licence = options.corpus.name, options.licence
+    proposals = {
+        group: list(mined.proposals(group, options.top, source=source, licence=licence))
+        for group in groups
+    }
+    rows = [proposal for of_group in proposals.values() for proposal in of_group]
+    file = options.out if rows else None
+    if file:
+        write_proposals(file, rows)
+    return MinedPatterns(proposals, mined, _notes(mined, proposals), file, options.out)
+
+
+def _list_matches(options: MineOptions, watch: Watch) -> Matches:
+    example_pattern(options.like or "")  # wrong slots are reported before a parser is loaded
+    parser = _load(options.parser)
+    pattern = example_pattern(options.like or "", parser.lang)
+    facts = _facts(options)[0] if options.suite else {}
+    index = FactIndex.of(facts)
+    query = ExampleQuery.of(pattern, index)
+    texts = _texts(options)
+    with watch.steps("parsing", None, "sentences") as advance:
+        found_matches = query.search(texts, parser, advance)
+        matches = list(islice(found_matches, options.top))
+        total = len(matches) + sum(1 for _ in found_matches)
+    relations = [_relations_of(match, index) for match in matches] if options.suite else None
+    file = options.out if matches else None
+    if file:
+        rows = [
+            {**asdict(match), "relations": list(ids)}
+            for match, ids in zip(matches, relations or [()] * len(matches), strict=True)
+        ]
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        write_whole(file, lines.encode())
+    return Matches(pattern.text, matches, relations, total, file, options.out)
+
+
+def _relations_of(match: ExampleMatch, index: FactIndex) -> tuple[str, ...]:
+    names = (match.subject, match.object)
+    return tuple(
+        index.relations[index.relation_of[fact]] + note
+        for pair, note in ((names, ""), (names[::-1], " (swapped)"))
+        for fact in index.facts_of.get(pair, ())
+    )
+
+
+def _texts(options: MineOptions) -> Iterator[Iterator[str]]:
+    """The sentences of each text of the corpus; a corpus without text raises."""
+    texts = read_sentences(options.corpus, options.column, options.title)
+    first = next(texts, None)
+    if first is None:
+        raise ConsilienceError(
+            "the corpus is empty",
+            expected="at least one text",
+            where=str(options.corpus),
+            todo="Name a file with texts.",
+        )
+    return chain([first], texts)
+
+
+def _load(parser: str) -> Language:
+    from consilience.analysis.syntax import load_parser
+
+    return load_parser(parser)
+
+
+def _facts(options: MineOptions) -> tuple[Facts, Sequence[str]]:
+    """The facts of all relations, and the relations whose patterns are wanted."""
+    facts = _pairs(options.suite or "", options)
+    groups = list(facts)
+    for name in options.groups or ():
+        if name not in facts:
+            raise unknown_name(f"'{options.suite}' has no relation '{name}'", name, groups)
+    for other in options.against or ():
+        for relation, pairs in _pairs(other, options).items():
+            facts.setdefault(relation, pairs)
+    return facts, [group for group in groups if options.groups is None or group in options.groups]
+
+
+def _pairs(spec: str, options: MineOptions) -> dict[str, list[tuple[str, str]]]:
+    suite = load_facts(spec, options.data_dir, as_shipped=True)
+    return {group.id: [(fact.subject, fact.object) for fact in group.facts] for group in suite}
+
+
+def _notes(mined: Mined, proposals: Mapping[str, Sequence[Proposal]]) -> list[str]:
+    notes = []
+    empty = [group for group, rows in proposals.items() if not rows]
+    if absent := [group for group in empty if not mined.by_relation[group]]:
+        notes.append(
+            f"no pattern of {', '.join(absent)}: no sentence has the subject and the object of a "
+            "fact, as they are written in the facts"
+        )
+    for group in empty:
+        if group not in absent:
+            sentences = counted(mined.by_relation[group], "sentence")
+            notes.append(f"no pattern of {group}: {sentences} with facts, of which none gives one")
+    if count := mined.index.without_search:
+        notes.append(f"{counted(count, 'fact')} left out: the subject is the object")
+    if mined.refused:
+        number = sum(mined.refused.values())
+        counts = mined.refused.most_common(REASONS)
+        if rest := number - sum(n for _, n in counts):
+            counts.append(("other reasons", rest))
+        reasons = "; ".join(f"{reason}: {n:,}" for reason, n in counts)
+        notes.append(f"{number:,} of {mined.pairs:,} pairs of names give no pattern ({reasons})")
+    return notes

@@ -1,0 +1,157 @@
+"""What is done with runs: compare, gate, verify, report and publish."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from consilience.app.command import command
+from consilience.options import OUTPUT, opt, options_of, takes
+from consilience.workflow.run_options import (
+    CompareOptions,
+    GateOptions,
+    PublishOptions,
+    ReportOptions,
+    VerifyOptions,
+)
+
+if TYPE_CHECKING:
+    from consilience.gating.gate import Gate, GatePlan
+    from consilience.publish.publication import Publication
+    from consilience.report.shown import Lines
+    from consilience.results.comparing import Comparison
+    from consilience.results.verifying import Verification
+
+# fmt: off
+
+
+@command(
+    CompareOptions, "compare", panel="Measure", output=("show", "by", "csv", "format", "json"),
+    examples=(
+        "compare runs/before runs/after",
+        "compare BERT=runs/bert RoBERTa=runs/roberta --csv differences.csv"))
+def compare(options: CompareOptions) -> Comparison:
+    """Compare runs on the same questions, or the languages of one run, with intervals and tests.
+
+    Each difference is a later run minus the first: paired, with a 95 % confidence interval, an
+    exact McNemar or permutation test, and the minimum detectable difference. With --by, p is
+    also adjusted over relations or forms. One run of a suite with several languages: every two of
+    its languages are compared on the same facts.
+    """
+    from consilience.results.comparing import compare_runs
+
+    return compare_runs(options)
+
+
+class GateCommand(GateOptions):
+    """The options of ``gate`` on the command line, where a plan is one of its results."""
+
+    plan: bool = opt(
+        "Check nothing: print the power of each rule, and how many items, groups and repeats give "
+        "a power of 80 %.",
+        default=False, panel=OUTPUT)
+
+
+@command(GateCommand, "gate", panel="Measure", output=("junit", "format", "json"), examples=(
+    'gate runs/new --rule "consistency >= 0.8" --junit gate.xml',
+    'gate runs/new --baseline runs/old --rule "consistency no worse than baseline by 3 points"'))
+def gate_command(options: GateCommand) -> Gate | GatePlan:
+    """Pass or fail a run by rules on its numbers: exit status 0 or 3, for CI.
+
+    A rule passes if the 90 % interval of the number is on the right side of the limit (each bound
+    is wrong with a probability of 5 %), fails if it is on the wrong side, and is else undecided.
+    The gate passes if all rules pass. Rules are options, or `rule = ["..."]` in the table [gate]
+    of consilience.toml. docs/gate.md has examples for GitHub Actions and GitLab.
+    """
+    from consilience.gating.gate import gate, plan_gate
+
+    return plan_gate(options) if options.plan else gate(options)
+
+
+@takes(GateOptions)
+def gate(options: GateOptions) -> Gate:
+    """Check rules on the numbers of a run, or of several of the same model."""
+    from consilience.gating.gate import gate
+
+    return gate(options)
+
+
+@takes(GateOptions)
+def plan_gate(options: GateOptions) -> GatePlan:
+    """The power of each rule at the size of the run, and the sizes at which it is 80 %."""
+    from consilience.gating.gate import plan_gate
+
+    return plan_gate(options)
+
+
+@command(VerifyOptions, "verify", panel="Measure", examples=(
+    "verify runs/bert",
+    "verify runs/bert --sample 500 --device cpu"))
+def verify_run(options: VerifyOptions) -> Verification:
+    """Ask a sample of a run again, and say whether this machine gives the same answers.
+
+    Answers files are checked against their digests. Exit status: 0 same answers, 3 answers
+    differ, 2 the run cannot be verified. Nothing is written. A model behind a URL gets real
+    requests, whose number is printed first; the limits of the run do not apply. What runs code or
+    sends a key (--trust-remote-code, FILE.py:FUNCTION, --base-url, --api-key-env) is never taken
+    from the record of a run: repeat these options if you trust the run.
+    """
+    from consilience.results.verifying import verify
+
+    return verify(options, options.watch)
+
+
+@command(ReportOptions, "report", panel="Measure", examples=(
+    "report runs/bert",
+    "report runs/before runs/after --out both.html --figures figures"))
+def report(options: ReportOptions) -> Lines:
+    """Make one page on a run, or on several side by side: numbers, figures, examples, cautions.
+
+    It is one file that opens without a network, on a phone and on paper. docs/report.md
+    explains each of its numbers.
+    """
+    from consilience.report.shown import Lines, record_of
+    from consilience.results.reporting import report, save_report
+
+    made = report(options, options.watch)
+    files = [str(path) for path in save_report(made, options)]
+    record = record_of(runs=[str(run.path) for run in made.runs])
+    document = {"run": record, "files": files, "warnings": made.notes}
+    return Lines(document, *files, notes=made.notes)
+
+
+def write_report(runs: Any, page: str | PathLike[str], **options: Any) -> Path:
+    """Write one run, or several with the first as the reference, as one HTML page; its path.
+
+    A run is a result, a ``Run`` or a folder. ``options`` are those of ``consilience report``.
+    """
+    from consilience.results.reporting import report, save_report
+
+    chosen = options_of(ReportOptions, {"runs": runs, "out": page, **options})
+    return save_report(report(chosen, chosen.watch), chosen)[0]
+
+
+@command(PublishOptions, "publish", panel="Measure", examples=(
+    "publish runs/bert --format eee --model-id google-bert/bert-base-cased",
+    "publish runs/bert --format dataset --push my-org/bert-on-mini"))
+def publish_command(options: PublishOptions) -> Publication:
+    """Write the results of a run in a format in which others read them, and upload them if asked.
+
+    Nothing is sent without --push. No folder, host name or key of this machine is published, and no
+    text of a suite without a licence that allows it. docs/publishing.md has examples.
+    """
+    from dataclasses import replace
+
+    from consilience.publish.publication import publish
+
+    made = publish(replace(options, yes=False), options.watch)
+    return replace(made, is_agreed=options.yes)
+
+
+@takes(PublishOptions)
+def publish_run(options: PublishOptions) -> Publication:
+    """Write the files of a format and, with ``push`` and ``yes``, upload them."""
+    from consilience.publish.publication import publish
+
+    return publish(options, options.watch)

@@ -1,0 +1,369 @@
+"""suite: list, make, import, rewrite, fetch, check, count, export and annotate suites."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from consilience.app.command import command, group
+from consilience.options import (
+    ADVANCED,
+    FACTS,
+    QUESTIONS,
+    AsShipped,
+    ColumnNames,
+    DataDir,
+    FilePath,
+    Options,
+    SuiteArgument,
+    Watched,
+    arg,
+    opt,
+    takes,
+)
+from consilience.workflow.suite_options import (
+    AuditOptions,
+    CardOptions,
+    ExportOptions,
+    ImportOptions,
+    MineOptions,
+    PatternSheetOptions,
+    RewriteOptions,
+    ScoreSheetsOptions,
+    SheetOptions,
+)
+
+if TYPE_CHECKING:
+    from consilience.authoring.annotation import ScoredSheets
+    from consilience.authoring.audit import SuiteAudit
+    from consilience.authoring.importing import ImportPlan
+    from consilience.authoring.pattern_mining import Matches, MinedPatterns
+    from consilience.authoring.pattern_sheets import Sheets
+    from consilience.authoring.rewriting import Rewriting
+    from consilience.authoring.sharing import WrittenCard
+    from consilience.kinds.base import ExportedRow
+    from consilience.report.shown import Shown
+    from consilience.suites.facts import SuiteStatistics
+    from consilience.suites.question_suites import QuestionStatistics
+    from consilience.suites.questions import Questions
+    from consilience.types import Suite
+
+group(
+    "suite",
+    "List, make, import, rewrite, fetch, check, count, export and annotate suites.",
+    "Suites",
+)
+
+TABLE = ("csv", "json")
+
+# fmt: off
+
+
+class SuiteListOptions(Options):
+    """The options of ``suite list``."""
+
+    data_dir: DataDir = opt(default=None)
+
+
+class NewSuiteOptions(Options):
+    """The options of ``suite new``."""
+
+    folder: FilePath = arg("Write the example to this folder.", metavar="DIR")
+    facts: bool = opt("Write facts with cloze patterns in place of questions.", default=False)
+
+
+class FetchOptions(Watched):
+    """The options of ``suite fetch``."""
+
+    name: str = arg("The suite to download: pararel.")
+    data_dir: DataDir = opt(default=None)
+    source: str | None = opt(
+        "Download the same files from another URL.",
+        default=None, metavar="URL", flag="from", panel=ADVANCED)
+
+
+class CheckOptions(Options):
+    """The options of ``suite check``."""
+
+    suite: str = arg(
+        "The suite: a name, a folder, a file of questions, or a task of sentence pairs or its "
+        "TOML file.", metavar="SUITE")
+    columns: ColumnNames = opt(default=None, panel=QUESTIONS)
+    shared: bool = opt(
+        "Also demand what a shared suite of facts needs: provenance with a licence and an "
+        "accepted sign-off for every pattern, and a current data card.", default=False, panel=FACTS)
+    data_dir: DataDir = opt(default=None)
+
+
+class StatsOptions(Options):
+    """The options of ``suite stats``."""
+
+    suite: SuiteArgument
+    columns: ColumnNames = opt(default=None, panel=QUESTIONS)
+    data_dir: DataDir = opt(default=None)
+    as_shipped: AsShipped = False
+
+
+@command(SuiteListOptions, "suite list", examples=("suite list", "suite list --json"))
+def suite_list(options: SuiteListOptions) -> Shown:
+    """List the suites that have a name, with their folders."""
+    from consilience.workflow.named_suites import listed_suites
+
+    return listed_suites(options.data_dir)
+
+
+@command(NewSuiteOptions, "suite new", examples=(
+    "suite new my-questions",
+    "suite new my-facts --facts"))
+def suite_new(options: NewSuiteOptions) -> Shown:
+    """Write a working example of a suite into a new folder, to be edited.
+
+    The folder has the data and a README that explains its columns. An existing folder must be
+    empty.
+    """
+    from consilience.workflow.named_suites import made_suite
+
+    return made_suite(options.folder, facts=options.facts)
+
+
+@command(FetchOptions, "suite fetch", examples=(
+    "suite fetch pararel",
+    "suite fetch pararel --data-dir data"))
+def suite_fetch(options: FetchOptions) -> Shown:
+    """Download a suite of the papers, and check every file."""
+    from consilience.workflow.named_suites import fetched_suite
+
+    return fetched_suite(options.name, options.data_dir, options.source, options.watch)
+
+
+@command(CheckOptions, "suite check", examples=("suite check mini", "suite check path/to/suite"))
+def suite_check(options: CheckOptions) -> Shown:
+    """Check a suite: list every error in its files by file and line.
+
+    Notes point out what is no error but changes what the numbers mean: subjects of an N-1
+    relation with several objects, duplicate facts, objects that differ only in case or spaces,
+    and relations with one pattern. The TOML file of a task of sentence pairs is checked, too.
+    """
+    from consilience.workflow.named_suites import checked_suite
+
+    return checked_suite(options.suite, options.data_dir, options.columns, shared=options.shared)
+
+
+@command(CardOptions, "suite card", examples=("suite card my-suite", "suite card my-suite --json"))
+def write_card(options: CardOptions) -> WrittenCard:
+    """Write the data card (README.md) and the metadata (croissant.json) of a suite folder.
+
+    The card has the statistics of the ParaRel paper's Tables 1 and 8, where the patterns come from,
+    and who judged them. Only its own part of README.md is replaced. Name, description, licence,
+    creator, url, date, version and citation come from suite.json.
+    """
+    from consilience.authoring.sharing import write_card
+
+    return write_card(options)
+
+
+@command(AuditOptions, "suite audit", output=TABLE, examples=(
+    "suite audit mini",
+    "suite audit my-suite --fix"))
+def audit_suite(options: AuditOptions) -> SuiteAudit:
+    """Look for mistakes in a suite, and for what decides its numbers.
+
+    Each finding has its severity, its place, the evidence, and what to do. Errors make the suite
+    unusable, warnings are probable mistakes, and notes decide what numbers mean. Checks that need a
+    parser or an encoder are run where these are installed.
+    """
+    from consilience.authoring.audit import audit_suite
+
+    return audit_suite(options)
+
+
+@command(StatsOptions, "suite stats", examples=("suite stats mini", "suite stats mini --json"))
+def count_suite(options: StatsOptions) -> Shown:
+    """Count the relations, patterns and facts of a suite (ParaRel paper, Table 1)."""
+    from consilience.workflow.named_suites import counted_suite
+
+    return counted_suite(
+        options.suite, options.data_dir, options.columns, as_shipped=options.as_shipped
+    )
+
+
+@command(ExportOptions, "suite export", output=(), examples=(
+    "suite export pararel --groups P36 --out prompts.csv",
+    "suite export mini --limit 8 --format lm-eval --out tasks"))
+def suite_export(options: ExportOptions) -> Shown | None:
+    """Write the prompts of a suite, to send them to a model elsewhere.
+
+    A row is an item in a variant: the prompt, what may be answered and the gold. Add a column
+    `answer` with what the model answered, and measure it: consilience score FILE --suite S.
+    docs/export.md has an example. The prompts go to standard output, or to --out. --format lm-eval
+    writes a task of lm-evaluation-harness into the folder --out (docs/harnesses.md).
+    """
+    if options.format == "lm-eval":
+        from consilience.integrations.lm_eval_folder import written_task
+
+        return written_task(options)
+    from consilience.workflow.exporting import exported_lines, written_prompts
+
+    if options.out is not None:
+        return written_prompts(options, options.out)
+    for line in exported_lines(options):
+        sys.stdout.write(line)
+    return None
+
+
+@takes(ExportOptions)
+def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
+    """The prompts of a suite as rows."""
+    from consilience.workflow.exporting import export_prompts
+
+    return export_prompts(options)
+
+
+@command(MineOptions, "suite mine", examples=(
+    "suite mine leads.jsonl --suite mini --groups capital --out proposals.jsonl",
+    "suite mine leads.jsonl --like '[X], the capital of [Y]'"))
+def mine_patterns(options: MineOptions) -> MinedPatterns | Matches:
+    """Find patterns in a corpus: sentences that connect subject and object of known facts.
+
+    The patterns of each relation are ranked by specificity: the lower bound of the share of its
+    facts among the facts of all relations that a pattern connects. No model under test takes part.
+    With --like, the corpus is searched for sentences that mining would turn into an example.
+    """
+    from consilience.authoring.pattern_mining import mine_patterns
+
+    return mine_patterns(options, options.watch)
+
+
+@command(ImportOptions, "suite import", output=TABLE, examples=(
+    "suite import lpaqa/prompt/mine --into my-suite --facts-from pararel --dry-run",
+    "suite import patterns.csv --into my-suite --columns pattern=Text,relation=Property"))
+def suite_import(options: ImportOptions) -> Shown:
+    """Import patterns and facts into a suite folder.
+
+    Formats: proposals (of `suite mine` and `suite rewrite`), suite folders, LAMA, LPAQA, mParaRel
+    and mLAMA, spreadsheets (CSV, TSV, XLSX, Parquet), and lists with a pattern a line. Duplicates
+    are left out: patterns that differ in case, spaces or final punctuation only. Near-duplicates
+    are listed: patterns that differ in determiners only, or in one token of three or more. Each
+    pattern gets a row in the table `provenance`.
+    """
+    from consilience.authoring.import_formats import PrintedImport, import_patterns
+
+    return PrintedImport(import_patterns(options), is_dry=options.dry_run)
+
+
+@takes(ImportOptions)
+def import_patterns(options: ImportOptions) -> ImportPlan:
+    """Import patterns and facts into a suite folder; what was added and left out."""
+    from consilience.authoring.import_formats import import_patterns
+
+    return import_patterns(options)
+
+
+@command(RewriteOptions, "suite rewrite", examples=(
+    "suite rewrite mini --model packaged:smollm2 --groups capital --out proposals.jsonl",
+    "suite rewrite my-suite --model org/writer --judge org/judge --out proposals.jsonl"))
+def rewrite_patterns(options: RewriteOptions) -> Rewriting:
+    """Propose paraphrases of base patterns with a language model.
+
+    The model writes new sentences for the base pattern of each relation, with [X] and [Y] in them.
+    Texts are refused that lack a slot, equal a pattern of the relation, are too long or too short,
+    or are in another language. A judge scores whether each rewrite means the same as its base
+    pattern. The score is first measured on the patterns of the suite. Edit the file of proposals,
+    then take it in with `suite import`.
+    """
+    from consilience.authoring.rewriting import rewrite_patterns
+
+    return rewrite_patterns(options, options.watch)
+
+
+group("suite annotate", "Make annotation sheets for people, and score their answers.")
+
+
+@command(SheetOptions, "suite annotate sheet", examples=(
+    "suite annotate sheet --task rte --data rte.tsv --out sheets",
+    "suite annotate sheet --task mrpc --data hub:validation --items 50 --out sheets"))
+def make_sheets(options: SheetOptions) -> Sheets:
+    """Sample sentence pairs, and write a page and a table with all their forms per annotator.
+
+    Give each annotator the page or the table, and never key.json. The page works without a
+    network. It downloads a table of answers: put that table into the folder, in place of the
+    empty one.
+    """
+    from consilience.authoring.pattern_sheets import make_sheets
+
+    return make_sheets(options)
+
+
+@command(PatternSheetOptions, "suite annotate patterns", examples=(
+    "suite annotate patterns mini --out sheets",
+    "suite annotate patterns my-suite --patterns 20 --people Ana,Ben --out sheets"))
+def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
+    """Ask people whether patterns mean the same as the base pattern (ParaRel paper, Section 4).
+
+    Each annotator gets a page and a table with tasks of seven pairs of sentences: five patterns
+    beside the base pattern of their relation, and two controls that do not mean the same. The page
+    works without a network. Keep key.json to yourself.
+    """
+    from consilience.authoring.pattern_sheets import make_pattern_sheets
+
+    return make_pattern_sheets(options)
+
+
+@command(ScoreSheetsOptions, "suite annotate score", output=TABLE, examples=(
+    "suite annotate score sheets",
+    "suite annotate score sheets --sign my-suite"))
+def annotate_score(options: ScoreSheetsOptions) -> Shown:
+    """Measure annotators' accuracy, consistency and agreement (CALUM paper, Section 4.4).
+
+    For sheets on patterns: agreement with the suite on paraphrases and on controls, and between
+    annotators (ParaRel paper, Section 4).
+    """
+    from consilience.authoring.pattern_sheets import ScoredByPeople, count_sheets
+
+    return ScoredByPeople(*count_sheets(options), options.sign)
+
+
+@takes(ScoreSheetsOptions)
+def score_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str, Any]]:
+    """The numbers of the answers of annotators, and their record for a JSON document."""
+    from consilience.authoring.pattern_sheets import count_sheets
+
+    return count_sheets(options)
+
+
+def list_suites() -> dict[str, str]:
+    """The suites that have a name, and what they are."""
+    from consilience.suites.question_suites import SUITE_NAMES
+
+    return dict(SUITE_NAMES)
+
+
+def fetch_suite(
+    name: str = "pararel", data: str | Path | None = None, *, source: str | None = None
+) -> Path:
+    """Fetch a suite from its authors and check every file; the folder of the suite.
+
+    ``source``: another URL with the same files.
+    """
+    from consilience import suites
+    from consilience.suites.layouts import fetch
+
+    folder, _ = fetch(name, suites.data_dir(None if data is None else Path(data)), base=source)
+    return folder
+
+
+def suite_stats(suite: str | Path | Suite | Questions) -> SuiteStatistics | QuestionStatistics:
+    """Count what a suite holds: relations, patterns, facts and candidates; or questions."""
+    from consilience.workflow.named_suites import loaded_suite, statistics_of
+
+    return statistics_of(loaded_suite(suite))
+
+
+def suite_cautions(suite: str | Path | Suite | Questions) -> list[str]:
+    """Properties of a suite that are no errors but decide what its numbers mean."""
+    from consilience.authoring.audit import cautions
+    from consilience.workflow.named_suites import loaded_suite
+
+    return cautions(loaded_suite(suite))

@@ -1,0 +1,1 @@
+"""The values that all packages share, without input or output."""

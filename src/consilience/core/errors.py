@@ -1,0 +1,266 @@
+"""Errors of wrong input, and the choices that options have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+LONGEST = 1_000
+"""Characters of each part of a message; what quotes more input is shortened in its middle."""
+
+Kind = Literal["", "usage", "occupied", "model"]
+"""What code asks for: a wrong command line, a folder of something else, a model that fails."""
+
+OTHER_OUT = "Choose another folder"
+"""What to do where a folder holds something else."""
+
+
+class ConsilienceError(Exception):
+    """Bad input or usage: what was found, what was expected, where, and what to do next.
+
+    The library raises it; only the command line turns it into a message and an exit status.
+    """
+
+    status = 2
+    """The exit status of a command that it ends."""
+    kind: Kind = ""
+
+    def __init__(
+        self, found: str, *, expected: str = "", where: str = "", todo: str = "", kind: Kind = ""
+    ) -> None:
+        self.kind = kind or self.kind
+        self.found = shortened(found)
+        self.expected = shortened(expected)
+        self.where = shortened(where)
+        self.todo = shortened(todo)
+        message = f"{self.where}: {self.found}" if where else self.found
+        if expected:
+            message += f"; expected {self.expected}"
+        message += "" if message.endswith("?") else "."
+        if todo:
+            message += f" {self.todo}"
+        super().__init__(message)
+
+    def to_dict(self) -> dict[str, str]:
+        """The message and its parts, for JSON; a part that was not given is empty."""
+        parts = {name: getattr(self, name) for name in ("found", "expected", "where", "todo")}
+        return {"message": str(self), **parts, "kind": self.kind}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """As an error comes from another process: from its parts, not from its message."""
+        parts = {name: getattr(self, name) for name in ("expected", "where", "todo", "kind")}
+        return partial(ConsilienceError, self.found, **parts), ()
+
+
+class ModelError(ConsilienceError):
+    """A model that cannot be found or loaded."""
+
+    kind = "model"
+
+
+class UnansweredError(ConsilienceError):
+    """A run in which no query has an answer."""
+
+    status = 3
+
+
+OF_MODELS = {"torch", "transformers", "tokenizers", "safetensors", "sentencepiece", "sklearn"}
+"""What the extra ``models`` brings, by the names of the modules."""
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Turn a failed import into an error that names the extra to install."""
+    try:
+        yield
+    except ImportError as error:
+        raise missing(error, extra) from error
+
+
+def missing(error: ImportError, extra: str = "models") -> ConsilienceError:
+    """The error for a failed import of what an extra brings; else ``error`` is raised again."""
+    name = (error.name or "").partition(".")[0]
+    if extra == "models" and name not in OF_MODELS:
+        raise error
+    return ConsilienceError(f"'{name}' is not installed", todo=how_to_install(extra))
+
+
+def how_to_install(extra: str) -> str:
+    """How to install the packages of an extra, with the versions in the metadata."""
+    import re
+    import shlex
+    from importlib import metadata
+
+    try:
+        requirements = metadata.requires("consilience") or []
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
+        requirements = []
+
+    def packages(of: str) -> Iterator[str]:
+        for line in requirements:
+            if re.search(f"extra == ['\"]{of}['\"]", line):
+                package = line.partition(";")[0].strip()
+                inner = re.fullmatch(r"consilience\[(.+)\]", package)
+                yield from packages(inner[1]) if inner else [package]
+
+    wanted = " ".join(map(shlex.quote, packages(extra))) or f"'.[{extra}]'"
+    return f"Install the extra consilience[{extra}]: `pip install {wanted}`."
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """The text; one of more than ``longest`` characters without its middle."""
+    if len(text) <= longest:
+        return text
+    half = (longest - 20) // 2
+    return f"{text[:half]} ... {text[-half:]}"
+
+
+def did_you_mean(word: str, known: list[str]) -> str:
+    """A hint for an unknown name: the closest known one, or all of them where they are few.
+
+    The dashes of options count for nothing: they would make any two short options similar.
+    """
+    from difflib import get_close_matches
+
+    plain = {name.lstrip("-"): name for name in known}
+    close = get_close_matches(shortened(word.lstrip("-"), 200), plain, n=1)
+    if close:
+        return f"Did you mean '{plain[close[0]]}'?"
+    most = 12 if len(known) > 15 else 15  # "and 1 more" would be longer than the name
+    shown = ", ".join(known[:most]) + (f" and {len(known) - 12} more" if len(known) > most else "")
+    return f"Known: {shown.removesuffix('.')}."
+
+
+def unknown_name(found: str, name: str, known: Iterable[str]) -> ConsilienceError:
+    """The error for an unknown name: all known ones, and the closest where one is similar."""
+    names = list(known)
+    hint = did_you_mean(name, names)
+    return ConsilienceError(
+        found, expected=", ".join(names), todo=hint if hint.startswith("Did") else ""
+    )
+
+
+def missing_column(
+    name: str, columns: list[str], *, expected: str, where: str, todo: str = ""
+) -> ConsilienceError:
+    """The error for a table without a column; ``todo``: what to do where no name is similar."""
+    hint = did_you_mean(name, columns)
+    return ConsilienceError(
+        f"no column '{name}' among {', '.join(columns) or 'none'}",
+        expected=expected,
+        where=where,
+        todo=hint if hint.startswith("Did") else todo,
+    )
+
+
+By = Literal["group", "edit", "pattern", "form", "factor", "variant", "metric"]
+"""What a table of numbers has a row for. A group is a relation, a task or a group of questions."""
+
+TableFormat = Literal["table", "md", "latex", "csv", "json"]
+"""How a table is printed; ``json`` is the whole document of ``--json``."""
+
+Protocol = Literal["published", "strict"]
+"""How answers are counted: by the papers' released code, or by the definitions in their text."""
+
+MultiToken = Literal["exclude", "left-to-right"]
+"""Masked models: exclude candidates of several tokens, or fill them in from left to right."""
+
+Undecided = Literal["fail", "pass"]
+"""What a rule of a gate that is not decided does to the exit status."""
+
+ExportFormat = Literal["jsonl", "csv", "lm-eval"]
+"""The format of exported prompts: rows, or a task of lm-evaluation-harness."""
+
+PublishFormat = Literal["eee", "model-card", "eval-results", "dataset"]
+"""The format of published results: Every Eval Ever, a model card, the Hub's results, a data set."""
+
+CandidateSet = Literal["objects", "vocabulary"]
+"""What may be answered: the objects of the relation, or every word that the model has."""
+
+Long = Literal["truncate", "exclude"]
+"""What happens to an item with a variant that is too long for the model."""
+
+Joined = Literal["pair", "string"]
+"""Two segments with the tokenizer's separator between, or one string with a space between."""
+
+Pool = Literal["last", "end", "mean"]
+"""Where a decoder's head reads: the last token, an end token after it, or the mean of all."""
+
+Loss = Literal["vote", "pairs", "cosine", "released"]
+"""The consistency loss (``train/objectives.py``): ``pairs`` is that of the ParaRel paper."""
+
+TrainingText = Literal["patterns", "file", "none"]
+"""What language modelling reads: the filled patterns, the lines of a file, or nothing."""
+
+Sampling = Literal["proportional", "square-root", "even"]
+"""How many batches each task has in an epoch: like its pairs, like their square root, or the same.
+
+The main task always has all of its own once. ``proportional`` is MT-DNN's.
+"""
+
+StopOn = Literal["accuracy", "loss"]
+"""What early stopping and the best checkpoint look at, on the main task's validation pairs."""
+
+ExampleKind = Literal[
+    "right_and_wrong",
+    "same_wrong",
+    "scattered",
+    "other_gold",
+    "gold_in_subject",
+    "always_right",
+]
+"""Kinds of examples (``analysis/examples.py``)."""
+
+Colour = Literal["subject", "object", "pattern"]
+"""What the colours of a drawing of vectors mean."""
+
+SERVED = ("openai", "llamacpp")
+"""Prefixes of models that a server scores: behind a URL, or llama.cpp's in this process."""
+
+SMALL_TASKS = ("rte", "mrpc")
+"""The CALUM paper's tasks with few training examples: 2.5K and 3.7K; others have over 105K."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How a model is loaded."""
+
+    device: str = "auto"
+    """The device: auto, cpu, cuda, cuda:1 or mps."""
+    dtype: str = "float32"
+    """The precision of its weights: float32, bfloat16 or float16."""
+    revision: str | None = None
+    """Its revision on the Hub; None for the latest."""
+    trust_remote_code: bool = False
+    """Whether the Python code that comes with it is run; without, a model that needs it raises."""
+
+
+DEFAULT_LOADING = Loading()
+"""In single precision on an accelerator, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How a model behind a URL is reached. It names the variable of the key, and has no key."""
+
+    base_url: str
+    """The address of the API, such as ``http://127.0.0.1:8000/v1``."""
+    key_variable: str | None = None
+    """The environment variable of the key; None for ``OPENAI_API_KEY``, where the key is safe."""
+    max_requests: int | None = None
+    """Requests that may be sent; None for any number."""
+    max_tokens: int | None = None
+    """Tokens that may be read and written; None for any number."""
+    price: tuple[float, float] | None = None
+    """The price of a million tokens read and of a million written; None where it is not known."""
+    concurrency: int | None = None
+    """Requests in flight, at most; None for as many as the server answers best."""
+    timeout: float = 120.0
+    """Seconds after which a request without a complete reply is sent again."""
+    scoring: str | None = None
+    """How candidates are scored; None for the first strategy that is proved."""
+    tokenizer: str | None = None
+    """A local tokenizer in place of the server's; None for the server's."""

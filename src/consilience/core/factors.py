@@ -1,0 +1,377 @@
+"""Factors: what differs between variants, and the pairs of variants that are compared."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, product
+from math import prod
+from typing import Literal
+
+from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.patterns import Pattern
+
+FACTORS: Mapping[str, str] = {
+    "language": "the language of the question",
+    "paraphrase": "the phrasing of the question",
+    "order": "the order of the options",
+    "labels": "the labels of the options: A, a, 1 or none",
+    "template": "the text around the question",
+    "separator": "what follows the words Question and Answer",
+    "case": "the case of the words of the template",
+    "examples": "the draw of the solved examples before the question",
+    "sample": "the sample that is drawn of what the model writes",
+}
+"""The factors, in the order in which the variants are numbered, and what each changes."""
+
+OF_OPTIONS = ("order", "labels")
+"""The factors that open questions do not have."""
+
+MOST_CELLS = 200
+"""The most variants of an item: every two of them are compared."""
+
+Cell = tuple[int, ...]
+"""A level of each factor, by its position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """Something that differs between variants."""
+
+    name: str
+    """One of ``FACTORS``."""
+    levels: tuple[str, ...]
+    """The names of its levels, the base level first."""
+
+    def __post_init__(self) -> None:
+        if self.name not in FACTORS:
+            raise ConsilienceError(
+                f"no factor '{self.name}'", todo=did_you_mean(self.name, list(FACTORS))
+            )
+        duplicates = [level for level in self.levels if self.levels.count(level) > 1]
+        if duplicates:
+            raise ConsilienceError(
+                f"the level '{duplicates[0]}' of the factor '{self.name}' more than once",
+                todo="Remove one of them.",
+            )
+        if not self.levels:
+            raise ConsilienceError(
+                f"the factor '{self.name}' without a level", expected="one level or more"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class FactorialDesign:
+    """Which combinations of levels are asked."""
+
+    factors: tuple[Factor, ...]
+    cells: tuple[Cell, ...]
+    """The combinations, the base levels first."""
+
+    @classmethod
+    def full(cls, factors: Sequence[Factor]) -> FactorialDesign:
+        """Every combination of the levels."""
+        size = prod(len(factor.levels) for factor in factors)
+        _refuse_too_many(size, factors)
+        return cls(
+            tuple(factors), tuple(product(*(range(len(factor.levels)) for factor in factors)))
+        )
+
+    @classmethod
+    def one_factor(cls, factors: Sequence[Factor]) -> FactorialDesign:
+        """The base variant, and each other level of one factor with the base levels of the rest."""
+        return cls(tuple(factors), tuple(dict.fromkeys(_star((0,) * len(factors), factors))))
+
+    @classmethod
+    def radial(cls, factors: Sequence[Factor], points: int, seed: int) -> FactorialDesign:
+        """Drawn combinations, each with one more for each factor, of which only this level differs.
+
+        The first is the base variant; the others are drawn by ``seed``, and so is the other level
+        of each factor. From such a design the effect of a factor, together with all factors that
+        it interacts with, is estimated without bias (Jansen 1999; Campolongo et al. 2011). It
+        takes ``points * (1 + factors)`` variants instead of all combinations.
+        """
+        size = prod(len(factor.levels) for factor in factors)
+        if points < 1:
+            raise ConsilienceError(f"{points} points of a radial design", expected="1 or more")
+        generator = random.Random(seed)
+        cells: dict[Cell, None] = {}
+        for point in range(points):
+            center = tuple(
+                0 if point == 0 else generator.randrange(len(factor.levels)) for factor in factors
+            )
+            cells[center] = None
+            for at, factor in enumerate(factors):
+                if len(factor.levels) > 1:
+                    level = generator.randrange(len(factor.levels) - 1)
+                    cells[_replaced(center, at, level + (level >= center[at]))] = None
+        _refuse_too_many(min(len(cells), size), factors)
+        return cls(tuple(factors), tuple(cells))
+
+    def without(self, names: Collection[str]) -> FactorialDesign:
+        """The design without some factors; of cells that become the same, the first."""
+        positions = [at for at, factor in enumerate(self.factors) if factor.name not in names]
+        cells = dict.fromkeys(tuple(cell[at] for at in positions) for cell in self.cells)
+        return FactorialDesign(tuple(self.factors[at] for at in positions), tuple(cells))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each cell, such as ``order=rotation 1, labels=A``; ``base`` without any."""
+        return tuple(
+            ", ".join(
+                f"{factor.name}={factor.levels[at]}"
+                for factor, at in zip(self.factors, cell, strict=True)
+            )
+            or "base"
+            for cell in self.cells
+        )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has every combination of the levels."""
+        return len(self.cells) == prod(len(factor.levels) for factor in self.factors)
+
+    def levels(self, name: str) -> tuple[str, ...]:
+        """The level of a factor in each cell."""
+        at = [factor.name for factor in self.factors].index(name)
+        return tuple(self.factors[at].levels[cell[at]] for cell in self.cells)
+
+    def pairs_by_factor(self) -> dict[str, tuple[tuple[int, int], ...]]:
+        """The pairs of cells that differ in one factor only, by its name."""
+        pairs: dict[str, list[tuple[int, int]]] = {
+            factor.name: [] for factor in self.factors if len(factor.levels) > 1
+        }
+        for at, factor in enumerate(self.factors):
+            if factor.name not in pairs:
+                continue
+            others: dict[Cell, list[int]] = {}
+            for position, cell in enumerate(self.cells):
+                others.setdefault(cell[:at] + cell[at + 1 :], []).append(position)
+            for positions in others.values():
+                pairs[factor.name].extend(combinations(positions, 2))
+        return {name: tuple(sorted(of_factor)) for name, of_factor in pairs.items()}
+
+
+def several_factors(kinds: Iterable[str]) -> list[str]:
+    """The factors among kinds of pairs, which have numbers of their own; none of a single one."""
+    known = set(kinds)
+    factors = [name for name in FACTORS if name in known]
+    return factors if len(factors) > 1 else []
+
+
+def levels_of(variant: str) -> dict[str, str]:
+    """Factor -> level, of a variant by its name (``FactorialDesign.names``); {} for ``base``."""
+    parts = re.split(rf"(?:^|, )({'|'.join(FACTORS)})=", variant)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def _star(center: Cell, factors: Sequence[Factor]) -> Iterator[Cell]:
+    """A cell, and the cells that differ from it in one factor."""
+    yield center
+    for at, factor in enumerate(factors):
+        for level in range(len(factor.levels)):
+            if level != center[at]:
+                yield _replaced(center, at, level)
+
+
+def _replaced(cell: Cell, at: int, level: int) -> Cell:
+    return (*cell[:at], level, *cell[at + 1 :])
+
+
+def _refuse_too_many(size: int, factors: Sequence[Factor]) -> None:
+    if size > MOST_CELLS:
+        levels = " x ".join(f"{len(factor.levels)} ({factor.name})" for factor in factors)
+        raise ConsilienceError(
+            f"{size:,} variants of each question: {levels}",
+            expected=f"at most {MOST_CELLS:,}",
+            todo="Take fewer levels, such as --vary order=shuffles:8, or another design: "
+            "--design one-factor or --design radial:8.",
+        )
+
+
+VariantPair = tuple[int, int]
+"""Positions of two variants of a group."""
+
+ORIGINAL = "original"
+"""The base form: items as the suite has them. Perturbations make the other forms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """How two patterns of a relation differ (ParaRel, Section 6.3)."""
+
+    syntactic: bool
+    lexical: bool
+    determiner: bool
+
+    @property
+    def kind(self) -> str:
+        """The name of the edit kind; every edge with another determiner is ``diff_determiner``."""
+        if self.determiner:
+            return "diff_determiner"
+        return EDIT_KINDS[self.syntactic, self.lexical]
+
+
+EDIT_KINDS: Mapping[tuple[bool, bool], str] = {
+    (True, False): "diff_syntax",
+    (False, True): "diff_lexical",
+    (True, True): "diff_both",
+    (False, False): "no_change",
+}
+"""(syntactic change, lexical change) of an edge whose determiners are the same -> its name."""
+
+
+WITHIN, BETWEEN = "within languages", "between languages"
+"""The kinds of pairs of patterns in one language, and in two."""
+
+OF_LANGUAGE = "language="
+"""What the kinds of one language (``language=de``) or two (``language=de/ja``) begin with."""
+
+
+def is_language_kind(kind: str) -> bool:
+    """Whether a kind of pairs is about the languages of its patterns."""
+    return kind in (WITHIN, BETWEEN) or kind.startswith(OF_LANGUAGE)
+
+
+def _language_kinds(patterns: Sequence[Pattern]) -> dict[str, list[VariantPair]]:
+    """The pairs of patterns by their languages; {} where all have the same."""
+    languages = list(dict.fromkeys(pattern.language for pattern in patterns))
+    if len(languages) < 2:
+        return {}
+    order = [*zip(languages, languages, strict=True), *combinations(languages, 2)]
+    kinds: dict[str, list[VariantPair]] = {WITHIN: [], BETWEEN: []}
+    kinds |= {_language_kind(*pair): [] for pair in order}
+    for first, second in combinations(range(len(patterns)), 2):
+        pair = sorted((patterns[at].language for at in (first, second)), key=languages.index)
+        kinds[_language_kind(*pair)].append((first, second))
+        kinds[WITHIN if pair[0] == pair[1] else BETWEEN].append((first, second))
+    return {kind: pairs for kind, pairs in kinds.items() if pairs}
+
+
+def _variants_by_language(patterns: Sequence[Pattern]) -> dict[str, tuple[int, ...]]:
+    """The positions of the patterns of each language; {} where all have the same."""
+    languages: dict[str, list[int]] = {}
+    for at, pattern in enumerate(patterns):
+        languages.setdefault(pattern.language, []).append(at)
+    several = len(languages) > 1
+    return {name: tuple(variants) for name, variants in languages.items() if several}
+
+
+def _language_kind(first: str, second: str) -> str:
+    return OF_LANGUAGE + (first if first == second else f"{first}/{second}")
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """Which variants of a group are compared, and what is counted of them.
+
+    The answers to two compared variants are expected to be the same. Facts and sentence pairs
+    differ in nothing else when their answers are counted.
+    """
+
+    variants: tuple[str, ...]
+    """The names of the variants, the base variant first."""
+    forms: Mapping[str, tuple[int, ...]] = field(repr=False)
+    """The variants of each form, the base form first. Each form has numbers of its own."""
+    compared: tuple[VariantPair, ...] | None = field(repr=False)
+    """The pairs of variants that are compared; None for every two."""
+    kinds: Mapping[str, tuple[VariantPair, ...]] = field(repr=False)
+    """The compared pairs by how the two variants differ; a kind is a ``subset`` in the tables."""
+    unit: Literal["tuple", "item"]
+    """What counts once: a subject with its gold, as in ParaRel, or an item."""
+    is_averaged: bool
+    """Whether numbers are also averaged over the groups of the suite."""
+    labels: tuple[str, ...] = ()
+    """The only valid answers; empty where every text is one."""
+    writes_freely: bool = False
+    """Whether an answer may be none of ``labels``, because the model writes it."""
+    positive: str = ""
+    """The label whose F1 is counted; empty for none."""
+    by_option: bool = False
+    """Whether answers are compared by the option that they choose: its position in the suite."""
+    is_ragged: bool = False
+    """Whether an item may lack variants, which then do not count against it."""
+    languages: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
+    """The variants in each language, where there are several."""
+
+    @classmethod
+    def of_patterns(cls, patterns: Sequence[Pattern], edges: Mapping[VariantPair, Edge]) -> Design:
+        """Every two patterns are compared; perturbed ones with the pattern that they were made of.
+
+        The kinds are the edit kinds of ``edges`` and the languages of the patterns, or the
+        perturbations.
+        """
+        forms: dict[str, list[int]] = {}
+        for at, pattern in enumerate(patterns):
+            forms.setdefault(pattern.form or ORIGINAL, []).append(at)
+        kinds: dict[str, list[VariantPair]] = {}
+        compared: tuple[VariantPair, ...] | None = None
+        if len(forms) == 1:
+            for pair, edge in sorted(edges.items()):
+                kinds.setdefault(edge.kind, []).append(pair)
+            kinds |= _language_kinds(patterns)
+        else:
+            base = forms[ORIGINAL]
+            kinds = {
+                form: list(zip(base, variants, strict=True))
+                for form, variants in forms.items()
+                if form != ORIGINAL
+            }
+            compared = tuple(pair for pairs in kinds.values() for pair in pairs)
+        return cls(
+            variants=tuple(pattern.name for pattern in patterns),
+            forms={form: tuple(variants) for form, variants in forms.items()},
+            compared=compared,
+            kinds={kind: tuple(pairs) for kind, pairs in kinds.items()},
+            unit="tuple",
+            is_averaged=True,
+            languages=_variants_by_language(patterns) if len(forms) == 1 else {},
+        )
+
+    @classmethod
+    def of_forms(
+        cls,
+        forms: Sequence[str],
+        labels: Sequence[str],
+        *,
+        writes_freely: bool = False,
+        positive: str = "",
+    ) -> Design:
+        """Sentence pairs in several forms, the original first: each is compared with it (CALUM)."""
+        kinds = {form: ((0, at),) for at, form in enumerate(forms) if at}
+        return cls(
+            variants=tuple(forms),
+            forms={form: (at,) for at, form in enumerate(forms)},
+            compared=tuple(pair for pairs in kinds.values() for pair in pairs),
+            kinds=kinds,
+            unit="item",
+            is_averaged=False,
+            labels=tuple(labels),
+            writes_freely=writes_freely,
+            positive=positive,
+        )
+
+    @classmethod
+    def of_cells(
+        cls, design: FactorialDesign, options: int, *, writes_freely: bool = False
+    ) -> Design:
+        """Questions in the cells of a design of factors: every two cells are compared.
+
+        The kinds are the factors: pairs of cells that differ in this factor only. ``options``: the
+        greatest number of options of a question, 0 for open questions.
+        """
+        size = len(design.cells)
+        return cls(
+            variants=design.names,
+            forms={ORIGINAL: tuple(range(size))},
+            compared=None,
+            kinds={name: pairs for name, pairs in design.pairs_by_factor().items() if pairs},
+            unit="item",
+            is_averaged=True,
+            labels=tuple(map(str, range(options))),
+            writes_freely=writes_freely,
+            by_option=options > 0,
+            is_ragged=True,
+        )

@@ -1,0 +1,324 @@
+"""Cloze patterns: reading them, the particles that follow their slots, the names that fill them."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from consilience.core.errors import ConsilienceError
+from consilience.core.text import closes_sentence, counted, listed
+
+_ALTERNATIVES = (("은", "는"), ("이", "가"), ("을", "를"), ("과", "와"), ("아", "야"))
+"""(after a final consonant, after a vowel)"""
+
+PARTICLES: dict[str, tuple[str, str]] = {
+    notation: forms
+    for forms in _ALTERNATIVES
+    for notation in (f"{forms[0]}({forms[1]})", f"{forms[1]}({forms[0]})")
+} | {"(으)": ("으", ""), "(이)": ("이", "")}
+"""Notation -> what is written after a final consonant, and after a vowel.
+
+``(으)로`` and ``(이)라는`` have an optional syllable; after a final ㄹ, ``(으)`` is left out too.
+"""
+
+_FIRST_LETTERS = frozenset(notation[0] for notation in PARTICLES)
+
+_FIRST_SYLLABLE, _LAST_SYLLABLE, _FINALS, _RIEUL = 0xAC00, 0xD7A3, 28, 8
+"""Unicode 3.12: a Hangul syllable is ``0xAC00 + (initial * 21 + vowel) * 28 + final``."""
+
+_DIGIT_FINALS = dict(zip("0123456789", (21, 8, 0, 16, 0, 0, 1, 8, 8, 0), strict=True))
+"""The final of each digit read in Sino-Korean: 영, 일, 이, 삼, 사, 오, 육, 칠, 팔, 구."""
+
+_LATIN_FINALS = (("ng", 21), ("l", _RIEUL), ("m", 16), ("n", 4))
+"""The endings in Latin letters that count as a final consonant; others count as a vowel."""
+
+
+def with_particle(name: str, text: str) -> str:
+    """``text``, which follows ``name``, with the particle at its beginning chosen to fit.
+
+    The last letter or digit of the name decides; brackets and punctuation after it do not.
+
+    - Hangul: whether the syllable has a final consonant.
+    - A digit: as it is read in Sino-Korean.
+    - Latin letters: ``l``, ``m``, ``n`` and ``ng`` count as a final consonant, all others as a
+      vowel. The rule is an approximation, because spelling does not give the sound.
+    - Any other script: the notation stays, with both forms.
+    """
+    if text[:1] not in _FIRST_LETTERS:
+        return text
+    notation = next((known for known in PARTICLES if text.startswith(known)), None)
+    final = None if notation is None else _final(name)
+    if notation is None or final is None:
+        return text
+    is_vowel = final == 0 or (notation == "(으)" and final == _RIEUL)
+    return PARTICLES[notation][is_vowel] + text[len(notation) :]
+
+
+def _final(name: str) -> int | None:
+    """The number of the final consonant of a name, 0 for none; None where it is not known."""
+    letters = unicodedata.normalize("NFC", name).lower()
+    while letters and not letters[-1].isalnum():
+        letters = letters[:-1]
+    if not letters:
+        return None
+    last = ord(letters[-1])
+    if _FIRST_SYLLABLE <= last <= _LAST_SYLLABLE:
+        return (last - _FIRST_SYLLABLE) % _FINALS
+    if letters[-1] in _DIGIT_FINALS:
+        return _DIGIT_FINALS[letters[-1]]
+    if "LATIN" not in unicodedata.name(letters[-1], ""):
+        return None
+    return next((final for ending, final in _LATIN_FINALS if letters.endswith(ending)), 0)
+
+
+SUBJECT_SLOT = "[X]"
+
+OBJECT_SLOT = "[Y]"
+
+ENGLISH = "en"
+"""The language of patterns and facts that name none."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Pattern:
+    """A cloze pattern with one ``[X]`` (subject) and one ``[Y]`` (object).
+
+    It is parsed once; a missing or duplicate slot raises.
+    """
+
+    text: str
+    """The pattern with its two slots."""
+    lemma: str = ""
+    """The lemma of the predicate, as ParaRel annotates it."""
+    extended_lemma: str = ""
+    """The lemma with its particles and prepositions."""
+    tense: str = ""
+    form: str = ""
+    """The perturbation that made the pattern of another one; empty for a pattern of the suite."""
+    language: str = ENGLISH
+    """Its language, as a BCP 47 tag."""
+    object_form: str = ""
+    """The form that the object is written in, such as ``dative``; empty for the base form."""
+    subject_form: str = ""
+    """The form that the subject is written in."""
+    parts: tuple[str, str, str] = field(init=False)
+    """The literal text before, between and after the two slots."""
+    object_first: bool = field(init=False)
+    """Whether the object's slot precedes the subject's."""
+
+    def __post_init__(self) -> None:
+        _check_slots(self.text)
+        subject_at, object_at = self.text.index(SUBJECT_SLOT), self.text.index(OBJECT_SLOT)
+        first, second = sorted((subject_at, object_at))
+        parts = (self.text[:first], self.text[first + 3 : second], self.text[second + 3 :])
+        object.__setattr__(self, "parts", parts)
+        object.__setattr__(self, "object_first", object_at < subject_at)
+
+    def __repr__(self) -> str:
+        return f"Pattern({self.name!r})"
+
+    @classmethod
+    def parse(
+        cls,
+        text: str,
+        *,
+        lemma: str = "",
+        extended_lemma: str = "",
+        tense: str = "",
+        language: str = ENGLISH,
+        object_form: str = "",
+        subject_form: str = "",
+        where: str = "",
+    ) -> Pattern:
+        """Parse ``"[X] was born in [Y]."``; ``where``: its place, for a message."""
+        _check_slots(text, where)
+        return cls(
+            text,
+            lemma,
+            extended_lemma,
+            tense,
+            language=language,
+            object_form=object_form,
+            subject_form=subject_form,
+        )
+
+    @property
+    def name(self) -> str:
+        """What the answers table calls the variant: the text, after the perturbation if any."""
+        return f"{self.form}: {self.text}" if self.form else self.text
+
+    def fill(self, subject: str, object_: str) -> str:
+        """The sentence with both slots filled."""
+        left, right = self.around_object(subject)
+        return left + object_ + with_particle(object_, right)
+
+    def fill_blank(self, subject: str, blank: str) -> str:
+        """The sentence with a mask or a blank for the object.
+
+        A Korean particle after it keeps both forms, because the object decides which one fits.
+        """
+        left, right = self.around_object(subject)
+        return left + blank + right
+
+    def around_object(self, subject: str) -> tuple[str, str]:
+        """The text on the left and on the right of the object slot, with the subject filled in.
+
+        A Korean particle after the subject has the form that fits (``particles``).
+        """
+        start, middle, end = self.parts
+        if self.object_first:
+            return start, middle + subject + with_particle(subject, end)
+        return start + subject + with_particle(subject, middle), end
+
+    @property
+    def object_last(self) -> bool:
+        """Whether nothing but spaces and closing punctuation follows the object.
+
+        Then a causal model has read all that the sentence says when it is asked for the object.
+        Closing punctuation of any script ends a sentence (``ENDINGS``), or closes a quotation or
+        a bracket that was opened before the object: brackets of category Pe, and all quotation
+        marks, since one that nothing follows cannot open a quotation, whichever way it faces
+        (German closes with U+201C). A comma, a colon, a per cent sign or a dash is none.
+        """
+        return not self.object_first and all(map(closes_sentence, self.parts[2]))
+
+    @property
+    def article(self) -> str | None:
+        """``a`` or ``an`` where exactly that word precedes the one that holds ``[Y]``.
+
+        The test of ParaRel's released evaluation, which splits at single spaces. Patterns in other
+        languages than English have none: ``an`` is a preposition in German.
+        """
+        if self.language.partition("-")[0] != ENGLISH:
+            return None
+        words = self.text.split(" ")
+        at = next(index for index, word in enumerate(words) if OBJECT_SLOT in word)
+        before = words[at - 1] if at else ""
+        return before if before in ("a", "an") else None
+
+
+def _check_slots(text: object, where: str = "") -> None:
+    """Raise for a pattern that does not have each slot once."""
+    if not isinstance(text, str):
+        raise ConsilienceError(
+            f"a pattern of type {type(text).__name__}",
+            expected="text such as '[X] was born in [Y].'",
+            where=where,
+        )
+    for slot, role in ((SUBJECT_SLOT, "subject"), (OBJECT_SLOT, "object")):
+        count = text.count(slot)
+        if count != 1:
+            raise ConsilienceError(
+                f"the pattern '{text}' has {count} {slot}",
+                expected=f"exactly one {slot} for the {role}",
+                where=where,
+                todo="Correct the pattern.",
+            )
+
+
+NAMED = 3
+"""The number of missing names that a message shows."""
+
+Writing = tuple[str, str]
+"""A language and a form in which names are written, such as ``("de", "dative")``; the base form is
+empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenName:
+    """A row of the table."""
+
+    text: str
+    where: str
+    """``file:line``."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameTable:
+    """The names of a suite, as they are in its files."""
+
+    language: str
+    """The language of the facts: without a row, its base form is the name itself."""
+    rows: Mapping[tuple[str, Writing], Mapping[str, WrittenName]] = field(default_factory=dict)
+    """(relation, writing) -> name -> row; the relation is empty for names of all relations."""
+
+    def of_relation(
+        self,
+        relation: str,
+        facts: Collection[tuple[str, str]],
+        places: Mapping[Pattern, str],
+        problems: list[ConsilienceError],
+    ) -> dict[Writing, dict[str, str]]:
+        """The names that the patterns of a relation need (``Relation.names``).
+
+        What is missing, and two objects with one text, are reported. ``facts``: subjects and
+        objects. ``places``: the patterns, and where each is.
+        """
+        names: dict[Writing, dict[str, str]] = {}
+        subjects, objects = (dict.fromkeys(fact[at] for fact in facts) for at in (0, 1))
+        needed: dict[tuple[str, Writing], Pattern] = {}
+        for pattern in places:
+            needed.setdefault(("object", (pattern.language, pattern.object_form)), pattern)
+            needed.setdefault(("subject", (pattern.language, pattern.subject_form)), pattern)
+        for (role, writing), pattern in needed.items():
+            rows = self._rows_of(relation, writing)
+            is_own = writing == (self.language, "")
+            if is_own and not rows:
+                continue
+            wanted = objects if role == "object" else subjects
+            missing = [] if is_own else [name for name in wanted if name not in rows]
+            if missing:
+                where = places[pattern]
+                problems.append(_missing(role, relation, writing, missing, len(wanted), where))
+            texts = {name: rows[name].text if name in rows else name for name in wanted}
+            names.setdefault(writing, {}).update(texts)
+            if role == "object":
+                problems += _homonyms(relation, writing, texts, rows)
+        return names
+
+    def _rows_of(self, relation: str, writing: Writing) -> dict[str, WrittenName]:
+        """The rows of a writing by name; those of the relation come before those of all."""
+        return {**self.rows.get(("", writing), {}), **self.rows.get((relation, writing), {})}
+
+
+def _missing(
+    role: str, relation: str, writing: Writing, missing: Sequence[str], total: int, where: str
+) -> ConsilienceError:
+    """The error for names that a pattern needs and the table does not have."""
+    language, form = writing
+    row = {"name": missing[0], "language": language, **({"form": form} if form else {})}
+    example = json.dumps(row | {"text": "..."}, ensure_ascii=False)
+    shown = [f"'{name}'" for name in missing]
+    return ConsilienceError(
+        f"{len(missing)} of {counted(total, role)} of '{relation}' without a name in "
+        f"{shown_writing(writing)}: {listed(shown, NAMED)}",
+        expected="a row for each in the table names",
+        where=where,
+        todo=f"Add rows such as {example}.",
+    )
+
+
+def _homonyms(
+    relation: str, writing: Writing, texts: Mapping[str, str], rows: Mapping[str, WrittenName]
+) -> Iterator[ConsilienceError]:
+    """An error for each object that is written like an earlier one."""
+    first: dict[str, str] = {}
+    for name, text in texts.items():
+        other = first.setdefault(unicodedata.normalize("NFC", text), name)
+        if other != name:
+            row = rows.get(name) or rows.get(other)
+            yield ConsilienceError(
+                f"the objects '{other}' and '{name}' of '{relation}' are both '{text}' in "
+                f"{shown_writing(writing)}",
+                expected="another text for each, because an answer names one of them",
+                where=row.where if row else "",
+                todo="Write one of them in another way, or remove its facts.",
+            )
+
+
+def shown_writing(writing: Writing) -> str:
+    """``'de'`` or ``'de', form 'dative'``."""
+    language, form = writing
+    return f"'{language}'" + (f", form '{form}'" if form else "")

@@ -1,0 +1,187 @@
+"""Words for numbers and durations, shortened texts, and characters with a meaning."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+
+CONTROLS = re.compile(f"[{_CONTROLS}]")
+"""What controls a terminal or the direction of text instead of being text: C0 and C1 controls but
+for tab and line feed, DEL, line and paragraph separators, the bidirectional embeddings, overrides
+and isolates, and lone surrogates. The directional marks (U+200E, U+200F, U+061C), which Arabic and
+Hebrew texts hold, are none of these."""
+
+LINE_CONTROLS = re.compile(f"[\t\n{_CONTROLS}]")
+"""What no text on one line may hold: ``CONTROLS``, tab and line feed."""
+
+
+def control_in(text: str) -> str:
+    """The first character of ``text`` that no id, label or pattern may hold; empty without one.
+
+    Such characters control a terminal, reorder what a reader sees, or cannot be written as UTF-8.
+    """
+    match = LINE_CONTROLS.search(text)
+    if match is None:
+        return ""
+    is_half = "\ud800" <= match[0] <= "\udfff"
+    kind = "half a character (a lone surrogate)" if is_half else "a control character"
+    return f"{kind}, U+{ord(match[0]):04X},"
+
+
+def visible(text: str) -> str:
+    """The text with U+FFFD instead of each of ``CONTROLS``; tabs and line feeds stay."""
+    return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: ``1 query``, ``2 queries``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listed(names: Sequence[str], longest: int = 6) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - longest} more" if len(names) > longest else ""
+    return ", ".join(names[:longest]) + more
+
+
+def duration(seconds: float) -> str:
+    """A duration in its largest unit: ``45 s``, ``3 min``, ``2.5 h``, ``2 days``."""
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.2g} {unit}"
+    return f"{max(1, round(seconds))} s"
+
+
+def truncated(text: str, longest: int) -> str:
+    """The text; one of more than ``longest`` characters without its end."""
+    return text if len(text) <= longest else f"{text[:longest]}..."
+
+
+WITHOUT_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+"""Scripts without spaces between words, as a range of a regular expression: Thai, Lao, Burmese,
+Khmer, Japanese and Chinese."""
+
+
+def _marks() -> str:
+    """The marks that belong to a letter, such as vowel signs, as a range of a regular expression.
+
+    Regular expressions of Python count them as no part of a word. Without those of
+    ``WITHOUT_SPACES``.
+    """
+    without_spaces = re.compile(f"[{WITHOUT_SPACES}]")
+    marks = (
+        chr(code)
+        for code in range(0x300, 0xAC00)
+        if unicodedata.category(chr(code))[0] == "M" and not without_spaces.match(chr(code))
+    )
+    return "".join(marks)
+
+
+MARKS = _marks()
+"""Combining marks: accents, the vowel signs of Hindi and other scripts of India, vowel points of
+Arabic and Hebrew."""
+
+_WORD = rf"(?:[^\W{WITHOUT_SPACES}\uac00-\ud7af]|[{MARKS}])"
+"""A character of a word that has no other word next to it. Korean particles follow a name without
+a space, so Hangul is none."""
+
+
+NEGATIONS = r"\b(?:no|not|never|cannot|(?:do|does|did|is|was|are|were|ca|wo)n['\u2019]?t)\b"
+"""English words that turn an answer into its opposite, as a regular expression."""
+
+DENIED = (
+    rf"(?:(?!no\b){NEGATIONS}|\b(?:neither|nor|than|except|before|after)\b)"
+    r"(?: (?:a|an|the|in|on|at|of|be|by|exactly))* "
+)
+"""What precedes a value that a text denies or only compares with, as a regular expression."""
+
+
+def is_denied(text: str, start: int) -> bool:
+    """Whether what precedes a position denies what follows: ``it is not``, ``was never in the``."""
+    return bool(re.search(rf"{DENIED}\Z", text[max(0, start - 60) : start], re.IGNORECASE))
+
+
+def fold_case(text: str) -> str:
+    """A text without case: ``Straße`` becomes ``strasse``, Turkish ``İzmir`` becomes ``izmir``."""
+    return text.casefold().replace("i\u0307", "i")
+
+
+def whole_words(text: str) -> re.Pattern[str]:
+    """A text in whole words; in scripts without spaces between words, anywhere."""
+    before = rf"(?<!{_WORD})" if re.match(_WORD, text) else ""
+    after = rf"(?!{_WORD})" if re.search(rf"{_WORD}$", text) else ""
+    return re.compile(before + re.escape(text) + after)
+
+
+MAX_NAME_BYTES = 100
+"""The longest id that can be part of a file name everywhere, in bytes of UTF-8."""
+
+
+_NO_FILE = re.compile(
+    r"\..*|.*[. ]|(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?|.*[<>:\"/\\|?*\x00-\x1f\ud800-\udfff].*",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Names that lead out of a folder, are hidden, or that Windows reserves, shortens or refuses."""
+
+
+def names_a_file(id_: str) -> bool:
+    """Whether a file of this name, with any suffix, stays in its folder on every system.
+
+    False for an empty id, one of ``_NO_FILE`` and one of more than ``MAX_NAME_BYTES`` bytes.
+    """
+    return not _NO_FILE.fullmatch(id_) and 0 < len(id_.encode()) <= MAX_NAME_BYTES
+
+
+LANGUAGE_TAG = "a BCP 47 tag such as de, pt-BR or zh-Hant"
+"""What a language is, in messages."""
+
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{1,8})*")
+
+
+def is_language_tag(text: str) -> bool:
+    """Whether a text has the shape of a BCP 47 language tag: ``de``, ``pt-BR``, ``zh-Hant-TW``."""
+    return _LANGUAGE.fullmatch(text) is not None
+
+
+AGGREGATES = ("MACRO", "MICRO")
+"""Names of rows of the metrics table, which no group may have."""
+
+
+def names_a_group(id_: str) -> bool:
+    """Whether a group may have this id: it names a file (``names_a_file``) and no aggregate."""
+    return names_a_file(id_) and id_ not in AGGREGATES
+
+
+ENDINGS = frozenset(
+    ".!?\u2026\u203c\u203d\u2047\u2048\u2049"  # Latin, Greek, Cyrillic, Hebrew: also ... !! ?!
+    "\u3002\uff0e\uff61\uff01\uff1f"  # Chinese, Japanese, Korean; full and half width
+    "\u061f\u06d4"  # Arabic, Persian, Urdu
+    "\u0964\u0965"  # the danda of Hindi, Bengali and other scripts of India
+    "\u0589\u1362\u1367\u1368\u104b\u17d4"  # Armenian, Ethiopic, Burmese, Khmer
+)
+"""Characters that end a sentence: of Unicode's property Sentence_Terminal those in use, and the
+ellipsis."""
+
+
+def closes_sentence(character: str) -> bool:
+    """Whether a character after the last word of a sentence says nothing more."""
+    is_closer = unicodedata.category(character) in ("Zs", "Cf", "Pe", "Pf", "Pi")
+    return is_closer or character in ENDINGS or character in "\"'"
+
+
+def spread(values: Sequence[int]) -> str:
+    """The least and the greatest of numbers: ``9`` or ``2 to 20``."""
+    least, most = min(values), max(values)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def evenly(values: Sequence[T], size: int = 8) -> list[T]:
+    """At most ``size`` values of a sequence, evenly spaced."""
+    step = max(1.0, len(values) / size)
+    return [values[int(at * step)] for at in range(min(size, len(values)))]

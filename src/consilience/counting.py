@@ -1,0 +1,295 @@
+"""Count the answers of one run: its metrics, its headline numbers, and the notes on both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from consilience.analysis.patterns import pattern_table
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.schemas import FLIPS, METRICS_SCHEMA, SCORE_CHANGE
+from consilience.files.read import read_csv
+from consilience.files.write import texts_of
+from consilience.metrics.components import ItemNumbers, item_estimates, position_notes
+from consilience.metrics.counts import (
+    Answers,
+    Prepared,
+    ResampleCache,
+    empty_value,
+    is_averaged,
+    is_blank,
+    prepared_seeds,
+    unchecked_note,
+)
+from consilience.metrics.differences import form_changes
+from consilience.metrics.measure import facts_left_out, measure, notes_on
+from consilience.metrics.registry import Share
+from consilience.report.summary import NO_OPTION, Key, Summary, SummaryRow, summarize
+from consilience.report.table import NAN
+from consilience.runs.folder import RunFolder
+from consilience.runs.run import Run
+from consilience.suites.facts import select_relations
+from consilience.types import Relation, Suite
+
+
+@dataclass(frozen=True)
+class CountedRun:
+    """Answers and their numbers; those of several seeds are averaged."""
+
+    suite: Suite
+    """The questions, as groups of items in variants."""
+    protocol: Protocol
+    """How the answers were counted."""
+    answers: Sequence[Prepared]
+    """The answers of each seed."""
+    bootstrap_seed: int
+    """The seed of intervals and tests."""
+    metrics: pl.DataFrame
+    """The metrics table (``METRICS_SCHEMA``)."""
+    baseline: Mapping[Key, float]
+    """Every metric of the majority baseline."""
+    summary: Summary
+    """The headline numbers, with those of the majority baseline."""
+    left_out: str
+    """How many facts the accuracy is over, where it is not over all of them."""
+    notes: Sequence[str]
+    """What a reader should know."""
+    record: Mapping[str, Any] = field(default_factory=dict)
+    """Settings, versions and the like, for a JSON document."""
+    changed_answers: pl.DataFrame | None = None
+    """Of sentence pairs: every answer that a perturbation changed."""
+
+    @cached_property
+    def changes(self) -> pl.DataFrame:
+        """What accuracy loses or gains between forms (``FORM_CHANGE_SCHEMA``)."""
+        return form_changes(self.answers, self.suite, self.protocol, self.bootstrap_seed)
+
+    def patterns(self) -> pl.DataFrame:
+        """Accuracy and agreement of each pattern (``analysis.patterns``), of all seeds together."""
+        return pattern_table(self.answers, self.suite, self.protocol)
+
+
+def count_run(
+    run: Run,
+    suite: Suite,
+    protocol: Protocol,
+    seed: int = 0,
+    answers: Sequence[Answers] | None = None,
+) -> CountedRun:
+    """The numbers of a run that is opened, with the noise floor that it measured.
+
+    ``answers``: those of each seed, where they are prepared already.
+    """
+    names = [part.label if run.parts else "" for part in run.seeds]
+    tables = answers or run.tables
+    by_seed = dict(zip(names, tables, strict=True))
+    floor, groups = noise_floor_of(run.path), run.settings.get("groups") or ()
+    return count_answers(by_seed, suite, protocol, run.label, seed, floor, groups)
+
+
+def count_answers(
+    answers: Mapping[str, Answers],
+    suite: Suite,
+    protocol: Protocol,
+    model: str,
+    seed: int = 0,
+    noise_floor: pl.DataFrame | None = None,
+    groups: Sequence[str] = (),
+) -> CountedRun:
+    """The numbers of answers, and notes on them.
+
+    ``answers``: those of each seed by its name, which is "" for a single run. ``model``: what the
+    summary calls the model. ``seed``: that of the bootstrap. ``noise_floor``: further rows of the
+    metrics table. ``groups``: those that were asked; others are in no note.
+    """
+    ids = [group.id for group in suite if group.id in groups]
+    chosen = select_relations(suite, ids) if ids else suite
+    cache = ResampleCache() if len(answers) > 1 else None
+    tables = prepared_seeds(list(answers.values()), suite, cache)
+    metrics = measure(tables, suite, protocol, seed)
+    by_seed = [metrics]
+    if len(tables) > 1:
+        by_seed = [measure(table, suite, protocol, seed) for table in tables]
+    positions = {
+        name: [*position_notes(table.answers)] for name, table in zip(answers, tables, strict=True)
+    }
+    notes = {
+        name: [
+            *positions[name],
+            *notes_on(table.answers, numbers, chosen, protocol),
+            *unchecked_note(suite, table.instances),
+        ]
+        for name, table, numbers in zip(answers, tables, by_seed, strict=True)
+    }
+    first = tables[0].answers
+    left_out = facts_left_out(first, metrics, suite, protocol)
+    cautions = [f"{note}." for note in seed_notes(positions)] + [left_out] * bool(left_out)
+    baseline = majority_baseline(first, suite, protocol)
+    if noise_floor is not None:
+        metrics = pl.concat([metrics, noise_floor], how="diagonal")
+    fewest = _fewest_variants(first, suite)
+    summary = summarize(metrics, chosen, protocol, model, baseline, by_seed, cautions, fewest)
+    rows = [*summary.rows, *_no_option([table.answers for table in tables])]
+    summary = replace(summary, rows=rows)
+    return CountedRun(
+        suite, protocol, tables, seed, metrics, baseline, summary, left_out, seed_notes(notes)
+    )
+
+
+def _no_option(seeds: Sequence[pl.DataFrame]) -> Iterator[SummaryRow]:
+    """The share of written answers that are none of the options, where some are."""
+    item = ["group", "item"]
+    if not {"text", "unmatched", "gold_option"} <= set(seeds[0].columns):
+        return
+    items = seeds[0].select(item).unique().sort(item)
+    is_written = pl.col("text").is_not_null() & pl.col("gold_option").is_not_null()
+    is_unmatched = pl.col("unmatched").is_not_null().cast(pl.Float64)
+    counts = [
+        answers.filter(is_written).group_by(item).agg(is_unmatched.sum(), size=pl.len() + 0.0)
+        for answers in seeds
+    ]
+    numbers = [
+        items.join(of_seed, on=item, how="left", maintain_order="left").drop(item).to_numpy()
+        for of_seed in counts
+    ]
+    share = item_estimates(
+        [{NO_OPTION: ItemNumbers(columns, is_mean=True)} for columns in numbers],
+        np.arange(items.height).astype(object),
+        0,
+    )[NO_OPTION]
+    if share.value > 0:
+        yield SummaryRow(
+            label="No option", metric=NO_OPTION, subset="all", value=share.value, std=NAN,
+            low=share.low, high=share.high, baseline=NAN,
+            meaning="written answers that are no option",
+        )  # fmt: skip
+
+
+def _fewest_variants(answers: pl.DataFrame, suite: Suite) -> Sequence[int]:
+    """The fewest variants of a question; of other suites nothing."""
+    counts = answers.group_by("group", "item").len()["len"].sort()
+    return counts.head(1).to_list() if suite.words.is_pooled else ()
+
+
+def save_counted(counted: CountedRun, folder: RunFolder) -> CountedRun:
+    """Save the metrics and the notes of a run in its folder; the counted run with its record."""
+    folder.note(counted.notes)
+    folder.finish(counted.metrics)
+    record = {**folder.record, "path": str(folder.path)}
+    return replace(counted, notes=folder.record["warnings"], record=record)
+
+
+def noise_floor_of(run: Path) -> pl.DataFrame | None:
+    """The noise floor that the run in a folder measured, as rows of the metrics table."""
+    file = run / "metrics.csv"
+    if not file.is_file():
+        return None
+    metrics = texts_of(read_csv(file))
+    try:
+        rows = metrics.filter(pl.col("metric").is_in([FLIPS, SCORE_CHANGE]))
+        return rows.select(pl.col(name).cast(kind) for name, kind in METRICS_SCHEMA.items())
+    except pl.exceptions.PolarsError as error:
+        raise ConsilienceError(
+            f"a damaged table of metrics: {str(error).splitlines()[0]}",
+            where=str(file),
+            todo="Give the command of the run again, which writes it anew.",
+        ) from error
+
+
+def record_notes(run: Run) -> list[str]:
+    """The notes in the record of a run, and whether it has not ended."""
+    return seed_notes(
+        {
+            part.label if run.parts else "": [*_unfinished(part), *part.record.get("warnings", [])]
+            for part in run.seeds
+        }
+    )
+
+
+def _unfinished(run: Run) -> list[str]:
+    """A note on a run that has not ended; none on a table of answers."""
+    if not run.record or run.record.get("finished"):
+        return []
+    return [
+        "not finished: the numbers are of the existing answers; rerun the same command to resume"
+    ]
+
+
+def seed_notes(by_seed: Mapping[str, Sequence[str]]) -> list[str]:
+    """Each note once; a note on some seeds only names them.
+
+    ``by_seed``: the notes of each seed by its name; those of the name "" are about all of them.
+    """
+    seeds = [name for name in by_seed if name]
+    notes = dict.fromkeys(note for noted in by_seed.values() for note in noted)
+    having = {note: [name for name in seeds if note in by_seed[name]] for note in notes}
+    return [
+        note
+        if note in by_seed.get("", ()) or len(names) == len(seeds)
+        else f"{', '.join(names)}: {note}"
+        for note, names in having.items()
+    ]
+
+
+QUERY_COLUMNS = (
+    "group", "item", "subject", "variant", "variant_index", "gold", "gold_option", "n_candidates",
+)  # fmt: skip
+"""Columns of an answers table that do not depend on the model."""
+
+
+def majority_baseline(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> dict[Key, float]:
+    """Every metric of the majority baseline, by group, metric and subset; no model is loaded.
+
+    The baseline answers the queries of ``answers`` that have an answer: of a relation with its most
+    frequent object, as ``baseline:majority`` does, of a task with the most frequent label of its
+    sentence pairs, and of questions with the option at the most frequent position of the gold in
+    the file. The group ``MACRO`` has the means over groups, ``MICRO`` all their items together.
+    """
+    questions = answers.select(name for name in QUERY_COLUMNS if name in answers.columns)
+    writing = [group.id for group in suite.relations if group.design.writes_freely]
+    may_be_blank = pl.col("group").cast(pl.String).is_in(writing) & pl.col("answer").is_not_null()
+    is_answered = answers.select(may_be_blank | ~is_blank()).to_series()
+    groups = questions["group"].cast(pl.String).unique()
+    words = {
+        group.id: _most_frequent(group, questions)
+        for group in suite.relations
+        if group.id in groups
+    }
+    answer = pl.col("group").cast(pl.String).replace_strict(words, return_dtype=pl.String)
+    answer = pl.when(is_answered).then(answer).otherwise(None)
+    table = Prepared(questions.with_columns(answer=answer, option=answer), suite)
+    values: dict[Key, float] = {}
+    averaged: dict[Key, list[float]] = {}
+    pooled: dict[Key, Share] = {}
+    for group, rows in table.relations:
+        for (metric, subset), tally in table.tallies(group, rows, protocol).items():
+            share = tally.share(empty_value((metric, subset), protocol))
+            values[group.id, metric, subset] = share.value
+            if not is_averaged((metric, subset), group):
+                continue
+            key = "MICRO", metric, subset
+            pooled[key] = pooled[key] + share if key in pooled else share
+            if not math.isnan(share.value):
+                averaged.setdefault(("MACRO", metric, subset), []).append(share.value)
+    values |= {key: fmean(numbers) for key, numbers in averaged.items()}
+    return values | {key: share.value for key, share in pooled.items()}
+
+
+def _most_frequent(group: Relation, questions: pl.DataFrame) -> str:
+    """The most frequent gold of a group; of equally frequent ones the first."""
+    words, counts = group.candidates.words, group.candidates.counts
+    if any(counts):
+        return words[counts.index(max(counts))]
+    items = questions.filter(pl.col("group").cast(pl.String) == group.id).unique(
+        "item", keep="first", maintain_order=True
+    )
+    golds = items.group_by("gold", maintain_order=True).len()
+    return str(golds["gold"][golds["len"].arg_max() or 0])

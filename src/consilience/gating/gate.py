@@ -1,0 +1,785 @@
+"""The gate: its runs, decisions, tables, and how much data it needs."""
+
+from __future__ import annotations
+
+import math
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import cycle, islice
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import polars as pl
+
+from consilience.core.errors import ConsilienceError, Protocol, Undecided, unknown_name
+from consilience.core.text import counted, visible
+from consilience.gating.rules import (
+    GateRule,
+    Precise,
+    Threshold,
+    Verdict,
+    clusters_for_power,
+    parse_rules,
+    size_for_power,
+)
+from consilience.kinds import suite_notes, suite_of
+from consilience.metrics.components import position_notes
+from consilience.metrics.counts import Prepared, bounds_of, is_averaged, refuse_other_questions
+from consilience.metrics.differences import compare
+from consilience.metrics.measure import (
+    NEARLY_CONSTANT,
+    constant_answers,
+    facts_left_out,
+    measure,
+    of_few_questions,
+)
+from consilience.metrics.registry import label_of
+from consilience.metrics.statistics import FEW, NAN, difference_bounds, wilson_interval
+from consilience.options import Output
+from consilience.report.shown import Shown, record_of
+from consilience.report.table import Cell, Column, Table, Value, number_text
+from consilience.results.comparing import (
+    common_answers,
+    noise_notes,
+    refuse_mixed,
+    refuse_other_variants,
+    settings_notes,
+)
+from consilience.runs.run import Run, open_runs, split_label
+from consilience.types import Suite
+from consilience.workflow.run_options import GateOptions
+
+INTERVAL = "90 % CI"
+"""The heading of an interval whose bounds are one-sided 95 % bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateCheck:
+    """A rule on the numbers of one group, or of all."""
+
+    rule: str
+    group: str
+    """The group; ``MACRO`` for means over groups, ``MICRO`` for all items together."""
+    of: str
+    """The same in words."""
+    value: float
+    """The number; NaN without data."""
+    baseline: float
+    """That of the baseline; NaN for a rule without one."""
+    low: float
+    """Lower one-sided 95 % bound of the number, or of its difference; NaN without one."""
+    high: float
+    limit: float
+    """The limit of the number, or of its difference."""
+    verdict: Verdict
+    """Whether the rule passes."""
+    reason: str
+    """Why, as a sentence without a full stop."""
+    needed: int | None = None
+    """How many items or groups would decide an undecided rule; None where that is not known."""
+    unit: str = ""
+    """What these are called."""
+    runs: tuple[GateCheck, ...] = ()
+    """The checks of single runs, where each was judged alone."""
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether the number is compared with a baseline."""
+        return not math.isnan(self.baseline)
+
+    @property
+    def name(self) -> str:
+        """The rule and its group, where the rule has a row for each group."""
+        return f"{self.rule} ({self.of})"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """The power of a rule in one design."""
+
+    rule: str
+    of: str
+    """What its number is over, in words."""
+    design: str
+    """What is other than in the runs that the plan is made from."""
+    value: float
+    """The assumed true value, of a comparison the difference."""
+    groups: int | None
+    """How many groups; None where the number is not a mean over groups, or none are enough."""
+    items: int | None
+    """How many items, of each group if there are groups; None if none are enough."""
+    repeats: int | None
+    """How many runs are averaged; None if none are enough."""
+    power: float
+    """The probability of a pass if the true value is the assumed one; NaN if it is never 80 %."""
+
+
+def plan_table(title: str, rows: Sequence[PlanRow], group: str, item: str) -> Table:
+    """A row for each design; ``group`` and ``item``: what clusters are called."""
+    has_groups = any(row.groups is not None for row in rows)
+    columns = [Column("rule"), Column("of", is_extra=True), Column("design")]
+    columns += [Column(f"{group}s", "count")] * has_groups
+    columns += [Column(f"{item}s", "count"), Column("repeats", "count"), Column("power", "share")]
+    cells: list[list[Value]] = []
+    for row in rows:
+        groups = "" if row.groups is None and not math.isnan(row.power) else row.groups
+        sizes = [groups, row.items] if has_groups else [row.items]
+        design = row.design.replace("groups", f"{group}s").replace("items", f"{item}s")
+        cells.append([row.rule, row.of, design, *sizes, row.repeats, row.power])
+    notes = [
+        "Power: the probability that the rule passes if the true value is that of the run or, with "
+        "a baseline, the true difference is 0. Rows with another number show the least for 80 %."
+    ]
+    if has_groups:
+        notes.append(f"{item}s: in each {group}; without a number of {group}s, in all together.")
+    if any(math.isnan(row.power) for row in rows):
+        notes.append("A dash means that no number is enough, or that the variation is not known.")
+    return Table(title, columns, cells, notes, sortable=False)
+
+
+def gate_table(title: str, checks: Sequence[GateCheck]) -> Table:
+    """A row for each check, with the reason of each one that does not pass below."""
+    relative = any(check.is_relative for check in checks)
+    columns = [Column("rule"), Column("verdict"), Column("of", is_extra=True)]
+    columns += [Column("value", "share")]
+    columns += [Column("baseline", "share", is_extra=True), Column("diff.", "points")] * relative
+    columns += [Column(INTERVAL), Column("limit", is_extra=True)]
+    rows: list[list[Value]] = []
+    for check in checks:
+        row: list[Value] = [check.rule, check.verdict, check.of, check.value]
+        if relative:
+            difference = check.value - check.baseline
+            row += [check.baseline, difference] if check.is_relative else [Cell(""), Cell("")]
+        rows.append([*row, _interval(check), _shown(check.limit, check)])
+    notes = [
+        f"{check.name}: {check.reason}."
+        for check in checks
+        if check.verdict != "pass" or check.runs
+    ]
+    notes.append(
+        "Pass: the interval is on the right side of the limit; fail: on the wrong side. Each of "
+        "its bounds is a one-sided 95 % bound."
+    )
+    return Table(title, columns, rows, notes, sortable=False)
+
+
+def in_words(check: GateCheck) -> str:
+    """The number of a check with its interval, or the difference from the baseline."""
+    if check.is_relative:
+        number = f"{_shown(check.value - check.baseline, check)} points against the baseline"
+    else:
+        number = f"{_shown(check.value, check)} %"
+    return f"{number} ({INTERVAL} {_interval(check)})"
+
+
+def _interval(check: GateCheck) -> str:
+    if math.isnan(check.low):
+        return "-"
+    return f"{_shown(check.low, check)} to {_shown(check.high, check)}"
+
+
+def _shown(value: float, check: GateCheck) -> str:
+    if math.isnan(value):
+        return "-"
+    return number_text(value, "points" if check.is_relative else "share")
+
+
+def as_junit(suite: str, checks: Sequence[GateCheck], *, undecided_fails: bool) -> bytes:
+    """A ``testsuite`` with a ``testcase`` for each check; ``suite`` names the runs.
+
+    A check that fails has a ``failure``. One that is undecided has a ``failure`` of the type
+    ``undecided``, or is ``skipped`` where it does not fail the gate. Control characters, which XML
+    cannot hold, become U+FFFD.
+    """
+    failures = [
+        check
+        for check in checks
+        if check.verdict == "fail" or (undecided_fails and check.verdict == "undecided")
+    ]
+    skipped = sum(check.verdict == "undecided" for check in checks) * (not undecided_fails)
+    counts = {"tests": len(checks), "failures": len(failures), "errors": 0}
+    attributes = {name: str(count) for name, count in counts.items()}
+    root = ET.Element("testsuites", {"name": "consilience gate", **attributes})
+    attributes |= {"name": _text(suite), "skipped": str(skipped)}
+    test_suite = ET.SubElement(root, "testsuite", attributes)
+    for check in checks:
+        case = ET.SubElement(
+            test_suite, "testcase",
+            {"classname": _text(suite), "name": _text(check.name), "time": "0"},
+        )  # fmt: skip
+        message = _text(check.reason)
+        if check in failures:
+            failure = ET.SubElement(case, "failure", {"type": check.verdict, "message": message})
+            failure.text = f"{_text(check.rule)}: {check.verdict}. {message}."
+        elif check.verdict == "undecided":
+            ET.SubElement(case, "skipped").text = f"undecided: {message}"
+        else:
+            ET.SubElement(case, "system-out").text = message
+    ET.indent(root)
+    xml: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return xml + b"\n"
+
+
+def _text(text: str) -> str:
+    """A text of XML, with U+FFFD for each character that XML cannot hold."""
+    return re.sub("[\ufffe\uffff]", "\N{REPLACEMENT CHARACTER}", visible(text))
+
+
+Tables = Mapping[str, Sequence[Prepared]]
+"""The answers of runs by label, of each seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateRuns:
+    """The runs of a gate with their answers."""
+
+    runs: Sequence[Run]
+    """The run, or several of the same model on the same questions."""
+    baseline: Run | None
+    suite: Suite
+    """The questions."""
+    protocol: Protocol
+    """How the answers are counted."""
+    whole: Tables
+    """The answers of the runs."""
+    common: Tables
+    """Those to items that the baseline has too, with those of the baseline; empty without one."""
+    seed: int
+    notes: Sequence[str]
+    """What a reader should know."""
+
+    @property
+    def labels(self) -> list[str]:
+        """What the runs are called."""
+        return [run.label for run in self.runs]
+
+    def record(self) -> dict[str, Any]:
+        """What was read, for a document."""
+        return record_of(
+            runs=[str(run.path) for run in self.runs],
+            baseline=str(self.baseline.path) if self.baseline else None,
+            suite=self.suite.name,
+            protocol=self.protocol,
+        )
+
+    def numbers(self, labels: Sequence[str]) -> pl.DataFrame:
+        """The numbers of these runs, averaged (``METRICS_SCHEMA`` and ``PRECISION_SCHEMA``)."""
+        tables = [table for label in labels for table in self.whole[label]]
+        return measure(tables, self.suite, self.protocol, self.seed, precision=True)
+
+    def differences(self, labels: Sequence[str]) -> pl.DataFrame:
+        """The same minus the baseline (``COMPARISON_SCHEMA`` and ``PRECISION_SCHEMA``)."""
+        assert self.baseline is not None
+        first = self.common[self.baseline.label]
+        second = [table for label in labels for table in self.common[label]]
+        size = max(len(first), len(second))
+        if size % len(first) or size % len(second):
+            raise ConsilienceError(
+                f"{len(second)} runs or seeds against {len(first)} of the baseline",
+                expected="one run of the baseline, or as many",
+            )
+        both = [[*islice(cycle(tables), size)] for tables in (first, second)]
+        models = {self.baseline.label: both[0], " + ".join(labels): both[1]}
+        return compare(models, self.suite, self.protocol, self.seed, precision=True)
+
+
+def is_its_own_baseline(options: GateOptions) -> bool:
+    """Whether one of the runs is the baseline, as when rules are first tried on the baseline."""
+    *runs, baseline = [
+        Path(split_label(spec)[1]).resolve() for spec in (*options.runs, options.baseline or "")
+    ]
+    return bool(options.baseline) and baseline in runs
+
+
+def open_gate_runs(options: GateOptions) -> GateRuns:
+    """Open the runs and the baseline; runs of other models or other questions raise."""
+    specs = [*options.runs, *([options.baseline] if options.baseline else [])]
+    opened = open_runs(specs)
+    runs, baseline = opened[: len(options.runs)], next(iter(opened[len(options.runs) :]), None)
+    refuse_mixed(opened)
+    refuse_other_variants(opened)
+    _refuse_other_models(runs)
+    for part in (part for run in opened for part in run.seeds):
+        if part.record and not part.record.get("finished"):
+            raise ConsilienceError(
+                "the run is not finished",
+                where=str(part.path),
+                todo="Rerun the command of the run to resume it.",
+            )
+    suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
+    notes = [note for run in opened for note in suite_notes(run, suite)]
+    whole = {run.label: [Prepared(table, suite) for table in run.tables] for run in runs}
+    first, *others = [(label, table) for label, tables in whole.items() for table in tables]
+    for other in others:
+        refuse_other_questions(first, other)
+    common: Tables = {}
+    if baseline is not None:
+        common, more = common_answers([*runs, baseline], suite)
+        notes += [*settings_notes([baseline, *runs]), *more]
+    return GateRuns(runs, baseline, suite, protocol, whole, common, options.seed, notes)
+
+
+def precise(row: Mapping[str, object], *, is_relative: bool) -> Precise:
+    """A row of the numbers or of the differences with what its interval is made of."""
+    bounds = bounds_of((str(row["metric"]), str(row["subset"])))
+    return Precise(
+        row["difference" if is_relative else "value"],  # type: ignore[arg-type]
+        difference_bounds(bounds) if is_relative else bounds,
+        bounds[1] - bounds[0],
+        row["error"], row["clusters"], row["units"], row["within_error"],  # type: ignore[arg-type]
+        is_relative, row["skewness"],  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _refuse_other_models(runs: Sequence[Run]) -> None:
+    """Raise for several runs that are not of one model."""
+    models = {run.label: run.settings.get("model", {}).get("model") for run in runs}
+    if len({model for model in models.values() if model}) > 1:
+        raise ConsilienceError(
+            "runs of different models: "
+            + ", ".join(f"{label} of {model}" for label, model in models.items()),
+            expected="repeated runs of one model",
+            todo="Gate each run alone, or name the earlier one with --baseline RUN.",
+        )
+
+
+MOST = 2 / 3
+"""The share of a fall that a note on few groups is about."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Gate(Shown):
+    """The checks of a run, or of several of the same model."""
+
+    of: GateRuns
+    checks: Sequence[GateCheck]
+    """A check of each rule, by group where a rule is about several."""
+    undecided: Undecided
+    """What an undecided rule does to the exit status."""
+    notes: Sequence[str]
+    """What a reader should know."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Fail if a rule fails, else undecided if one is, else pass."""
+        verdicts = {check.verdict for check in self.checks}
+        return "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the run may pass: no rule fails, nor is one undecided unless that may pass."""
+        return self.verdict == "pass" or (self.verdict, self.undecided) == ("undecided", "pass")
+
+    @property
+    def title(self) -> str:
+        """The verdict and what it is about."""
+        against = f" against {self.of.baseline.label}" if self.of.baseline else ""
+        counts = [
+            f"{size} {verdict}"
+            for verdict in ("fail", "undecided", "pass")
+            if (size := sum(check.verdict == verdict for check in self.checks))
+        ]
+        name = f"{', '.join(self.of.labels)}{against} on {self.of.suite.name}"
+        return f"Gate: {self.verdict.upper()} ({', '.join(counts)}). {name}, in percent"
+
+    def table(self) -> Table:
+        """A row for each check."""
+        return gate_table(self.title, self.checks)
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """Each rule with its verdict."""
+        table = self.table()
+        if output.format == "md":
+            table = replace(table, notes=[*table.notes, *self.notes])
+        yield table
+        if output.format == "table" and self.verdict == "undecided":
+            fate = "do not fail" if self.is_open else "fail"
+            yield f"Undecided rules {fate} the gate (--undecided)."
+
+    def document(self) -> dict[str, Any]:
+        """The checks as rows."""
+        checks = [asdict(check) for check in self.checks]
+        verdict = {"verdict": self.verdict, "passes": self.is_open}
+        return {"run": self.of.record(), **verdict, "checks": checks, "warnings": [*self.notes]}
+
+    def written(self, output: Output) -> Iterator[tuple[Path, bytes]]:
+        """The checks as JUnit XML."""
+        if output.junit:
+            name = f"{', '.join(self.of.labels)} on {self.of.suite.name}"
+            is_strict = self.undecided == "fail"
+            yield output.junit, as_junit(name, self.checks, undecided_fails=is_strict)
+
+    def exit_status(self) -> int:
+        """3 if the run may not pass."""
+        return 0 if self.is_open else 3
+
+
+def gate(options: GateOptions) -> Gate:
+    """Check the rules on the numbers of a run, or of several of the same model.
+
+    The numbers, their standard errors and their clusters are those of ``score`` and ``compare``.
+    """
+    rules, many = parse_rules(options.rule), len(options.runs)
+    is_relative = any(rule.is_relative for rule in rules)
+    if is_relative and options.baseline is None:
+        text = next(rule.text for rule in rules if rule.is_relative)
+        raise ConsilienceError(
+            f"the rule '{text}' without a baseline",
+            expected="a run to compare with",
+            todo="Name it: --baseline RUN.",
+        )
+    if is_its_own_baseline(options):
+        if is_relative:
+            raise ConsilienceError(
+                f"{options.baseline} is the run and the baseline",
+                expected="another run, which is compared with the baseline",
+                todo="Name a later run; --plan takes the baseline, and says how much data the "
+                "rules need.",
+            )
+        options = replace(options, baseline=None)
+    if options.passes is not None and options.passes > many:
+        raise ConsilienceError(
+            f"--passes {options.passes} of {counted(many, 'run')}", expected=f"at most {many}"
+        )
+    of = open_gate_runs(options)
+    together = [of.labels] if options.passes is None else [[label] for label in of.labels]
+    numbers = [of.numbers(labels) for labels in together]
+    differences = [of.differences(labels) for labels in together] if is_relative else []
+    checks = []
+    for rule in rules:
+        tables = [rows_of(rule, one, of) for one in (differences if rule.is_relative else numbers)]
+        for group in tables[0]:
+            single = [_check(rule, rows[group], of.suite) for rows in tables if group in rows]
+            checks.append(_combined(single, options.passes) if options.passes else single[0])
+    notes = [*of.notes, *_cautions(rules, numbers[0], of)]
+    if of.baseline is not None and is_relative and options.passes is None:
+        table = differences[0].with_columns(second=pl.lit(of.labels[0]))
+        notes += noise_notes([of.baseline, of.runs[0]], table)
+        notes += few_groups_notes(rules, table, of.suite)
+    return Gate(of, checks, options.undecided, list(dict.fromkeys(notes)))
+
+
+def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) -> Iterator[str]:
+    """Notes on items without an answer, and where bounds are wide or not right (docs/gate.md).
+
+    Also where answers that hardly depend on the question make the model consistent.
+    """
+    suite, answers = of.suite, of.whole[of.labels[0]][0].answers
+    yield from position_notes(answers)
+    if any(rule.metric == "consistency" for rule in rules):
+        top = numbers.filter(metric="top_answer", group="MACRO")["value"]
+        yield from constant_answers(numbers, suite) if (top > NEARLY_CONSTANT).any() else ()
+    if left_out := facts_left_out(answers, numbers, suite, of.protocol):
+        yield left_out
+    if any(rule.metric == "corrected_consistency" for rule in rules):
+        yield from of_few_questions(numbers, suite)
+    means = numbers.filter(group="MACRO", subset="all") if suite.words.has_means else numbers[:0]
+    few = means.filter(pl.col("metric").is_in([rule.metric for rule in rules if not rule.group]))
+    fewest = few.filter(pl.col("n") > 1)["n"].min()
+    if isinstance(fewest, int) and fewest < FEW:
+        yield (
+            f"a mean over {fewest} relations is about relations like these, of which so few say "
+            "little; 'METRIC in MICRO' is about these relations"
+        )
+
+
+def few_groups_notes(rules: Sequence[GateRule], table: pl.DataFrame, suite: Suite) -> Iterator[str]:
+    """Notes on rules over all groups whose number got worse in few groups (docs/gate.md).
+
+    At most a fifth of the groups have ``MOST`` of all that groups got worse. ``table``:
+    ``COMPARISON_SCHEMA``.
+    """
+    for rule in rules:
+        pool = _pool(rule, suite)
+        if not rule.is_relative or pool not in ("MACRO", "MICRO") or pool not in table["group"]:
+            continue
+        sign = -1 if rule.threshold.at_least else 1
+        weight = pl.col("n") if pool == "MICRO" else 1
+        key = rule.metric, rule.subset
+        averaged = [group.id for group in suite.relations if is_averaged(key, group)]
+        rows = table.filter(pl.col("group").is_in(averaged), metric=rule.metric, subset=rule.subset)
+        rows = rows.filter(pl.col("difference").is_not_nan())
+        worse = rows.with_columns(worse=sign * weight * pl.col("difference"))
+        worse = worse.sort("worse", descending=True, maintain_order=True)
+        total = float(worse["worse"].clip(0).sum())
+        few = worse.head(int((worse["worse"].clip(0).cum_sum() < MOST * total).sum()) + 1)
+        if few.height * 5 > worse.height or float(worse["worse"].sum()) <= 0:
+            continue
+        share, groups = float(few["worse"].sum()) / total, counted(worse.height, suite.words.group)
+        named = few.select("group", "difference").iter_rows()
+        yield (
+            f"{100 * share:.0f} % of the {'fall' if sign < 0 else 'rise'} of {rule.metric} is "
+            f"in {few.height} of {groups}: "
+            + ", ".join(f"{group} ({number_text(off, 'points')} points)" for group, off in named)
+        )
+
+
+def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict[str, Any]]:
+    """The rows of a table that a rule is about, by group.
+
+    Without a group these are the headline numbers: the mean over relations, all questions together,
+    or each task of sentence pairs. A rule without a row raises.
+    """
+    compared = " of both runs" if rule.is_relative else ""
+    names = table["metric"].unique(maintain_order=True)
+    _check_name(rule, f"'{rule.metric}'{compared}", rule.metric, names)
+    rows = table.filter(metric=rule.metric)
+    _check_name(rule, f"{rule.metric} of '{rule.subset}'", rule.subset, rows["subset"])
+    rows = rows.filter(subset=rule.subset)
+    if rule.group:
+        _check_name(rule, f"group '{rule.group}' with {rule.metric}", rule.group, rows["group"])
+    pool = _pool(rule, of.suite)
+    rows = rows.filter(group=pool) if pool in rows["group"] else rows
+    return {row["group"]: row for row in rows.iter_rows(named=True)}
+
+
+def _pool(rule: GateRule, suite: Suite) -> str:
+    """The group that a rule names, or that of the headline numbers."""
+    return rule.group or suite.words.pool
+
+
+def _check_name(rule: GateRule, missing: str, name: str, known: Iterable[str]) -> None:
+    """Raise for a name in a rule that the numbers do not have."""
+    names = list(dict.fromkeys(known))
+    if name not in names:
+        raise unknown_name(f"no {missing}, which the rule '{rule.text}' is about", name, names)
+
+
+def _check(rule: GateRule, row: Mapping[str, Any], suite: Suite) -> GateCheck:
+    """One rule on one number."""
+    number = precise(row, is_relative=rule.is_relative)
+    low, high = number.interval()
+    verdict, unit = number.verdict(rule.threshold), _unit(number, suite)
+    needed = number.needed(rule.threshold) if verdict == "undecided" else None
+    check = GateCheck(
+        rule=rule.text,
+        group=row["group"],
+        of=of_in_words(row, suite),
+        value=row["second_value" if rule.is_relative else "value"],
+        baseline=row["first_value"] if rule.is_relative else NAN,
+        low=low,
+        high=high,
+        limit=rule.threshold.value,
+        verdict=verdict,
+        reason="",
+        needed=needed,
+        unit=unit,
+    )
+    return replace(check, reason=_reason(check, number, label_of(rule.metric)))
+
+
+def _reason(check: GateCheck, number: Precise, label: str) -> str:
+    """Why a check has its verdict."""
+    if math.isnan(number.value):
+        return f"{label} is undefined, as of a model that always gives the same answer"
+    if math.isnan(check.low):
+        return f"{label} has no interval here, so no rule on it is decided (docs/statistics.md)"
+    text = f"{label} {in_words(check)}"
+    if number.is_constant:
+        text += f", the same in all {number.units} {check.unit}"
+    if check.verdict != "undecided":
+        return text
+    if check.needed is None:
+        return f"{text}; the value is on the limit, so no number of {check.unit} decides"
+    size = number.units if number.is_constant else number.clusters
+    return (
+        f"{text}; {check.needed:,} {check.unit} would decide if value and variation stay the same "
+        f"(asked: {size:,})"
+    )
+
+
+def _unit(number: Precise, suite: Suite) -> str:
+    """What the clusters of a number are called."""
+    if number.is_over_groups and not number.is_constant:
+        return f"{suite.words.group}s"
+    return suite.words.clusters
+
+
+def of_in_words(row: Mapping[str, Any], suite: Suite) -> str:
+    """What a number is over, in words."""
+    if row["group"] == "MICRO":
+        return f"all {suite.words.item}s"
+    size = counted(row["n"], suite.words.group)
+    return f"mean of {size}" if row["group"] == "MACRO" else str(row["group"])
+
+
+def _combined(single: Sequence[GateCheck], passes: int) -> GateCheck:
+    """A check of several runs, each judged alone: it passes if so many pass."""
+    many = len(single)
+    passed = sum(check.verdict == "pass" for check in single)
+    possible = passed + sum(check.verdict == "undecided" for check in single)
+    verdict: Verdict = "undecided"
+    if passed >= passes:
+        verdict = "pass"
+    elif possible < passes:
+        verdict = "fail"
+    low, high = wilson_interval(passed / many, many)
+    verdicts = ", ".join(check.verdict for check in single)
+    return GateCheck(
+        rule=single[0].rule,
+        group=single[0].group,
+        of=single[0].of,
+        value=fmean(check.value for check in single),
+        baseline=fmean(check.baseline for check in single),
+        low=NAN,
+        high=NAN,
+        limit=single[0].limit,
+        verdict=verdict,
+        reason=f"{passed} of {many} runs pass, {passes} have to ({verdicts}); probability of a "
+        f"pass {low * 100:.0f} to {high * 100:.0f} % (95 % CI)",
+        runs=tuple(single),
+    )
+
+
+MOST_ITEMS, MOST_REPEATS = 1_000_000, 1_000
+"""Larger plans than these are not made."""
+
+ONE_RUN = (
+    "the error of a difference is that of two independent runs, the most that it can be; with "
+    "--baseline it is that of the two runs, whose answers to an item are alike, so fewer are needed"
+)
+
+NO_REPEATS = "give several runs of the same model to plan repeats"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class GatePlan(Shown):
+    """How much data each rule needs."""
+
+    of: GateRuns
+    """The runs whose variation the plan is made from."""
+    rows: Sequence[PlanRow]
+    """The designs of each rule, the first as the run is."""
+    notes: Sequence[str]
+    """What a reader should know."""
+
+    def table(self) -> Table:
+        """A row for each design."""
+        words = self.of.suite.words
+        title = f"Plan from {', '.join(self.of.labels)} on {self.of.suite.name}, in percent"
+        return plan_table(title, self.rows, words.group, words.clusters.removesuffix("s"))
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """How much data each rule needs."""
+        yield self.table()
+
+    def document(self) -> dict[str, Any]:
+        """The designs as rows."""
+        rows = [asdict(row) for row in self.rows]
+        return {"run": self.of.record(), "plan": rows, "warnings": [*self.notes]}
+
+    def written(self, output: Output) -> Iterator[tuple[Path, bytes]]:
+        """None: a plan has no checks to write."""
+        if output.junit:
+            raise ConsilienceError(
+                "--junit with --plan",
+                expected="one of them",
+                todo="A plan has no checks to write.",
+            )
+        return iter(())
+
+
+def plan_gate(options: GateOptions) -> GatePlan:
+    """The power of each rule at the size of the run, and the sizes at which it is 80 %.
+
+    True values: for a limit the value of the run, for a margin no difference from the baseline. The
+    variances of items, groups and repeats are those of the runs. Nothing is passed or failed.
+    """
+    if options.passes is not None:
+        raise ConsilienceError(
+            "--passes with a plan", expected="runs that are averaged", todo="Leave it out."
+        )
+    if is_its_own_baseline(options):
+        options = replace(options, baseline=None)
+    rules, of = parse_rules(options.rule), open_gate_runs(options)
+    is_paired = of.baseline is not None
+    sources = {False: of.numbers}
+    sources[True] = of.differences if is_paired else of.numbers
+    tables: dict[bool, list[pl.DataFrame]] = {}
+    rows: list[PlanRow] = []
+    for rule in rules:
+        kind = rule.is_relative
+        if kind not in tables:
+            alone = [[label] for label in of.labels] if len(of.labels) > 1 else []
+            tables[kind] = [sources[kind](labels) for labels in (of.labels, *alone)]
+        by_table = [rows_of(rule, table, of) for table in tables[kind]]
+        for group, row in by_table[0].items():
+            same = [one[group] for one in by_table if group in one]
+            planned = [_of_rule(rule, one, is_paired=is_paired) for one in same]
+            rows += _designs(rule.text, of_in_words(row, of.suite), rule.threshold, planned)
+    notes = list(of.notes)
+    notes += [ONE_RUN] if not is_paired and any(rule.is_relative for rule in rules) else []
+    notes += [NO_REPEATS] if len(of.labels) == 1 else []
+    return GatePlan(of, rows, notes)
+
+
+def _of_rule(rule: GateRule, row: dict[str, Any], *, is_paired: bool) -> Precise:
+    """The number of a rule with its assumed true value."""
+    if not rule.is_relative:
+        return precise(row, is_relative=False)
+    if is_paired:
+        return replace(precise(row, is_relative=True), value=0.0)
+    number, twice = precise(row, is_relative=False), math.sqrt(2)
+    return replace(
+        number,
+        value=0.0,
+        bounds=difference_bounds(number.bounds),
+        error=number.error * twice,
+        within_error=number.within_error * twice,
+        is_difference=True,
+        skewness=0.0,
+    )
+
+
+def _designs(rule: str, of: str, limit: Threshold, numbers: Sequence[Precise]) -> Iterator[PlanRow]:
+    """The designs of one rule; ``numbers``: of all runs averaged, then of each alone."""
+    number, alone = numbers[0], numbers[1:]
+    repeats = max(1, len(alone))
+    items = round(number.units / number.clusters) if number.is_over_groups else 0
+    now = PlanRow(
+        rule, of, "this run" if repeats == 1 else "these runs", number.value,
+        number.clusters if items else None, items or number.clusters, repeats,
+        number.power(limit),
+    )  # fmt: skip
+    yield now
+    many = clusters_for_power(number, limit)
+    power = number.resized(many).power(limit) if many else NAN
+    if not items:
+        yield replace(now, design="other number of items", items=many, power=power)
+    else:
+        yield replace(now, design="other number of groups", groups=many, power=power)
+
+        def more_items(size: int) -> Precise:
+            return number.with_within(items / size)
+
+        size = size_for_power(more_items, limit, 2, MOST_ITEMS)
+        power = more_items(size).power(limit) if size else NAN
+        yield replace(now, design="other number of items", items=size, power=power)
+    if alone:
+        repeated = _repeated(number, alone)
+        again = size_for_power(repeated, limit, 1, MOST_REPEATS)
+        power = repeated(again).power(limit) if again else NAN
+        yield replace(now, design="other number of repeats", repeats=again, power=power)
+
+
+def _repeated(number: Precise, alone: Sequence[Precise]) -> Callable[[int], Precise]:
+    """The number of so many repeats.
+
+    The variance of R averaged runs is ``item + noise / R``, that of one run ``item + noise``.
+    """
+    many = len(alone)
+    averaged, single = _within(number), fmean(map(_within, alone))
+    noise = min(single, max(0.0, (single - averaged) / (1 - 1 / many)))
+
+    def of(repeats: int) -> Precise:
+        return number.with_within((single - noise * (1 - 1 / repeats)) / averaged)
+
+    return of if averaged > 0 else lambda repeats: number
+
+
+def _within(number: Precise) -> float:
+    """The variance over the items of the same groups."""
+    return (number.within_error if number.is_over_groups else number.error) ** 2

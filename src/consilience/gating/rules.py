@@ -1,0 +1,337 @@
+"""Rules of a gate, and the margins that decide them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from scipy.special import logit, nctdtr
+
+from consilience.core.errors import ConsilienceError, unknown_name
+from consilience.metrics.counts import bounds_of
+from consilience.metrics.registry import DESCRIPTIONS, METRICS
+from consilience.metrics.statistics import (
+    NAN,
+    POWER,
+    TIE,
+    logit_interval,
+    skewed_reach,
+    unseen_share,
+)
+
+Verdict = Literal["pass", "fail", "undecided"]
+
+ERROR_RATE = 0.05
+"""The probability with which each one-sided bound is on the wrong side of the true value."""
+
+FAR = 30.0
+"""A noncentrality beyond which the power is 0 or 1."""
+
+MOST = 100_000_000
+"""More clusters than this are no plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A limit of a number, and on which side of it the number has to be."""
+
+    value: float
+    at_least: bool
+    """Whether the number has to be at least, not at most, the limit."""
+
+    def distance(self, value: float) -> float:
+        """How far a value is on the right side; negative on the wrong side."""
+        return value - self.value if self.at_least else self.value - value
+
+
+@dataclass(frozen=True, slots=True)
+class Precise:
+    """A number, or a difference of two, with what its interval is made of."""
+
+    value: float
+    """The value; NaN without data."""
+    bounds: tuple[float, float]
+    """The least and the greatest value that it can have."""
+    reach: float
+    """The most that the answers to an item can change a mean of such items."""
+    error: float
+    """The standard error; 0 where nothing varies, NaN where it is not known."""
+    clusters: int
+    """How many groups the value is the mean over; else how many subjects were counted."""
+    units: int
+    """How many subjects were counted, in all groups."""
+    within_error: float = NAN
+    """The standard error over the items of the same groups; NaN but for a mean over groups."""
+    is_difference: bool = False
+    """Whether the value is a difference of two runs."""
+    skewness: float = 0.0
+    """Of a mean over groups: the skewness of their values."""
+
+    @property
+    def is_over_groups(self) -> bool:
+        """Whether the value is a mean over several groups."""
+        return not math.isnan(self.within_error) and self.clusters < self.units
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether no item differs from the others, so that nothing shows how much it varies."""
+        varies = self.is_over_groups and self.within_error > TIE
+        return self.error <= TIE and not varies and self.units > 1
+
+    def interval(self) -> tuple[float, float]:
+        """The two one-sided bounds; NaN where they are not known.
+
+        Those of ``logit_interval`` at 90 %; of a difference each bound with one more item
+        (``with_one_more``); of a mean over groups, on the side where few groups are far away,
+        Hall's bound for skewed values if it is farther (``skewed_reach``). Where nothing varies, as
+        many items as 0 of n are compatible with (Clopper-Pearson) may be other than those asked.
+        """
+        level = 1 - 2 * ERROR_RATE
+        if self.is_constant and not math.isnan(self.value):
+            off = unseen_share(self.units, level) * self.reach
+            return max(self.bounds[0], self.value - off), min(self.bounds[1], self.value + off)
+        low, high = (
+            logit_interval(number.value, number.error, number.clusters, self.bounds, level)[at]
+            for at, number in enumerate((self.with_one_more(-1), self.with_one_more(1)))
+        )
+        if self.is_over_groups and self.skewness:
+            reach = self.error * skewed_reach(self.clusters, -abs(self.skewness), level)
+            if self.skewness < 0:
+                low = min(low, max(self.bounds[0], self.value - reach))
+            else:
+                high = max(high, min(self.bounds[1], self.value + reach))
+        return low, high
+
+    def with_one_more(self, sign: int) -> Precise:
+        """A difference with one more item, which moves it as far down (-1) or up as an item can.
+
+        Where few items differ between two runs, their variance is too small to be trusted: of 100
+        items 2 that differ are compatible with 6 %. One more item has nearly the bounds of
+        Clopper and Pearson. Other numbers are returned as they are: the logit scale does this for
+        a value, and the t distribution for few groups.
+        """
+        if not self.is_difference or self.is_over_groups or self.clusters < 2:
+            return self
+        size, moved = self.clusters, sign * self.reach
+        squares = self.error**2 * size * (size - 1)
+        squares += size / (size + 1) * (self.value - moved) ** 2
+        return replace(
+            self,
+            value=(size * self.value + moved) / (size + 1),
+            error=math.sqrt(squares / (size * (size + 1))),
+            clusters=size + 1,
+            units=size + 1,
+        )
+
+    def verdict(self, threshold: Threshold) -> Verdict:
+        """Pass or fail if both bounds are on that side of the threshold, else undecided."""
+        off = [threshold.distance(bound) for bound in self.interval()]
+        if min(off) >= 0:
+            return "pass"
+        return "fail" if max(off) < 0 else "undecided"
+
+    def needed(self, threshold: Threshold) -> int | None:
+        """How many clusters decide, if value and variation stay as they are.
+
+        Of a constant number as many subjects. None for a value on the threshold.
+        """
+        distance = abs(threshold.distance(self.value))
+        if not distance > TIE or math.isnan(self.error):
+            return None
+        if self.is_constant:
+            share = min(distance / self.reach, 1 - TIE)
+            return math.ceil(math.log(ERROR_RATE) / math.log1p(-share))
+        return _fewest(
+            lambda size: self.resized(size).verdict(threshold) != "undecided", self.clusters
+        )
+
+    def power(self, threshold: Threshold) -> float:
+        """The probability of a pass if the value is the true one.
+
+        The noncentral t distribution on the logit scale: ``P(T >= t[0.95, n-1])`` with the
+        noncentrality ``(logit(true) - logit(threshold)) / error``; of a difference all this with
+        one more item. Of a mean over groups ``skewed_reach`` replaces ``t[0.95, n-1]`` where it is
+        greater.
+        """
+        if math.isnan(self.value) or math.isnan(self.error) or self.clusters < 2:
+            return NAN
+        if self.error <= TIE:
+            return float(self.verdict(threshold) == "pass")
+        number = self.with_one_more(-1 if threshold.at_least else 1)
+        least, width = self.bounds[0], self.bounds[1] - self.bounds[0]
+        share, limit = (number.value - least) / width, (threshold.value - least) / width
+        if not 0 < share < 1:
+            return NAN
+        error = number.error / width / (share * (1 - share))
+        sign = 1 if threshold.at_least else -1
+        distance = float(logit(share) - logit(limit)) * sign
+        skewness = min(0.0, sign * number.skewness) if number.is_over_groups else 0.0
+        critical = skewed_reach(number.clusters, skewness, 1 - 2 * ERROR_RATE)
+        away = max(-FAR, min(FAR, distance / error))
+        return 1 - float(nctdtr(number.clusters - 1, away, critical))
+
+    def resized(self, clusters: int) -> Precise:
+        """The same number of as many clusters like these."""
+        scale = math.sqrt(self.clusters / clusters)
+        return replace(
+            self, error=self.error * scale, within_error=self.within_error * scale,
+            clusters=clusters, units=round(self.units * clusters / self.clusters),
+        )  # fmt: skip
+
+    def with_within(self, factor: float) -> Precise:
+        """The same groups, the variance over their items multiplied by ``factor``.
+
+        1/2 is that of twice as many items in each group. The skewness is kept.
+        """
+        if not self.is_over_groups:
+            return replace(self, error=self.error * math.sqrt(factor))
+        between = max(0.0, self.error**2 - self.within_error**2)
+        within = min(self.error, self.within_error) ** 2 * factor
+        return replace(self, error=math.sqrt(between + within), within_error=math.sqrt(within))
+
+
+def clusters_for_power(number: Precise, threshold: Threshold) -> int | None:
+    """The fewest clusters like these with a power of 80 %; None where none has it."""
+    if not threshold.distance(number.value) > TIE:
+        return None
+    if number.is_constant:
+        return number.needed(threshold)
+    return _fewest(lambda size: number.resized(size).power(threshold) >= POWER, number.clusters)
+
+
+def size_for_power(
+    of: Callable[[int], Precise], threshold: Threshold, least: int, most: int
+) -> int | None:
+    """The least size from ``least`` to ``most`` for which ``of(size)`` has a power of 80 %."""
+    return _fewest(lambda size: of(size).power(threshold) >= POWER, least, least, most)
+
+
+def _fewest(
+    is_enough: Callable[[int], bool], start: int, least: int = 2, most: int = MOST
+) -> int | None:
+    """The least size from ``least`` to ``most`` that is enough; None if ``most`` is not.
+
+    Every larger size is enough, too.
+    """
+    high = max(least, start)
+    while not is_enough(high):
+        if high >= most:
+            return None
+        high = min(most, high * 2)
+    low = least - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if is_enough(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+FORMS = (
+    "'METRIC >= 0.8', 'METRIC <= 20 %' or 'METRIC no worse than baseline by 3 points', each also "
+    "with 'of SUBSET' or 'in GROUP' after the metric"
+)
+"""What a rule looks like."""
+
+NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
+
+ABSOLUTE = re.compile(rf"([^<>=≥≤]+?)\s*(>=|<=|≥|≤)\s*(-?){NUMBER}\s*(%?)")
+
+RELATIVE = re.compile(rf"(.+?)\s+no (\w+) than baseline by {NUMBER} (?:points?|%)")
+
+NAME = re.compile(r"(.+?)(?: of (.+?))?(?: in (.+?))?")
+
+
+@dataclass(frozen=True, slots=True)
+class GateRule:
+    """What a number of a run has to be."""
+
+    text: str
+    metric: str
+    """The name of the metric in the metrics table."""
+    subset: str
+    """The form, factor, edit or kind of expectations; ``all`` for all together."""
+    group: str
+    """The group; empty for the groups that the headline numbers are about."""
+    threshold: Threshold
+    """The limit; for a comparison that of the difference, run minus baseline."""
+    is_relative: bool
+    """Whether the run is compared with a baseline."""
+
+
+def parse_rules(texts: Iterable[str]) -> list[GateRule]:
+    """The rules of their texts, each once; none raises."""
+    rules = [_parsed(" ".join(text.split())) for text in dict.fromkeys(texts)]
+    if not rules:
+        raise ConsilienceError(
+            "no rule",
+            expected=FORMS,
+            todo="Write --rule \"consistency >= 0.8\", or rule = ['...'] in the table [gate] of "
+            "consilience.toml.",
+        )
+    return rules
+
+
+def _parsed(text: str) -> GateRule:
+    if absolute := ABSOLUTE.fullmatch(text):
+        name, sign, minus, digits, percent = absolute.groups()
+        metric, subset, group = _named(name, text)
+        value = float(f"{minus}{digits}") / (100 if percent else 1)
+        least, greatest = bounds_of((metric, subset))
+        if not least < value < greatest:
+            is_percent = greatest < value < 100 and not percent
+            raise ConsilienceError(
+                f"the rule '{text}' with the limit {value:g}",
+                expected=f"a limit above {least:g} and below {greatest:g}, such as 0.95 or 95 %",
+                todo=f"Write '{name} {sign} {digits} %'."
+                if is_percent
+                else "No sample can show that a number has its least or greatest value.",
+            )
+        return GateRule(text, metric, subset, group, Threshold(value, sign in (">=", "≥")), False)
+    if relative := RELATIVE.fullmatch(text):
+        name, way, digits = relative.groups()
+        metric, subset, group = _named(name, text)
+        margin, width = float(digits) / 100, bounds_of((metric, subset))
+        if not 0 < margin < width[1] - width[0]:
+            raise ConsilienceError(
+                f"the rule '{text}' with a margin of {float(digits):g} points",
+                expected=f"a margin above 0 and below {100 * (width[1] - width[0]):g} points",
+                todo="" if margin else "No sample can show that two models are equal.",
+            )
+        rises = _may_rise(metric, way, text)
+        limit = Threshold(margin, False) if rises else Threshold(-margin, True)
+        return GateRule(text, metric, subset, group, limit, True)
+    raise ConsilienceError(f"the rule '{text}'", expected=FORMS, todo="Give each rule its --rule.")
+
+
+def _named(name: str, text: str) -> tuple[str, str, str]:
+    """The metric, subset and group that the first part of a rule names."""
+    match = NAME.fullmatch(name)
+    written, subset, group = match.groups() if match else (name, None, None)
+    key = re.sub(r"\W+", "_", written.lower()).strip("_")
+    labels = {
+        re.sub(r"\W+", "_", description.label.lower()): metric
+        for metric, description in DESCRIPTIONS.items()
+    }
+    metric = key if key in METRICS or key == "determinism" else labels.get(key, "")
+    if not metric:
+        raise unknown_name(f"no metric '{written}' in the rule '{text}'", key, METRICS)
+    return metric, subset or "all", group or ""
+
+
+def _may_rise(metric: str, way: str, text: str) -> bool:
+    """Whether a rule limits the rise of a metric, not its fall."""
+    better = DESCRIPTIONS[metric].better
+    if way == "worse" and better:
+        return better == "lower"
+    if way in ("lower", "higher"):
+        return way == "higher"
+    ways = "'no lower than baseline' or 'no higher than baseline'"
+    raise ConsilienceError(
+        f"'no {way} than' in the rule '{text}'",
+        expected=f"'no worse than baseline', {ways}" if better else ways,
+    )

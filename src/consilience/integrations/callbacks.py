@@ -1,0 +1,128 @@
+"""Consistency during a training with the Trainer of transformers, as a curve."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from consilience.core.errors import ConsilienceError
+from consilience.models.loading import Pretrained, kind_of_config
+from consilience.models.prompted import OptionScorer
+from consilience.results.reporting import Result
+from consilience.suites.questions import Questions
+from consilience.trackers import headline_metrics
+from consilience.train.consistency import plain_copy
+from consilience.train.objectives import objective_of
+from consilience.types import Suite
+from consilience.workflow.evaluation import evaluate, suite_to_ask
+
+
+class ConsistencyCallback(TrainerCallback):
+    """Measures a model while a ``Trainer`` trains it, and logs the numbers as the Trainer does.
+
+    ``trainer.add_callback(ConsistencyCallback(trainer, "mini", limit=8))``
+
+    The numbers are those of ``trackers.headline_metrics``: ``eval_mini/consistency``, its bounds
+    ``eval_mini/consistency/low`` and ``/high``, and others. Every tracker of ``report_to`` gets
+    them, and ``trainer.state.log_history`` has them.
+
+    The training is the same with and without the callback: a copy of the model in float32 is asked,
+    with adapters merged, and random states are restored. The copy needs memory of its own. With
+    several processes only the main one measures, and the others wait.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        suite: str | Path | Suite | Questions | Any = "mini",
+        *,
+        steps: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Check the suite and the options before the training begins.
+
+        - ``trainer``: that of a masked or causal language model.
+        - ``suite``, ``options``: those of ``evaluate``, of facts or questions.
+        - ``steps``: measure after every so many updates; None for after each evaluation.
+        """
+        if steps is not None and steps < 1:
+            raise ConsilienceError(f"steps={steps}", expected="1 or more, or None")
+        if trainer.processing_class is None:
+            raise ConsilienceError(
+                "a Trainer without a tokenizer",
+                expected="the tokenizer of the model",
+                todo="Give it to the Trainer: Trainer(..., processing_class=tokenizer).",
+            )
+        if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
+            raise ConsilienceError(
+                "a model whose weights are divided over processes",
+                expected="one that each process has whole",
+                todo="Save checkpoints, and measure them with `consilience probe`.",
+            )
+        self.trainer, self.source, self.steps, self.options = trainer, suite, steps, options
+        self.suite = suite_to_ask(suite, **options)
+        if not self.suite.words.pool:
+            raise ConsilienceError(
+                f"the sentence pairs of {self.suite.name}", expected="a suite of facts or questions"
+            )
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Measure after every ``steps`` updates."""
+        if self.steps is not None and state.global_step % self.steps == 0:
+            self._log(state, control)
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Measure after an evaluation, unless it is every ``steps`` updates."""
+        if self.steps is None:
+            self._log(state, control)
+
+    def _log(self, state: TrainerState, control: TrainerControl) -> None:
+        if not state.is_world_process_zero:
+            return
+        numbers = headline_metrics(self.measure())
+        should_log = control.should_log  # which a log resets, and the training loss would be lost
+        self.trainer.log({f"eval_{name}": value for name, value in numbers.items()})
+        control.should_log = should_log
+
+    def measure(self) -> Result:
+        """The numbers of the model as it is now."""
+        with same_random_states():
+            return evaluate(self.source, self._model(), **self.options)
+
+    def _model(self) -> Any:
+        """A copy of the model, ready to be asked."""
+        copied = plain_copy(self.trainer.model)
+        copied.config.architectures = [type(copied).__name__]
+        name = str(self.trainer.args.output_dir)
+        tokenizer: Any = copy.deepcopy(self.trainer.processing_class)  # padding is set in it
+        kind = kind_of_config(copied.config, name)
+        loaded = Pretrained(kind, copied, tokenizer, {"model": name, "kind": kind})
+        if self.suite.words.is_pooled:
+            return OptionScorer(loaded)
+        protocol = self.options.get("protocol") or self.suite.protocol
+        return objective_of(loaded).scorer(copied, tokenizer, protocol)
+
+
+@contextmanager
+def same_random_states() -> Iterator[None]:
+    """Restore the random states of Python, numpy and torch, on all devices."""
+    states = random.getstate(), np.random.get_state()
+    devices = range(torch.cuda.device_count())
+    try:
+        with torch.random.fork_rng(devices=list(devices)):
+            yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])

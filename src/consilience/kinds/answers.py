@@ -1,0 +1,539 @@
+"""Answers that were made elsewhere, to the prompts of ``suite export``, as answers tables.
+
+A row has the item, the variant and the answer: in ``answer`` a text, or in ``answer_index`` the
+position among the candidates of the prompt, from 0. A log of lm-evaluation-harness has the
+log-probabilities of all candidates instead. What else a table needs is in the suite.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from consilience.ask import judge
+from consilience.ask_questions import SCHEMA, group_of, item_of
+from consilience.ask_writing import WRITTEN_COLUMNS, answered
+from consilience.asking.asker import judge as judge_scores
+from consilience.asking.asker import table_of
+from consilience.core.asks import Ask
+from consilience.core.errors import ConsilienceError, did_you_mean, missing_column
+from consilience.core.factors import (
+    FACTORS,
+    OF_OPTIONS,
+    ORIGINAL,
+    Factor,
+    FactorialDesign,
+    levels_of,
+)
+from consilience.core.free_text import RULES, Rule, match
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.files.tables import LOG_PROBABILITIES, as_text, model_of_log
+from consilience.models.candidates import log_softmax
+from consilience.presentation import Presentation, Prompt, labels_of, permutation
+from consilience.questions import Choice, Question
+from consilience.runs.folder import digest_of
+from consilience.sentence_pairs import Task
+from consilience.suites.pairs import TASK_SUITE, Pairs, generated_group
+from consilience.suites.questions import Questions
+from consilience.types import Scores, Suite
+from consilience.workflow.run_options import ScoreOptions
+
+WHERE = "the answers table"
+
+NO_ANSWER = "no answer"
+"""Why a row without an answer is left out."""
+
+Row = Mapping[str, Any]
+
+
+def model_of_answers(options: ScoreOptions, rule: str | None) -> dict[str, object]:
+    """The settings of a run that was made of a table."""
+    name = options.provider or model_of_log(options.answers) or options.answers.stem
+    model = {"model": name, "digest": digest_of(options.answers)}
+    return {"match": rule, "model": model}
+
+
+def refuse_published(options: ScoreOptions) -> None:
+    """Raise for the protocol that only facts have."""
+    if options.protocol == "published":
+        raise ConsilienceError(
+            "--protocol published with a suite that is not one of facts",
+            expected="strict",
+            todo="Leave --protocol out.",
+        )
+
+
+def answers_to_pairs(
+    table: pl.DataFrame,
+    task: Task,
+    rule: Rule,
+    known_forms: Collection[str],
+    pairs: Pairs | None = None,
+) -> tuple[list[str], pl.DataFrame]:
+    """The forms of a table of answers to sentence pairs, the original first, and its answers table.
+
+    An answer that is no label stays as it is: a model wrote it. Another form than the original and
+    ``known_forms`` raises. ``pairs``: those of the task; then another item raises, too.
+    """
+    table = as_text(table)
+    if pairs is not None:
+        check_columns(table, ("item",))
+        rows = [(pair.item, pair.first, pair.label) for pair in pairs.items]
+        known = pl.DataFrame(rows, ("item", "subject", "gold"), orient="row")
+        table = _with_known(table, known, task.name)
+    check_columns(table, ("item", "variant", "gold"))
+    refuse_repeated(table)
+    forms = variants_in(table)
+    for form in forms:
+        if form not in (ORIGINAL, *known_forms):
+            at = table["variant"].to_list().index(form) + 1
+            raise unknown(form, "form", [ORIGINAL, *known_forms], task.name, f"{WHERE}, row {at}")
+    if ORIGINAL not in forms:
+        raise ConsilienceError(
+            f"no answers to the form '{ORIGINAL}'",
+            expected=f"'{ORIGINAL}' in the column 'variant'",
+            where=WHERE,
+        )
+    forms = [ORIGINAL, *(form for form in forms if form != ORIGINAL)]
+    answers = _matched(table, {"": task.labels}, rule)
+    wrong = table.filter(~pl.col("gold").is_in(list(task.labels)))
+    if wrong.height:
+        raise unknown(wrong["gold"][0], "label", list(task.labels), task.name, WHERE)
+    columns: dict[str, pl.Expr | pl.Series] = {
+        "suite": pl.lit(TASK_SUITE),
+        "group": pl.lit(generated_group(task)),
+        "item": table["item"],
+        "subject": table["subject"] if "subject" in table.columns else table["item"],
+        "variant": table["variant"],
+        "variant_index": table["variant"].replace_strict(forms, list(range(len(forms)))),
+        "gold": table["gold"],
+        "answer": answers,
+        "n_candidates": pl.lit(len(task.labels)),
+    }
+    return forms, table.select(
+        columns.get(name, pl.lit(None)).cast(dtype).alias(name)
+        for name, dtype in ANSWERS_SCHEMA.items()
+    )
+
+
+def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl.DataFrame:
+    """A table of answers to facts, with the group, subject and gold that its items have.
+
+    ``rule``: how the object is found in an answer; None leaves answers as they are. Where patterns
+    write objects in several languages or forms, an answer in that of its pattern becomes the object
+    of the facts, by default if it is exactly that text. Of a table with the log-probabilities of
+    the candidates, the most probable one is the answer.
+    """
+    table = with_facts(as_text(table), suite)
+    if LOG_PROBABILITIES in table.columns:
+        return with_scores(table, suite)
+    written = _written_candidates(suite)
+    if rule is None and written:
+        rule = RULES["exact"]
+    if rule is None and "answer_index" not in table.columns:
+        return table
+    words = {relation.id: relation.candidates.words for relation in suite.relations}
+    return table.with_columns(answer=_matched(table, words, rule, written))
+
+
+def with_facts(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """A table of text with the group, subject and gold of its items; others than those raise."""
+    has_index = "variant_index" in table.columns
+    check_columns(table, ("item",) if has_index else ("item", "variant"))
+    known = pl.DataFrame(
+        [
+            (relation.id, fact.item, fact.subject, fact.object)
+            for relation in suite.relations
+            for fact in relation.facts
+        ],
+        schema=dict.fromkeys(("group", "item", "subject", "gold"), pl.String),
+        orient="row",
+    )
+    if "group" not in table.columns and known["item"].is_duplicated().any():
+        raise missing_column(
+            "group", table.columns, expected="the relation of each item", where=WHERE
+        )
+    return _with_known(table, known, suite.name)
+
+
+def with_scores(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """A table of facts with the answers and scores that its log-probabilities make (``judge``)."""
+    relations = {relation.id: relation for relation in suite.relations}
+    parts = []
+    for (group,), rows in table.with_row_index("row").partition_by("group", as_dict=True).items():
+        words = relations[str(group)].candidates.words
+        totals = np.array(
+            [
+                log_probabilities(text, len(words), f"{WHERE}, row {row + 1}")
+                for row, text in rows.select("row", LOG_PROBABILITIES).iter_rows()
+            ]
+        )
+        every = np.arange(len(totals))
+        scores = Scores(every, words, log_softmax(totals), totals=totals)
+        columns = judge(scores, rows["gold"].to_list())
+        parts.append(
+            rows.with_columns(
+                pl.Series(name, values, ANSWERS_SCHEMA[name], strict=False)
+                for name, values in columns.items()
+            )
+        )
+    return pl.concat(parts).sort("row").drop("row", LOG_PROBABILITIES)
+
+
+def log_probabilities(text: str | None, size: int, where: str) -> list[float]:
+    """The log-probabilities of ``size`` candidates, a list in JSON.
+
+    All are NaN where there are none, and where one is NaN: the most probable one is then not known.
+    """
+    try:
+        values = [np.nan] * size if text is None else list(map(float, json.loads(text)))
+    except (TypeError, ValueError) as error:
+        raise ConsilienceError(
+            f"'{LOG_PROBABILITIES}' is {text!r}", expected="a list of numbers in JSON", where=where
+        ) from error
+    if len(values) != size:
+        raise ConsilienceError(
+            f"{len(values)} log-probabilities",
+            expected=f"{size}, one for each candidate in the suite",
+            where=where,
+            todo="Name the suite that was exported, as it was then.",
+        )
+    return [np.nan] * size if np.isnan(values).any() else values
+
+
+def _written_candidates(suite: Suite) -> dict[tuple[str, str], list[Choice]]:
+    """The candidates by group and variant, with their text in the pattern as an alias.
+
+    A variant is a pattern's name or its position. Groups with one writing are not there.
+    """
+    return {
+        (relation.id, variant): [
+            Choice(word, (relation.written(word, pattern.language, pattern.object_form),))
+            for word in relation.candidates.words
+        ]
+        for relation in suite.relations
+        if relation.names
+        for at, pattern in enumerate(relation.patterns)
+        for variant in (pattern.name, str(at))
+    }
+
+
+def _with_known(table: pl.DataFrame, known: pl.DataFrame, suite: str) -> pl.DataFrame:
+    """The table with the columns of ``known``: what the suite says of each item.
+
+    A group or an item that the suite does not have raises, and so does another subject or gold.
+    """
+    on: list[str] = [name for name in ("group", "item") if name in table.columns]
+    on = [name for name in on if name in known.columns]
+    keys = table.select(on).with_row_index("row", 1)
+    for end, name in enumerate(on, start=1):
+        foreign = keys.join(known, on=on[:end], how="anti").sort("row")
+        for row in foreign.head(1).iter_rows(named=True):
+            of_group = known.filter(pl.col("group") == row["group"]) if end > 1 else known
+            names, where = of_group[name].unique(maintain_order=True), f"{WHERE}, row {row['row']}"
+            raise unknown(row[name], name, names.to_list(), suite, where)
+    of_suite = keys.join(known, on=on, how="left", maintain_order="left").drop("row")
+    for name in ("subject", "gold"):
+        differs = table[name] != of_suite[name] if name in table.columns else pl.Series([False])
+        for at in differs.arg_true()[:1]:
+            raise ConsilienceError(
+                f"the {name} of '{table['item'][at]}' is '{table[name][at]}'",
+                expected=f"'{of_suite[name][at]}', as in the suite '{suite}'",
+                where=f"{WHERE}, row {at + 1}",
+                todo="Name the suite that was asked, or correct the row.",
+            )
+    return table.with_columns(of_suite)
+
+
+def _matched(
+    table: pl.DataFrame,
+    words: Mapping[str, Sequence[str]],
+    rule: Rule | None,
+    written: Mapping[tuple[str, str], Sequence[Choice]] = {},
+) -> pl.Series:
+    """The answers as words of their group, where they are; "" is the group of all rows.
+
+    ``written``: the choices of a group and variant, where they are other texts than ``words``.
+    """
+    choices = {group: [Choice(word) for word in of_group] for group, of_group in words.items()}
+    known: dict[tuple[str, str, str], str] = {}
+    answers: list[str | None] = []
+    for number, row in enumerate(table.iter_rows(named=True), start=1):
+        group = "" if "" in words else str(row["group"])
+        text = answer_in(row, words.get(group, ()), f"{WHERE}, row {number}")
+        variant = str(row.get("variant", row.get("variant_index"))) if written else ""
+        key = group, variant, str(text)
+        if text is not None and rule is not None and key not in known:
+            texts = written.get((group, variant), choices.get(group, ()))
+            at = match(text, texts, rule).position
+            known[key] = text if at is None else words[group][at]
+        answers.append(None if text is None else known.get(key, text))
+    return pl.Series("answer", answers, dtype=pl.String)
+
+
+def answer_in(row: Row, candidates: Sequence[str], where: str) -> str | None:
+    """The answer of a row, by its text or by its position; None where it has none."""
+    text, index = row.get("answer"), row.get("answer_index")
+    if text is not None and str(text).strip():
+        return str(text)
+    if index is None or not str(index).strip():
+        return None
+    if str(index).isdecimal() and int(index) < len(candidates):
+        return candidates[int(index)]
+    raise ConsilienceError(
+        f"answer_index {index}",
+        expected=f"a position from 0 to {len(candidates) - 1}" if candidates else "a text",
+        where=where,
+    )
+
+
+def check_columns(table: pl.DataFrame, needed: Sequence[str]) -> None:
+    """Raise for a missing column, no rows, and an empty cell."""
+    names = [*needed, "answer"]
+    other = {"answer_index", LOG_PROBABILITIES} & set(table.columns)
+    for name in names:
+        if name not in table.columns and not (name == "answer" and other):
+            raise missing_column(
+                name,
+                table.columns,
+                expected=", ".join(names),
+                where=WHERE,
+                todo="Name the columns so, as `consilience suite export` does.",
+            )
+    if table.is_empty():
+        raise ConsilienceError("no rows", where=WHERE)
+    for name in needed:
+        if table[name].null_count():
+            at = table[name].is_null().arg_max() or 0
+            raise ConsilienceError(
+                f"no '{name}'", where=f"{WHERE}, row {at + 1}", todo="Fill it in."
+            )
+
+
+def refuse_repeated(table: pl.DataFrame) -> None:
+    """Raise for two answers to the same item in the same variant."""
+    repeated = table.select("item", "variant").is_duplicated()
+    if repeated.any():
+        at = repeated.arg_max() or 0
+        item, variant = table["item"][at], table["variant"][at]
+        raise ConsilienceError(
+            f"two answers to '{item}' in the variant '{variant}'",
+            expected="one row for each item and variant",
+            where=f"{WHERE}, row {at + 1}",
+            todo="Remove one of them.",
+        )
+
+
+def variants_in(table: pl.DataFrame) -> list[str]:
+    """The names of the variants by their index, or in order of first appearance."""
+    if "variant_index" in table.columns:
+        table = table.sort(
+            pl.col("variant_index").cast(pl.Int64, strict=False), maintain_order=True
+        )
+    return table["variant"].unique(maintain_order=True).to_list()
+
+
+def unknown(name: str, kind: str, known: list[str], suite: str, where: str) -> ConsilienceError:
+    """The error for a name that a suite does not have."""
+    return ConsilienceError(
+        f"the suite '{suite}' has no {kind} '{name}'", where=where, todo=did_you_mean(name, known)
+    )
+
+
+Levels = Mapping[str, str]
+"""The level of each factor that varies."""
+
+NO_ROW = "no row in the table"
+"""Why a question has no answer in a variant that the table does not have of it."""
+
+Answered = tuple[Question, int, Prompt, dict[str, object]]
+"""A question, the position of a variant, what was shown, and the answer columns."""
+
+
+def answers_to_questions(
+    table: pl.DataFrame, questions: Questions, rule: Rule | None = None
+) -> tuple[FactorialDesign, pl.DataFrame]:
+    """The variants of a table of answers to questions, and its answers table, group by group.
+
+    Options are those of the column ``options``, as they were shown; without it, those of the
+    variant's order. An unknown item, an unknown variant and an index that is no position raise.
+    A question that has a variant in the suite and none in the table gets a row without an answer.
+    """
+    table = as_text(table)
+    check_columns(table, ("item", "variant"))
+    refuse_repeated(table)
+    known = {question.item: question for question in questions.items}
+    variants = {name: _levels(name) for name in variants_in(table)}
+    if "variant_index" not in table.columns:
+        variants = dict(sorted(variants.items(), key=lambda entry: _natural(entry[1])))
+    design = _design_of(list(variants.values()))
+    of_open = design.without(OF_OPTIONS)
+    by_group: dict[str, list[Answered]] = {}
+    for number, row in enumerate(table.iter_rows(named=True), start=1):
+        where = f"{WHERE}, row {number}"
+        question = known.get(str(row["item"]))
+        if question is None:
+            raise unknown(str(row["item"]), "item", list(known), questions.name, where)
+        levels = variants[str(row["variant"])]
+        variant = _variant_index(design if question.options else of_open, levels, where)
+        prompt = _shown(question, levels, row.get("options"), where)
+        style = levels.get("labels", Presentation().labels)
+        answer: dict[str, object] = {"excluded": NO_ANSWER}
+        if listed := row.get(LOG_PROBABILITIES):
+            totals = log_probabilities(listed, len(prompt.answers), where)
+            if not np.isnan(totals).any():
+                scores = Scores(np.arange(1), totals=np.array([totals]), is_complete=True)
+                ask = Ask(0, variant, prompt, prompt.answers, prompt.options)
+                columns = judge_scores(scores, [ask], [item_of(question)])
+                answer = {name: values[0] for name, values in columns.items()}
+        elif (text := answer_in(row, prompt.answers, where)) is not None:
+            answer = answered(text, prompt, question, style, rule)
+        by_group.setdefault(question.group, []).append((question, variant, prompt, answer))
+    tables = []
+    for rows in by_group.values():
+        of_group = design if rows[0][0].options else of_open
+        rows.extend(_missing(rows, of_group))
+        group = group_of(
+            [question for question, _, _, _ in rows],
+            of_group,
+            [Ask(at, variant, prompt) for at, (_, variant, prompt, _) in enumerate(rows)],
+            questions.name,
+            SCHEMA | dict(WRITTEN_COLUMNS),
+        )
+        tables.append(table_of(group, [answer for _, _, _, answer in rows]))
+    return design, pl.concat(tables)
+
+
+def _missing(rows: Sequence[Answered], design: FactorialDesign) -> list[Answered]:
+    """The variants that questions of the rows have in the suite and not in the rows."""
+    known = {(question.item, variant) for question, variant, _, _ in rows}
+    levels = [
+        {factor.name: factor.levels[at] for factor, at in zip(design.factors, cell, strict=True)}
+        for cell in design.cells
+    ]
+    return [
+        (question, variant, Prompt((), (), ()), {"excluded": NO_ROW})
+        for question in {question.item: question for question, _, _, _ in rows}.values()
+        for variant in range(len(levels))
+        if (question.item, variant) not in known and _has_variant(question, levels[variant])
+    ]
+
+
+def _has_variant(question: Question, levels: Levels) -> bool:
+    """Whether a question has the language, the phrasing and the order of options of a variant."""
+    language = levels.get("language", next(iter(question.paraphrases)))
+    phrasings = len(question.paraphrases.get(language, ()))
+    order = permutation(levels.get("order", "given"), len(question.options))
+    return int(levels.get("paraphrase", 1)) <= phrasings and order is not None
+
+
+def _natural(levels: Levels) -> tuple[tuple[bool, int], ...]:
+    """Sorts variants without an index: ``given`` first, then by number, else as they come."""
+    texts = [levels.get(name, "given") for name in FACTORS]
+    numbers = [re.search(r"\d{1,9}$", text) for text in texts]
+    return tuple(
+        (text != "given", int(number[0]) if number else 0)
+        for text, number in zip(texts, numbers, strict=True)
+    )
+
+
+def _levels(variant: str) -> Levels:
+    """The levels of a variant by its name; a text that names none raises."""
+    levels = levels_of(variant)
+    is_phrasing = re.fullmatch(r"\d{1,9}", levels.get("paraphrase", "1"))
+    if not is_phrasing or variant != (
+        ", ".join(f"{name}={level}" for name, level in levels.items()) or "base"
+    ):
+        raise ConsilienceError(
+            f"no variant '{variant}' of questions",
+            expected="levels of factors, such as 'paraphrase=1, order=given', as "
+            "`consilience suite export` writes them",
+            where=WHERE,
+        )
+    return levels
+
+
+def _design_of(variants: Sequence[Levels]) -> FactorialDesign:
+    """The design whose variants these are; those of open questions lack the factors of options."""
+    names = [name for name in FACTORS if any(name in levels for levels in variants)]
+    factors = tuple(
+        Factor(name, tuple(dict.fromkeys(levels[name] for levels in variants if name in levels)))
+        for name in names
+    )
+    whole = [levels for levels in variants if len(levels) == len(names)]
+    design = FactorialDesign(factors, ())
+    cells = tuple(dict.fromkeys(_cell(design, levels) for levels in whole))
+    return FactorialDesign(factors, cells)
+
+
+def _variant_index(design: FactorialDesign, levels: Levels, where: str) -> int:
+    """The position of a variant in a design; one that lacks a factor of the others raises."""
+    missing = [factor.name for factor in design.factors if factor.name not in levels]
+    cell = None if missing else _cell(design, levels)
+    if cell not in design.cells:
+        names = [factor.name for factor in design.factors]
+        raise ConsilienceError(
+            f"a variant with the levels of {', '.join(levels) or 'no factor'}",
+            expected=f"levels of {', '.join(names) or 'no factor'}, as other rows have",
+            where=where,
+            todo="Write the variants as `consilience suite export` does.",
+        )
+    return design.cells.index(cell)
+
+
+def _cell(design: FactorialDesign, levels: Levels) -> tuple[int, ...]:
+    return tuple(factor.levels.index(levels[factor.name]) for factor in design.factors)
+
+
+def _shown(question: Question, levels: Levels, options: str | None, where: str) -> Prompt:
+    """What could be answered: the options of a question in the order in which they were shown."""
+    texts = [option.text for option in question.options]
+    size = len(texts)
+    if options is not None:
+        shown = _parsed(options, where)
+        if sorted(shown) != sorted(texts):
+            raise ConsilienceError(
+                f"the options of '{question.item}' are {', '.join(shown)}",
+                expected=", ".join(texts),
+                where=where,
+                todo="Name the suite that was exported.",
+            )
+        order: tuple[int, ...] | None = tuple(texts.index(text) for text in shown)
+    else:
+        name = levels.get("order", "given")
+        if size and name.startswith("shuffle"):
+            raise ConsilienceError(
+                f"no column 'options' with the order '{name}', which a seed decided",
+                where=where,
+                todo="Keep the column 'options' of the export.",
+            )
+        order = permutation(name if size else "given", size)
+    if order is None:
+        raise ConsilienceError(f"{size} options have no order '{levels.get('order')}'", where=where)
+    style = levels.get("labels", Presentation().labels)
+    language = levels.get("language", next(iter(question.paraphrases)))
+    written = question.in_phrasing(language, int(levels.get("paraphrase", 1)) - 1)
+    choices = tuple(written.options[at] for at in order)
+    answers = tuple(choice.text for choice in choices)
+    if size and style != "none":
+        answers = labels_of(style, size)
+    return Prompt((), answers, order, choices)
+
+
+def _parsed(options: str, where: str) -> list[str]:
+    try:
+        shown = json.loads(options)
+    except json.JSONDecodeError:
+        shown = None
+    if not isinstance(shown, list):
+        raise ConsilienceError(
+            f"'options' is {options!r}",
+            expected="a list in JSON, as `consilience suite export` writes it",
+            where=where,
+        )
+    return list(map(str, shown))

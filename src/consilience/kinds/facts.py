@@ -1,0 +1,369 @@
+"""Facts: relations whose facts are asked in all patterns (ParaRel)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import asdict, replace
+from functools import cached_property, partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from consilience import suites
+from consilience.analysis.examples import KINDS
+from consilience.ask import Progress, ask, bound_notes, query_counts
+from consilience.core.errors import ConsilienceError, Loading, Protocol
+from consilience.core.free_text import rule_of
+from consilience.core.process import SILENT, Watch
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.core.text import evenly, spread
+from consilience.files.tables import as_text
+from consilience.kinds.answers import answers_to_facts, model_of_answers, with_facts
+from consilience.kinds.base import (
+    AnswersElsewhere,
+    ExportedRow,
+    Inquiry,
+    ShownTexts,
+    SuiteValue,
+    perturbation_settings,
+)
+from consilience.metrics.counts import prepare, unknown_answers
+from consilience.models import LanguageModel, load_model
+from consilience.noise import Sample, fact_samples
+from consilience.report.run_view import BLANK as SHOWN_BLANK
+from consilience.runs.folder import RunFolder
+from consilience.runs.run import Run
+from consilience.suites.facts import (
+    PATTERN_PERTURBATIONS,
+    filter_vocabulary,
+    replace_facts,
+    sample_facts,
+    select_languages,
+    select_relations,
+    with_asked_patterns,
+    with_perturbed_patterns,
+    without_perturbed_patterns,
+)
+from consilience.suites.layouts import save_suite
+from consilience.suites.perturbations import chosen as choose_perturbations
+from consilience.suites.question_suites import BLANK
+from consilience.suites.questions import Questions
+from consilience.types import FACT_WORDS, Suite
+from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.run_options import ScoreOptions
+
+
+class Facts(Inquiry):
+    """Facts in all patterns of their relations."""
+
+    kind = "facts"
+    a_suite = "a suite of facts"
+    words = FACT_WORDS
+    unit = "queries"
+    what_variants_change = (
+        "`consilience analyze patterns` and `consilience analyze edits` show what it changes."
+    )
+    example_kinds = tuple(KINDS)
+    is_same_for_models = True
+
+    @classmethod
+    def accepts(cls, suite: SuiteValue) -> bool:
+        return True
+
+    @classmethod
+    def refuse_unknown(cls, options: ProbeOptions) -> None:
+        suites.suite_folder(options.suite, suites.data_dir(options.data_dir))
+
+    def __init__(
+        self, options: ProbeOptions, watch: Watch = SILENT, suite: Any = None, model: Any = None
+    ) -> None:
+        if suite is None:
+            self.refuse_unknown(options)
+        super().__init__(options, watch, suite, model)
+        if options.keep_scores and options.candidates == "vocabulary":
+            raise ConsilienceError(
+                "--keep-scores with the whole vocabulary",
+                expected="--candidates objects: a vocabulary's scores of a suite fill a disk",
+            )
+        self.whole, self.is_open = suite, options.candidates == "vocabulary"
+        self.languages = _languages_of(options.vary)
+        chosen, self.source = self._chosen()
+        self.forms = choose_perturbations(options.perturbations or (), PATTERN_PERTURBATIONS)
+        self.suite = with_perturbed_patterns(chosen, self.forms)
+        self.protocol = options.protocol or self.suite.protocol
+
+    def _chosen(self) -> tuple[Suite, dict[str, str]]:
+        """The chosen groups and facts, and where the suite in its languages is."""
+        options, load = self.options, suites.load_suite
+        suite = self.whole or load(options.suite, options.data_dir, as_shipped=options.as_shipped)
+        if self.languages is not None:
+            suite = select_languages(suite, self.languages)
+        source = {"digest": suite.digest}
+        if self.whole is None:
+            source = _source_of(suite, options.suite, options.data_dir)
+        if options.groups is not None:
+            suite = select_relations(suite, options.groups)
+        if options.facts_from is not None:
+            suite = replace_facts(suite, load(options.facts_from, options.data_dir))
+        if options.single_token is not None:
+            suite = self._one_token(suite, options.single_token)
+        if options.limit:
+            suite = sample_facts(suite, options.limit, options.seed)
+        return suite, source
+
+    def _one_token(self, suite: Suite, names: Sequence[str]) -> Suite:
+        from consilience.models.candidates import count_pieces
+        from consilience.models.loading import load_tokenizer
+
+        loading = Loading(trust_remote_code=self.options.loading.trust_remote_code)
+        with self.watch.loading(""):  # the rest of the options is of one model
+            pieces = {name: partial(count_pieces, load_tokenizer(name, loading)) for name in names}
+            return filter_vocabulary(suite, pieces)
+
+    @cached_property
+    def groups(self) -> Mapping[str, int]:
+        return query_counts(self.suite)
+
+    @property
+    def extent(self) -> Mapping[str, Any]:
+        relations = self.suite.relations
+        sizes = [len(relation.candidates.words) for relation in relations]
+        return {
+            "suite": self.suite.name,
+            "items": sum(len(relation.facts) for relation in relations),
+            "variants": f"{spread([len(relation.patterns) for relation in relations])} patterns",
+            "candidates": "the vocabulary" if self.is_open else spread(sizes),
+        }
+
+    @property
+    def samples(self) -> Mapping[str, Sequence[str]]:
+        return {
+            relation.id: evenly([fact.item for fact in relation.facts])
+            for relation in self.suite.relations
+        }
+
+    def new_model(self, **changes: Any) -> LanguageModel:
+        options = self.options
+        loading = {**asdict(options.loading), **changes}
+        return load_model(
+            options.model,
+            protocol=self.protocol,
+            seed=options.seed,
+            multi_token=options.multi_token,
+            template=options.template,
+            connection=options.connection,
+            scoring=options.scoring,
+            **loading,
+        )
+
+    @cached_property
+    def settings(self) -> Mapping[str, object]:
+        options = self.options
+        return {
+            "suite": self.suite.name,
+            "suite_digest": self.suite.digest,
+            "groups": [relation.id for relation in self.suite.relations],
+            "facts": options.facts_from,
+            "vocabulary": None if options.single_token is None else ",".join(options.single_token),
+            "as_shipped": options.as_shipped,
+            "limit": options.limit,
+            "seed": options.seed,
+            "protocol": self.protocol,
+            "candidates": options.candidates,
+            "keep_scores": options.keep_scores,
+            "model": self.model.identity,
+            **({"languages": self.languages} if self.languages else {}),
+            **(perturbation_settings(self.forms) if self.forms else {}),
+        }
+
+    def describe(self, folder: RunFolder) -> None:
+        source = self.source
+        if self.whole is not None:
+            saved = save_suite(self.whole, folder.path / "suite").resolve()
+            source = {**source, "folder": str(saved)}
+        folder.describe("suite_source", source)
+        if self.options.keep_scores:
+            words = {relation.id: relation.candidates.words for relation in self.suite.relations}
+            folder.describe("words", words)
+        folder.note(self.suite.notes)
+
+    def ask(
+        self,
+        group: str,
+        items: Sequence[str] | None = None,
+        variants: Sequence[int] | None = None,
+        progress: Progress = lambda done: None,
+    ) -> pl.DataFrame:
+        relation = self.suite.relation(group)
+        if items is not None:
+            facts = tuple(fact for fact in relation.facts if fact.item in items)
+            relation = replace(relation, facts=facts)
+        if variants is not None:
+            relation = replace(relation, patterns=tuple(relation.patterns[at] for at in variants))
+        return ask(
+            relation,
+            self.model,
+            self.suite.name,
+            whole_vocabulary=self.is_open,
+            keep_scores=self.options.keep_scores,
+            progress=progress,
+        )
+
+    def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
+        return fact_samples(self.suite, size, generator, whole_vocabulary=self.is_open)
+
+    def notes_on(self, answers: pl.DataFrame) -> Sequence[str]:
+        return bound_notes(answers)
+
+    def rows(self) -> Iterator[ExportedRow]:
+        return fact_rows(self.suite)
+
+    @classmethod
+    def suite_of(
+        cls, run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
+    ) -> tuple[Suite, Protocol]:
+        settings = run.settings
+        if name is None and "suite" not in settings:
+            raise ConsilienceError(
+                "not the folder of a run, which would tell its suite",
+                where=str(run.path),
+                todo="Name the folder of a run, or of a table of answers the suite: --suite S.",
+            )
+        folder = str(run.record.get("suite_source", {}).get("folder", ""))
+        is_there = folder and data_dir is None and Path(folder).is_dir()
+        source = folder if is_there else settings.get("suite")
+        as_shipped = bool(settings.get("as_shipped"))
+        suite = suites.load_suite(name or str(source), data_dir, as_shipped=as_shipped)
+        if settings.get("languages"):
+            suite = select_languages(suite, settings["languages"])
+        if settings.get("perturbations"):
+            suite = with_asked_patterns(suite, run.seeds[0].answers, settings["perturbations"])
+        if not run.record and "as_questions" not in run.answers.columns:
+            with_facts(as_text(run.answers), suite)  # a table of somebody: its rows are the suite's
+        return suite, protocol or run.protocol or suite.protocol
+
+    @classmethod
+    def is_as_asked(cls, run: Run, suite: Suite) -> bool:
+        digest = without_perturbed_patterns(suite).digest
+        return bool(run.record.get("suite_source", {}).get("digest", digest) == digest)
+
+    @classmethod
+    def changed_suite(cls, run: Run, suite: Suite) -> str:
+        return (
+            f"the suite '{suite.name}' is not as it was when {run.label} was asked; numbers may "
+            "differ"
+        )
+
+    @classmethod
+    def read_answers(
+        cls, run: Run, options: ScoreOptions, suite: Questions | None
+    ) -> AnswersElsewhere:
+        whole, protocol = cls.suite_of(run, options.suite, options.protocol, options.data_dir)
+        variants = set(run.answers["variant"]) if "variant" in run.answers.columns else set()
+        names = {str(variant).partition(": ")[0] for variant in variants}  # NAME: TEXT
+        named = [name for name in PATTERN_PERTURBATIONS if name in names]
+        forms = choose_perturbations(
+            [*named, *(options.perturbations or ())], PATTERN_PERTURBATIONS
+        )
+        whole = with_perturbed_patterns(whole, forms)
+        rule = rule_of(options.match) if options.match else None
+        answers = answers_to_facts(run.answers, whole, rule)
+        table = prepare(answers, whole)
+        return AnswersElsewhere(
+            whole,
+            protocol,
+            answers,
+            {"answers": str(options.answers), "suite": whole.name, "protocol": protocol},
+            before=unknown_answers(table, whole),
+            run_settings={
+                "suite": whole.name,
+                "suite_digest": whole.digest,
+                "groups": table["group"].unique(maintain_order=True).to_list(),
+                "protocol": protocol,
+                **(perturbation_settings(forms) if forms else {}),
+                **model_of_answers(options, options.match),
+            },
+            described={"suite_source": _source_of(whole, options.suite or "", options.data_dir)},
+            recorded=table.select(
+                pl.col(name).cast(dtype)
+                if name in table.columns
+                else pl.lit(None, dtype).alias(name)
+                for name, dtype in ANSWERS_SCHEMA.items()
+            ).with_columns(suite=pl.lit(whole.name)),
+        )
+
+    @classmethod
+    def folder_of(cls, run: Run) -> Path | None:
+        folder = run.record.get("suite_source", {}).get("folder")
+        return Path(folder) if folder and not run.settings.get("facts") else None
+
+    @classmethod
+    def sent(cls, run: Run, suite: Suite) -> pl.DataFrame | None:
+        items = run.seeds[0].answers.select("group", "item").unique()
+        keys = ("group", "item", "variant", "prompt")
+        rows = [{key: row[key] for key in keys} for row in fact_rows(suite)]
+        return pl.DataFrame(rows).join(items, on=["group", "item"], how="semi")
+
+    @classmethod
+    def shown_texts(cls, run: Run, suite: Suite, items: Set[tuple[str, str]]) -> ShownTexts:
+        filled = {}
+        for relation in suite:
+            facts = [fact for fact in relation.facts if (relation.id, fact.item) in items]
+            for fact, pattern in product(facts, relation.patterns):
+                text = pattern.fill_blank(relation.query(pattern, fact).subject, SHOWN_BLANK)
+                prefix = f"{pattern.form}: " if pattern.form else ""
+                filled[relation.id, fact.item, pattern.name] = prefix + text
+        return filled
+
+
+def fact_rows(suite: Suite) -> Iterator[ExportedRow]:
+    """Every fact in every pattern, with a blank in place of the object."""
+    for relation in suite.relations:
+        candidates = {
+            pattern.name: [
+                relation.written(word, pattern.language, pattern.object_form)
+                for word in relation.candidates.words
+            ]
+            for pattern in relation.patterns
+        }
+        for fact, (at, pattern) in product(relation.facts, enumerate(relation.patterns)):
+            query = relation.query(pattern, fact)
+            yield {
+                "suite": suite.name,
+                "group": relation.id,
+                "item": fact.item,
+                "subject": fact.subject,
+                "variant": pattern.name,
+                "variant_index": at,
+                "prompt": pattern.fill_blank(query.subject, BLANK),
+                "candidates": candidates[pattern.name],
+                "gold": fact.object,
+            }
+
+
+def _source_of(suite: Suite, spec: str, data_dir: Path | None) -> dict[str, str]:
+    """Where a whole suite is and what it is, for the record of a run: its name may not tell."""
+    folder = suites.suite_folder(spec, suites.data_dir(data_dir)).resolve()
+    return {"folder": str(folder), "digest": suite.digest}
+
+
+def _languages_of(vary: Sequence[str] | None) -> list[str] | None:
+    """The languages of ``--vary language=L,L``; None for all. Another factor of facts raises."""
+    values = dict(factor.partition("=")[::2] for factor in vary or ())
+    others = [name for name in values if name != "language"]
+    if others:
+        raise ConsilienceError(
+            f"--vary {others[0]} with a suite of facts",
+            expected="--vary language=L,L: facts are asked in all patterns of these languages",
+            todo="Leave it out, or ask facts as questions: `consilience probe --as-questions K`.",
+        )
+    value = values.get("language", "all")
+    languages = [part.strip() for part in value.split(",") if part.strip()]
+    if not languages:
+        raise ConsilienceError(
+            "--vary language= without a language", expected="all, or tags such as language=de,ja"
+        )
+    return None if value == "all" else languages

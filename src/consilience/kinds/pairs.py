@@ -1,0 +1,464 @@
+"""Sentence pairs: a task whose pairs are asked in their original form and perturbed (CALUM)."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import asdict, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Self
+
+import polars as pl
+
+from consilience.ask import Progress
+from consilience.ask_pairs import (
+    PairModel,
+    Presented,
+    ask_labels,
+    ask_text,
+    changed_answers,
+    pair_prompts,
+    present_pairs,
+)
+from consilience.core.errors import OTHER_OUT, ConsilienceError, Protocol
+from consilience.core.factors import ORIGINAL
+from consilience.core.free_text import DEFAULT_RULE, rule_of
+from consilience.core.process import SILENT, Watch
+from consilience.core.text import evenly
+from consilience.files.read import read_csv
+from consilience.files.write import texts_of
+from consilience.kinds.answers import answers_to_pairs, refuse_published
+from consilience.kinds.base import (
+    AnswersElsewhere,
+    ExportedRow,
+    Inquiry,
+    ShownTexts,
+    SuiteValue,
+    perturbation_settings,
+    refuse_choices,
+)
+from consilience.kinds.deciding import decides, load_decider
+from consilience.models.baselines import label_baseline
+from consilience.noise import Sample, pair_samples
+from consilience.runs.folder import RunFolder, digest_of
+from consilience.runs.run import SENTENCE_PAIRS, Run, seed_folders
+from consilience.sentence_pairs import Form, Task, TextPair, as_string
+from consilience.suites.pairs import (
+    HUB,
+    TASK_SUITE,
+    generated_group,
+    half_of,
+    is_task,
+    load_task,
+    read_pairs,
+    sample_pairs,
+    suite_of_task,
+    task_of_table,
+)
+from consilience.suites.perturbations import (
+    PAPERS,
+    PERTURBATIONS,
+    chosen,
+    forms_of,
+    original,
+    t5_original,
+)
+from consilience.suites.questions import Questions
+from consilience.types import PAIR_WORDS, Suite
+from consilience.workflow.probe_options import DEFAULT_MODEL, SERVED, ProbeOptions
+from consilience.workflow.run_options import ScoreOptions
+
+SAMPLED_PAIRS = 16
+"""Pairs that are asked to measure the rate of a plan."""
+
+HALF_SEED = 0
+"""Seed of the halves: always the same ones."""
+
+OriginalForm = Callable[[TextPair], Form]
+"""Makes the original form of a pair."""
+
+
+class SentencePairs(Inquiry):
+    """The pairs of a task in their original form and in others."""
+
+    kind = "pairs"
+    a_suite = "a task of sentence pairs"
+    words = PAIR_WORDS
+    unit = "forms"
+    what_variants_change = "`consilience report` shows what each form changes."
+    in_record = SENTENCE_PAIRS
+    instead = (
+        "Its changed answers are in inconsistent.csv; `consilience compare`, `consilience report` "
+        "and `consilience analyze tasks` take such runs."
+    )
+
+    @classmethod
+    def accepts(cls, suite: SuiteValue) -> bool:
+        return isinstance(suite, str) and is_task(suite)
+
+    @classmethod
+    def refuse_unknown(cls, options: ProbeOptions) -> None:
+        load_task(options.suite)
+
+    @classmethod
+    def of_options(
+        cls, options: ProbeOptions, watch: Watch, suite: Any = None, model: Any = None
+    ) -> Sequence[Self]:
+        first = cls(options, watch, suite, model)
+        models = {"": options.model} if model else _models(options.model, first.task.name)
+        if options.out is not None:
+            _refuse_other_runs(options.out, models)
+        inquiries = []
+        for seed, spec in models.items():
+            inquiries.append(one := copy.copy(first))
+            one.seed, one.spec = seed, spec
+        return inquiries
+
+    @classmethod
+    def to_export(cls, options: ProbeOptions, suite: Any = None) -> Self:
+        return cls(replace(options, generate=True))
+
+    def __init__(
+        self, options: ProbeOptions, watch: Watch = SILENT, suite: Any = None, model: Any = None
+    ) -> None:
+        super().__init__(options, watch, suite, model)
+        self._check()
+        self.task = task = load_task(options.suite, options.indicators)
+        self.perturbations = chosen(options.perturbations or PAPERS)
+        columns = [form.column for form in self.perturbations.values() if form.column]
+        pairs = read_pairs(options.data or "", task, columns)
+        if options.half is not None:
+            pairs = half_of(pairs, options.half, HALF_SEED)
+        if options.limit is not None:
+            pairs = sample_pairs(pairs, options.limit, options.seed)
+        self.pairs, self.notes = pairs, pairs.notes
+        self.variants = [ORIGINAL, *self.perturbations]
+        self.suite = suite_of_task(task, self.variants, writes_freely=options.generate)
+        self.form: OriginalForm = partial(original, indicators=task.indicators)
+
+    def _check(self) -> None:
+        options = self.options
+        if options.data is None:
+            raise ConsilienceError(
+                f"--suite {options.suite} without --data",
+                expected="the sentence pairs of the task",
+                todo="Name a file, or a split of its dataset on the Hub: --data hub:validation.",
+            )
+        if options.model == DEFAULT_MODEL and not options.generate:
+            raise ConsilienceError(
+                f"{DEFAULT_MODEL}, which --model is by default, does not classify sentence pairs",
+                expected="a classifier: --model with a folder that `consilience finetune` wrote",
+                todo="Or add --generate: the language model then writes the label.",
+            )
+        if options.template and not options.generate:
+            raise ConsilienceError("--template without --generate", todo="Add --generate.")
+        is_plain = self.is_given or options.model.startswith("baseline:")
+        refused: dict[str, object] = {}
+        if is_plain or options.generate:
+            refused |= {"--input": options.input, "--pool": options.pool}
+            refused |= {"--model-labels": options.model_labels}
+        if is_plain:
+            refused |= {"--max-length": options.max_length, "--generate": options.generate}
+        kind = "a function or a baseline" if is_plain else "--generate"
+        for flag, value in refused.items():
+            if value:
+                raise ConsilienceError(f"{flag} with {kind}", todo="Leave it out.")
+
+    @property
+    def groups(self) -> Mapping[str, int]:
+        """What is written, and the task: writing also reads what choosing needs, so it is first."""
+        size = len(self.pairs.items) * len(self.variants)
+        return {group.id: size for group in reversed(self.suite.relations)}
+
+    @property
+    def extent(self) -> Mapping[str, Any]:
+        return {
+            "suite": self.task.name,
+            "items": len(self.pairs.items),
+            "variants": f"{len(self.variants)} forms",
+            "candidates": str(len(self.task.labels)),
+        }
+
+    @property
+    def samples(self) -> Mapping[str, Sequence[str]]:
+        items = [pair.item for pair in self.pairs.items]
+        return dict.fromkeys(self.groups, evenly(items, SAMPLED_PAIRS))
+
+    def new_model(self, **changes: Any) -> PairModel:
+        options, spec = replace(self.options, **changes), self.spec
+        if spec.startswith("baseline:"):
+            baseline, items = spec.removeprefix("baseline:"), self.pairs.items
+            return label_baseline(baseline, self.task.labels, items, options.seed)
+        if decides(spec):
+            return load_decider(options, self.task)
+        return (self._load_writer if options.generate else self._load_classifier)(options)
+
+    def _load_classifier(self, options: ProbeOptions) -> PairModel:
+        """A classifier. Without indicators the original form is as it was trained on it."""
+        from consilience.models.classifier import load_pair_classifier
+
+        model = load_pair_classifier(
+            self.spec,
+            self.task.labels,
+            options.loading,
+            joined=options.input,
+            pool=options.pool,
+            longest=options.max_length,
+            model_labels=options.model_labels,
+        )
+        trained = None if options.indicators else model.input.reading.indicators
+        self.form = partial(original, indicators=trained or self.task.indicators)
+        return model
+
+    def _load_writer(self, options: ProbeOptions) -> PairModel:
+        """A model that writes. The original form is T5's where there is no template."""
+        if self.spec.partition(":")[0] in SERVED:
+            from consilience.models.served import load_served_labels
+
+            return load_served_labels(
+                self.spec,
+                options.connection,
+                options.scoring,
+                self.task,
+                options.template,
+                options.max_length or 0,
+            )
+        from consilience.models.label_writer import LabelWriter
+        from consilience.models.loading import load_pretrained
+
+        loaded = load_pretrained(self.spec, options.loading)
+        model = LabelWriter(loaded, self.task, options.template, options.max_length or 0)
+        if model.template is None:
+            if options.indicators:
+                raise ConsilienceError(
+                    "--indicators with T5's own form, which has its own",
+                    todo="Give a --template too, or leave it out.",
+                )
+            self.form = partial(t5_original, task=self.task)
+        return model
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        return {
+            "kind": SENTENCE_PAIRS,
+            "suite": TASK_SUITE,
+            "task": asdict(self.task),
+            "pairs": self.pairs.digest,
+            "limit": self.options.limit,
+            "half": self.options.half,
+            **perturbation_settings(self.perturbations),
+            "long": self.options.long,
+            "seed": self.options.seed,
+            "model": self.model.identity,
+        }
+
+    @property
+    def named_by(self) -> Mapping[str, object]:
+        """The folder is named by the task; of several seeds by the folder of their models."""
+        model = {"model": self.options.model} if self.seed else {}
+        return {**self.settings, "suite": self.task.name, **model}
+
+    @cached_property
+    def presented(self) -> Presented:
+        """All pairs in all forms, as the model reads them."""
+        return self._present(self.pairs.items)
+
+    def _present(self, pairs: Sequence[TextPair]) -> Presented:
+        long = self.options.long
+        return present_pairs(self.task, pairs, self.form, self.perturbations, self.model, long=long)
+
+    def describe(self, folder: RunFolder) -> None:
+        folder.describe("data", self.options.data)
+        if (file := Path(self.options.data or "")).is_file():
+            source = {"file": str(file.resolve()), "sha256": digest_of(file)}
+            folder.describe("suite_source", source)
+        folder.note([*self.pairs.notes, *self.presented.notes])
+
+    def ask(
+        self,
+        group: str,
+        items: Sequence[str] | None = None,
+        variants: Sequence[int] | None = None,
+        progress: Progress = lambda done: None,
+    ) -> pl.DataFrame:
+        shown = self.presented
+        if items is not None:
+            shown = self._present([pair for pair in self.pairs.items if pair.item in items])
+        if variants is not None:
+            shown = shown.in_variants(variants)
+        if group == self.task.name:
+            return ask_labels(shown, self.model, progress=progress)
+        return ask_text(shown, self.model.write, progress=progress)
+
+    def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
+        return pair_samples(self.presented, size, generator)
+
+    def prompts(self, group: str) -> pl.DataFrame:
+        return pair_prompts(self.presented, self.model)
+
+    def changed(self, answers: pl.DataFrame) -> pl.DataFrame:
+        tables = answers.partition_by("group", maintain_order=True)
+        return pl.concat(changed_answers(self.presented, table) for table in tables)
+
+    def rows(self) -> Iterator[ExportedRow]:
+        from consilience.models.label_prompts import REPLY, TEMPLATES, filled
+
+        task = self.task
+        text = filled(self.options.template or TEMPLATES[task.kind], task).replace(REPLY, "")
+        before, after = text.split("{text}")
+        for pair in self.pairs.items:
+            forms = forms_of(pair, self.form(pair), self.perturbations)
+            for at, (name, form) in enumerate(forms.items()):
+                yield {
+                    "suite": TASK_SUITE,
+                    "group": task.name,
+                    "item": pair.item,
+                    "subject": pair.first,
+                    "variant": name,
+                    "variant_index": at,
+                    "prompt": before + as_string(form) + after,
+                    "text_1": form[0].text,
+                    "text_2": form[1].text,
+                    "candidates": list(task.labels),
+                    "gold": pair.label,
+                }
+
+    @classmethod
+    def suite_of(
+        cls, run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
+    ) -> tuple[Suite, Protocol]:
+        refuse_choices("sentence pairs", suite=name, protocol=protocol, data_dir=data_dir)
+        task, answers = task_of_run(run), run.seeds[0].answers
+        forms = answers.select("variant", "variant_index").unique().sort("variant_index")
+        if forms.is_empty() or forms["variant_index"][0] != 0:
+            raise ConsilienceError("no answers to the original form", where=str(run.path))
+        is_written = generated_group(task) in answers["group"]
+        return suite_of_task(task, forms["variant"].to_list(), writes_freely=is_written), "strict"
+
+    @classmethod
+    def is_as_asked(cls, run: Run, suite: Suite) -> bool:
+        source = run.record.get("suite_source", {})
+        file = Path(source.get("file", ""))
+        return not file.is_file() or digest_of(file) == source.get("sha256")
+
+    @classmethod
+    def changed_suite(cls, run: Run, suite: Suite) -> str:
+        named = super().changed_suite(run, suite)
+        return named.replace(f"the suite '{suite.name}'", "the file of sentence pairs", 1)
+
+    @classmethod
+    def read_answers(
+        cls, run: Run, options: ScoreOptions, suite: Questions | None
+    ) -> AnswersElsewhere:
+        refuse_published(options)
+        if options.out is not None:
+            raise ConsilienceError(
+                "--out with sentence pairs, whose sentences the table does not have",
+                expected="answers to facts or to questions",
+                todo="Leave it out; --csv FILE writes the numbers. A run of sentence pairs is what "
+                "`consilience probe --generate` keeps.",
+            )
+        task, rule = load_task(options.suite or ""), rule_of(options.match or DEFAULT_RULE)
+        known = {**PERTURBATIONS, **chosen(options.perturbations or ())}
+        pairs = read_pairs(options.data, task) if options.data else None
+        forms, answers = answers_to_pairs(run.answers, task, rule, known, pairs)
+        match = options.match or DEFAULT_RULE
+        notes = []
+        if pairs is None and "subject" not in run.answers.columns:
+            notes = [
+                "no column 'subject' (the first sentence): pairs that share it count as "
+                "independent, so intervals may be too narrow; keep the column, or name the file of "
+                "pairs: --data"
+            ]
+        return AnswersElsewhere(
+            suite_of_task(task, forms, writes_freely=True),
+            "strict",
+            answers,
+            {"answers": str(options.answers), "suite": task.name, "match": match},
+            groups=[generated_group(task)],
+            after=notes,
+        )
+
+    @classmethod
+    def on_the_hub(cls, run: Run) -> tuple[str, str, str]:
+        hub, _, split = str((run.record.get("options") or {}).get("data") or "").partition(":")
+        if hub != HUB:
+            return "", "", ""
+        source: Sequence[str] = run.settings["task"].get("hub", ())
+        dataset, config, *_ = [*source, "", ""]
+        return dataset, config, split or "validation"
+
+    @classmethod
+    def shown_texts(cls, run: Run, suite: Suite, items: Set[tuple[str, str]]) -> ShownTexts:
+        texts = {}
+        for row in changed_answers_of(run.path).iter_rows(named=True):
+            group, item = row["group"], row["item"]
+            if (group, item) in items:
+                texts[group, item, ORIGINAL] = f"{row['original_1']}\n{row['original_2']}"
+                texts[group, item, row["perturbation"]] = f"{row['text_1']}\n{row['text_2']}"
+        return texts
+
+
+def task_of_run(run: Run) -> Task:
+    """The task that a run was asked."""
+    fields = run.settings.get("task", {})
+    known = {name: value for name, value in fields.items() if value is not None}
+    return task_of_table(known, str(run.seeds[0].path / "run.json"))
+
+
+def changed_answers_of(run: Path) -> pl.DataFrame:
+    """The answers that a form changed; those of one seed are in the folder of all seeds."""
+    for folder, seed in ((run, None), (run.resolve().parent, run.resolve().name)):
+        file = folder / "inconsistent.csv"
+        if file.is_file():
+            changed = texts_of(read_csv(file, infer_schema=False))
+            if seed is None:
+                return changed
+            if seed in {part.name for part in folder.glob("seed-*")}:
+                return changed.filter(pl.col("seed") == seed)
+    raise ConsilienceError(
+        "no inconsistent.csv",
+        where=str(run),
+        todo="Of one seed it is in the folder of all seeds. Rerun the same `consilience probe` "
+        "command to finish an interrupted run.",
+    )
+
+
+def _models(spec: str, task: str) -> dict[str, str]:
+    """The model, or those of all seeds that finetune wrote, by the name of their folder."""
+    folder = Path(spec)
+    seeds = seed_folders(folder)
+    if not seeds:
+        inside = folder / task
+        return {"": str(inside) if (inside / "config.json").is_file() else spec}
+    for seed in seeds:
+        if not (seed / task / "config.json").is_file():
+            heads = sorted(path.parent.name for path in seed.glob("*/config.json"))
+            raise ConsilienceError(
+                f"no model for the task '{task}'",
+                expected=", ".join(heads) or "a finished training",
+                where=str(seed),
+                todo=f"Ask for one of these: --suite {heads[0]}; or in a TOML file, "
+                f'name = "{heads[0]}".'
+                if heads
+                else "Rerun the same `consilience finetune` to finish it.",
+            )
+    return {seed.name: str(seed / task) for seed in seeds}
+
+
+def _refuse_other_runs(folder: Path, models: Mapping[str, str]) -> None:
+    """Refuse a folder with the run of one model where seeds are asked, or with other seeds."""
+    holds = "one model" if (folder / "run.json").is_file() and "" not in models else ""
+    others = [
+        seed.name
+        for seed in seed_folders(folder)
+        if (seed / "run.json").is_file() and seed.name not in models
+    ]
+    if holds or others:
+        raise ConsilienceError(
+            f"this folder holds another run: of {holds or ', '.join(others)}",
+            where=str(folder),
+            todo=f"{OTHER_OUT}, or remove the folder.",
+        )

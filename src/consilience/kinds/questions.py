@@ -1,0 +1,588 @@
+"""Questions with options or without, asked in phrasings, languages, orders and templates."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import polars as pl
+
+from consilience import suites
+from consilience.analysis.examples import KINDS, OF_FACTS, with_prompts
+from consilience.ask import Progress
+from consilience.ask_questions import (
+    Presenter,
+    PromptModel,
+    ask_options,
+    prompt_count,
+    prompt_table,
+    prompts_of,
+)
+from consilience.ask_writing import notes_on_writing
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.expectations import linked_questions
+from consilience.core.factors import Cell, Factor, FactorialDesign
+from consilience.core.free_text import DEFAULT_RULES, OPEN_RULE, RULES, rule_of
+from consilience.core.process import SILENT, Watch
+from consilience.core.text import counted, evenly, spread
+from consilience.endpoints.strategies import ANSWERS_ONLY
+from consilience.files.tables import LOG_PROBABILITIES
+from consilience.kinds.answers import answers_to_questions, model_of_answers, refuse_published
+from consilience.kinds.base import (
+    AnswersElsewhere,
+    ExamplesOfKinds,
+    ExportedRow,
+    Inquiry,
+    ShownTexts,
+    SuiteValue,
+    refuse_choices,
+)
+from consilience.kinds.deciding import decides, decision_prompting
+from consilience.kinds.variants import (
+    Prompting,
+    design_of,
+    factors_of,
+    fixed_note,
+    template_names,
+)
+from consilience.kinds.writing import Writer, as_writer, sample_factor
+from consilience.models.prompt_models import is_chat_model, load_prompt_model, load_writer
+from consilience.noise import Sample, question_samples
+from consilience.presentation import Prompt
+from consilience.questions import Question
+from consilience.runs.folder import RunFolder
+from consilience.runs.run import EXPECTATIONS, QUESTIONS, TEXTS, Run
+from consilience.suites.pairs import is_task
+from consilience.suites.question_suites import (
+    BUNDLED,
+    HUB,
+    MINI,
+    GroupOfQuestions,
+    columns_of,
+    groups_of_questions,
+    is_questions,
+    load_questions,
+    questions_of_suite,
+    select_questions,
+    suite_of_questions,
+)
+from consilience.suites.question_suites import QUESTION_SUITES as MADE_OF_MINI
+from consilience.suites.questions import Questions
+from consilience.types import QUESTION_WORDS, Fact, Suite
+from consilience.workflow.probe_options import SERVED, ProbeOptions
+from consilience.workflow.run_options import ScoreOptions
+
+OF_WRITING = ("match", "samples", "temperature", "max_new_tokens", "equivalence")
+"""Options of written answers."""
+
+SHOWN = 5
+"""Groups without a row that a note names."""
+
+
+class OwnQuestions(Inquiry):
+    """Questions of a file, a folder or the Hub, or facts that are asked as questions."""
+
+    kind = "questions"
+    a_suite = "a suite of questions"
+    words = QUESTION_WORDS
+    unit = "prompts"
+    in_record = QUESTIONS
+    example_kinds = tuple(name for name in KINDS if name not in OF_FACTS)
+    instead = (
+        "`consilience score`, `compare`, `report`, `analyze factors` and `analyze expectations` "
+        "take such runs."
+    )
+
+    @classmethod
+    def accepts(cls, suite: SuiteValue) -> bool:
+        return isinstance(suite, Questions) or (isinstance(suite, str) and is_questions(suite))
+
+    @classmethod
+    def refuse_unknown(cls, options: ProbeOptions) -> None:
+        """A file that does not exist is refused when it is read."""
+
+    @classmethod
+    def to_export(cls, options: ProbeOptions, suite: Any = None) -> Self:
+        return cls(options, SILENT, suite, is_for_a_model=False)
+
+    def __init__(
+        self,
+        options: ProbeOptions,
+        watch: Watch = SILENT,
+        suite: Any = None,
+        model: Any = None,
+        *,
+        is_for_a_model: bool = True,
+    ) -> None:
+        """``is_for_a_model``: else prompts are texts, unless a template is that of a chat."""
+        self.whole = whole = questions_of(options, suite)
+        super().__init__(options, watch, suite, model)
+        self.questions = select_questions(whole, options.groups, options.limit, options.seed)
+        self.by_group = self.questions.groups
+        self.decides = decides(options.model, model)
+        groups = groups_of_questions(self.questions, writes_freely=options.generate)
+        samples = sample_factor(options.samples, options.temperature)
+        self.writes = _writes(options, groups)
+        self.factors = factors_of(
+            options.vary,
+            self.questions,
+            template_names(options.template),
+            samples if self.writes else (),
+        )
+        self.design = design_of(options.design, self.factors, options.seed)
+        self.pool: Sequence[Question] = whole.items  # examples are drawn from them
+        if self.decides:
+            self.writes, groups = False, groups_of_questions(self.questions)
+            self.prompting = decision_prompting(options, self.design.factors, groups)
+        else:
+            is_chat = is_for_a_model and (model is None or is_chat_model(model))
+            self.prompting = self._prompting(is_chat=is_chat)
+        self.members: Mapping[str, GroupOfQuestions] = {group.id: group for group in groups}
+        self.suite = suite_of_questions(
+            self.questions.name, groups, self.design, self.questions.expectations
+        )
+        if is_for_a_model:
+            self._check()
+
+    def _prompting(self, *, is_chat: bool) -> Prompting:
+        """How a question becomes a prompt; ``is_chat``: whether the model has a chat template."""
+        options = self.options
+        return Prompting.of(
+            options.template,
+            self.factors,
+            rule_name=options.option_score or "",
+            shots=options.shots,
+            system=options.system or "",
+            seed=options.seed,
+            is_chat=is_chat,
+        )
+
+    def _check(self) -> None:
+        """Raise for options that do not fit the questions or a model that reads one at a time."""
+        if self.decides:
+            return
+        presenter = self.prompting.presenter(self.design, self.pool)  # the rule fits the labels
+        if presenter.rule.reply == "label" and self._chosen_groups:
+            self.prompting.refuse_hidden_options()
+        for question in self.questions.items:
+            presenter.drawn_examples(question, 0)  # a group with too few questions raises
+
+    @property
+    def _chosen_groups(self) -> list[str]:
+        """The groups whose answers are chosen; those of the others are written."""
+        return [name for name, group in self.members.items() if not group.writes_freely]
+
+    def presenter(self, group: str) -> Presenter:
+        """How the questions of a group are presented."""
+        return self.prompting.presenter(self.members[group].design(self.design), self.pool)
+
+    @cached_property
+    def groups(self) -> Mapping[str, int]:
+        return {
+            name: prompt_count(items, self.presenter(name)) for name, items in self.by_group.items()
+        }
+
+    @property
+    def extent(self) -> Mapping[str, Any]:
+        return {
+            "suite": self.questions.name,
+            "items": len(self.questions),
+            "variants": f"{len(self.design.cells)} variants",
+            "candidates": spread([group.options for group in self.members.values()]),
+        }
+
+    @property
+    def samples(self) -> Mapping[str, Sequence[str]]:
+        return {
+            name: evenly([question.item for question in items])
+            for name, items in self.by_group.items()
+        }
+
+    def load(self) -> None:
+        """Load the model, and present questions as it reads them."""
+        super().load()
+        rule, scoring = self.options.option_score, self.model.identity.get("scoring")
+        if rule and scoring == ANSWERS_ONLY and not self.is_given:
+            raise ConsilienceError(
+                f"--option-score {rule} with a server that gives answers only",
+                expected="log-probabilities of the options",
+                todo="Leave it out; for options without labels add --vary labels=none.",
+            )
+        if not self.is_given and not self.decides:
+            self.prompting = self._prompting(is_chat=is_chat_model(self.model))
+        if self.writes:
+            self.writer = self._writer()
+
+    def new_model(self, **changes: Any) -> PromptModel:
+        options = self.options
+        loading, longest = replace(options.loading, **changes), options.max_length or 0
+        is_served, chooser = options.model.partition(":")[0] in SERVED, None
+        writes = self.writes and not options.model.startswith("baseline:")
+        if changes or not writes or (is_served and self._chosen_groups):
+            chooser = load_prompt_model(
+                options.model,
+                self.whole.items,
+                loading=loading,
+                seed=options.seed,
+                longest=longest,
+                connection=options.connection,
+                scoring=options.scoring,
+            )
+        if not writes or changes:
+            assert chooser is not None
+            return chooser
+        writer: PromptModel = load_writer(
+            options.model,
+            loading,
+            longest=longest,
+            connection=options.connection,
+            chooser=chooser,
+            most_written=options.max_new_tokens,
+            temperature=options.temperature,
+            seed=options.seed,
+        )
+        return writer
+
+    def _writer(self) -> Writer:
+        """The model as one that writes."""
+        options, judge = self.options, None
+        if options.equivalence is not None:
+            from consilience.models.judges import load_judge
+
+            judge = load_judge(options.equivalence, options.loading)
+        compared = [one for one in self.whole.expectations if one.compares_texts]
+        # A baseline writes an option or a gold alone, which every rule should accept.
+        match = None if options.model.startswith("baseline:") else options.match
+        links = linked_questions(compared)
+        return Writer(as_writer(self.model), match, options.equivalence, judge, links)
+
+    @cached_property
+    def settings(self) -> Mapping[str, object]:
+        options, groups, writing = self.options, self.members, None
+        if self.writes:
+            match = self.writer.match or DEFAULT_RULES
+            writing = {
+                "match": match,
+                "samples": options.samples,
+                "equivalence": options.equivalence,
+            }
+        return {
+            "kind": QUESTIONS,
+            "suite": self.questions.name,
+            "suite_digest": self.questions.digest,
+            "groups": list(groups),
+            "options": {name: group.options for name, group in groups.items()},
+            "written": [name for name, group in groups.items() if group.writes_freely],
+            "writing": writing,
+            "limit": options.limit,
+            "seed": options.seed,
+            "protocol": "strict",
+            "factors": {factor.name: list(factor.levels) for factor in self.design.factors},
+            "cells": [list(cell) for cell in self.design.cells],
+            "design": options.design,
+            **self.prompting.record(self.design),
+            "model": self.model.identity,
+            **({"max_length": options.max_length} if options.max_length else {}),
+        }
+
+    def describe(self, folder: RunFolder) -> None:
+        folder.describe(TEXTS, text_digests(self.questions.items, self.design))
+        if self.whole.source:
+            folder.describe("suite_source", self.whole.source)
+        folder.note([*self.questions.notes, *fixed_note(self.options.vary, self.questions)])
+        if expectations := self.questions.expectations:
+            folder.describe(EXPECTATIONS, [expected.to_record() for expected in expectations])
+
+    @property
+    def chooser(self) -> PromptModel:
+        """The model as one that chooses among options."""
+        chooser: PromptModel = getattr(self.model, "chooser", None) or self.model
+        return chooser
+
+    def ask(
+        self,
+        group: str,
+        items: Sequence[str] | None = None,
+        variants: Sequence[int] | None = None,
+        progress: Progress = lambda done: None,
+    ) -> pl.DataFrame:
+        presenter, questions = self.presenter(group), self.by_group[group]
+        if items is not None:
+            questions = tuple(question for question in questions if question.item in items)
+        if variants is not None:
+            presenter = _in_cells(presenter, [presenter.design.cells[at] for at in variants])
+        name = self.questions.name
+        if self.members[group].writes_freely:
+            return self.writer.ask(questions, presenter, name, progress)
+        return ask_options(questions, presenter, self.chooser, name, progress)
+
+    def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
+        groups = [(self.by_group[name], self.presenter(name)) for name in self._chosen_groups]
+        return question_samples(groups, size, generator) if groups else ()
+
+    def prompts(self, group: str) -> pl.DataFrame:
+        reader = self.model if self.members[group].writes_freely else self.chooser
+        return prompt_table(self.by_group[group], self.presenter(group), reader)
+
+    def notes_on(self, answers: pl.DataFrame) -> Sequence[str]:
+        return self.writer.notes(answers) if self.writes else ()
+
+    def rows(self) -> Iterator[ExportedRow]:
+        for group, questions in self.by_group.items():
+            presenter = self.presenter(group)
+            names = presenter.design.names
+            for at, variant, prompt in prompts_of(questions, presenter):
+                question = questions[at]
+                yield {
+                    "suite": self.questions.name,
+                    "group": group,
+                    "item": question.item,
+                    "subject": question.item,
+                    "variant": names[variant],
+                    "variant_index": variant,
+                    "prompt": f"{prompt.system}\n\n{prompt.text}" if prompt.system else prompt.text,
+                    "messages": messages_of(prompt) if prompt.is_chat else None,
+                    "candidates": list(prompt.answers) if question.options else [],
+                    "options": [question.options[option].text for option in prompt.options],
+                    "gold": question.gold.text,
+                }
+
+    @classmethod
+    def suite_of(
+        cls, run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
+    ) -> tuple[Suite, Protocol]:
+        refuse_choices("questions", suite=name, protocol=protocol, data_dir=data_dir)
+        items = (
+            run.seeds[0]
+            .answers.select("group", "item", "gold", "gold_option")
+            .unique(["group", "item"], keep="first", maintain_order=True)
+            .partition_by("group", as_dict=True)
+        )
+        groups = []
+        for group, options in run.settings["options"].items():
+            rows = items.get((group,))
+            known = list(rows.iter_rows(named=True)) if rows is not None else []
+            facts = tuple(Fact(row["item"], row["item"], row["gold"]) for row in known)
+            golds = tuple(row["gold_option"] for row in known if options)
+            is_written = group in run.settings["written"]
+            groups.append(GroupOfQuestions(group, facts, golds, options, is_written))
+        design = design_of_run(run)
+        suite = suite_of_questions(run.settings["suite"], groups, design, run.expectations)
+        return suite, "strict"
+
+    @classmethod
+    def is_as_asked(cls, run: Run, suite: Suite) -> bool:
+        source = dict(run.record.get("suite_source", {}))
+        path = Path(source.pop("file", ""))
+        if path == Path() or not path.exists():
+            return True
+        try:
+            texts = text_digests(load_questions(path, source).items, design_of_run(run))
+        except (ConsilienceError, ValueError):
+            return False
+        return {*run.texts.values()} <= {*texts.values()}
+
+    @classmethod
+    def read_answers(
+        cls, run: Run, options: ScoreOptions, suite: Questions | None
+    ) -> AnswersElsewhere:
+        """Texts or log-probabilities of options.
+
+        A question that has rows and lacks some has no answer there. Questions without any row are
+        not counted, with a note.
+        """
+        refuse_published(options)
+        whole = suite or load_questions(options.suite or "", columns_of(options.columns))
+        rule = rule_of(options.match) if options.match else None
+        design, answers = answers_to_questions(run.answers, whole, rule)
+        items = set(answers["item"])
+        questions = replace(whole, items=tuple(item for item in whole.items if item.item in items))
+        is_scored = LOG_PROBABILITIES in run.answers.columns
+        groups = groups_of_questions(questions, writes_freely=not is_scored)
+        match = options.match or DEFAULT_RULES
+        notes = notes_on_writing(answers)
+        if options.match is None:
+            notes = [*notes, *_found_within(run.answers, whole, answers)]
+        described: dict[str, object] = {TEXTS: text_digests(questions.items, design)}
+        if whole.source:
+            described["suite_source"] = whole.source
+        if questions.expectations:
+            described[EXPECTATIONS] = [one.to_record() for one in questions.expectations]
+        return AnswersElsewhere(
+            suite_of_questions(questions.name, groups, design, questions.expectations),
+            "strict",
+            answers,
+            {"answers": str(options.answers), "suite": questions.name, "match": match},
+            before=_not_counted(whole, items),
+            after=notes,
+            run_settings={
+                "kind": QUESTIONS,
+                "suite": questions.name,
+                "suite_digest": whole.digest,
+                "groups": [group.id for group in groups],
+                "options": {group.id: group.options for group in groups},
+                "written": [group.id for group in groups if group.writes_freely],
+                "protocol": "strict",
+                "factors": {factor.name: list(factor.levels) for factor in design.factors},
+                "cells": [list(cell) for cell in design.cells],
+                **model_of_answers(options, match),
+            },
+            described=described,
+        )
+
+    @classmethod
+    def folder_of(cls, run: Run) -> Path | None:
+        options: Mapping[str, Any] = run.record.get("options") or {}
+        spec = options.get("suite", "mini")
+        is_bundled = "as_questions" in options and spec in BUNDLED
+        return MINI if spec in MADE_OF_MINI else BUNDLED[spec] if is_bundled else None
+
+    @classmethod
+    def on_the_hub(cls, run: Run) -> tuple[str, str, str]:
+        spec = str((run.record.get("options") or {}).get("suite") or "")
+        if not spec.startswith(HUB):
+            return "", "", ""
+        dataset, _, split = spec.removeprefix(HUB).partition(":")
+        dataset, _, config = dataset.partition("@")
+        return dataset, config, split
+
+    @classmethod
+    def with_texts(cls, run: Run, examples: ExamplesOfKinds) -> ExamplesOfKinds:
+        texts = {(item, variant): text for _, item, variant, text in run.prompts.iter_rows()}
+        return with_prompts(examples, run.seeds[0].answers, texts)
+
+    @classmethod
+    def shown_texts(cls, run: Run, suite: Suite, items: Set[tuple[str, str]]) -> ShownTexts:
+        return {row[:3]: row[3] for row in run.prompts.iter_rows() if row[:2] in items}
+
+
+def questions_of(options: ProbeOptions, suite: Suite | Questions | None = None) -> Questions:
+    """The questions that options name; facts as questions with a blank (``--as-questions``)."""
+    if isinstance(suite, Questions):
+        return suite
+    if options.as_questions is None:
+        return load_questions(options.suite, columns_of(options.columns))
+    if suite is None and (is_questions(options.suite) or is_task(options.suite)):
+        raise ConsilienceError(
+            f"--as-questions with --suite {options.suite}",
+            expected="a suite of facts, such as mini",
+            todo="Leave --as-questions out.",
+        )
+    suite = suite or suites.load_suite(options.suite, options.data_dir)
+    return questions_of_suite(suite, options.as_questions, options.seed)
+
+
+def messages_of(prompt: Prompt) -> list[dict[str, str]]:
+    """The turns of a chat with its system prompt, as most services take them."""
+    system = [{"role": "system", "content": prompt.system}] if prompt.system else []
+    return [*system, *({"role": role, "content": text} for role, text in prompt.turns)]
+
+
+def design_of_run(run: Run) -> FactorialDesign:
+    """The variants that a run of questions was asked."""
+    factors = [Factor(name, tuple(levels)) for name, levels in run.settings["factors"].items()]
+    return FactorialDesign(tuple(factors), tuple(map(tuple, run.settings["cells"])))
+
+
+def text_digests(questions: Iterable[Question], design: FactorialDesign) -> dict[str, str]:
+    """A digest of the text of each question by item: group, phrasings, options, gold and context.
+
+    Phrasings that ``design`` does not ask are left out. It has 64 bits of SHA-256, in hexadecimal.
+    """
+    levels = {factor.name: factor.levels for factor in design.factors}
+    phrasings = [int(level) - 1 for level in levels.get("paraphrase", ("1",))]
+    languages = levels.get("language")
+    digests = {}
+    for question in questions:
+        content = [
+            question.group,
+            [
+                [language, at, texts[at], question.written.get((language, at))]
+                for language, texts in question.paraphrases.items()
+                for at in phrasings
+                if at < len(texts) and (languages is None or language in languages)
+            ],
+            question.gold.texts,
+            [option.texts for option in question.options],
+            question.context,
+        ]
+        text = json.dumps(content, ensure_ascii=False)
+        digests[question.item] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return digests
+
+
+def _in_cells(presenter: Presenter, cells: Sequence[Cell]) -> Presenter:
+    """A presenter of some of its variants, with the same scoring rule."""
+    design = FactorialDesign(presenter.design.factors, tuple(cells))
+    return replace(presenter, design=design, rule_name=presenter.rule.name)
+
+
+def _writes(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> bool:
+    """Whether answers of a group are written; else options of writing raise."""
+    if options.match:
+        rule_of(options.match)  # an unknown one raises
+    is_here = options.model.partition(":")[0] not in SERVED
+    if options.noise_floor and is_here and all(group.writes_freely for group in groups):
+        raise ConsilienceError(
+            "--noise-floor of written answers",
+            expected="questions with options, of which one is chosen",
+            todo="Measure the noise of sampling instead: --samples 2 --temperature 0.7.",
+        )
+    if options.option_score and all(group.writes_freely for group in groups):
+        raise ConsilienceError(
+            "--option-score of written answers",
+            expected="questions with options, of which one is chosen",
+            todo="Leave it out, or leave --generate out.",
+        )
+    if any(group.writes_freely for group in groups):
+        return True
+    usual = ProbeOptions()
+    if any(getattr(options, name) != getattr(usual, name) for name in OF_WRITING):
+        raise ConsilienceError(
+            "an option for written answers with questions that have options",
+            expected="--generate, with which the model writes its answers",
+            todo="Add --generate, or leave --match, --samples, --temperature, --max-new-tokens "
+            "and --equivalence out.",
+        )
+    return False
+
+
+def _found_within(
+    table: pl.DataFrame, questions: Questions, answers: pl.DataFrame
+) -> Iterator[str]:
+    """A note if another rule finds an option in texts that ``answers`` matches to none."""
+    is_unmatched = pl.col("unmatched").is_not_null() & pl.col("gold_option").is_not_null()
+    count = answers.filter(is_unmatched).height
+    if not count:
+        return
+    _, within = answers_to_questions(table, questions, RULES[OPEN_RULE])
+    if more := count - within.filter(is_unmatched).height:
+        yield (
+            f"with --match {OPEN_RULE}, which finds an option within a longer text, {more:,} of "
+            f"these {counted(count, 'answer')} would be an option"
+        )
+
+
+def _not_counted(questions: Questions, items: Collection[str]) -> list[str]:
+    """Notes on the groups and the questions of a suite that a table has no row of."""
+    groups, part = [], {}
+    for name, of_group in questions.groups.items():
+        absent = sum(question.item not in items for question in of_group)
+        if absent == len(of_group):
+            groups.append(name)
+        elif absent:
+            part[name] = f"{name} {absent:,} of {len(of_group):,}"
+    notes = []
+    if groups:
+        more = f" and {len(groups) - SHOWN} more" if len(groups) > SHOWN else ""
+        names = ", ".join(groups[:SHOWN]) + more
+        notes.append(f"no rows of {counted(len(groups), 'group')}, not counted: {names}")
+    if part:
+        notes.append(f"questions without a row, not counted: {', '.join(part.values())}")
+    return notes

@@ -1,0 +1,330 @@
+"""Which variants of a question are asked (``--vary``, ``--design``), and how they are presented."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, permutations
+from math import factorial
+from string import ascii_uppercase
+
+from consilience.ask_questions import Presenter
+from consilience.asking.prompting import AUTO, templates_of, with_system
+from consilience.core.errors import ConsilienceError, unknown_name
+from consilience.core.factors import FACTORS, MOST_CELLS, Factor, FactorialDesign
+from consilience.core.scoring_rules import DECISION, RULES
+from consilience.presentation import (
+    CASES,
+    LABEL_STYLES,
+    TEMPLATES,
+    Presentation,
+    Template,
+    permutation,
+)
+from consilience.questions import Question
+from consilience.suites.questions import Questions
+
+ALL = "all"
+"""All levels that the questions have."""
+
+MORE_LEVELS: Mapping[str, str] = {
+    "language": "Add phrasings in another language, with a column 'language' in the file",
+    "paraphrase": "Add another phrasing, with a column 'question_2' in the file",
+}
+"""How to get more levels of factors whose levels are in the questions."""
+
+Levels = Callable[[str, Questions], Sequence[str]]
+"""The levels of a factor from what was written after ``FACTOR=``."""
+
+
+def factors_of(
+    vary: Sequence[str] | None,
+    questions: Questions,
+    templates: Sequence[str],
+    samples: Sequence[Factor] = (),
+) -> list[Factor]:
+    """The factors that ``--vary`` names.
+
+    Without it the phrasings and the languages vary, where there are several, and the options are
+    rotated. ``templates``: the names of the templates that ``template=`` may name. ``samples``: the
+    factor of sampled texts, if they are sampled.
+    """
+    if vary is None:
+        return [*_usual_factors(questions), *samples]
+    chosen: dict[str, Factor] = {}
+    for text in vary:
+        name, equals, value = text.partition("=")
+        name, value = name.strip(), value.strip()
+        if name not in FACTORS:
+            raise unknown_name(f"--vary {text}: no factor '{name}'", name, FACTORS)
+        if name in chosen:
+            raise ConsilienceError(
+                f"--vary {name}=... more than once",
+                todo="Name all its levels after one --vary.",
+            )
+        value = value if equals else ALL
+        is_template = name == "template"
+        levels = tuple(
+            _some_of(name, value, templates) if is_template else LEVELS[name](value, questions)
+        )
+        if not any(levels) or (len(levels) < 2 and value == ALL):
+            shown = f": '{levels[0]}'" if any(levels) else ""
+            raise ConsilienceError(
+                f"--vary {text}: the factor has one level{shown}",
+                expected="two levels or more, because only what varies can be compared",
+                todo=f"{MORE_LEVELS.get(name, 'Name more levels')}, or leave --vary {name} out.",
+            )
+        chosen[name] = Factor(name, levels)
+    return [*(chosen[name] for name in FACTORS if name in chosen), *samples]
+
+
+def fixed_note(vary: Sequence[str] | None, questions: Questions) -> list[str]:
+    """A note on the factors that vary without ``--vary``, and now do not."""
+    if vary is None:
+        return []
+    chosen = {text.partition("=")[0].strip() for text in vary}
+    fixed = [factor for factor in _usual_factors(questions) if factor.name not in chosen]
+    if not fixed:
+        return []
+    names = " and ".join(f"{factor.name} ({len(factor.levels)} levels)" for factor in fixed)
+    more = " ".join(
+        "--vary order=rotations" if factor.name == "order" else f"--vary {factor.name}"
+        for factor in fixed
+    )
+    return [f"fixed, because --vary does not name it: {names}; to vary it too, add {more}"]
+
+
+def design_of(kind: str, factors: Sequence[Factor], seed: int) -> FactorialDesign:
+    """The design that ``--design`` names: full, one-factor, or radial:N."""
+    name, _, number = kind.partition(":")
+    if name == "radial" and number.isdecimal():
+        return FactorialDesign.radial(factors, int(number), seed)
+    if kind == "full":
+        return FactorialDesign.full(factors)
+    if kind == "one-factor":
+        return FactorialDesign.one_factor(factors)
+    raise ConsilienceError(
+        f"--design {kind}",
+        expected="full, one-factor, or radial:N with a number of points, such as radial:8",
+    )
+
+
+def _usual_factors(questions: Questions) -> list[Factor]:
+    """What varies if nothing is said."""
+    languages, phrasings = questions.languages, _numbers(_phrasings(questions))
+    orders = _orders("rotations", questions) if _most_options(questions) > 1 else ()
+    levels = {"language": languages, "paraphrase": phrasings, "order": orders}
+    return [Factor(name, tuple(of)) for name, of in levels.items() if len(of) > 1]
+
+
+def _phrasings(questions: Questions) -> int:
+    return max(question.phrasings for question in questions.items)
+
+
+def _most_options(questions: Questions) -> int:
+    return max(len(question.options) for question in questions.items)
+
+
+def _numbers(size: int) -> tuple[str, ...]:
+    return tuple(map(str, range(1, size + 1)))
+
+
+def _listed(value: str) -> list[str]:
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _some_of(name: str, value: str, known: Sequence[str]) -> Sequence[str]:
+    """All levels of a factor, or some by their names; an unknown one raises."""
+    levels = known if value == ALL else _listed(value)
+    for level in levels:
+        if level not in known:
+            raise unknown_name(f"--vary {name}={level}", level, known)
+    return levels
+
+
+def _paraphrases(value: str, questions: Questions) -> Sequence[str]:
+    """``all``, a number of phrasings, or their numbers."""
+    most = _phrasings(questions)
+    numbers = list(_numbers(most)) if value == ALL else _listed(value)
+    if not all(number.isdecimal() and 0 < int(number) <= most for number in numbers) or not numbers:
+        raise ConsilienceError(
+            f"--vary paraphrase={value}",
+            expected=f"all, a number up to {most}, or numbers such as 1,2",
+        )
+    return _numbers(int(numbers[0])) if len(numbers) == 1 else numbers
+
+
+def _languages(value: str, questions: Questions) -> Sequence[str]:
+    if not any(questions.languages) and value != ALL:
+        raise ConsilienceError(
+            f"--vary language={value} of questions that name no language",
+            todo=f"{MORE_LEVELS['language']}, or leave --vary language out.",
+        )
+    return _some_of("language", value, questions.languages)
+
+
+def _orders(value: str, questions: Questions) -> Sequence[str]:
+    """Orders of the options: rotations, reversed, shuffles:K, all, or orders such as BACD."""
+    size = _most_options(questions)
+    if size < 2:
+        raise ConsilienceError(
+            "--vary order of open questions", todo="Leave it out, or give the questions options."
+        )
+    kind, _, number = value.partition(":")
+    if kind == "rotations":
+        return ["given", *(f"rotation {steps}" for steps in range(1, size))]
+    if kind in ("shuffles", "shuffle") and number.isdecimal():
+        _refuse_orders(int(number) + 1, value)
+        return ["given", *(f"shuffle {at}" for at in range(1, int(number) + 1))]
+    if value == ALL:
+        _refuse_orders(factorial(size), value)
+        return ["given", *map("".join, islice(permutations(ascii_uppercase[:size]), 1, None))]
+    levels = _listed(value)
+    levels = levels if "given" in levels else ["given", *levels]
+    for level in levels:
+        if not _is_order(level, size):
+            raise ConsilienceError(
+                f"--vary order={level}",
+                expected="rotations, reversed, shuffles:K, all, or orders of the options such as "
+                f"{ascii_uppercase[:size][::-1]}",
+            )
+    return levels
+
+
+def _is_order(level: str, size: int) -> bool:
+    try:
+        return permutation(level, size) is not None
+    except ValueError:
+        return False
+
+
+def _refuse_orders(count: int, value: str) -> None:
+    if count > MOST_CELLS:
+        shown = f"{count:,}" if count < 10**12 else "over a trillion"
+        raise ConsilienceError(
+            f"--vary order={value}: {shown} orders",
+            expected=f"at most {MOST_CELLS:,} variants",
+            todo="Draw some of them: --vary order=shuffles:10.",
+        )
+
+
+def _separators(value: str, questions: Questions) -> Sequence[str]:
+    """Texts between bars, because a comma may be part of one; a backslash and n is a line end."""
+    if value == ALL:
+        raise ConsilienceError(
+            "--vary separator without texts",
+            todo="Name them between bars: --vary 'separator=: | - '.",
+        )
+    return [part.replace("\\n", "\n") for part in value.split("|")]
+
+
+def _examples(value: str, questions: Questions) -> Sequence[str]:
+    if not value.isdecimal() or int(value) < 1:
+        raise ConsilienceError(
+            f"--vary examples={value}", expected="a number of draws, such as examples=3"
+        )
+    return _numbers(int(value))
+
+
+def _samples(value: str, questions: Questions) -> Sequence[str]:
+    raise ConsilienceError(
+        f"--vary sample={value}", todo="Sample texts with --samples 3 --temperature 0.7."
+    )
+
+
+LEVELS: Mapping[str, Levels] = {
+    "language": _languages,
+    "paraphrase": _paraphrases,
+    "order": _orders,
+    "labels": lambda value, _: _some_of("labels", value, list(LABEL_STYLES)),
+    "separator": _separators,
+    "case": lambda value, _: _some_of("case", value, CASES),
+    "examples": _examples,
+    "sample": _samples,
+}
+"""How the levels of each factor are written."""
+
+
+def template_names(spec: str | None) -> list[str]:
+    """The names that ``--vary template=`` may have: those of ``--template``, and the built-in."""
+    return list(templates_of([*([spec] if spec else []), *TEMPLATES]))
+
+
+@dataclass(frozen=True, slots=True)
+class Prompting:
+    """How questions become prompts, and how their options are scored."""
+
+    templates: Mapping[str, Template]
+    """The templates that are used, the base template first."""
+    rule_name: str = ""
+    """A scoring rule; empty for ``label``, or ``sum`` where options have no labels."""
+    shots: int = 0
+    """How many solved questions precede each question."""
+    seed: int = 0
+    """Decides shuffled orders and the draws of examples."""
+    labels: str = Presentation().labels
+    """The style of the labels where it does not vary."""
+
+    @classmethod
+    def of(
+        cls,
+        template: str | None,
+        factors: Sequence[Factor],
+        *,
+        rule_name: str = "",
+        shots: int = 0,
+        system: str = "",
+        seed: int = 0,
+        is_chat: bool = False,
+    ) -> Prompting:
+        """The presentation that options ask for.
+
+        ``template``: a spec of ``template_files.templates_of``, None for ``auto``; of a file with
+        several templates the first is the base. ``factors``: those that vary; the levels of
+        ``template`` name templates. ``system``: the system prompt. ``is_chat``: whether the model
+        has a chat template.
+        """
+        if rule_name == DECISION.name:
+            raise unknown_name(f"no scoring rule '{rule_name}'", rule_name, RULES)
+        named = templates_of([template or AUTO], is_chat=is_chat)
+        known = {**TEMPLATES, **named}
+        varied = {factor.name: factor.levels for factor in factors}.get("template")
+        used = {name: known[name] for name in varied or list(named)[:1]}
+        if not shots and any(factor.name == "examples" for factor in factors):
+            raise ConsilienceError(
+                "--vary examples without solved examples", todo="Add --shots 3, or leave it out."
+            )
+        return cls(with_system(used, system) if system else used, rule_name, shots, seed)
+
+    @property
+    def base(self) -> Presentation:
+        """The presentation where no factor varies."""
+        template = next(iter(self.templates.values()))
+        return Presentation(template=template, labels=self.labels)
+
+    def presenter(self, design: FactorialDesign, pool: Sequence[Question]) -> Presenter:
+        """The presenter of a group; ``pool``: the questions that examples are drawn from."""
+        return Presenter(
+            design, self.templates, self.base, self.shots, self.seed, pool, self.rule_name
+        )
+
+    def refuse_hidden_options(self) -> None:
+        """Raise for a template that does not show the options whose labels are scored."""
+        for name, template in self.templates.items():
+            if "{options}" not in template.text:
+                raise ConsilienceError(
+                    f"no {{options}} in the template '{name}'",
+                    expected="{question} and {options}, because the model answers with a label",
+                    todo="Add {options}, or score the texts of the options: --option-score sum.",
+                )
+
+    def record(self, design: FactorialDesign) -> dict[str, object]:
+        """What decides the prompts and the scores, for the settings of a run."""
+        return {
+            "templates": {
+                name: {"text": template.text, "chat": template.is_chat, "system": template.system}
+                for name, template in self.templates.items()
+            },
+            "option_score": self.presenter(design, ()).rule.name,
+            "shots": self.shots,
+        }

@@ -1,0 +1,731 @@
+"""The metrics: agreement, distributions over options, violated expectations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from consilience.core.expectations import NO_OPTION, Expectation, Instance, linked_questions
+from consilience.metrics.grid import Bools, Floats, Grid, all_of, any_of
+from consilience.metrics.registry import Tally, describe, metric, ratio
+
+
+@metric(
+    "tuples",
+    label="Accuracy",
+    meaning="share of items with the right answer in the base variant",
+    level="headline",
+    binary=True,
+    one_form=True,
+    better="higher",
+)
+def accuracy(grid: Grid) -> Tally:
+    """Share of items with the right answer in the base variant: [a_i0 = g_i] (Section 5.2)."""
+    return _tally(grid.subjects, grid.right[:, 0], grid.taken[:, 0])
+
+
+@metric(
+    "pairs",
+    label="Consistency",
+    meaning="share of pairs of variants that get the same answer, right or wrong",
+    level="headline",
+    by_edit=True,
+    by_form=True,
+    better="higher",
+)
+def consistency(grid: Grid) -> Tally:
+    """Share of pairs of variants of an item that get the same answer (Section 5.2).
+
+    ``sum_i sum_{k<l} [a_ik = a_il] / sum_i n_i (n_i - 1) / 2`` for ``n_i`` answers to item i. Of
+    sentence pairs, only the pairs of the original form (k = 0) with another form are compared. In
+    N-M relations the same number is called ``determinism`` (Section 3.1).
+    """
+    return _of_pairs(grid, grid.n_same)
+
+
+describe(
+    "determinism",
+    label="Determinism",
+    meaning="consistency of relations with several right answers",
+    level="headline",
+    better="higher",
+    alias_of="consistency",
+)
+
+
+@metric(
+    "tuples",
+    label="Consistent accuracy",
+    meaning="share of items with the right answer in every variant",
+    level="headline",
+    binary=True,
+    by_form=True,
+    better="higher",
+)
+def consistent_accuracy(grid: Grid) -> Tally:
+    """Share of items with the right answer in every variant: product over k of [a_ik = g_i].
+
+    An item is left out if it lacks an answer in a variant in which others have one. (Section 5.2,
+    Consistent-Acc) A question counts by the variants that it has.
+    """
+    return _tally(grid.subjects, grid.always_right, grid.complete)
+
+
+@metric(
+    "tuples",
+    label="Consistently wrong",
+    meaning="share of items with the same wrong answer in every variant",
+    binary=True,
+    better="lower",
+)
+def consistent_wrong(grid: Grid) -> Tally:
+    """Share of items with the same wrong answer in every variant, as in the released code."""
+    first = np.take_along_axis(grid.answers, grid.taken.argmax(axis=1)[:, None], axis=1)
+    alike = all_of(((grid.answers == first) | grid.lacking)[:, grid.answered], axis=1)
+    return _tally(grid.subjects, alike & ~any_of(grid.right, axis=1), grid.complete)
+
+
+@metric(
+    "pairs",
+    label="Successful variants",
+    meaning="share of variants that get at least one item right",
+    better="higher",
+)
+def successful_patterns(grid: Grid) -> Tally:
+    """Share of patterns that get at least one item right (Section 6.1, Succ-Patt).
+
+    A maximum over items, so resampling items is not valid: a group has no interval.
+    """
+    return _tally(None, any_of(grid.right, axis=0), grid.answered)
+
+
+@metric(
+    "pairs",
+    label="Successful items",
+    meaning="share of items that at least one variant gets right",
+    binary=True,
+    better="higher",
+)
+def successful_objects(grid: Grid) -> Tally:
+    """Share of items that at least one pattern gets right (Section 6.1, Succ-Objs)."""
+    return _tally(grid.subjects, any_of(grid.right, axis=1), any_of(grid.taken, axis=1))
+
+
+@metric(
+    "pairs",
+    label="Known consistency",
+    meaning="consistency of the items that at least one variant gets right",
+    better="higher",
+)
+def known_consistency(grid: Grid) -> Tally:
+    """Consistency of the items that at least one pattern gets right (Section 6.1, Know-Const).
+
+    Without such items: NaN under ``strict``, 0 under ``published``, as in the released code.
+    """
+    return _agreement(grid, any_of(grid.right, axis=1))
+
+
+@metric(
+    "pairs",
+    label="Unknown consistency",
+    meaning="consistency of the items that no variant gets right",
+    better="higher",
+)
+def unknown_consistency(grid: Grid) -> Tally:
+    """Consistency of the items that no pattern gets right (Section 6.1, Unk-Const).
+
+    Without such items: NaN under ``strict``, 0 under ``published``, as in the released code.
+    """
+    return _agreement(grid, ~any_of(grid.right, axis=1) & any_of(grid.taken, axis=1))
+
+
+@metric(
+    "pairs",
+    label="Chance-corrected consistency",
+    meaning="consistency above chance: 0 % is chance, 100 % is full agreement",
+    short="Corrected consistency",
+    level="headline",
+    bounds=(-1.0, 1.0),
+    by_form=True,
+    better="higher",
+)
+def corrected_consistency(grid: Grid) -> Tally:
+    """Chance-corrected consistency: (consistency - chance) / (1 - chance).
+
+    Cohen's kappa of two variants, numerators and denominators summed over the pairs of variants;
+    chance is ``chance_consistency``. Range -1 to 1: 1 is full agreement, 0 is chance. NaN where
+    chance is 1 (one answer to everything). ``MICRO`` sums numerators and denominators of groups.
+    """
+    expected = grid.chance
+
+    def finish(sums: Floats) -> tuple[Floats, Floats]:
+        chance = expected(sums)
+        return sums[..., 0] - chance, sums[..., 1] - chance
+
+    def slopes(sums: Floats) -> tuple[Floats, Floats]:
+        same, total, chance = _pair_slopes(grid, sums)
+        return same - chance, total - chance
+
+    return _pair_tally(grid, finish, slopes)
+
+
+@metric(
+    "pairs",
+    label="Expected by chance",
+    meaning="consistency if each variant gave its own answers to random items",
+    level="detail",
+    by_form=True,
+)
+def chance_consistency(grid: Grid) -> Tally:
+    """Consistency if each variant gave its own answers, equally often, to random items.
+
+    ``sum_{k<l} n_kl sum_a p_k(a) p_l(a) / sum_{k<l} n_kl``: ``p_k(a)`` is the share of the answer a
+    among the answers in variant k, ``n_kl`` the number of items answered in both variants.
+    """
+    expected = grid.chance
+
+    def finish(sums: Floats) -> tuple[Floats, Floats]:
+        return expected(sums), sums[..., 1]
+
+    def slopes(sums: Floats) -> tuple[Floats, Floats]:
+        _, total, chance = _pair_slopes(grid, sums)
+        return chance, total
+
+    return _pair_tally(grid, finish, slopes)
+
+
+@metric(
+    "pairs",
+    label="Uniform baseline",
+    meaning="consistency of answers drawn uniformly from the candidates",
+    level="detail",
+)
+def uniform_consistency(grid: Grid) -> Tally:
+    """Consistency of answers drawn uniformly: 1 / number of candidates. It has no interval."""
+    size = grid.n_candidates
+    return replace(
+        _of_pairs(grid, grid.n_same),
+        clusters=None,
+        finish=lambda sums: (sums[..., 1] / size, sums[..., 1]),
+    )
+
+
+@metric(
+    "pairs",
+    label="Agree, right",
+    meaning="share of pairs of variants that both get the right answer",
+    level="detail",
+    by_form=True,
+    better="higher",
+)
+def agree_right(grid: Grid) -> Tally:
+    """Share of pairs of variants that both get the right answer."""
+    return _of_pairs(grid, grid.n_same_right)
+
+
+@metric(
+    "pairs",
+    label="Agree, wrong",
+    meaning="share of pairs of variants that get the same wrong answer",
+    level="detail",
+    by_form=True,
+    better="lower",
+)
+def agree_wrong(grid: Grid) -> Tally:
+    """Share of pairs of variants that get the same wrong answer."""
+    return _of_pairs(grid, grid.n_same - grid.n_same_right)
+
+
+@metric(
+    "pairs",
+    label="Disagree",
+    meaning="share of pairs of variants that get different answers",
+    level="detail",
+    better="lower",
+)
+def disagree(grid: Grid) -> Tally:
+    """Share of pairs of variants that get different answers: 1 - ``consistency``."""
+    return _of_pairs(grid, grid.n_both - grid.n_same)
+
+
+@metric(
+    "tuples",
+    label="F1",
+    meaning="F1 score of the last label of the task",
+    better="higher",
+    one_form=True,
+)
+def f1(grid: Grid) -> Tally | None:
+    """F1 of one label in the base variant: 2 TP / (2 TP + FP + FN). None where no label has F1."""
+    if grid.positive < 0:
+        return None
+    answered = grid.taken[:, 0]
+    predicted = (grid.answers[:, 0] == grid.positive) & answered
+    gold = (grid.golds[:, 0] == grid.positive) & answered
+    counts = np.stack([2 * (predicted & gold), predicted.astype(np.int64) + gold], axis=1)
+    tally = _tally(grid.subjects, grid.right[:, 0], answered)
+    return replace(tally, counts=counts.astype(np.float32), finish=ratio)
+
+
+@metric(
+    "pairs",
+    label="Top answer",
+    meaning="share of the most frequent answer among all answers",
+    one_form=True,
+)
+def top_answer(grid: Grid) -> Tally:
+    """Share of the most frequent answer among all answers in all variants.
+
+    Answers that are no label count in the total, but never as the most frequent answer. A maximum,
+    so resampling items is not valid: a group and ``MICRO`` have no interval.
+    """
+
+    def finish(sums: Floats) -> tuple[Floats, Floats]:
+        return sums[..., valid].max(axis=-1, initial=0), sums.sum(axis=-1)
+
+    words = len(grid.words)
+    valid = ~np.isin(grid.words, grid.invalid)
+    counts = np.stack([np.bincount(codes + 1, minlength=words + 1)[1:] for codes in grid.codes.T])
+    taken = grid.taken[:, grid.answered]
+    return Tally(counts.astype(np.float32), None, int(taken.sum()), int((~taken).sum()), finish)
+
+
+@metric(
+    "tuples",
+    label="Top label",
+    meaning="share of the most frequent gold among the items asked",
+    level="detail",
+    one_form=True,
+)
+def top_label(grid: Grid) -> Tally:
+    """Share of items with the most frequent gold, among those answered in the base variant."""
+    answered = grid.taken[:, 0]
+    golds = grid.golds[answered, 0]
+    counts = np.unique(golds, return_counts=True)[1][None].astype(np.float32)
+    return Tally(
+        counts,
+        None,
+        len(golds),
+        int((~answered).sum()),
+        lambda sums: (sums.max(axis=-1, initial=0), sums.sum(axis=-1)),
+    )
+
+
+@metric(
+    "tuples",
+    label="No label",
+    meaning="share of answers that are none of the labels",
+    binary=True,
+    one_form=True,
+    better="lower",
+)
+def no_label(grid: Grid) -> Tally | None:
+    """Share of answers in the base variant that are no label; None for models that choose one."""
+    if not grid.invalid:
+        return None
+    return _tally(grid.subjects, np.isin(grid.answers[:, 0], grid.invalid), grid.taken[:, 0])
+
+
+def _tally(clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools) -> Tally:
+    """A tally of ``hits`` among ``counted``, both (unit,) or (unit, thing)."""
+    hits, counted = (column[:, None] if column.ndim == 1 else column for column in (hits, counted))
+    sums = [(hits & counted).sum(axis=1), counted.sum(axis=1)]
+    n = int(counted.sum())
+    return Tally(np.stack(sums, axis=1).astype(np.float32), clusters, n, counted.size - n)
+
+
+def _of_pairs(grid: Grid, hits: npt.NDArray[np.int64], items: Bools | None = None) -> Tally:
+    """A tally of ``hits`` (item,) among the pairs of answers; ``items``: those counted (item,)."""
+    items = np.ones(len(hits), dtype=np.bool_) if items is None else items
+    counts = np.stack([hits, grid.n_both], axis=1) * items[:, None]
+    n = int(counts[:, 1].sum())
+    dtype = np.float64 if grid.has_many_pairs else np.float32
+    left_out = int(items.sum()) * grid.n_pairs - n
+    return Tally(counts.astype(dtype), grid.subjects, n, left_out)
+
+
+def _agreement(grid: Grid, items: Bools) -> Tally:
+    """The consistency of some ``items`` (item,)."""
+    return _of_pairs(grid, grid.n_same, items)
+
+
+def _pair_tally(
+    grid: Grid,
+    finish: Callable[[Floats], tuple[Floats, Floats]],
+    slopes: Callable[[Floats], tuple[Floats, Floats]],
+) -> Tally:
+    n = int(grid.n_both.sum())
+    left_out = len(grid.n_both) * grid.n_pairs - n
+    further = grid.class_and_answer_counts
+    return Tally(grid.pair_counts, grid.subjects, n, left_out, finish, slopes, further)
+
+
+def _pair_slopes(grid: Grid, sums: Floats) -> tuple[Floats, Floats, Floats]:
+    """Derivatives (column,) of the same pairs, of all pairs and of ``grid.chance`` at ``sums``."""
+    same, total = np.zeros((2, len(sums)))
+    same[0] = total[1] = 1
+    return same, total, grid.chance.slopes(sums)
+
+
+@metric(
+    "pairs",
+    label="Total variation",
+    short="Total var.",
+    meaning="distance between the option probabilities in two variants",
+    by_edit=True,
+    better="lower",
+)
+def total_variation(grid: Grid) -> Tally | None:
+    """Mean distance of two variants: ``sum_i sum_{k<l} d(P_ik, P_il)`` over the number of pairs.
+
+    A pair without both distributions is left out. None of a run without scores of options.
+    """
+    shares = grid.distributions
+    if shares is None:
+        return None
+    known, counts = _known(grid, shares), np.zeros((len(shares), 2))
+    for first, second in grid.pairs:
+        both = known[:, first] & known[:, second]
+        moved = np.abs(shares[both, first] - shares[both, second])
+        counts[both, 0] += moved.sum(axis=1) / 2
+        counts[:, 1] += both
+    return _distance_tally(grid, counts)
+
+
+@metric(
+    "pairs",
+    label="Total variation expected by chance",
+    short="Chance var.",
+    meaning="total variation if each variant had its own distributions for other items",
+    by_edit=True,
+)
+def chance_total_variation(grid: Grid) -> Tally | None:
+    """Total variation if each variant had its own distributions, equally often, for other items.
+
+    ``sum_{k<l} n_kl V_kl / sum_{k<l} n_kl``: ``V_kl`` is the mean of ``d(P_ik, P_jl)`` over the
+    items i of variant k and the other items j of variant l, ``n_kl`` the number of items that have
+    both. A resample changes both items of a distance. What an item counts is therefore the
+    derivative of the sum by the weight of the item, so that resamples are exact to first order.
+    """
+    shares = grid.distributions
+    if shares is None:
+        return None
+    known = _known(grid, shares)
+    first, second = grid.pairs.T
+    compared = np.zeros((known.shape[1],) * 2, dtype=bool)
+    compared[first, second] = compared[second, first] = True
+    together = compared * (known.T.astype(float) @ known)
+    means, counts = np.zeros(compared.shape), np.zeros((len(known), 2))
+    for other in np.flatnonzero(together.any(axis=0)):
+        of_other = known[:, [other]]
+        to_itself = np.abs(shares - shares[:, [other]]).sum(axis=2) / 2
+        sums = _distances(shares, known, int(other)) - np.where(known & of_other, to_itself, 0)
+        others = known * (of_other.sum() - of_other.astype(float))
+        sizes = np.maximum(others.sum(axis=0), 1)
+        means[:, other] = sums.sum(axis=0) / sizes
+        together[others.sum(axis=0) == 0, other] = 0
+        counts[:, 0] += (sums - means[:, other] * others) @ (together[:, other] / sizes)
+    for k, m in grid.pairs[together[first, second] > 0]:
+        both = known[:, k] & known[:, m]
+        counts[both, 0] += means[k, m]
+        counts[:, 1] += both
+    return _distance_tally(grid, counts)
+
+
+def _known(grid: Grid, shares: Floats) -> Bools:
+    """Whether an answer has probabilities (item, variant)."""
+    known: Bools = grid.taken & np.isfinite(shares).any(axis=2)
+    return known
+
+
+def _distance_tally(grid: Grid, counts: Floats) -> Tally | None:
+    """The tally of the sums (item, 2) of distances and of pairs; None without a pair."""
+    n = int(counts[:, 1].sum())
+    if not n:
+        return None
+    left_out = len(counts) * grid.n_pairs - n
+    return Tally(counts.astype(np.float32), grid.subjects, n, left_out, finish=ratio)
+
+
+def _distances(shares: Floats, known: Bools, other: int) -> Floats:
+    """``sum_j d(P_ik, P_jl)`` over the items j of the variant l (item, variant); 0 for none.
+
+    ``sum_j |x - y_j|`` of all x at once, from cumulative sums over the sorted values.
+    """
+    of_other = np.broadcast_to(np.arange(known.shape[1]) == other, known.shape)[known]
+    sums = np.zeros(len(of_other))
+    for values in shares[known].T:
+        order = np.argsort(values, kind="stable")
+        ordered, is_other = values[order], of_other[order]
+        below, sum_below = np.cumsum(is_other), np.cumsum(ordered * is_other)
+        sums[order] += ordered * (2 * below - below[-1]) + sum_below[-1] - 2 * sum_below
+    distances = np.zeros(known.shape)
+    distances[known] = sums / 2
+    return distances
+
+
+@metric(
+    "pairs",
+    label="Violations",
+    meaning="share of applicable expectations that the answers violate",
+    by_expectation=True,
+    better="lower",
+)
+def violation_rate(grid: Grid) -> Tally | None:
+    """Share of applicable instances of expectations whose conclusion gets no permitted answer."""
+    if not grid.instances:
+        return None
+    counts = np.zeros((len(grid.instances), 2), dtype=np.float32)
+    for at, unit in enumerate(grid.instances):
+        verdicts = [one.is_permitted for one in unit if one.is_answered]
+        counts[at] = verdicts.count(False), len(verdicts) - verdicts.count(None)
+    applicable = int(counts[:, 1].sum())
+    return Tally(counts, _cluster_names(grid.instances), applicable, _missing(grid.instances))
+
+
+@metric(
+    "pairs",
+    label="Violations expected by chance",
+    short="Chance viol.",
+    meaning="violation rate if the last answer were that of another expectation",
+    by_expectation=True,
+)
+def chance_violation_rate(grid: Grid) -> Tally | None:
+    """``violation_rate`` if the conclusion got the answer of another expectation of its subset."""
+    return _chance(grid.instances) if grid.instances else None
+
+
+@metric(
+    "pairs",
+    label="Probability gap",
+    short="Prob. gap",
+    meaning="distance of the option probabilities from those that the first question requires",
+    by_expectation=True,
+    better="lower",
+)
+def probability_gap(grid: Grid) -> Tally | None:
+    """Mean distance of the option probabilities from coherent ones; None without probabilities."""
+    units = [unit for unit in grid.instances if unit[0].expectation.moves is not None]
+    gaps = [[gap for one in unit if (gap := one.probability_gap) is not None] for unit in units]
+    known = sum(map(len, gaps))
+    if not known:
+        return None
+    counts = np.array([(sum(of), len(of)) for of in gaps], dtype=np.float32)
+    left_out = sum(map(len, units)) - known
+    return Tally(counts, _cluster_names(units), known, left_out, finish=ratio)
+
+
+@metric(
+    "pairs",
+    label="Probability gap expected by chance",
+    short="Chance gap",
+    meaning="probability gap if the last probabilities were those of another expectation",
+    by_expectation=True,
+)
+def chance_probability_gap(grid: Grid) -> Tally | None:
+    """``probability_gap`` to the conclusions of other expectations of the subset and variant.
+
+    An instance without another expectation is left out. What an expectation counts is the
+    derivative of the sum of all gaps by its weight, because it has a premise and a conclusion.
+    """
+    units = [unit for unit in grid.instances if unit[0].expectation.moves is not None]
+    strata: dict[Stratum, list[tuple[int, Instance]]] = {}
+    for at, unit in enumerate(units):
+        for one in unit:
+            if one.required is not None:
+                strata.setdefault(_stratum(one), []).append((at, one))
+    counts = np.zeros((len(units), 2), dtype=np.float32)
+    for members in strata.values():
+        of_unit = np.array([at for at, _ in members])
+        is_other = of_unit[:, None] != of_unit
+        others = is_other.sum(axis=1)
+        if others.min() == 0:
+            continue
+        gaps = np.where(is_other, _gaps([one for _, one in members]), 0) / others[:, None]
+        both = gaps.sum(axis=1) + gaps.sum(axis=0) - gaps.sum() / len(members)
+        np.add.at(counts, of_unit, np.stack([both, np.ones(len(members))], axis=1))
+    n = int(counts[:, 1].sum())
+    left_out = sum(map(len, units)) - n
+    return Tally(counts, _cluster_names(units), n, left_out, finish=ratio) if n else None
+
+
+def _gaps(members: Sequence[Instance]) -> Floats:
+    """The gap of each instance (instance, other) to the probabilities of each other conclusion.
+
+    Options are compared as ``_Codes`` says; what the conclusion does not have is a gap, too.
+    """
+    scheme = _Codes.of([one.expectation for one in members])
+    codes: dict[Hashable, int] = {}
+    for one in members:
+        for text in one.expectation.conclusion.options:
+            codes.setdefault(scheme.code(one.expectation, text), len(codes))
+    required, actual = np.zeros((2, len(members), len(codes)))
+    for at, one in enumerate(members):
+        options = one.expectation.conclusion.options
+        columns = [codes[scheme.code(one.expectation, text)] for text in options]
+        required[at, columns], actual[at, columns] = one.required, one.probabilities[-1]
+    gaps: Floats = np.abs(required[:, None] - actual[None]).sum(axis=2) / 2
+    return gaps
+
+
+Units = Sequence[Sequence[Instance]]
+"""The instances of each expectation."""
+
+Names = npt.NDArray[np.object_]
+
+
+def _cluster_names(units: Units) -> Names:
+    """The cluster of each expectation (unit,): the first premise of its first expectation."""
+    expectations = [unit[0].expectation for unit in units]
+    components = linked_questions(expectations)
+    firsts: dict[str, str] = {}
+    names = [firsts.setdefault(components[one.items[0]], one.items[0]) for one in expectations]
+    return np.array(names, dtype=np.object_)
+
+
+def _missing(units: Units) -> int:
+    """How many instances lack an answer."""
+    return sum(not one.is_answered for unit in units for one in unit)
+
+
+Stratum = tuple[str, str]
+"""A subset of expectations (``Expectation.subset``), and the variant of the conclusion."""
+
+
+def _chance(units: Units) -> Tally:
+    """The counts of ``ExpectedViolations`` of each expectation.
+
+    There is an answer b for each stratum and code. An expectation has one last answer in a stratum,
+    also where several of its instances share it.
+    """
+    subsets: dict[str, list[Expectation]] = {}
+    for expectation in (unit[0].expectation for unit in units):
+        subsets.setdefault(expectation.subset, []).append(expectation)
+    coded = {subset: _Codes.of(expectations) for subset, expectations in subsets.items()}
+    answered = [[(one, _stratum(one)) for one in unit if one.is_answered] for unit in units]
+    sizes = Counter(stratum for unit in answered for stratum in {of for _, of in unit})
+    compared = [[(one, of) for one, of in unit if sizes[of] > 1] for unit in answered]
+    codes: dict[Stratum, dict[Hashable, None]] = {}
+    for one, stratum in (pair for pairs in compared for pair in pairs):
+        codes.setdefault(stratum, {})[coded[stratum[0]].code_of(one)] = None
+    columns = {key: at for at, key in enumerate((of, b) for of, bs in codes.items() for b in bs)}
+    size = len(columns)
+    counts = np.zeros((len(units), 1 + 3 * size), dtype=np.float32)
+    for at, unit in enumerate(compared):
+        for one, stratum in unit:
+            scheme = coded[stratum[0]]
+            answer_column = columns[stratum, scheme.code_of(one)]
+            counts[at, 1 + size + answer_column] = 1
+            if one.is_permitted is None:
+                continue
+            counts[at, 0] += 1
+            counts[at, 1 + 2 * size + answer_column] += not one.is_permitted
+            for code in codes[stratum]:
+                if not one.permits(scheme.text(one.expectation, code)):
+                    counts[at, 1 + columns[stratum, code]] += 1
+    numbers = {stratum: at for at, stratum in enumerate(codes)}
+    expected = ExpectedViolations(
+        np.array([numbers[stratum] for stratum, _ in columns], dtype=int),
+        np.array([sizes[stratum] for stratum, _ in columns], dtype=float),
+    )
+    alone = sum(
+        one.is_permitted is not None and sizes[of] == 1 for unit in answered for one, of in unit
+    )
+    return Tally(
+        counts,
+        _cluster_names(units),
+        int(counts[:, 0].sum()),
+        _missing(units) + alone,
+        finish=expected,
+        slopes=expected.slopes,
+    )
+
+
+def _stratum(one: Instance) -> Stratum:
+    return one.expectation.subset, one.variants[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Codes:
+    """How the answers to the conclusions of a subset are compared."""
+
+    by_text: bool
+    """By their text; otherwise by the position among the options of their question."""
+
+    @classmethod
+    def of(cls, expectations: Iterable[Expectation]) -> _Codes:
+        return cls(len({frozenset(one.conclusion.options) for one in expectations}) == 1)
+
+    def code(self, expectation: Expectation, answer: str) -> Hashable:
+        """The code of an answer to the conclusion; a text that is no option is its own code."""
+        options = expectation.conclusion.options
+        return answer if self.by_text or answer not in options else options.index(answer)
+
+    def code_of(self, one: Instance) -> Hashable:
+        """The code of the answer that the conclusion got."""
+        return self.code(one.expectation, str(one.answers[-1]))
+
+    def text(self, expectation: Expectation, code: Hashable) -> str:
+        """The answer of a code; a position that the conclusion does not have is no option."""
+        if isinstance(code, int):
+            options = expectation.conclusion.options
+            return options[code] if code < len(options) else NO_OPTION
+        return str(code)
+
+
+@dataclass(frozen=True)
+class ExpectedViolations:
+    """Hits and total of ``chance_violation_rate`` from sums (..., 1 + 3 answers) of its counts.
+
+    The counts are applicable instances, then for each answer b: instances that do not permit b,
+    expectations that got b, and instances that got b and do not permit it. With ``K``
+    expectations in a stratum, the mean over the others is ``c`` times that over all, less ``c - 1``
+    times the violation itself, where ``c = K / (K - 1)``. Resamples keep this ``c``.
+    """
+
+    strata: npt.NDArray[np.int64]
+    """The stratum of each answer (answer,)."""
+    sizes: Floats
+    """K of the stratum of each answer (answer,), at least 2."""
+
+    @cached_property
+    def _members(self) -> Floats:
+        """1 where an answer is of the stratum (answer, stratum)."""
+        size = int(self.strata.max(initial=-1)) + 1
+        members: Floats = (self.strata[:, None] == np.arange(size)).astype(np.float64)
+        return members
+
+    @cached_property
+    def _factors(self) -> Floats:
+        """C of the stratum of each answer (answer,)."""
+        factors: Floats = self.sizes / (self.sizes - 1)
+        return factors
+
+    def _parts(self, sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """How many do not permit an answer, got it, violate by it, got any of its stratum."""
+        counted = np.asarray(sums, dtype=np.float64)[..., 1:]
+        refused, got, violated = np.split(counted, 3, axis=-1)
+        known = (got @ self._members) @ self._members.T
+        return refused, got, violated, np.where(known > 0, known, 1)
+
+    def __call__(self, sums: Floats) -> tuple[Floats, Floats]:
+        """Hits (...) and total (...)."""
+        refused, got, violated, known = self._parts(sums)
+        of_all = refused * got / known
+        hits: Floats = (self._factors * of_all - (self._factors - 1) * violated).sum(axis=-1)
+        return hits, sums[..., 0]
+
+    def slopes(self, sums: Floats) -> tuple[Floats, Floats]:
+        """The derivatives (column,) of hits and total at sums (column,)."""
+        refused, got, _, known = self._parts(sums)
+        both = (refused * got) @ self._members @ self._members.T
+        of_got = self._factors * (refused / known - both / known**2)
+        hits = np.concatenate([[0.0], self._factors * got / known, of_got, 1 - self._factors])
+        total = np.zeros_like(hits)
+        total[0] = 1
+        return hits, total

@@ -1,0 +1,216 @@
+"""Models that judge: whether two answers are equivalent, whether a pattern is a paraphrase."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading, did_you_mean
+from consilience.core.free_text import numbers_in
+from consilience.core.text import NEGATIONS
+from consilience.models.candidates import start_token
+from consilience.models.classifier import PairClassifier, PairFormat
+from consilience.models.fast import reproducibly
+from consilience.models.forward import Floats, sentence_logprobs
+from consilience.models.loading import load_classifier, load_encoder
+from consilience.models.prompt_models import is_chat_model
+from consilience.models.prompted import OptionScorer
+from consilience.presentation import Prompt, Role
+from consilience.sentence_pairs import Segment
+
+THRESHOLD = 0.96
+"""Cosine similarity from which two answers mean the same, unless another is given.
+
+Chosen for all-MiniLM-L6-v2: of 0.50, 0.51, ..., 0.99 the one with the fewest errors on the part
+``tune`` of ``suites/answer_pairs.tsv`` (docs/free-text.md).
+"""
+
+ENTAILMENT = "entailment"
+"""The label that an NLI classifier has to have."""
+
+KINDS = ("nli", "embedding")
+"""What a judge begins with, before the name of its model."""
+
+AnswerPair = tuple[str, str, str]
+"""A question and two answers to it."""
+
+
+class EntailmentJudge:
+    """Two answers mean the same if each, after the question, entails the other.
+
+    Both directions must have entailment as the most probable label (Kuhn et al. 2023, Section 3.2).
+    """
+
+    def __init__(self, spec: str, loading: Loading = DEFAULT_LOADING) -> None:
+        loaded = load_classifier(spec, loading)
+        of_model: Mapping[Any, str] = loaded.model.config.id2label or {}
+        names = [str(name).casefold() for name in of_model.values()]
+        if ENTAILMENT not in names:
+            raise ConsilienceError(
+                f"the labels of '{spec}' are {', '.join(names)}",
+                expected=f"an NLI classifier, with the label '{ENTAILMENT}'",
+            )
+        labels = [ENTAILMENT, *(name for name in names if name != ENTAILMENT)]
+        reading = PairFormat.beside(Path(spec)) or PairFormat.of(loaded.kind)
+        self._classifier = PairClassifier(loaded, labels, reading)
+        self.identity: dict[str, object] = {"judge": "nli", **self._classifier.identity}
+
+    def same(self, pairs: Sequence[AnswerPair]) -> list[bool]:
+        """Whether the answers of each pair entail each other."""
+        if not pairs:
+            return []
+        forms = [
+            tuple(Segment("", f"{question} {answer}", after="") for answer in order)
+            for question, one, two in pairs
+            for order in ((one, two), (two, one))
+        ]
+        entails = np.zeros(len(forms), dtype=bool)
+        for scores in self._classifier.score(forms):
+            assert scores.logprob is not None  # a classifier scores every label
+            entails[scores.rows] = scores.logprob.argmax(axis=1) == 0
+        return [bool(one and two) for one, two in entails.reshape(-1, 2)]
+
+
+def contradict(one: str, two: str) -> bool:
+    """Whether both answers have numbers, but not the same, or only one of them has a negation.
+
+    Embeddings hardly differ there: MiniLM's of *eight* and *not eight* have a cosine of 0.996.
+    """
+    with suppress(ConsilienceError):  # digits that are not read
+        numbers = [set(numbers_in(answer)) for answer in (one, two)]
+        if all(numbers) and numbers[0] != numbers[1]:
+            return True
+    return bool(re.search(NEGATIONS, one.casefold())) != bool(re.search(NEGATIONS, two.casefold()))
+
+
+class EmbeddingJudge:
+    """Two answers mean the same if the cosine of their embeddings reaches a threshold.
+
+    Answers that ``contradict`` each other do not mean the same, however similar they are.
+
+    The text of an embedding is the question and the answer. The embedding is the mean of the last
+    hidden states of its tokens, as sentence encoders such as all-MiniLM-L6-v2 are trained (Reimers
+    and Gurevych 2019).
+    """
+
+    def __init__(
+        self, spec: str, threshold: float = THRESHOLD, loading: Loading = DEFAULT_LOADING
+    ) -> None:
+        if not 0 < threshold <= 1:
+            raise ConsilienceError(
+                f"the threshold {threshold:g} of --equivalence", expected="above 0, at most 1"
+            )
+        loaded = load_encoder(spec, loading)
+        self.threshold = threshold
+        self.identity: dict[str, object] = {
+            "judge": "embedding",
+            "threshold": threshold,
+            **loaded.identity,
+        }
+        self._model: Any = loaded.model.eval()
+        self._tokenizer: Any = loaded.tokenizer
+        self._embeddings: dict[str, Floats] = {}
+
+    def same(self, pairs: Sequence[AnswerPair]) -> list[bool]:
+        """Whether the answers of each pair are as similar as the threshold."""
+        return [
+            similarity >= self.threshold and not contradict(one, two)
+            for similarity, (_, one, two) in zip(self.similarities(pairs), pairs, strict=True)
+        ]
+
+    def similarities(self, pairs: Sequence[AnswerPair]) -> list[float]:
+        """The cosine similarity of the answers of each pair."""
+        return [
+            float(self._embedding(f"{question} {one}") @ self._embedding(f"{question} {two}"))
+            for question, one, two in pairs
+        ]
+
+    @torch.inference_mode()
+    def _embedding(self, text: str) -> Floats:
+        """The unit vector (width,) of a text, which is read alone."""
+        if text not in self._embeddings:
+            encoded = self._tokenizer(text, return_tensors="pt", truncation=True)
+            with reproducibly():
+                states = self._model(**encoded.to(self._model.device)).last_hidden_state[0]
+            vector = states.double().mean(dim=0).cpu().numpy()
+            self._embeddings[text] = vector / np.linalg.norm(vector)
+        return self._embeddings[text]
+
+
+def load_judge(spec: str, loading: Loading = DEFAULT_LOADING) -> EntailmentJudge | EmbeddingJudge:
+    """The judge of ``nli:MODEL``, ``embedding:MODEL`` or ``embedding:MODEL:THRESHOLD``."""
+    kind, _, model = spec.partition(":")
+    if kind not in KINDS or not model:
+        raise ConsilienceError(
+            f"--equivalence {spec}",
+            expected="nli:MODEL or embedding:MODEL[:THRESHOLD]",
+            todo=did_you_mean(kind, list(KINDS)) if kind not in KINDS else "Name a model.",
+        )
+    if kind == "nli":
+        return EntailmentJudge(model, loading)
+    name, _, number = model.rpartition(":")
+    try:
+        threshold = float(number)
+    except ValueError:
+        return EmbeddingJudge(model, loading=loading)
+    return EmbeddingJudge(name, threshold, loading) if name else EmbeddingJudge(model)
+
+
+QUESTION = "Sentence 1: {}\nSentence 2: {}\nDo the two sentences mean the same? Answer Yes or No."
+
+ANSWERS = ("Yes", "No")
+
+EXAMPLES = (
+    ("The bridge was built by Anna Weber.", "Anna Weber constructed the bridge.", "Yes"),
+    ("The bridge was built by Anna Weber.", "Anna Weber crossed the bridge.", "No"),
+)
+"""Solved pairs that precede each question; the second has the same names and another meaning."""
+
+
+class ParaphraseJudge:
+    """Log-odds that two sentences mean the same, and log-probabilities of sentences."""
+
+    def __init__(self, scorer: OptionScorer) -> None:
+        if not scorer.continuation.shares_context:
+            raise ConsilienceError(
+                f"'{scorer.identity['model']}' cannot judge sentences",
+                expected="a causal language model",
+                todo="Name one with --judge.",
+            )
+        self.scorer = scorer
+        self.identity = scorer.identity
+        self._is_chat = is_chat_model(scorer)
+
+    def prompt(self, first: str, second: str) -> Prompt:
+        """The question about two sentences, after the solved examples."""
+        ending = "" if self._is_chat else "\nAnswer:"
+        turns: list[tuple[Role, str]] = []
+        for *pair, answer in EXAMPLES:
+            turns += [("user", QUESTION.format(*pair) + ending), ("assistant", answer)]
+        turns.append(("user", QUESTION.format(first, second) + ending))
+        return Prompt(tuple(turns), ANSWERS, (0, 1), is_chat=self._is_chat)
+
+    def log_odds(self, pairs: Sequence[tuple[str, str]]) -> Floats:
+        """``log p(Yes) - log p(No)`` (pair,) in nats; NaN where the model cannot read a pair."""
+        prompts = [self.prompt(*pair) for pair in pairs]
+        odds = np.full(len(pairs), np.nan)
+        readable = [at for at, reason in enumerate(self.scorer.why_not(prompts)) if reason is None]
+        for scores in self.scorer.score([prompts[at] for at in readable]):
+            for row, totals in zip(scores.rows.tolist(), scores.totals, strict=True):
+                odds[readable[row]] = totals[0] - totals[1]
+        return odds
+
+    def token_logprobs(self, sentences: Sequence[str]) -> Floats:
+        """Mean log-probability of a token (sentence,) in nats, each sentence alone."""
+        scorer = self.scorer
+        encoded = scorer.tokenizer(list(sentences), add_special_tokens=False, verbose=False)
+        ids = [list(row) for row in encoded["input_ids"]]
+        totals = sentence_logprobs(scorer.model, start_token(scorer.tokenizer), ids, scorer.budget)
+        means: Floats = totals / np.array([max(1, len(row)) for row in ids])
+        return means

@@ -1,0 +1,570 @@
+"""Options: values whose fields are declared once, for Python, the command line and files.
+
+A field is ``name: type = opt("What it does.", default=...)``, or has one of the shared types at the
+end of this module and perhaps an ``opt`` without a text, which replaces some of its facts. Its name
+is the flag (``--name``), the keyword in Python, the key in a configuration file and the name in the
+record of a run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import wraps
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from consilience.core.errors import (
+    By,
+    ConsilienceError,
+    Joined,
+    Pool,
+    Protocol,
+    TableFormat,
+    did_you_mean,
+    missing,
+)
+from consilience.core.process import SILENT, Watch
+
+if TYPE_CHECKING:
+    from inspect import Signature
+    from os import PathLike
+    from typing import Generic
+
+    Given = TypeVar("Given")
+    Kept = TypeVar("Kept")
+
+    class Taken(Generic[Given, Kept]):
+        """A field that takes values of several types and has one."""
+
+        def __get__(self, options: object, kind: type | None = None) -> Kept:
+            """The value of the field."""
+
+        def __set__(self, options: object, value: Given) -> None:
+            """The value that a caller may give."""
+
+    FilePath = Taken[str | PathLike[str], Path]
+    OptionalPath = Taken[str | PathLike[str] | None, Path | None]
+    Paths = Taken[str | PathLike[str] | Sequence[str | PathLike[str]], Sequence[str]]
+else:
+    FilePath, OptionalPath, Paths = Path, Path | None, Sequence[str]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+
+EXPECTED = {
+    str: "text",
+    int: "a whole number, such as 42",
+    float: "a number, such as 0.5",
+    bool: "True or False",
+    Path: "a path: text or pathlib.Path",
+}
+"""What the message of a wrong value names, by the type of the option."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How the command line presents a field."""
+
+    help: str = ""
+    metavar: str | None = None
+    """The placeholder of the value in the help."""
+    flag: str | None = None
+    """The name on the command line and in files, only where the field's is reserved in Python."""
+    short: str | None = None
+    min: int | None = None
+    max: int | None = None
+    panel: str | None = None
+    """The heading in the help that the option stands under."""
+    is_argument: bool = False
+    """Whether it is given by its position, without a name."""
+    is_repeated: bool = False
+    """Whether a list is given by several options with a value each; else it has commas."""
+    is_of_run: bool = False
+    """Whether a run has a value of its own, which no default for all commands replaces."""
+    is_rare: bool = False
+    """Whether only ``--help --all`` shows it."""
+    needs_trust: Callable[[Any], bool] | None = None
+    """Whether a value runs code, sends a key, or uploads unasked.
+
+    Such a value counts from the command line, a Python call, or a file that the user named; never
+    from the record of a run or a configuration file that was found.
+    """
+
+
+def opt(help: str = "", *, default: Any = MISSING, **facts: Any) -> Any:
+    """A field of an options value; ``facts`` are those of ``Option``."""
+    facts |= {"help": help} if help else {}
+    return field(default=default, metadata={"facts": facts})
+
+
+def arg(help: str = "", *, default: Any = MISSING, **facts: Any) -> Any:
+    """A field that is given by its position."""
+    return opt(help, default=default, is_argument=True, **facts)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(opt, arg, field))
+class Options:
+    """The parameters of a command; a subclass is a frozen dataclass that checks its values.
+
+    It becomes one when it is used, because the help of a command needs none of the others.
+    """
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *values: Any, **keywords: Any) -> Options:
+            """A value of a class that is complete."""
+            _complete(cls)
+            return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        """Check every value; paths may be text, and lists one text with commas."""
+        for entry in option_fields(type(self)):
+            value = getattr(self, entry.name)
+            if value is not entry.default:
+                object.__setattr__(self, entry.name, entry.check(value))
+
+
+def _complete(kind: type) -> None:
+    """Make an options class, and those that it is made of, a dataclass."""
+    for entry in reversed(kind.__mro__):
+        if issubclass(entry, Options) and "__dataclass_fields__" not in vars(entry):
+            dataclass(frozen=True)(entry)
+
+
+class Watched(Options):
+    """Options of work that takes time."""
+
+    watch: Watch = field(default=SILENT, kw_only=True, repr=False, compare=False)
+    """Shows progress; by default nothing is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptionField:
+    """A field of an options value."""
+
+    name: str
+    option: Option
+    type: type
+    """The type of a value, or of each value of a list."""
+    choices: tuple[str, ...]
+    """The possible values; empty where any is possible."""
+    is_list: bool
+    is_optional: bool
+    """Whether the value may be None."""
+    default: Any
+    """The default, or ``MISSING``."""
+
+    @property
+    def key(self) -> str:
+        """The name on the command line, without dashes before it, and in files."""
+        return self.option.flag or self.name.replace("_", "-")
+
+    @property
+    def flag(self) -> str:
+        """The long name on the command line."""
+        return f"--{self.key}"
+
+    @property
+    def is_required(self) -> bool:
+        """Whether there is no default."""
+        return self.default is MISSING
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether each value of the list is an argument of its own; other lists have commas."""
+        return self.is_list and (self.option.is_argument or self.option.is_repeated)
+
+    @property
+    def range(self) -> str:
+        """The least and the greatest value in words; empty where there is none."""
+        least, greatest = self.option.min, self.option.max
+        if least is None:
+            return ""
+        return f"{least} or more" if greatest is None else f"{least} to {greatest}"
+
+    def parse(self, text: str) -> Any:
+        """The value of a text of the command line; one of the values of a repeated option."""
+        if self.is_repeated:
+            return self._checked(text)
+        return self.check(text if self.is_list else self._number(text))
+
+    def check(self, value: Any) -> Any:
+        """The value of a Python call; one of another type or out of its range raises."""
+        if value is None and self.is_optional:
+            return None
+        if not self.is_list:
+            return self._checked(value)
+        if isinstance(value, os.PathLike):
+            value = [value]
+        if isinstance(value, str):
+            value = [value] if self.is_repeated else [*map(self._number, names_in(value))]
+        if not isinstance(value, Sequence | set):
+            raise self._wrong(value, f"a list of values, each {EXPECTED[self.type]}")
+        return tuple(map(self._checked, value))
+
+    def typed(self, value: Any) -> list[str]:
+        """The arguments that give the option a value on the command line."""
+        if self.type is bool:
+            return [self.flag] if value else []
+        values = [*map(str, value)] if isinstance(value, list | tuple) else [str(value)]
+        if self.is_repeated:
+            return [argument for one in values for argument in (self.flag, one)]
+        return [self.flag, ",".join(values)]
+
+    def _number(self, text: str) -> Any:
+        """The number in a text, where the option takes numbers; else the text."""
+        if self.type not in (int, float):
+            return text
+        try:
+            return self.type(text)
+        except ValueError:
+            raise self._wrong(text, EXPECTED[self.type]) from None
+
+    def _checked(self, value: Any) -> Any:
+        """A single value, checked."""
+        if self.choices and not (isinstance(value, str) and value in self.choices):
+            raise self._wrong(value, " or ".join(map(repr, self.choices)))
+        is_path = isinstance(value, os.PathLike) or (self.type is Path and isinstance(value, str))
+        if is_path and self.type in (str, Path):
+            value = self.type(os.fspath(value))
+        is_bool = isinstance(value, bool)
+        if self.type is float and isinstance(value, int) and not is_bool:
+            value = float(value)
+        if not isinstance(value, self.type) or (is_bool and self.type is not bool):
+            raise self._wrong(value, EXPECTED[self.type])
+        number: Any = value
+        least, greatest = self.option.min, self.option.max
+        if (least is not None and number < least) or (greatest is not None and number > greatest):
+            raise self._wrong(value, self.range)
+        return value
+
+    def _wrong(self, value: object, expected: str) -> ConsilienceError:
+        """The error for a value; one that is no plain value is named by its type."""
+        is_plain = value is None or isinstance(value, str | int | float | Path)
+        shown = f"={value!r}" if is_plain else f" is of type {type(value).__name__}"
+        todo = "Save it as a file, and pass its path." if hasattr(value, "columns") else ""
+        return ConsilienceError(f"{self.name}{shown}", expected=expected, todo=todo)
+
+
+_FIELDS: dict[type, list[OptionField]] = {}
+
+
+def option_fields(kind: type) -> list[OptionField]:
+    """The fields of an options value that are options, in their order."""
+    if kind not in _FIELDS:
+        _FIELDS[kind] = [*_read_fields(kind)]
+    return _FIELDS[kind]
+
+
+def _read_fields(kind: type) -> Iterator[OptionField]:
+    _complete(kind)
+    hints = get_type_hints(kind, include_extras=True)
+    for entry in fields(kind):
+        facts, hint = entry.metadata.get("facts", {}), hints[entry.name]
+        if entry.metadata or get_origin(hint) is Annotated:
+            yield _decoded(entry.name, hint, entry.default, facts)
+
+
+def _decoded(name: str, hint: Any, default: Any, facts: Mapping[str, Any]) -> OptionField:
+    option = Option()
+    if get_origin(hint) is Annotated:
+        hint, option = get_args(hint)
+    is_union = get_origin(hint) in (Union, UnionType)
+    members = get_args(hint) if is_union else (hint,)
+    kind = next(member for member in members if member is not NoneType)
+    is_list = get_origin(kind) is not None and get_origin(kind) is not Literal
+    kind = get_args(kind)[0] if is_list else kind
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
+    option = replace(option, **facts)
+    return OptionField(
+        name, option, str if choices else kind, choices, is_list, NoneType in members, default
+    )
+
+
+def options_of(kind: type[T], keywords: Mapping[str, Any]) -> T:
+    """An options value from keywords; an unknown, a missing and a wrong one raise."""
+    known = option_fields(kind)
+    refuse_unknown(kind, keywords)
+    for entry in known:
+        if entry.is_required and entry.name not in keywords:
+            raise ConsilienceError(f"no value for '{entry.name}'", expected=f"{entry.name}=...")
+    return kind(**keywords)
+
+
+def refuse_unknown(kind: type, keywords: Mapping[str, Any]) -> None:
+    """Raise for a keyword that names no option."""
+    shown = [entry.name for entry in option_fields(kind)]
+    known = {entry.name for entry in fields(kind)}
+    for name in keywords:
+        if name not in known:
+            hint = did_you_mean(name, shown)
+            todo = hint if hint.startswith("Did") else f"Known: {', '.join(shown)}."
+            raise ConsilienceError(f"no option '{name}'", todo=todo)
+
+
+def takes(kind: Callable[P, T]) -> Callable[[Callable[[T], R]], Callable[P, R]]:
+    """Make a function of an options value one that takes the options as keywords.
+
+    Options that the command line takes by position may be given by position here too.
+    """
+
+    def decorate(function: Callable[[T], R]) -> Callable[P, R]:
+        made: Any = kind
+
+        @wraps(function)
+        def call(*values: P.args, **keywords: P.kwargs) -> R:
+            known = option_fields(made)
+            positional = [entry.name for entry in known if entry.option.is_argument]
+            if len(values) > len(positional):
+                raise ConsilienceError(
+                    f"{len(values)} values without a name",
+                    expected=f"keywords: {', '.join(entry.name for entry in known)}",
+                )
+            by_position: dict[str, Any] = dict(zip(positional, values, strict=False))
+            options = options_of(made, by_position | keywords)
+            try:
+                return function(options)
+            except ImportError as error:
+                raise missing(error) from error
+
+        vars(call)["takes_options"] = made  # ``__getattr__`` of the package: its signature
+        return call
+
+    return decorate
+
+
+def with_options(function: Callable[..., Any], kind: type) -> Signature:
+    """The signature of a function whose ``**options`` are those of an options value, for ``help``.
+
+    Options that are parameters of the function stay as the function has them.
+    """
+    from inspect import Parameter, signature
+
+    whole = signature(function)
+    named = [one for one in whole.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    names = {parameter.name for parameter in named}
+    more = signature_of(kind).parameters.values()
+    return whole.replace(parameters=[*named, *(one for one in more if one.name not in names)])
+
+
+def signature_of(kind: type) -> Signature:
+    """The options as parameters, with their defaults; those by position are first."""
+    from inspect import Parameter, Signature
+
+    return Signature(
+        [
+            Parameter(
+                entry.name,
+                Parameter.POSITIONAL_OR_KEYWORD
+                if entry.option.is_argument
+                else Parameter.KEYWORD_ONLY,
+                default=Parameter.empty if entry.is_required else entry.default,
+            )
+            for entry in option_fields(kind)
+        ]
+    )
+
+
+def names_in(listed: str) -> list[str]:
+    """The names of a list with commas."""
+    names = [name.strip() for name in listed.split(",") if name.strip()]
+    if not names:
+        raise ConsilienceError(f"no name in '{listed}'", expected="names with commas between")
+    return names
+
+
+def names_code(value: object) -> bool:
+    """Whether one of some names is a function in a Python file, ``FILE.py:FUNCTION``."""
+    return ".py:" in str(value)
+
+
+def shared_fields(options: Any, kind: type) -> dict[str, Any]:
+    """The values of options for the fields of another dataclass that have the same name."""
+    _complete(kind)
+    names = [entry.name for entry in fields(kind)]
+    return {name: getattr(options, name) for name in names if hasattr(options, name)}
+
+
+GENERAL = "General"
+"""The panel of the options that every command has."""
+MODEL, QUESTIONS, COUNTING = "Model", "Questions", "Counting"
+ENDPOINTS = "Models behind a URL"
+OUTPUT, TRAINING, ADVANCED = "Output", "Training", "Advanced"
+FACTS = "Facts only"
+PAIRS = "Sentence pairs only"
+OWN = "Questions only"
+FACTS_AND_OWN = "Facts and questions only"
+FACTS_AND_PAIRS = "Facts and sentence pairs only"
+PAIRS_AND_OWN = "Sentence pairs and questions only"
+"""Panels of options that only some kinds of suites have; others refuse them."""
+
+# fmt: off
+SuiteName = Annotated[str, Option(
+    "Ask this suite: mini, pararel, a task of sentence pairs, a file or a folder of questions, or "
+    "a folder of facts.", metavar="S", short="-s", panel=QUESTIONS)]
+FactSuiteName = Annotated[str, Option(
+    "Use this suite of facts: mini, pararel, or a folder.",
+    metavar="S", short="-s", panel=QUESTIONS)]
+SuiteArgument = Annotated[str, Option(
+    "The suite: mini, pararel or a folder.", metavar="SUITE", is_argument=True)]
+ProtocolName = Annotated[Protocol | None, Option(
+    "Count by the papers' released code (published) or by the definitions in their text (strict) "
+    "[default: published for ParaRel, else strict].", panel=COUNTING)]
+RunProtocol = Annotated[Protocol | None, Option(
+    "Count by the papers' released code (published) or by the definitions in their text (strict) "
+    "[default: that of the run].", panel=COUNTING)]
+RunSpecs = Annotated[Paths, Option(
+    "Folders of runs, or tables of answers; LABEL=RUN names one. The first is the reference.",
+    metavar="RUN", is_argument=True)]
+RunSuite = Annotated[str | None, Option(
+    "Use this suite: a name or a folder [default: that of the run].",
+    metavar="S", short="-s", panel=QUESTIONS, is_of_run=True)]
+Groups = Annotated[Sequence[str] | None, Option(
+    "Use only these relations or groups, such as P36,P19.", metavar="G,G", panel=QUESTIONS)]
+Limit = Annotated[int | None, Option(
+    "Ask at most this many facts of each relation, questions of each group, or sentence pairs.",
+    min=1, short="-n", panel=QUESTIONS)]
+FormNames = Annotated[Sequence[str] | None, Option(
+    "Also ask in these forms: names, `all`, or FILE.py:FUNCTION [default: reverse,signal for "
+    "sentence pairs, none for facts].", metavar="P,P", panel=QUESTIONS, needs_trust=names_code)]
+FactsFrom = Annotated[str | None, Option(
+    "Ask about the facts of this suite instead.", metavar="S", panel=FACTS)]
+PairData = Annotated[str | None, Option(
+    "Read the pairs from this file (TSV, CSV, JSON, JSONL, Parquet) or from hub:SPLIT.",
+    metavar="F", panel=PAIRS)]
+Half = Annotated[int | None, Option(
+    "Ask only the first (1) or second (2) half of --data.", min=1, max=2, panel=PAIRS)]
+Vary = Annotated[Sequence[str] | None, Option(
+    "Vary this factor, such as order=rotations, labels=A,1, paraphrase=all or "
+    "template=plain,chat; once for each factor. docs/factors.md has all factors. Of facts only "
+    "language=L,L [default: phrasings, languages, and rotations of the options].",
+    metavar="FACTOR=LEVELS", panel=FACTS_AND_OWN, is_repeated=True)]
+DesignName = Annotated[str, Option(
+    "Ask all combinations of levels (full), the base variant and each other level alone "
+    "(one-factor), or N drawn points with each factor changed once (radial:N).",
+    metavar="DESIGN", panel=OWN)]
+ColumnNames = Annotated[Sequence[str] | None, Option(
+    "Read the file's columns under these names, such as question=stem,options=A+B+C+D.",
+    metavar="OURS=YOURS", panel=OWN)]
+Shots = Annotated[int, Option(
+    "Show this many solved questions of the same group before each question.", min=0, panel=OWN)]
+SystemPrompt = Annotated[str | None, Option(
+    "Send this system prompt to a chat model.", metavar="TEXT", panel=OWN)]
+BootstrapSeed = Annotated[int, Option(
+    "Seed of the bootstrap and of the permutation tests.", min=0, panel=COUNTING)]
+SheetFolder = Annotated[FilePath, Option(
+    "Write the sheets to this new folder.", metavar="DIR", short="-o", panel=OUTPUT)]
+DataDir = Annotated[OptionalPath, Option(
+    "Read fetched suites from this folder [env: CONSILIENCE_DATA].", metavar="DIR", panel=ADVANCED)]
+Folder = Annotated[OptionalPath, Option(
+    "Write the run to this folder [default: a new folder in runs/].",
+    metavar="DIR", short="-o", panel=OUTPUT)]
+AsShipped = Annotated[bool, Option(
+    "Keep the ParaRel tuples that the ParaRel paper leaves out.", panel=ADVANCED)]
+Revision = Annotated[str | None, Option("Use this revision of a model on the Hub.", panel=MODEL)]
+Device = Annotated[str, Option(
+    "Run on this device: auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE", panel=MODEL)]
+Dtype = Annotated[str, Option(
+    "Compute in float32, bfloat16 or float16.", metavar="DTYPE", panel=MODEL)]
+TrustRemoteCode = Annotated[bool, Option(
+    "Run the Python code that comes with the model. Read that code first.",
+    panel=MODEL, needs_trust=bool)]
+BaseUrl = Annotated[str | None, Option(
+    "Send requests to this API, such as http://127.0.0.1:8000/v1, for --model openai:NAME, "
+    "decisions:NAME or systemone:NAME.", metavar="URL", panel=ENDPOINTS, needs_trust=bool)]
+ApiKeyEnv = Annotated[str | None, Option(
+    "Send the key in this environment variable [default: OPENAI_API_KEY if it is set, over https "
+    "or to this machine].", metavar="NAME", panel=ENDPOINTS, needs_trust=bool)]
+MaxRequests = Annotated[int | None, Option(
+    "Stop before more than this many requests are sent.", min=1, panel=ENDPOINTS)]
+MaxTokens = Annotated[int | None, Option(
+    "Stop before more than this many tokens are used.", min=1, panel=ENDPOINTS)]
+Price = Annotated[Sequence[float] | None, Option(
+    "Show the cost at these prices of a million tokens read and a million written.",
+    metavar="IN,OUT", min=0, panel=ENDPOINTS)]
+Scoring = Annotated[str | None, Option(
+    "Score candidates by this strategy (docs/endpoints.md) [default: the first that is proved].",
+    metavar="NAME", panel=ENDPOINTS)]
+LocalTokenizer = Annotated[str | None, Option(
+    "Use this model's tokenizer if the server has none: a Hub id or a folder.",
+    metavar="M", panel=ENDPOINTS)]
+Concurrency = Annotated[int | None, Option(
+    "Keep at most this many requests in flight [default: as many as the server answers best].",
+    min=1, panel=ENDPOINTS)]
+RequestTimeout = Annotated[float, Option(
+    "Give up a request after this many seconds without a complete reply.", min=1, panel=ENDPOINTS)]
+TrainingDevice = Annotated[str, Option(
+    "Train on this device: auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE", panel=TRAINING)]
+Bf16 = Annotated[bool, Option("Train in bfloat16.", panel=TRAINING)]
+GradientCheckpointing = Annotated[bool, Option("Use less memory and more time.", panel=TRAINING)]
+Indicators = Annotated[Sequence[str] | None, Option(
+    "Write these words before the two sentences: Premise,Hypothesis.", metavar="A,B", panel=PAIRS)]
+InputFormat = Annotated[Joined | None, Option(
+    "Give the model two segments (pair: the default of encoders) or one text (string).",
+    panel=PAIRS)]
+ReadAt = Annotated[Pool | None, Option(
+    "Decoders: classify by the last token, by an end token after it, or by the mean.", panel=PAIRS)]
+MaxLength = Annotated[int | None, Option(
+    "Truncate sentence pairs to this many tokens, and exclude longer prompts of questions "
+    "[default: the model's limit].", min=8, panel=PAIRS_AND_OWN)]
+TableBy = Annotated[By | None, Option(
+    "Print a table of details, with a row for each relation, task or group of questions (group), "
+    "kind of edit, pattern, form, factor, variant or metric.", panel=OUTPUT)]
+UNLIMITED = 1_000_000
+"""The width of a table in a pipe."""
+
+
+class Output(Options):
+    """How a command prints its result; each command has some of these options."""
+
+    show: Sequence[str] = opt(
+        "Print these metrics [default: those of the summary]; --csv and --json have all.",
+        default=(), metavar="M,M", panel=OUTPUT)
+    by: TableBy = None
+    examples: int = opt(
+        "Print this many changed answers as examples; inconsistent.csv has all.",
+        default=0, min=0, panel=PAIRS, is_rare=True)
+    csv: OptionalPath = opt(
+        "Also write the table to this CSV file.", default=None, metavar="FILE", panel=OUTPUT
+    )
+    junit: OptionalPath = opt(
+        "Also write the checks to this file as JUnit XML, which CI systems show.",
+        default=None, metavar="FILE", panel=OUTPUT)
+    details: bool = opt(
+        "Also print Table 7, every training, and the differences of each relation.",
+        default=False, panel=OUTPUT)
+    format: TableFormat = opt(
+        "Print in this format: a table, Markdown (md), LaTeX (latex), CSV with all digits, or "
+        "json, the document that --json prints.",
+        default="table", panel=OUTPUT)
+    json: bool = opt("Print only one JSON document.", default=False, panel=OUTPUT)
+    config: str | None = opt(
+        "Read defaults from this TOML file [default: consilience.toml, if there is one].",
+        default=None, metavar="FILE", panel=GENERAL)
+    quiet: bool = opt(
+        "Print results and errors only: no progress and no notes on standard error.",
+        default=False, short="-q", panel=GENERAL)
+
+    width: int = field(default=UNLIMITED, repr=False)
+    """Characters of the widest table."""
+
+    @property
+    def is_document(self) -> bool:
+        """Whether one JSON document is printed."""
+        return self.json or self.format == "json"

@@ -1,0 +1,389 @@
+"""What of a run may be published, and as what: evaluation results, model cards, data sets."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import yaml
+from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, eval_result_entries_to_yaml
+
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.report.export import as_markdown
+from consilience.report.summary import Summary
+from consilience.types import Suite
+
+FREE = re.compile(
+    r"0BSD|AFL-|AGPL-|Apache-2\.0|Artistic-2\.0|BSD-|BSL-1\.0|C-UDA-1\.0|CC0-1\.0|CC-PDDC|CDLA-|ECL-2\.0|EPL-|EUPL-"
+    r"|CC-BY-(NC-)?(SA-)?\d|GFDL-|GPL-|ISC|LGPL-|MIT|MPL-2\.0|MS-PL|NCSA|ODbL-1\.0|ODC-By-1\.0|OFL-1\.1|OGL-"
+    r"|PDDL-1\.0|Unlicense|WTFPL|Zlib"
+)
+"""How the SPDX ids begin of licences that let anybody share a copy in another file format.
+
+Licences that forbid changes (``ND``) are not among them.
+"""
+
+
+def may_be_shared(licence: str) -> bool:
+    """Whether an SPDX expression lets anybody share what it covers: every licence that it joins.
+
+    A URL, ``LicenseRef-NAME`` and anything unknown do not.
+    """
+    ids = re.split(r"\s+(?:AND|OR|WITH\s+\S+)\s*|[()\s]+", licence.strip())
+    known = [name for name in ids if name]
+    return bool(known) and all(FREE.match(name) for name in known)
+
+
+Files = Mapping[str, bytes]
+"""Files to publish: their content by their path in the folder or repository, with ``/``."""
+
+MODEL_FIELDS = ("kind", "architecture", "parameters", "revision", "digest", "dtype")
+"""What is published of the identity of a model; its address and its folder are not."""
+
+INTERVAL = (
+    "two-way clustered bootstrap with logit-scale bounds; exact binomial (Clopper-Pearson) "
+    "for shares of 0 or 1"
+)
+"""How the bounds of the 95 % intervals are computed (docs/statistics.md)."""
+
+NUMBERS = (
+    "n_candidates", "logprob", "gold_logprob", "gold_rank", "margin", "text_logprob",
+    "gold_text_logprob", "option", "gold_option",
+)  # fmt: skip
+"""Columns of answers that say nothing of the texts of a suite."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicSuite:
+    """A suite as the world knows it."""
+
+    name: str
+    kind: str
+    """What its items are."""
+    digest: str
+    """SHA-256 of its texts."""
+    suite: Suite
+    """Its groups."""
+    licence: str
+    """An SPDX expression; empty where none is stated."""
+    url: str = ""
+    """Where it is published, as it states; empty where it states nothing."""
+    dataset: str = ""
+    """Its data set on the Hub; empty for one that is elsewhere."""
+    config: str = ""
+    """The configuration of that data set."""
+    split: str = ""
+    """The split of that data set."""
+
+    @property
+    def slug(self) -> str:
+        """Its name as a part of a path."""
+        return re.sub(r"[^A-Za-z0-9_-]+", "-", self.name).strip("-").lower() or "suite"
+
+    @property
+    def may_be_shared(self) -> bool:
+        """Whether its texts may be published."""
+        return may_be_shared(self.licence)
+
+
+@dataclass(frozen=True, slots=True)
+class PublicRun:
+    """All that may be published of a run."""
+
+    model: str
+    """The model's id on the Hub, or one of the same form: ``ORGANISATION/NAME``."""
+    model_facts: Mapping[str, str]
+    """What is known of it: ``MODEL_FIELDS``, and ``source``: Hub, local files or server."""
+    suite: PublicSuite
+    """Which suite it answered."""
+    protocol: Protocol
+    """How the answers were counted."""
+    command: str
+    """The command of the run, without folders and addresses; empty where it is not known."""
+    versions: Mapping[str, str]
+    """Versions of libraries."""
+    finished: str
+    """When the run ended: ISO 8601."""
+    fingerprint: str
+    """SHA-256 of the settings of the run."""
+    summary: Summary
+    """The headline numbers."""
+    metrics: pl.DataFrame
+    """All numbers (``METRICS_SCHEMA``)."""
+    notes: Sequence[str]
+    """What a reader of the numbers should know."""
+    changes: Sequence[str]
+    """The same of a suite that is not as it was when it was asked."""
+    answers: pl.DataFrame
+    """All answers; of several seeds with a column ``seed``."""
+    prompts: pl.DataFrame | None
+    """The prompts: ``group, item, variant, prompt``; None where they may not be published."""
+
+    @property
+    def day(self) -> str:
+        """The day on which the run ended."""
+        return self.finished[:10]
+
+    @property
+    def version(self) -> str:
+        """The version of consilience; empty where it was not installed."""
+        return self.versions.get("consilience", "")
+
+    def shared_answers(self) -> pl.DataFrame:
+        """The answers as they may be published.
+
+        Without a licence of the suite its texts are left out: ``item`` is the position of the item
+        in its group, ``variant`` that of the variant, and equal numbers in ``answer`` are equal
+        answers of a group.
+        """
+        if self.suite.may_be_shared:
+            reasons = pl.col("excluded").str.replace_all(r"\w+://\S+|\b[\w.-]+:\d{2,5}\b", "URL")
+            return self.answers.with_columns(reasons)
+        columns = [name for name in NUMBERS if name in self.answers.columns]
+        seed = ["seed"] if "seed" in self.answers.columns else []
+        return self.answers.select(
+            *seed,
+            "group",
+            pl.col("item").rle_id().over(*seed, "group").cast(pl.Int32),
+            pl.col("variant_index").alias("variant"),
+            (pl.col("answer").rank("dense").over("group") - 1).cast(pl.Int32),
+            self.is_right(),
+            *columns,
+        )
+
+    def is_right(self) -> pl.Expr:
+        """Whether an answer is the gold, or the position of its option; null without an answer."""
+        same = pl.col("answer") == pl.col("gold")
+        if "gold_option" in self.answers.columns:
+            same = pl.coalesce(pl.col("option") == pl.col("gold_option"), same)
+        return same.alias("is_right")
+
+    def as_markdown(self) -> str:
+        """The headline numbers, and what a reader needs to understand and repeat them."""
+        details = "".join(f"- {name}: {value}\n" for name, value in self._details())
+        return f"{as_markdown(self.summary.table())}\n{details}"
+
+    def _details(self) -> Iterator[tuple[str, str]]:
+        suite = self.suite
+        yield "model", ", ".join([self.model, *(f"{n} {v}" for n, v in self.model_facts.items())])
+        licence = f"licence {suite.licence}" if suite.licence else "no licence stated"
+        yield "suite", f"{suite.name} ({suite.kind}, SHA-256 {suite.digest}, {licence})"
+        yield "protocol", self.protocol
+        yield "intervals", f"95 %: {INTERVAL}"
+        yield "versions", ", ".join(f"{name} {value}" for name, value in self.versions.items())
+        if self.command:
+            yield "command", f"`{self.command}`"
+        yield "date", self.day
+        for note in (*self.changes, *self.notes):
+            yield "note", note
+
+
+def eval_results_files(run: PublicRun, benchmark: str) -> Files:
+    """A file with an entry for each headline number; ``benchmark``: that of the leaderboard."""
+    entries = eval_result_entries_to_yaml(list(_entries(run, benchmark)))
+    text = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True)
+    return {f".eval_results/consilience-{run.suite.slug}-{run.protocol}.yaml": text.encode()}
+
+
+def _entries(run: PublicRun, benchmark: str) -> Iterator[EvalResultEntry]:
+    """The headline numbers in percent; a task is called by its metric."""
+    for row in run.summary.rows:
+        if math.isnan(row.value):
+            continue
+        notes = [f"{run.suite.name}, {run.protocol} protocol", row.meaning]
+        if not math.isnan(row.low):
+            notes.insert(0, f"95 % CI {100 * row.low:.1f} to {100 * row.high:.1f}")
+        yield EvalResultEntry(
+            dataset_id=benchmark,
+            task_id="_".join(row.names),
+            value=round(100 * row.value, 2),
+            date=run.day,
+            notes="; ".join([*notes, f"consilience {run.version}".strip()]),
+        )
+
+
+CARD = "README.md"
+"""The file of a card."""
+
+TASKS = {
+    "masked": "fill-mask",
+    "causal": "text-generation",
+    "seq2seq": "text2text-generation",
+}
+"""The Hub's names of what a kind of model does; ``text-generation`` for others."""
+
+DIGITS = 4
+"""Decimals of a fraction in a card."""
+
+
+def with_results(card: str, runs: Sequence[PublicRun]) -> str:
+    """A model card with the numbers of runs of its model.
+
+    Of an existing card the results of the same suite, protocol and metric are replaced, and the
+    section of the same suite; everything else stays. An empty text becomes a card.
+    """
+    new = {_number(result): result for run in runs for result in results_of(run)}
+    name = runs[0].model.split("/")[1]
+    try:
+        made: Any = ModelCard(card or f"---\n{{}}\n---\n\n# {name}\n")
+    except Exception as error:  # yaml has many
+        raise ConsilienceError(
+            f"its metadata cannot be read: {str(error).splitlines()[0]}",
+            expected="YAML between two lines of ---",
+            where=CARD,
+            todo="Correct the card.",
+        ) from error
+    earlier = [one for one in made.data.eval_results or [] if _number(one) not in new]
+    made.data.model_name = made.data.get("model_name") or name
+    made.data.eval_results = [*earlier, *new.values()]
+    made.data.tags = list(dict.fromkeys([*(made.data.get("tags") or []), "consilience"]))
+    for run in runs:
+        made.text = _with_section(made.text, run)
+    return str(made)
+
+
+def results_of(run: PublicRun) -> Iterator[EvalResult]:
+    """The headline numbers of a run, as entries of a ``model-index``; fractions."""
+    suite, task = run.suite, TASKS.get(run.model_facts.get("kind", ""), "text-generation")
+    for row in run.summary.rows:
+        if math.isnan(row.value):
+            continue
+        bounds = {"low": round(row.low, DIGITS), "high": round(row.high, DIGITS)}
+        yield EvalResult(
+            task_type="text-classification" if suite.kind == "sentence pairs" else task,
+            dataset_type=suite.dataset or suite.slug,
+            dataset_name=suite.name,
+            dataset_config=suite.config or None,
+            dataset_split=suite.split or None,
+            dataset_args={"sha256": suite.digest, "protocol": run.protocol},
+            metric_type=".".join(row.names),
+            metric_name=row.label,
+            metric_value=round(row.value, DIGITS),
+            metric_args=None if math.isnan(row.low) else {"confidence_level": 0.95, **bounds},
+        )
+
+
+def _number(result: EvalResult) -> tuple[object, ...]:
+    """What results have in common that are the same number, perhaps with another value."""
+    protocol = (result.dataset_args or {}).get("protocol")
+    where = result.dataset_type, result.dataset_config, result.dataset_split
+    return *where, result.metric_type, protocol
+
+
+def _with_section(text: str, run: PublicRun) -> str:
+    """The text of a card with the section of a suite replaced, or appended where there is none."""
+    name = f"consilience: {run.suite.slug}, {run.protocol}"
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    section = (
+        f"{begin}\n## Consistency on {run.suite.name}\n\n"
+        "How often the model gives the same answer to the same question asked in different ways, "
+        f"measured with consilience {run.version}.\n\n{run.as_markdown()}{end}"
+    )
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    if pattern.search(text):
+        return pattern.sub(lambda _: section, text, count=1)
+    return f"{text.rstrip()}\n\n{section}\n"
+
+
+MARK = "<!-- written by `consilience publish` -->"
+"""In a data card that may be written again."""
+
+MEANINGS: Mapping[str, str] = {
+    "answers": "A row for each item in each variant: the answer, the gold and the scores.",
+    "metrics": "A row for each number, with its 95 % interval. Fractions from 0 to 1.",
+    "facts": "The facts that were asked: relation, item, subject and object.",
+    "patterns": "The cloze patterns of each relation; `variant_index` 0 is the base pattern.",
+    "prompts": "What was sent for each item in each variant.",
+}
+"""The tables of a data set, and what they hold."""
+
+NOT_SHARED = (
+    "The texts of the suite are left out, because its licence is unknown or forbids to share them. "
+    "In `answers`, `item` and `variant` are positions, and equal numbers in `answer` are equal "
+    "answers of a group."
+)
+"""What a card says of a suite that may not be shared."""
+
+
+def dataset_files(run: PublicRun) -> Files:
+    """The tables and the data card of a run."""
+    tables = dict(_tables(run))
+    files = {f"data/{name}.parquet": _parquet(table) for name, table in tables.items()}
+    return {CARD: _card(run, tables, files).encode(), **files}
+
+
+def _parquet(table: pl.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    table.write_parquet(buffer)
+    return buffer.getvalue()
+
+
+def _tables(run: PublicRun) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The tables by name; those of the suite where its licence allows it."""
+    yield "answers", run.shared_answers()
+    yield "metrics", run.metrics.with_columns(pl.col(pl.Float64).fill_nan(None))
+    if run.prompts is None:
+        return
+    if run.suite.kind != "facts":
+        yield "prompts", run.prompts
+        return
+    items = run.answers.select("group", "item").unique()
+    facts = [
+        {"group": group.id, "item": fact.item, "subject": fact.subject, "object": fact.object}
+        for group in run.suite.suite
+        for fact in group.facts
+    ]
+    yield "facts", pl.DataFrame(facts).join(items, on=["group", "item"], how="semi")
+    patterns = [
+        {
+            "group": group.id, "label": group.label, "cardinality": group.cardinality,
+            "variant_index": at, "pattern": pattern.text, "language": pattern.language,
+        }
+        for group in run.suite.suite
+        for at, pattern in enumerate(group.patterns)
+    ]  # fmt: skip
+    yield "patterns", pl.DataFrame(patterns)
+
+
+def _licence(licence: str) -> dict[str, str]:
+    """The licence as the Hub has it: one id in small letters, or ``other`` with a name."""
+    if re.fullmatch(r"apache-2\.0|mit|cc0-1\.0|cc-by(-nc)?(-sa)?-[234]\.\d", licence.lower()):
+        return {"license": licence.lower()}
+    return {"license": "other", "license_name": licence} if licence else {}
+
+
+def _card(run: PublicRun, tables: Mapping[str, pl.DataFrame], files: Files) -> str:
+    """The data card: metadata of the Hub, the numbers, and what is in the tables.
+
+    ``datasets`` takes what it read before from its cache if name and metadata are the same, so that
+    the metadata have to differ where the tables differ: they have the bytes of each file.
+    """
+    title = f"Answers of {run.model} to {run.suite.name}"
+    configs, sizes, listed = [], [], ""
+    for name, table in tables.items():
+        path, is_default = f"data/{name}.parquet", {"default": True} if name == "answers" else {}
+        data_files = [{"split": "test", "path": path}]
+        configs.append({"config_name": name, "data_files": data_files, **is_default})
+        size = len(files[path])
+        splits = [{"name": "test", "num_bytes": size, "num_examples": table.height}]
+        of_table = {"config_name": name, "splits": splits}
+        sizes.append({**of_table, "download_size": size, "dataset_size": size})
+        listed += f"- `{name}` ({table.height:,} rows): {MEANINGS[name]}\n"
+    metadata = {
+        "pretty_name": title,
+        **_licence(run.suite.licence if run.suite.may_be_shared else ""),
+        "tags": ["consilience", "consistency", "evaluation"],
+        "configs": configs,
+        "dataset_info": sizes,
+    }
+    front = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)
+    left_out = "" if run.suite.may_be_shared else f"\n{NOT_SHARED}\n"
+    return (
+        f"---\n{front}---\n\n{MARK}\n\n# {title}\n\n{run.as_markdown()}\n## Tables\n\n"
+        f"{listed}{left_out}"
+    )

@@ -1,0 +1,665 @@
+"""Publishing runs: what is private, the files, the Hub."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import polars as pl
+from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+
+from consilience.core.errors import ConsilienceError
+from consilience.core.process import SILENT, Watch
+from consilience.core.text import control_in, counted, listed
+from consilience.counting import count_run
+from consilience.files.read import parse_json, read_text
+from consilience.files.write import cannot_write, write_whole
+from consilience.kinds import kind_of_run, suite_notes, suite_of
+from consilience.options import Output, option_fields
+from consilience.publish.every_eval_ever import eee_files
+from consilience.publish.formats import (
+    CARD,
+    MARK,
+    MODEL_FIELDS,
+    Files,
+    PublicRun,
+    PublicSuite,
+    dataset_files,
+    eval_results_files,
+    with_results,
+)
+from consilience.report.shown import Lines, Shown, record_of
+from consilience.report.table import Column, Table, Value
+from consilience.runs.folder import fingerprint
+from consilience.runs.run import Run
+from consilience.suites import load_suite
+from consilience.suites.facts import replace_facts, select_relations
+from consilience.types import Suite
+from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.run_options import PublishOptions
+from consilience.workflow.run_settings import recorded_options
+
+RepositoryType = Literal["model", "dataset"]
+
+LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN to a token that may write to it."
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """What would be sent to a repository."""
+
+    repository: str
+    """``ORGANISATION/NAME``."""
+    type: RepositoryType
+    visibility: str
+    """Who sees it: ``public``, ``private``, ``new, private`` or ``new, public``."""
+    as_pull_request: bool
+    """Whether a pull request is opened instead of a commit to ``main``."""
+    files: Files
+    replaced: frozenset[str]
+    """The names of files that are in the repository already."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the repository has to be created."""
+        return self.visibility.startswith("new")
+
+    @property
+    def url(self) -> str:
+        """The address of the repository."""
+        prefix = constants.REPO_TYPES_URL_PREFIXES.get(self.type, "")
+        return f"{constants.ENDPOINT}/{prefix}{self.repository}"
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return sum(map(len, self.files.values()))
+
+    def table(self) -> Table:
+        """A row for each file, and below them where they go."""
+        rows: list[list[Value]] = [
+            [name, len(content), "replaced" if name in self.replaced else "new"]
+            for name, content in self.files.items()
+        ]
+        way = "as a pull request" if self.as_pull_request else "as a commit to main"
+        notes = [f"To: {self.url} ({self.type}, {self.visibility}), {way}"]
+        title = f"To be sent: {counted(len(self.files), 'file')}, {self.size:,} bytes"
+        columns = [Column("file"), Column("bytes", "count"), Column("in the repository")]
+        return Table(title, columns, rows, notes, sortable=False)
+
+
+def plan_push(
+    repository: str,
+    type_: RepositoryType,
+    files: Files,
+    *,
+    as_pull_request: bool,
+    is_public: bool,
+) -> Push:
+    """What sending files would do. The repository is only read.
+
+    A data set that does not exist is created by ``send``; a model that does not exist raises.
+    """
+    if constants.HF_HUB_OFFLINE:
+        raise ConsilienceError(
+            "HF_HUB_OFFLINE is set, so nothing can be sent",
+            todo="The files are written. Unset it, and run it again.",
+        )
+    if get_token() is None:
+        raise ConsilienceError("no token of the Hub", where=constants.ENDPOINT, todo=LOG_IN)
+    visibility, names = f"new, {'public' if is_public else 'private'}", list[str]()
+    with _errors_of(repository):
+        try:
+            info = HfApi().repo_info(repository, repo_type=type_)
+        except RepositoryNotFoundError as error:
+            if type_ == "model" or as_pull_request:
+                raise ConsilienceError(
+                    f"no {type_} repository '{repository}' that you may read",
+                    where=constants.ENDPOINT,
+                    todo=f"Check the name; if it is private: {LOG_IN}",
+                ) from error
+        else:
+            visibility = "private" if info.private else "public"
+            names = [file.rfilename for file in getattr(info, "siblings", None) or []]
+    return Push(
+        repository, type_, visibility, as_pull_request, files, frozenset(names) & files.keys()
+    )
+
+
+def existing_text(push: Push, name: str) -> str:
+    """The text of a file in a repository; empty where there is none."""
+    if name not in push.replaced:
+        return ""
+    with _errors_of(push.repository):
+        return read_text(Path(HfApi().hf_hub_download(push.repository, name, repo_type=push.type)))
+
+
+def send(push: Push, message: str) -> str:
+    """Send the files in one commit; the address of the commit or of the pull request."""
+    api = HfApi()
+    with _errors_of(push.repository):
+        if push.is_new:
+            private = push.visibility == "new, private"
+            api.create_repo(push.repository, repo_type=push.type, private=private)
+        sent = api.create_commit(
+            push.repository,
+            [CommitOperationAdd(name, content) for name, content in push.files.items()],
+            commit_message=message,
+            repo_type=push.type,
+            create_pr=push.as_pull_request,
+        )
+    return sent.pr_url or sent.commit_url
+
+
+@contextmanager
+def _errors_of(repository: str) -> Iterator[None]:
+    """Turn what the Hub and the network raise into one message."""
+    where = f"{constants.ENDPOINT}, {repository}"
+    try:
+        yield
+    except ConsilienceError:
+        raise
+    except HFValidationError as error:
+        raise ConsilienceError(
+            f"'{repository}' cannot name a repository", expected="ORGANISATION/NAME"
+        ) from error
+    except ValueError as error:  # the Hub's check of the metadata of a card
+        raise ConsilienceError(
+            " ".join(str(error).split()).rstrip("."),
+            where=where,
+            todo="Correct the card that is there, or choose another licence.",
+        ) from error
+    except HfHubHTTPError as error:
+        raise _refusal(error, where) from error
+    except Exception as error:
+        is_of_network = type(error).__module__.startswith(("httpx", "hf_xet", "huggingface_hub"))
+        if not is_of_network and not isinstance(error, RuntimeError):  # of a large file
+            raise
+        raise ConsilienceError(
+            f"the Hub cannot be reached: {str(error).rstrip('.') or type(error).__name__}",
+            where=where,
+            todo="The files are written. Check the network and HF_ENDPOINT, and run it again.",
+        ) from error
+
+
+def _refusal(error: HfHubHTTPError, where: str) -> ConsilienceError:
+    """The message of a status: 401 no token, 403 no right, others as the server says."""
+    status = error.response.status_code
+    reason = f": {error.server_message}" if error.server_message else ""
+    todo = {
+        401: LOG_IN,
+        403: "Use a token with the right to write to it, or add --create-pr to propose the files.",
+        404: f"Check the name; if it is private: {LOG_IN}",
+        429: "Wait some minutes and give the command again.",
+    }.get(status, "Give the command again later." if status >= 500 else "Correct it and try again.")
+    return ConsilienceError(f"the Hub says {status}{reason}", where=where, todo=todo)
+
+
+SECRET_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+"""How names of environment variables end that hold secrets."""
+
+SHORTEST = 12
+"""Characters of the shortest secret that is looked for."""
+
+TEXTS = (".md", ".json", ".yaml")
+"""Files that consilience words itself; others hold the texts of a suite and of a model."""
+
+
+def refuse_private(files: Files, runs: Sequence[Run]) -> None:
+    """Raise where a file has a key of this machine, or a text of ours a folder or an address of it.
+
+    ``PublicRun`` has no field for any of them. This finds what a suite, a model or an option holds.
+    """
+    secrets, places = dict(_secrets()), dict[str, str]()
+    for run in runs:
+        places |= dict(_places(run))
+    for name, content in files.items():
+        known = secrets | places if name.endswith(TEXTS) else secrets
+        for text, meaning in known.items():
+            if text.encode() in content:
+                raise ConsilienceError(
+                    f"it would publish {meaning}",
+                    where=name,
+                    todo="Nothing was written. Rename the suite, the model or the option that "
+                    "holds it, and run again.",
+                )
+
+
+def _secrets() -> Iterator[tuple[str, str]]:
+    for name, value in os.environ.items():
+        if name.upper().endswith(SECRET_ENDINGS) and len(value) >= SHORTEST:
+            yield value, f"the value of {name}"
+    if token := get_token():
+        yield token, "your token of the Hub"
+
+
+def _places(run: Run) -> Iterator[tuple[str, str]]:
+    home = str(Path.home())
+    if home != os.sep:
+        yield home + os.sep, "the path of your home folder"
+    yield str(run.path.resolve()), "the path of the run"
+    source = run.record.get("suite_source", {})
+    if path := source.get("folder") or source.get("file"):
+        yield path, "the path of the suite"
+    server = run.settings.get("model", {}).get("server")
+    if server and (host := urlsplit(str(server)).netloc):
+        yield host, "the address of the server"
+
+
+MODEL_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+
+HIDDEN = (
+    "model", "suite", "out", "data_dir", "base_url", "api_key_env", "max_requests",
+    "max_tokens", "price", "concurrency", "timeout", "tokenizer", "device",
+)  # fmt: skip
+"""Options of a run that its published command does not repeat: places, addresses and limits."""
+
+
+def public_run(run: Run, options: PublishOptions) -> PublicRun:
+    """All that may be published of a run; one that is not complete raises."""
+    for part in run.seeds:
+        if not part.record.get("finished"):
+            raise ConsilienceError(
+                "the run is not complete",
+                where=str(part.path),
+                todo="Rerun its command, which resumes it.",
+            )
+    model, facts_of_model = public_model(run, options.model_id)
+    suite, protocol = suite_of(run, None, None, options.data_dir)
+    changes = suite_notes(replace(run, label=model), suite)
+    suite = select_relations(suite, run.seeds[0].answers["group"].unique().to_list())
+    counted = count_run(replace(run, label=model), suite, protocol)
+    if facts := run.settings.get("facts"):  # those of another suite
+        suite = replace_facts(suite, load_suite(facts, options.data_dir))
+    public = public_suite(run, suite, options.licence)
+    tables = [
+        part.answers.with_columns(seed=pl.lit(part.label)) if run.parts else part.answers
+        for part in run.seeds
+    ]
+    record = run.seeds[-1].record
+    return PublicRun(
+        model=model,
+        model_facts=facts_of_model,
+        suite=public,
+        protocol=protocol,
+        command=public_command(recorded_options(run.record), model, public.name),
+        versions=dict(record["versions"]),
+        finished=str(record["finished"]),
+        fingerprint=fingerprint({part.label: part.settings for part in run.parts} or run.settings),
+        summary=counted.summary,
+        metrics=counted.metrics,
+        notes=counted.notes,
+        changes=changes,
+        answers=pl.concat(tables, how="diagonal"),
+        prompts=kind_of_run(run).sent(run, suite) if public.may_be_shared else None,
+    )
+
+
+def public_model(run: Run, model_id: str | None) -> tuple[str, dict[str, str]]:
+    """The id of the model of a run and what is known of it; a model without an id raises."""
+    identity: Mapping[str, Any] = run.settings.get("model", {})
+    spec = str(identity.get("model", ""))
+    is_here = identity.get("digest") is not None or "server" in identity
+    id_ = model_id or ("" if is_here else spec)
+    if not MODEL_ID.fullmatch(id_):
+        fault = f"the model '{id_}'" if model_id or not is_here else "a model without an id"
+        raise ConsilienceError(
+            fault,
+            expected="ORGANISATION/NAME, as on the Hub",
+            where=str(run.path),
+            todo="Name it: --model-id ORGANISATION/NAME.",
+        )
+    is_loaded = "architecture" in identity
+    identities = [part.settings.get("model", {}) for part in run.seeds if is_loaded]
+    known = {name: {one.get(name) for one in identities} for name in MODEL_FIELDS}
+    shared = {name: values.pop() for name, values in known.items() if len(values) == 1}
+    facts = {name: str(value) for name, value in shared.items() if value is not None}
+    if "server" in identity:
+        facts["source"] = "server"
+    elif is_loaded:
+        facts["source"] = "local files" if is_here else "Hub"
+    return id_, facts
+
+
+def public_suite(run: Run, suite: Suite, licence: str | None) -> PublicSuite:
+    """The suite of a run with its licence: the one that is given, or that the suite states."""
+    settings, kind = run.settings, kind_of_run(run)
+    name = str(settings.get("task", {}).get("name") or settings["suite"])
+    about = _about(kind.folder_of(run))
+    stated = str(about.get("licence") or about.get("license") or "") if licence is None else licence
+    url = str(about.get("url", ""))
+    if control_in(stated):
+        raise ConsilienceError(f"the licence {stated!r}", expected="an SPDX id, such as CC-BY-4.0")
+    dataset, config, split = kind.on_the_hub(run)
+    return PublicSuite(
+        name=PurePosixPath(name).name if not dataset else name,
+        kind=f"{kind.words.item}s",
+        digest=str(settings.get("pairs") or settings["suite_digest"]),
+        suite=suite,
+        licence=stated,
+        url=url if url.startswith(("https://", "http://")) else "",
+        dataset=dataset,
+        config=config,
+        split=split,
+    )
+
+
+def _about(folder: Path | None) -> Mapping[str, Any]:
+    """``suite.json`` of the patterns and facts of a run; empty where none covers them."""
+    if folder is None or not (file := folder / "suite.json").is_file():
+        return {}
+    about = parse_json(read_text(file))
+    return about if isinstance(about, dict) else {}
+
+
+def public_command(options: Mapping[str, Any] | None, model: str, suite: str) -> str:
+    """The command of a run under public names; empty where the record has no options.
+
+    Files are named without their folders.
+    """
+    if options is None:
+        return ""
+    words = ["consilience", "probe", "--model", model, "--suite", suite]
+    for option in option_fields(ProbeOptions):
+        value = options.get(option.name)
+        if option.name in HIDDEN or value is None or value is False:
+            continue
+        if value is True:
+            words.append(option.flag)
+            continue
+        texts = [_public_text(one) for one in (value if isinstance(value, list) else [value])]
+        for text in texts if option.is_repeated else [",".join(texts)]:
+            words += [option.flag, text]
+    return shlex.join(words)
+
+
+def _public_text(value: object) -> str:
+    """A value of an option; a path without its folders."""
+    if not isinstance(value, str):
+        return f"{value:g}" if isinstance(value, float) else json.dumps(value)
+    is_windows = bool(re.match(r"[A-Za-z]:[\\/]|\\\\", value))
+    path = PureWindowsPath(value) if is_windows else PurePosixPath(value)
+    is_place = is_windows or value.startswith(("/", "./", "../", "~")) or Path(value).exists()
+    return path.name if is_place or (path.suffix and " " not in value) else value
+
+
+OF_ANSWERS = ("eee", "dataset")
+"""Formats with the answers, which belong to data sets; the others belong to models."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Publication(Shown):
+    """What ``publish`` wrote and sent."""
+
+    runs: Sequence[PublicRun]
+    """The runs, as they were published."""
+    folder: Path
+    files: Files
+    notes: Sequence[str]
+    """What was left out."""
+    push: Push | None = None
+    """What would be sent; None without ``--push``."""
+    address: str = ""
+    """The address of the commit or the pull request; empty where nothing was sent."""
+    record: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The run and the format, and versions."""
+    is_agreed: bool = False
+    """Whether the files are sent without asking."""
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files in the folder."""
+        return [self.folder / name for name in self.files]
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The files, what would be sent, and what was."""
+        if self.push is None or not self.address:
+            yield from map(str, self.paths)
+        if self.push:
+            yield f"Sent: {self.address}" if self.address else self.push.table()
+
+    def document(self) -> dict[str, Any]:
+        """The files, and what was sent."""
+        push = self.push and {
+            "repository": self.push.repository,
+            "type": self.push.type,
+            "visibility": self.push.visibility,
+            "bytes": self.push.size,
+            "replaced": sorted(self.push.replaced),
+            "sent": self.address or None,
+        }
+        files = [str(path) for path in self.paths]
+        return {"run": self.record, "files": files, "push": push, "warnings": [*self.notes]}
+
+    def remarks(self, output: Output) -> Sequence[str]:
+        """The notes, before anything is sent."""
+        return () if self.address else self.notes
+
+    def then(self, output: Output) -> Shown | None:
+        """The publication with its address, if it is to be sent and was not."""
+        if self.push is None or self.address:
+            return None
+        if self.is_agreed or _agrees(self.push, can_ask=not output.is_document):
+            return send_publication(self)
+        return Lines({}, "Nothing was sent.")
+
+    def __repr__(self) -> str:
+        names = listed(list(self.files), 2)
+        return f"Publication({str(self.folder)!r}: {names}; sent: {self.address or 'no'})"
+
+
+def publish(options: PublishOptions, watch: Watch = SILENT) -> Publication:
+    """Write the files of a format and, with ``push`` and ``yes``, upload them.
+
+    With ``push`` alone the upload is planned and not made: ``send_publication`` makes it.
+    """
+    _check(options)
+    opened = runs_in(options.run)
+    runs, notes = _runs_of(options, opened, watch)
+    if options.format != "eee":
+        _refuse_several(options, runs)
+    notes += [note for run in runs for note in run.changes]
+    if options.format in OF_ANSWERS:
+        notes += dict.fromkeys(note for run in runs for note in _left_out(run))
+    watch.say(f"writing {options.format} of {counted(len(runs), 'run')}")
+    files = _files_of(options, runs)
+    refuse_private(files, opened)
+    folder = options.out or options.run / "published" / options.format
+    _write(folder, _with_card(_existing_card(folder, options), files, runs))
+    record = record_of(run=str(options.run), format=options.format)
+    made = Publication(runs, folder, files, notes, record=record)
+    if options.push is None:
+        return made
+    planned = plan_push(
+        options.push,
+        "dataset" if options.format in OF_ANSWERS else "model",
+        files,
+        as_pull_request=options.create_pr,
+        is_public=options.public,
+    )
+    if options.format == "model-card":
+        card = existing_text(planned, CARD)
+        planned = replace(planned, files=_with_card(card, files, runs))
+    made = replace(made, push=planned)
+    return send_publication(made) if options.yes else made
+
+
+def _agrees(push: Push, *, can_ask: bool) -> bool:
+    """Whether the user wants the files sent; raises where there is nobody to ask.
+
+    The end of the input is a no.
+    """
+    if can_ask and sys.stdin.isatty():
+        if hasattr(signal, "siginterrupt"):
+            signal.siginterrupt(signal.SIGINT, True)  # polars has reads go on after Ctrl-C
+        print("Send them? [y/N]: ", end="", file=sys.stderr, flush=True)
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+    raise ConsilienceError(
+        "nothing was sent: there is nobody to ask",
+        where=push.url,
+        todo="Add --yes to send these files.",
+    )
+
+
+def send_publication(made: Publication) -> Publication:
+    """Upload what was planned; with its address."""
+    if made.push is None:
+        raise ConsilienceError("no repository", expected="push='ORG/NAME'")
+    suites = ", ".join(dict.fromkeys(run.suite.name for run in made.runs))
+    return replace(made, address=send(made.push, f"Add results of consilience on {suites}"))
+
+
+def _check(options: PublishOptions) -> None:
+    """Refuse options that do not fit the format."""
+    if options.format == "eval-results" and options.benchmark is None:
+        raise ConsilienceError(
+            "no --benchmark",
+            expected="the data set on the Hub whose leaderboard takes the results",
+            todo="Name it, such as --benchmark ORG/NAME; docs/publishing.md says what it needs.",
+        )
+    for flag, value, format_ in (
+        ("--benchmark", options.benchmark, "eval-results"),
+        ("--organization", options.organization, "eee"),
+    ):
+        if value and options.format != format_:
+            raise ConsilienceError(
+                f"{flag} with --format {options.format}",
+                expected=f"--format {format_}",
+                todo=f"Leave {flag} out.",
+            )
+    if options.push is None and (options.yes or options.create_pr or options.public):
+        raise ConsilienceError(
+            "--yes, --create-pr or --public without --push",
+            todo="Name the repository with --push ORG/NAME, or leave it out.",
+        )
+
+
+def runs_in(path: Path) -> list[Run]:
+    """The run of a folder, or all runs in it; the seeds of a run are one."""
+    run = Run.open(path)
+    if run.settings:
+        return [run]
+    folders = sorted(file.parent for file in path.rglob("run.json"))
+    whole = (one.parent if one.name.startswith("seed-") else one for one in folders)
+    runs = [Run.open(folder) for folder in dict.fromkeys(whole)]
+    if not runs:
+        raise ConsilienceError(
+            "no run",
+            expected="the folder of a run or of a study",
+            where=str(path),
+            todo="Name its folder; `consilience score FILE --out RUN` makes one of a table.",
+        )
+    return runs
+
+
+def _runs_of(
+    options: PublishOptions, opened: Sequence[Run], watch: Watch
+) -> tuple[list[PublicRun], list[str]]:
+    """What may be published of runs; of several, notes on those left out."""
+    if len(opened) == 1:
+        return [public_run(opened[0], options)], []
+    models = {str(run.settings.get("model", {}).get("model")) for run in opened}
+    if options.model_id is not None and len(models) > 1:
+        fault = f"--model-id with runs of {len(models)} models: {listed(sorted(models))}"
+        raise _several(options, fault, "runs of one model")
+    runs, notes = [], []
+    with watch.steps("counting", len(opened), "runs") as advance:
+        for run in opened:
+            try:
+                runs.append(public_run(run, options))
+            except ConsilienceError as error:
+                notes.append(f"left out: {run.path.relative_to(options.run)}: {error}")
+            advance(1)
+    if not runs:
+        raise ConsilienceError(
+            f"none of {len(opened)} runs can be published", where=str(options.run), todo=notes[0]
+        )
+    return runs, notes
+
+
+def _refuse_several(options: PublishOptions, runs: Sequence[PublicRun]) -> None:
+    """Refuse several models in a card, several runs in a data set, and a suite twice."""
+    models, is_one = len({run.model for run in runs}), options.format == "dataset"
+    if models > 1 or (is_one and len(runs) > 1):
+        fault = f"{len(runs)} runs of {counted(models, 'model')}"
+        expected = "one run" if is_one else "runs of one model"
+        raise _several(options, fault, f"{expected} for --format {options.format}")
+    names = [f"{run.suite.name} under {run.protocol}" for run in runs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        expected = "one, because each suite and protocol has one place in the files"
+        raise _several(options, f"several runs of {twice[0]}", expected)
+
+
+def _several(options: PublishOptions, fault: str, expected: str) -> ConsilienceError:
+    todo = "Name the folder of one of them."
+    return ConsilienceError(fault, expected=expected, where=str(options.run), todo=todo)
+
+
+def _files_of(options: PublishOptions, runs: Sequence[PublicRun]) -> Files:
+    if options.format == "model-card":
+        return {CARD: with_results("", runs).encode()}
+    makers: Mapping[str, Callable[[PublicRun], Files]] = {
+        "eee": lambda run: eee_files(run, options.organization),
+        "eval-results": lambda run: eval_results_files(run, str(options.benchmark)),
+        "dataset": dataset_files,
+    }
+    make = makers[options.format]
+    return {name: content for run in runs for name, content in make(run).items()}
+
+
+def _with_card(card: str, files: Files, runs: Sequence[PublicRun]) -> Files:
+    """The files, with results added to a model card that exists; no text for none."""
+    return {CARD: with_results(card, runs).encode()} if card else files
+
+
+def _left_out(run: PublicRun) -> list[str]:
+    """A note where texts of the suite are not published."""
+    suite = run.suite
+    if not suite.may_be_shared:
+        stated = f"its licence is '{suite.licence}'" if suite.licence else "no licence is stated"
+        todo = "if you may share them, name the licence: --licence SPDX-ID"
+        return [f"the texts of {suite.name} are left out: {stated}; {todo}"]
+    if run.prompts is None:
+        return [f"the texts of {suite.name} are left out: the run does not keep them"]
+    return []
+
+
+def _existing_card(folder: Path, options: PublishOptions) -> str:
+    """The text of a model card in a folder; a data card that consilience did not write raises."""
+    card = folder / CARD
+    if options.format not in ("model-card", "dataset") or not card.exists():
+        return ""
+    try:
+        text = read_text(card)
+    except OSError as error:
+        raise cannot_write(card, error) from error
+    if options.format == "model-card":
+        return text
+    if MARK not in text:
+        raise ConsilienceError(
+            "a README.md that consilience did not write",
+            where=str(folder),
+            todo="Choose another folder.",
+        )
+    return ""
+
+
+def _write(folder: Path, files: Files) -> None:
+    for name, content in files.items():
+        path = folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(path.parent, error) from error
+        write_whole(path, content)

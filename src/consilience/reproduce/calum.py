@@ -1,0 +1,428 @@
+"""The tables of the CALUM paper."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+
+from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, read_runs, task_effects
+from consilience.core.errors import OTHER_OUT, ConsilienceError
+from consilience.files.write import texts_of
+from consilience.report.papers import Key, Measured, paper_numbers
+from consilience.reproduce.recipe import (
+    KOREAN,
+    UNAVAILABLE,
+    MissingError,
+    Recipe,
+    RecipeResult,
+    Request,
+    Work,
+)
+from consilience.runs.folder import record_of
+from consilience.suites.pairs import CALUM, HUB, TASKS, UnlabelledError, half_of, read_pairs
+from consilience.suites.perturbations import PERTURBATIONS
+
+GROUPS = {name: "KorNLI" if name == "kornli" else name.upper() for name in (*CALUM, *KOREAN)}
+"""The paper's names of our tasks."""
+
+COLUMNS = {
+    "Acc_val": ("accuracy", "all"),
+    "C_R": ("consistency", "reverse"),
+    "C_S": ("consistency", "signal"),
+}
+"""The paper's columns as metric and subset."""
+
+SPLITS = ("train", "validation", "test")
+WRITERS = ("T5-base", "T5-large")
+"""Models that write the label and are not trained here: T5 was trained on all five tasks."""
+
+GENERATED = "-generated"
+"""Follows a task's name in the group of freely written answers."""
+
+VARIANTS: Mapping[str, Sequence[str]] = {"Single": (), "Para": ("qqp", "mrpc"), "All": CALUM}
+"""The tasks that a model is trained on in addition to its own (Section 6.1)."""
+
+
+def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> Path:
+    """The run of a row's model on a task; the model is trained first unless it writes labels.
+
+    The checkpoint is chosen on the pairs that are then asked, as in the paper.
+    """
+    request, (model, variant) = work.request, parts_of(row)
+    spec = request.models.get(model, recipe.models[model])
+    if spec in work.faults:
+        raise MissingError(work.faults[spec])
+    folder = pairs_folder(request, row, task)
+    held_out = readable_source(work, task, "validation")
+    half = ["--half", "1"] if is_halved(request, task) else []
+    try:
+        if model not in WRITERS:
+            others = [other for other in VARIANTS[variant] if other != task]
+            training = [(other, readable_source(work, other, "train")) for other in others]
+            work.run(
+                row, "finetune", "--model", spec, "--task", task,
+                "--train", readable_source(work, task, "train"), "--validation", held_out, *half,
+                *(word for name, file in training for word in ("--with-task", f"{name}={file}")),
+                "--out", folder / "model", "--device", request.training_device, part=GROUPS[task],
+            )  # fmt: skip
+        trained = spec if model in WRITERS else folder / "model"
+        _ask_forms(work, row, task, trained, [held_out, *half], folder / "run")
+    except MissingError as reason:
+        if f"cannot load '{spec}'" in str(reason):
+            work.faults[spec] = str(reason)
+        raise
+    work.stop_if_dry()
+    return folder / "run"
+
+
+def _ask_forms(
+    work: Work, row: str, task: str, model: str | Path, data: Sequence[str], out: Path
+) -> None:
+    """Ask a model the pairs of a task in all forms. ``data``: the file, and which half of it."""
+    writes = ["--generate"] if row in WRITERS else []
+    work.run(
+        row, "probe", "--model", model, "--suite", task, "--data", *data, "--out", out,
+        "--device", work.request.device, *writes, part=GROUPS[task],
+    )  # fmt: skip
+
+
+def readable_source(work: Work, task: str, split: str) -> str:
+    """Where the pairs of a split are (``source_of``); raises where they cannot be read."""
+    name, source = f"{task}:{split}", source_of(work.request, task, split)
+    if not work.request.dry and name not in work.faults:
+        work.faults[name] = ""
+        try:
+            read_pairs(source, TASKS[task])
+        except ConsilienceError as error:
+            work.faults[name] = f"{UNAVAILABLE}: {error}"
+    if fault := work.faults.get(name):
+        raise MissingError(fault)
+    return source
+
+
+def source_of(request: Request, task: str, split: str) -> str:
+    """The file that ``data`` names, else the split of the task's dataset on the Hub."""
+    file, name = request.data.get(f"{task}:{split}"), TASKS[task].splits[SPLITS.index(split)]
+    if not file and not name:
+        raise MissingError(f"{UNAVAILABLE}: no split of its own on the Hub; give {task}:{split}")
+    return file or f"{HUB}:{name}"
+
+
+def is_halved(request: Request, task: str) -> bool:
+    """Whether validation and test are the halves of one set, as with KLUE (Section 4.1)."""
+    return not TASKS[task].splits[2] and f"{task}:test" not in request.data
+
+
+def pairs_folder(request: Request, row: str, task: str) -> Path:
+    """The folder of ``model``, the trainings, and ``run``, the answers; recipes share them."""
+    model, variant = parts_of(row)
+    return request.folder_of(model, "calum") / (
+        task if variant == "Single" else f"{task}-{variant}"
+    )
+
+
+def parts_of(row: str) -> tuple[str, str]:
+    """A row's model, and the variant of its training."""
+    model, _, variant = row.rpartition("-")
+    return (model, variant) if variant in VARIANTS else (row, "Single")
+
+
+def read_rows(file: Path, row: str, task: str) -> pl.DataFrame:
+    """A row's numbers on a task in a table of metrics (``LONG`` and more)."""
+    rows = read_runs([file], [row], tasks=TASKS, perturbations=PERTURBATIONS)
+    group = task + (GENERATED if row in WRITERS else "")
+    return rows.filter(pl.col("task") == group).with_columns(task=pl.lit(task))
+
+
+def read_numbers(file: Path, row: str, task: str) -> dict[Key, Measured]:
+    """Accuracy, C_R and C_S in percent; the interval is over items, the deviation over seeds."""
+    rows = read_rows(file, row, task).iter_rows(named=True)
+    values = {(number["metric"], number["subset"]): number for number in rows}
+    return {
+        (GROUPS[task], row, column): Measured(
+            *(100 * values[key][name] for name in ("value", "std", "low", "high"))
+        )
+        for column, key in COLUMNS.items()
+        if key in values
+    }
+
+
+SIZES = dict(zip(("Train set size", "Validation set size", "Test set size"), SPLITS, strict=True))
+"""The columns of Table 1 that count the pairs of a split."""
+
+HUMAN = "Human"
+"""The row of people."""
+
+BACKBONES = ("RoBERTa-base", "Electra-large", "GPT2-base")
+NLI = ("mnli", "qnli", "rte")
+TABLE_6 = tuple(f"{model}-{variant}" for model in BACKBONES for variant in VARIANTS)
+"""The rows of Table 6."""
+
+SELECTIONS: Mapping[str, Sequence[str]] = {
+    "": (*WRITERS, HUMAN),
+    ", with T5": (HUMAN,),
+    ", with T5 and people": (),
+}
+"""Models that the t-tests leave out, by the end of the row's name; the first as in the paper."""
+
+CLAIMS: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("REVERSE", "STS vs NLI"): ("reverse", "NLI"),
+    ("SIGNAL", "STS vs NLI"): ("signal", "NLI"),
+    ("SIGNAL", "RTE and MRPC vs others"): ("signal", "others"),
+}
+"""What Section 5.1.1 tests: perturbation, and the second of the two sides.
+
+The first and the last are claimed at .01; the other difference is "marginal".
+"""
+
+VALUES = {name: RUNS_SCHEMA[name] for name in LONG}
+"""The schema of numbers for tests and gains."""
+
+
+def results(recipe: Recipe, work: Work) -> RecipeResult:
+    """Accuracy, C_R and C_S of every row on every task."""
+    tasks, numbers = recipe.details["tasks"], dict[Key, Measured]()
+    parts = [GROUPS[task] for task in tasks]
+    rows = list(dict.fromkeys([*paper_numbers(recipe.table)["row"], *recipe.user_rows]))
+    for row in work.request.added:
+        if parts_of(row) != (row, "Single"):
+            raise ConsilienceError(
+                f"--add {row}", expected="a name that does not end in -Single, -Para or -All"
+            )
+    for row, task in itertools.product(rows, tasks):
+        make = partial(trained_and_asked, recipe, work, row, task)
+        if row == HUMAN:
+            make = partial(_people_asked, work, task)
+        if run := work.attempt(row, make, GROUPS[task], parts):
+            numbers |= read_numbers(run, row, task)
+    return RecipeResult(numbers)
+
+
+def changed_answers(recipe: Recipe, work: Work) -> RecipeResult:
+    """Answers that a perturbation changed, the most confident first, as notes."""
+    ((model, _),) = recipe.models.items()
+    notes: list[str] = []
+    for task, form in recipe.details["shown"]:
+        part = GROUPS[task]
+        run = work.attempt(model, partial(trained_and_asked, recipe, work, model, task), part)
+        if run is None:
+            continue
+        group = task + (GENERATED if model in WRITERS else "")
+        table = pl.read_csv(run / "inconsistent.csv", infer_schema=False)
+        rows = texts_of(table).fill_null("").to_dicts()
+        changed = [row for row in rows if (row["group"], row["perturbation"]) == (group, form)]
+        notes += [
+            f"{part}, {form}, gold {row['gold']}:\n"
+            f"  {row['original_1']} {row['original_2']} -> {row['original_answer']}\n"
+            f"  {row['text_1']} {row['text_2']} -> {row['answer']}"
+            for row in changed[: recipe.details["count"]]
+        ] or [f"{part}, {form}: no answer changed"]
+    return RecipeResult({}, notes)
+
+
+def sizes(recipe: Recipe, work: Work) -> RecipeResult:
+    """Pairs of each set, in thousands where the paper prints thousands; classes of each task."""
+    numbers = dict[Key, Measured]()
+    rounded = paper_numbers(recipe.table).filter(pl.col("unit") == "thousand")
+    thousands = set(rounded.select("row", "column").iter_rows())
+    for task, row in GROUPS.items():
+        numbers["", row, "# of classes"] = Measured(len(TASKS[task].labels))
+        for column, split in SIZES.items():
+            count = work.attempt(row, partial(_count_pairs, work, task, split), column, SIZES)
+            if count is not None:
+                unit = 1000 if (row, column) in thousands else 1
+                numbers["", row, column] = Measured(count / unit)
+    return RecipeResult(numbers)
+
+
+def _count_pairs(work: Work, task: str, split: str) -> int:
+    """How many pairs a set has: those with a label, or all where none has one."""
+    is_half = is_halved(work.request, task) and split != "train"
+    source = source_of(work.request, task, "validation" if is_half else split)
+    work.stop_if_dry()
+    try:
+        pairs = read_pairs(source, TASKS[task])
+    except UnlabelledError as error:
+        return error.rows
+    except ConsilienceError as error:
+        raise MissingError(f"{UNAVAILABLE}: {error}") from error
+    return len((half_of(pairs, SPLITS.index(split), 0) if is_half else pairs).items)
+
+
+def t_tests(recipe: Recipe, work: Work) -> RecipeResult:
+    """The claims of Section 5.1.1 by three t-tests, from the paper's Table 2 and from our runs."""
+    kinds = {name: task.kind for name, task in TASKS.items()}
+    numbers = dict[Key, Measured]()
+    ours = our_rows(work, [*recipe.models], CALUM)
+    for whose, rows in (("", paper_rows("calum-table-2")), (", our runs", ours)):
+        seen: list[set[str]] = [set()]
+        for which, left_out in SELECTIONS.items():
+            chosen = rows.filter(~pl.col("model").is_in(left_out))
+            if (models := set(chosen["model"])) in seen:
+                continue
+            seen.append(models)
+            effects = task_effects(chosen, kinds).filter(pl.col("metric") == "consistency")
+            for (group, row), (subset, second) in CLAIMS.items():
+                for effect in effects.filter(subset=subset, second=second).iter_rows(named=True):
+                    key = (group, f"{row}{whose}{which}", f"p ({effect['test']})")
+                    numbers[key] = Measured(effect["p"], unit="p")
+    for name in CLAIMS:
+        numbers[*name, "p (t-test)"] = numbers.pop((*name, "p (paired)"))
+    return RecipeResult(numbers, _runs_of(ours))
+
+
+def gain(recipe: Recipe, work: Work) -> RecipeResult:
+    """Mean relative gain in C_R of training on more tasks, from Table 6 and from our runs."""
+    numbers = dict[Key, Measured]()
+    ours = our_rows(work, TABLE_6, NLI)
+    metric, subset = COLUMNS["C_R"]
+    for whose, rows in (("", paper_rows("calum-table-6")), (", our runs", ours)):
+        for after in (("Para", "All"), ("Para",), ("All",)):
+            pairs = [
+                (f"{model}-Single", f"{model}-{variant}")
+                for model in BACKBONES
+                for variant in after
+            ]
+            pairs = [pair for pair in pairs if set(pair) <= set(rows["model"])]
+            if {parts_of(second)[1] for _, second in pairs} != {*after}:
+                continue
+            changes = gains(rows, *zip(*pairs, strict=True))
+            for change in changes.filter(metric=metric, subset=subset).iter_rows(named=True):
+                key = ("REVERSE", f"{' and '.join(after)} vs Single{whose}", "C_R gain")
+                numbers[key] = Measured(100 * change["relative"], unit="percent")
+    return RecipeResult(numbers, _runs_of(ours))
+
+
+def paper_rows(table: str) -> pl.DataFrame:
+    """The paper's numbers of Table 2, 5 or 6 (``VALUES``), as fractions."""
+    tasks = {group: task for task, group in GROUPS.items()}
+    rows = [
+        (row["row"], tasks[row["group"]], *COLUMNS[row["column"]], row["value"] / 100)
+        for row in paper_numbers(table).iter_rows(named=True)
+    ]
+    return pl.DataFrame(rows, schema=VALUES, orient="row")
+
+
+def our_rows(work: Work, rows: Sequence[str], tasks: Sequence[str]) -> pl.DataFrame:
+    """Our numbers (``VALUES``) of the runs that are here, whose notes are kept.
+
+    A run of another data file raises an error.
+    """
+    tables = [pl.DataFrame(schema=VALUES)]
+    for row, task in itertools.product(rows, tasks):
+        run = pairs_folder(work.request, row, task) / "run"
+        if (run / "metrics.csv").is_file():
+            _note_run(work, run, row, task)
+            tables.append(read_rows(run / "metrics.csv", row, task).select(list(VALUES)))
+    return pl.concat(tables)
+
+
+def _note_run(work: Work, run: Path, row: str, task: str) -> None:
+    """Add the notes of a run and its seeds; a run of another data file raises an error."""
+    file = work.request.data.get(f"{task}:validation")
+    for path in sorted(run.glob("**/run.json")):
+        record = record_of(path.parent)
+        settings = record["settings"]
+        if file and settings.get("pairs") != _digest(file, work.request, task):
+            raise ConsilienceError(
+                f"this folder holds another run: its data is {record.get('data')}, this command's "
+                f"is {file}",
+                where=str(run),
+                todo=f"{OTHER_OUT}, or remove the folder.",
+                kind="occupied",
+            )
+        notes = list(record.get("warnings", ()))
+        if settings.get("limit") is not None:
+            notes.insert(0, f"of at most {settings['limit']} pairs")
+        if not file and not str(record.get("data")).startswith(f"{HUB}:"):
+            notes.insert(0, f"its pairs are of {record.get('data')}")
+        work.note(row, GROUPS[task], notes)
+
+
+def _digest(file: str, request: Request, task: str) -> str:
+    """The digest of the validation pairs that would be used."""
+    pairs = read_pairs(file, TASKS[task])
+    return (half_of(pairs, 1, 0) if is_halved(request, task) else pairs).digest
+
+
+def _runs_of(rows: pl.DataFrame) -> list[str]:
+    """A note on the runs of our numbers."""
+    tasks: dict[str, list[str]] = {}
+    for model, task in rows.select("model", "task").unique(maintain_order=True).iter_rows():
+        tasks.setdefault(model, []).append(GROUPS[task])
+    runs = [f"{model} on {', '.join(names)}" for model, names in tasks.items()]
+    return [f"our runs: {'; '.join(runs)}"] if runs else []
+
+
+def people(recipe: Recipe, work: Work) -> RecipeResult:
+    """Sheets for people, and their answers."""
+    numbers = dict[Key, Measured]()
+    drawn, answered = [], []
+    for task, part in GROUPS.items():
+        sheets = work.attempt(HUMAN, partial(_draw_sheets, work, task), part)
+        if sheets is None:
+            continue
+        key = json.loads((sheets / "key.json").read_text(encoding="utf-8"))
+        items = len(key["items"])
+        drawn.append(f"{part}: {len(key['sheets'])} sheets of {items} pairs")
+        if file := work.attempt(HUMAN, partial(_score_people, work, task), part):
+            annotators = len({*pl.read_csv(file)["group"]} - {task})
+            answered.append((annotators, items))
+            for name, number in read_numbers(file, HUMAN, task).items():
+                bounds = number.std, number.low, number.high
+                numbers[name] = Measured(number.value, *bounds, unit="percent")
+    if answered:
+        annotators, items = map(min, zip(*answered, strict=True))
+        numbers["", HUMAN, "Annotators per language"] = Measured(annotators)
+        numbers["", HUMAN, "Samples per annotator"] = Measured(items)
+    where = (
+        f"sheets: {work.request.runs / 'calum' / 'sheets'}, a folder a task; each annotator fills "
+        "in a page or a table, the tables go back there, and this recipe scores them; the paper's "
+        "numbers of people are in calum-table-2 and calum-table-5"
+    )
+    return RecipeResult(numbers, [*([f"drawn: {'; '.join(drawn)}"] if drawn else []), where])
+
+
+def sheets_of(request: Request, task: str) -> Path:
+    """The folder of the annotation sheets; their answers may be elsewhere."""
+    path = Path(request.data.get(f"{task}:answers", request.runs / "calum" / "sheets" / task))
+    return path.parent if path.is_file() else path
+
+
+def _draw_sheets(work: Work, task: str) -> Path:
+    """The folder of a task's sheets, drawn where there are none; those of other pairs raise."""
+    sheets = sheets_of(work.request, task)
+    if f"{task}:answers" in work.request.data:
+        if not (sheets / "key.json").is_file():
+            raise MissingError(f"{UNAVAILABLE}: {sheets}: no key.json of sheets")
+        return sheets
+    options = ("--task", task, "--data", readable_source(work, task, "validation"))
+    work.run(HUMAN, "suite", "annotate", "sheet", *options, "--out", sheets, part=GROUPS[task])
+    work.stop_if_dry()
+    return sheets
+
+
+def _score_people(work: Work, task: str) -> Path:
+    """The metrics of the people who answered a task."""
+    sheets = sheets_of(work.request, task)
+    if not (sheets / "key.json").is_file():
+        raise MissingError(f"{UNAVAILABLE}: people have to answer; calum-human makes their sheets")
+    file = work.request.runs / "calum" / "human" / f"{task}.csv"
+    if not work.request.dry:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    work.run(HUMAN, "suite", "annotate", "score", sheets, "--csv", file, part=GROUPS[task])
+    work.stop_if_dry()
+    return file
+
+
+def _people_asked(work: Work, task: str) -> Path:
+    """The metrics of the people who answered a task; sheets drawn here from other pairs raise."""
+    has_sheets = (sheets_of(work.request, task) / "key.json").is_file()
+    if has_sheets and f"{task}:validation" in work.request.data:
+        _draw_sheets(work, task)
+    return _score_people(work, task)

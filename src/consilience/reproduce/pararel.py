@@ -1,0 +1,427 @@
+"""Numbers of ParaRel (Elazar et al., TACL 2021): the functions that ``recipes.toml`` names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
+from consilience.metrics.statistics import holm, wilson_interval
+from consilience.report.papers import NAN, Key, Measured
+from consilience.reproduce.recipe import (
+    ADDED,
+    UNAVAILABLE,
+    MissingError,
+    Recipe,
+    RecipeResult,
+    Work,
+)
+from consilience.runs.run import read_answers
+from consilience.suites.layouts import N_TO_1
+
+TRAIN, VALIDATION = ("P364", "P138", "P449"), ("P159", "P176", "P37")
+TEST = [relation for relation in N_TO_1 if relation not in TRAIN + VALIDATION]
+SEED = "42"
+
+IMPROVED = {
+    "BERT-base": "before",
+    "BERT-ft": f"seed-{SEED}/improved/after",
+    "-consistency": f"seed-{SEED}/no-consistency/after",
+    "-typed": f"seed-{SEED}/no-typing/after",
+    "-MLM": f"seed-{SEED}/no-mlm/after",
+}
+"""The runs of the rows of Table 7, in the folder of ``improve``."""
+
+COEFFICIENTS = {"pearson": "Correlation Accuracy/Consistency", "spearman": "the same, Spearman's"}
+"""Columns of coefficients."""
+
+SQUAD = Path(__file__).parents[3] / "examples" / "squad.py"
+"""The example that fine-tunes on SQuAD; it is part of the source repository only."""
+
+
+def model_means(recipe: Recipe, work: Work) -> RecipeResult:
+    """Means over relations in each model's run, and with ``micro`` also over all facts."""
+    blocks = recipe.blocks()
+    numbers: dict[Key, Measured] = {}
+    for row, spec in recipe.models.items():
+        make = partial(_probed_numbers, work, row, spec, recipe.columns)
+        if measured := work.attempt(row, make):
+            numbers |= _keyed(blocks.get(row, ADDED), row, measured)
+            if recipe.details.get("micro"):
+                pooled = read_numbers(work.request.folder_of(row), recipe.columns, "MICRO")
+                pooled = {f"{column}, micro": number for column, number in pooled.items()}
+                numbers |= _keyed(blocks.get(row, ADDED), row, pooled)
+    return RecipeResult(numbers)
+
+
+def _probed_numbers(
+    work: Work, row: str, spec: str, columns: Mapping[str, tuple[str, str]], *more: str, **part: str
+) -> dict[str, Measured]:
+    run = work.probe(row, spec, *more, **part)
+    work.stop_if_dry()
+    return read_numbers(run, columns)
+
+
+def single_relations(recipe: Recipe, work: Work) -> RecipeResult:
+    """Original language (P364) by model; capital of (P1376) and owned by (P127) of BERT-large."""
+    added = work.request.added
+    runs = _probed(recipe, work)
+    if work.request.dry:
+        work.attempt("", work.stop_if_dry)
+        return RecipeResult({})
+    of_models = {
+        row: numbers["Consistency"]
+        for row, run in runs.items()
+        if (numbers := read_numbers(run, recipe.columns, "P364"))
+    }
+    rows = dict(of_models)
+    if _all_available(recipe, work, of_models, "lowest model", "highest model"):
+        of_paper = [number for row, number in of_models.items() if row not in added]
+        lowest, *_, highest = sorted(of_paper, key=lambda number: number.value)
+        rows |= {"lowest model": lowest, "highest model": highest}
+    keyed: dict[Key, Measured] = {
+        ("original-language", row, "Consistency"): number for row, number in rows.items()
+    }
+    if "BERT-large" in runs:
+        for block, relation in (("capital-of", "P1376"), ("owned-by", "P127")):
+            measured = read_numbers(runs["BERT-large"], recipe.columns, relation)
+            keyed |= _keyed(block, "BERT-large", measured)
+    return RecipeResult(keyed)
+
+
+def correlations(recipe: Recipe, work: Work) -> RecipeResult:
+    """Coefficients over relations, times 100, of each model, and the largest p of all models."""
+    runs = _probed(recipe, work)
+    is_complete = _all_available(recipe, work, runs, "all models")
+    if not runs:
+        return RecipeResult({})
+    labelled = [f"{row}={run}" for row, run in runs.items()]
+    analyze = partial(_run, work, "analyze", "knowledge", *labelled)
+    document = work.attempt("", analyze)
+    if document is None:
+        return RecipeResult({})
+    rows = [
+        row
+        for row in document["correlations"]
+        if (row["x"], row["y"]) == ("accuracy", "consistency")
+    ]
+    numbers: dict[Key, Measured] = {
+        ("", row["run"], COEFFICIENTS[row["method"]]): _percent(row, "r%") for row in rows
+    }
+    if rows and is_complete:
+        added = work.request.added
+        pearson = [row for row in rows if row["method"] == "pearson" and row["run"] not in added]
+        largest = np.max([_number(row["p"]) for row in pearson])
+        numbers["", "all models", "p (correlation)"] = Measured(float(largest))
+    return RecipeResult(numbers)
+
+
+def statistics(recipe: Recipe, work: Work) -> RecipeResult:
+    """Counts of patterns, and of their kinds in syntax and in words."""
+    document = work.attempt("", partial(_run, work, "suite", "stats", "pararel")) or {}
+    return RecipeResult(
+        {
+            ("", row, "Value"): Measured(_number(document[name]))
+            for row, name in recipe.details["fields"].items()
+            if document
+        }
+    )
+
+
+def tuples(recipe: Recipe, work: Work) -> RecipeResult:
+    """How many facts the paper's filters leave, and how many relations have one right answer.
+
+    Of each kind also how many subjects have several objects, and objects several subjects (note 3).
+    """
+    document = work.attempt("", partial(_run, work, "suite", "stats", "pararel"))
+    if not document:
+        return RecipeResult({})
+    numbers: dict[Key, Measured] = {("", "all relations", "Tuples"): Measured(document["facts"])}
+    shares = {
+        "subjects with several objects": ("shared_subjects", "subjects"),
+        "objects with several subjects": ("shared_objects", "candidates"),
+    }
+    for kind in ("N-M", "N-1"):
+        rows = [row for row in document["by_relation"] if row["cardinality"] == kind]
+        numbers["", kind, "Relations"] = Measured(len(rows))
+        for column, (shared, total) in shares.items():
+            counts = [sum(row[name] for row in rows) for name in (shared, total)]
+            share = 100 * counts[0] / counts[1] if counts[1] else NAN
+            numbers["", kind, column] = Measured(share, unit="percent")
+    return RecipeResult(numbers)
+
+
+def agreement(recipe: Recipe, work: Work) -> RecipeResult:
+    """The shares of the pairs, with Wilson's interval."""
+    numbers: dict[Key, Measured] = {}
+    for row, (intended, pairs) in recipe.details["counts"].items():
+        low, high = wilson_interval(intended / pairs, pairs)
+        share = Measured(100 * intended / pairs, NAN, 100 * low, 100 * high)
+        numbers |= {("", row, "Pairs"): Measured(pairs), ("", row, "Agreement"): share}
+    return RecipeResult(numbers)
+
+
+def example_answers(recipe: Recipe, work: Work) -> RecipeResult:
+    """The paper's examples, then the most informative one of each kind of ours, as notes."""
+    ((row, spec),) = recipe.models.items()
+    return RecipeResult(
+        {}, work.attempt(row, partial(_example_notes, recipe, work, row, spec)) or []
+    )
+
+
+def _example_notes(recipe: Recipe, work: Work, row: str, spec: str) -> list[str]:
+    run = work.probe(row, spec)
+    document = work.run(row, "analyze", "examples", run, "--examples", "1")
+    work.stop_if_dry()
+    answers = read_answers(run)
+    notes = []
+    for number, example in enumerate(recipe.details["examples"], 1):
+        subject = example["subject"]
+        rows = answers.filter(pl.col("group") == example["relation"], pl.col("subject") == subject)
+        if rows.is_empty():
+            notes.append(f"example {number}, {subject}: not in the run")
+            continue
+        ours = dict(rows.select("variant", "answer").iter_rows())
+        replies = [f"'{text}' {paper}, ours {ours.get(text)}" for text, paper in example["answers"]]
+        right = ", ".join(rows["gold"].unique(maintain_order=True))
+        notes.append(f"example {number}, {subject} (right: {right}): {'; '.join(replies)}")
+    for example in document["examples"]:
+        firsts = {reply["answer"]: reply["variant"] for reply in reversed(example["replies"])}
+        replies = [f"'{text}' {answer}" for answer, text in list(firsts.items())[:-4:-1]]
+        about = f"{example['kind']}: {example['group']}, {example['subject']} ({example['gold']})"
+        notes.append(f"{about}: {'; '.join(replies)}")
+    return notes
+
+
+def clusters(recipe: Recipe, work: Work) -> RecipeResult:
+    """The first 30 facts of P36 in all patterns, and what the vectors of all facts cluster by."""
+    options = ("--groups", "P36", "--limit", "1000", "--draw", "P36")
+    ((row, spec),) = recipe.models.items()
+    document = _vectors(work, row, spec, "pararel-figure-3", *options)
+    numbers: dict[Key, Measured] = {}
+    for cluster in document.get("clusters", ()):
+        numbers |= _clustered(("", row), cluster)
+    return RecipeResult(numbers, files=[Path(document["figure"])] if document else [])
+
+
+def vector_correlations(recipe: Recipe, work: Work) -> RecipeResult:
+    """Spearman's coefficient over relations, times 100, and what vectors cluster by, in means.
+
+    p is adjusted over the models with Holm's method.
+    """
+    blocks = recipe.blocks()
+    numbers: dict[Key, Measured] = {}
+    tested: dict[tuple[str, str], float] = {}
+    for row, spec in recipe.models.items():
+        document = _vectors(work, row, spec, "pararel-vectors")
+        key = blocks.get(row, ADDED if row in work.request.added else ""), row
+        for vectors in document.get("correlations", ()):
+            if vectors["property"] == "subject":
+                numbers[*key, "Spearman Consistency/V-measure"] = _percent(vectors, "r%")
+                numbers[*key, "p (Spearman)"] = Measured(_number(vectors["p"]), unit="p")
+                tested[key] = _number(vectors["p"])
+            else:
+                numbers[*key, f"Spearman, by {vectors['property']}"] = _percent(vectors, "r%")
+            numbers |= _clustered(key, vectors)
+    if len(tested) > 1:
+        for key, p in zip(tested, holm(list(tested.values())), strict=True):
+            numbers[*key, "p (Spearman, Holm)"] = Measured(p, unit="p")
+    return RecipeResult(numbers)
+
+
+def _vectors(work: Work, row: str, spec: str, part: str, *more: str) -> dict[str, Any]:
+    """The document of ``analyze representations`` of a row's model; empty without one."""
+    request = work.request
+    run = partial(
+        _run, work, "analyze", "representations", "--model", request.models.get(row, spec),
+        "--suite", "pararel", *more, "--out", request.folder_of(row, part),
+        "--device", request.device, row=row,
+    )  # fmt: skip
+    return work.attempt(row, run) or {}
+
+
+def _clustered(key: tuple[str, str], cluster: Mapping[str, Any]) -> dict[Key, Measured]:
+    """How well clusters fit a property, in percent."""
+    measures = {"V-measure": "v_measure", "AMI": "ami"}
+    return {
+        (*key, f"{label} by {cluster['property']}"): Measured(100 * _number(cluster[name]))
+        for label, name in measures.items()
+    }
+
+
+def improvement(recipe: Recipe, work: Work) -> RecipeResult:
+    """Means over the 25 test relations before and after training on three, chosen by three."""
+    blocks = recipe.blocks()
+    numbers: dict[Key, Measured] = {}
+    majority = partial(
+        _probed_numbers, work, "majority", recipe.models["majority"], recipe.columns,
+        "--groups", ",".join(TEST), part="pararel-test",
+    )  # fmt: skip
+    if measured := work.attempt("majority", majority):
+        numbers |= _keyed(blocks["majority"], "majority", measured)
+    before, after = IMPROVED["BERT-base"], IMPROVED["BERT-ft"]
+    models = {"": IMPROVED} | {
+        name: {name: before, f"{name}-ft": after} for name in work.request.added
+    }
+    for name, runs in models.items():
+        rows = [row for row in runs if work.is_selected(row)]
+        if rows and (trained := work.attempt(name, partial(_improved, recipe, work, name))):
+            for row in rows:
+                measured = read_numbers(trained / runs[row], recipe.columns)
+                numbers |= _keyed(blocks.get(row, ADDED), row, measured)
+    return RecipeResult(numbers)
+
+
+def improvement_tests(recipe: Recipe, work: Work) -> RecipeResult:
+    """Differences of means over the test relations, in points; p over their pooled facts."""
+    trained = work.attempt("", partial(_improved, recipe, work))
+    if trained is None:
+        return RecipeResult({})
+    path = trained / f"seed-{SEED}/improved/comparison.csv"
+    table = pl.read_csv(path, schema_overrides=COMPARISON_SCHEMA).filter(pl.col("subset") == "all")
+    rows = {(row["metric"], row["group"]): row for row in table.iter_rows(named=True)}
+    numbers: dict[Key, Measured] = {}
+    name = "BERT-ft vs BERT-base"
+    for column, (metric, _) in recipe.columns.items():
+        means, pooled = rows[metric, "MACRO"], rows[metric, "MICRO"]
+        difference = {"value": means["difference"], "low": means["low"], "high": means["high"]}
+        numbers["", name, column] = _percent(difference, "points")
+        numbers["", name, f"p of {column}, {pooled['test']}"] = Measured(pooled["p"], unit="p")
+    tested = [rows[metric, "MICRO"]["p"] for metric in ("accuracy", "consistent_accuracy")]
+    numbers["", name, "p (McNemar)"] = Measured(max(tested))
+    return RecipeResult(numbers)
+
+
+def _improve(recipe: Recipe, work: Work, name: str = "") -> dict[str, Any]:
+    """The document of ``improve`` as the paper trained, or empty in a dry run.
+
+    ``name``: a user's model; empty for that of the paper, which is trained with ablations.
+    """
+    request, row = work.request, name or "BERT-base"
+    return work.run(
+        name, "improve", "--model", request.models.get(row, recipe.models[row]),
+        "--suite", "pararel", "--train-groups", ",".join(TRAIN),
+        "--validation-groups", ",".join(VALIDATION), "--loss", "pairs",
+        "--seeds", SEED, *(() if name else ("--ablations",)),
+        "--out", request.folder_of(row, "pararel-improve"), "--device", request.training_device,
+    )  # fmt: skip
+
+
+def _improved(recipe: Recipe, work: Work, name: str = "") -> Path:
+    """The folder of ``improve``."""
+    _improve(recipe, work, name)
+    work.stop_if_dry()
+    return work.request.folder_of(name or "BERT-base", "pararel-improve")
+
+
+def question_answering(recipe: Recipe, work: Work) -> RecipeResult:
+    """Exact match, F1 and consistency on SQuAD, of BERT-base and after consistency training."""
+    document = work.attempt("BERT-base", partial(_answered_questions, recipe, work))
+    if document is None:
+        return RecipeResult({})
+    numbers: dict[Key, Measured] = {}
+    for row in document["metrics"]:
+        name = "BERT-base" if row["model"] == document["models"][0] else "BERT-ft"
+        unit = "points" if row["of"] == "difference" else "percent"
+        numbers["", name, f"{row['metric']}, {row['of']}"] = _percent(row, unit)
+    for row in document["comparison"]:
+        name, column = "BERT-ft vs BERT-base", f"{row['metric']}, {row['of']}"
+        numbers["", name, column] = _percent({**row, "value": row["difference"]}, "points")
+        numbers["", name, f"p of {column}, {row['test']}"] = Measured(_number(row["p"]), unit="p")
+    return RecipeResult(numbers)
+
+
+def _answered_questions(recipe: Recipe, work: Work) -> dict[str, Any]:
+    """The document of ``examples/squad.py``."""
+    request, row = work.request, "BERT-base"
+    if not SQUAD.is_file():
+        raise MissingError(f"{UNAVAILABLE}: examples/squad.py of the source repository")
+    if missing := [name for name in recipe.files if name not in request.data]:
+        raise MissingError(f"{UNAVAILABLE}: give {', '.join(missing)}")
+    files = [
+        option
+        for name in recipe.files
+        for option in (f"--{name.partition(':')[2]}", request.data[name])
+    ]
+    chosen = request.folder_of(row, "pararel-improve") / f"seed-{SEED}/improved/lambda-*/model"
+    improved = _improve(recipe, work).get("model", chosen)
+    models = (request.models.get(row, recipe.models[row]), improved)
+    folder = request.folder_of(row, "pararel-squad")
+    document = work.run_script(
+        row, SQUAD, *models, *files, "--out", folder, "--device", request.training_device
+    )
+    work.stop_if_dry()
+    return document
+
+
+def paraphrase_types(recipe: Recipe, work: Work) -> RecipeResult:
+    """The paper's counts by hand of 100 pairs; beside them our rules' shares of all pairs."""
+    document = work.attempt("", partial(_run, work, "analyze", "syntax", "pararel"))
+    reason = work.absent.get("", "")
+    if not work.request.dry:
+        work.reasons["", ""] = "counted by hand"
+    if document is None:
+        return RecipeResult({}, [reason])
+    blocks = recipe.blocks()
+    shares = {row["type"]: row["share"] for row in document["types"]}
+    return RecipeResult(
+        {
+            (blocks[row], row, "by rule, % of pairs"): Measured(100 * shares[rule], unit="percent")
+            for row, rule in recipe.details["rules"].items()
+        }
+    )
+
+
+def _run(work: Work, *arguments: str | Path, row: str = "") -> dict[str, Any]:
+    """The document of a command; a dry run has none."""
+    document = work.run(row, *arguments)
+    work.stop_if_dry()
+    return document
+
+
+def _probed(recipe: Recipe, work: Work) -> dict[str, Path]:
+    """The runs of the available models; in a dry run of all that are selected."""
+    runs = {
+        row: work.attempt(row, partial(work.probe, row, spec))
+        for row, spec in recipe.models.items()
+    }
+    return {row: run for row, run in runs.items() if run}
+
+
+def _all_available(recipe: Recipe, work: Work, runs: Collection[str], *rows: str) -> bool:
+    """Whether all models of the paper have a run; if not, the rows that need them are marked."""
+    models = [row for row in recipe.models if row not in work.request.added]
+    if missing := ", ".join(row for row in models if row not in runs):
+        reason = f"{UNAVAILABLE}: needs all models of the paper; missing: {missing}"
+        work.reasons |= dict.fromkeys([(row, "") for row in rows], reason)
+    return not missing
+
+
+def read_numbers(
+    run: Path, columns: Mapping[str, tuple[str, str]], group: str = "MACRO"
+) -> dict[str, Measured]:
+    """Numbers of a run's metrics table by the paper's columns, as far as the table has them."""
+    table = pl.read_csv(run / "metrics.csv", schema_overrides=METRICS_SCHEMA)
+    rows = table.filter(pl.col("group") == group).iter_rows(named=True)
+    numbers = {(row["metric"], row["subset"]): _percent(row) for row in rows}
+    return {column: numbers[key] for column, key in columns.items() if key in numbers}
+
+
+def _keyed(block: str, row: str, numbers: Mapping[str, Measured]) -> dict[Key, Measured]:
+    return {(block, row, column): number for column, number in numbers.items()}
+
+
+def _number(value: float | None) -> float:
+    return NAN if value is None else float(value)
+
+
+def _percent(row: Mapping[str, Any], unit: str = "") -> Measured:
+    """``value, std, low, high`` of a row, as far as it has them: fractions times 100."""
+    names = ("value", "std", "low", "high")
+    value, std, low, high = (100 * _number(row.get(name)) for name in names)
+    return Measured(value, std, low, high, unit)

@@ -1,0 +1,533 @@
+"""Comparing runs: the items they have in common, and their differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from consilience.core.errors import By, ConsilienceError, Protocol
+from consilience.core.text import counted, truncated
+from consilience.counting import noise_floor_of
+from consilience.kinds import kind_of_run, suite_notes, suite_of
+from consilience.kinds.pairs import task_of_run
+from consilience.metrics.counts import OtherQuestionsError, Prepared
+from consilience.metrics.differences import Seeds, compare, compare_languages
+from consilience.metrics.measure import few_relations, other_candidates
+from consilience.metrics.registry import label_of
+from consilience.options import Output
+from consilience.report.columns import worst_flips
+from consilience.report.comparison_tables import comparison_table
+from consilience.report.metric_tables import language_differences
+from consilience.report.shown import Shown, record_of, rows_of
+from consilience.report.table import Table
+from consilience.runs.run import Run, open_runs
+from consilience.types import QUESTION_WORDS, Suite
+from consilience.workflow.run_options import CompareOptions
+
+SHOWN = 5
+"""Questions that a note names."""
+
+PARTS = "in text, options or gold answer between"
+"""What a message says of questions that changed, before the two runs."""
+
+
+ITEM = ["group", "item"]
+
+QUERY = [*ITEM, "variant", "subject", "gold"]
+"""What identifies a query in an answers table."""
+
+TEXTS = ("subject", "gold")
+"""Of an item of sentence pairs: the first sentence and the label."""
+
+SAME_DATA = "Ask both models of the same --data."
+
+QUESTION_OPTIONS = {
+    "suite": "--suite",
+    "data": "--data",
+    "limit": "--limit",
+    "groups": "--groups",
+    "facts": "--facts-from",
+    "vocabulary": "--single-token",
+    "as_shipped": "--as-shipped",
+    "perturbations": "--perturbations",
+    "seed": "--seed",
+}
+"""Settings of a run that choose its questions, and their options."""
+
+SHOWN_VALUES = 3
+"""Values of an option that a message lists."""
+
+SHOWN_TEXT = 60
+"""Characters of a sentence in a message."""
+
+TRUNCATED = "items were too long for"
+"""Part of a run's note on truncated forms (``ask_pairs.present_pairs``)."""
+
+SAME_QUESTIONS = "Probe both with the same --suite, --data, --groups, --limit and --seed."
+"""What to do about runs without a common item."""
+
+
+def _differing(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
+    """The items (``ITEM``) of two tables of queries that were not asked alike in both."""
+    missing = [
+        one.join(two, on=QUERY, how="anti").select(ITEM)
+        for one, two in ((first, second), (second, first))
+    ]
+    return pl.concat(missing).unique(maintain_order=True)
+
+
+def common_answers(
+    runs: Sequence[Run], suite: Suite
+) -> tuple[dict[str, list[Prepared]], list[str]]:
+    """The answers to the items that all runs have, by run and seed, and notes on the others."""
+    tables: Mapping[str, Sequence[pl.DataFrame]]
+    tables, notes = paired_by_text(runs)
+    if not suite.words.pool:
+        tables, left_out = shared_groups(tables)
+        notes += [f"{group}: not in all runs, so not compared" for group in left_out]
+    items = {
+        label: [table.select(pl.col(ITEM).cast(pl.String)).unique() for table in seeds]
+        for label, seeds in tables.items()
+    }
+    shared = items[runs[-1].label][0]
+    for seeds in items.values():
+        for one in seeds:
+            shared = shared.join(one, on=ITEM, how="semi")
+    prepared = _only(tables, shared, suite)
+    alike = [one.table.select(QUERY) for seeds in prepared.values() for one in seeds]
+    for queries in alike[1:]:
+        shared = shared.join(_differing(alike[0], queries), on=ITEM, how="anti")
+    sizes = {label: seeds[0].height for label, seeds in items.items()}
+    choices = different_choices(runs, f"{suite.words.item}s")
+    if shared.is_empty():
+        raise ConsilienceError(
+            f"no {suite.words.item} that all runs have in the same variants: "
+            + ", ".join(f"{size} in {label}" for label, size in sizes.items()),
+            expected="runs of the same items in the same variants",
+            todo=f"{choices}. Use the same option for both." if choices else SAME_QUESTIONS,
+        )
+    if any(size > shared.height for size in sizes.values()):
+        counts = ", ".join(f"{size} in {label}" for label, size in sizes.items())
+        items_of_all = f"{counted(shared.height, suite.words.item)} that all runs have ({counts})"
+        notes.append(f"compared on the {items_of_all}{'; ' if choices else ''}{choices}")
+        prepared = _only(tables, shared, suite)
+    if not suite.words.pool:
+        answers = {label: [one.answers for one in seeds] for label, seeds in prepared.items()}
+        notes += check_texts(runs, answers)
+    return prepared, notes
+
+
+def _only(
+    tables: Mapping[str, Sequence[pl.DataFrame]], items: pl.DataFrame, suite: Suite
+) -> dict[str, list[Prepared]]:
+    """The answers to these items; nothing without items."""
+    if items.is_empty():
+        return {}
+    keys = items.select(pl.struct(ITEM).alias("key"))["key"].implode()
+    return {
+        label: [
+            Prepared(table.filter(pl.struct(pl.col(ITEM).cast(pl.String)).is_in(keys)), suite)
+            for table in seeds
+        ]
+        for label, seeds in tables.items()
+    }
+
+
+def different_choices(runs: Sequence[Run], items: str) -> str:
+    """The option in which a run chose other items than the first; empty if none is known.
+
+    ``items``: what the items are called.
+    """
+    first, *others = runs
+    for other in others:
+        if not (first.settings and other.settings):
+            continue
+        for name, option in QUESTION_OPTIONS.items():
+            values = first.settings.get(name), other.settings.get(name)
+            if values[0] != values[1]:
+                choices = [
+                    f"{run.path} {_choice(option, value, items)}"
+                    for run, value in zip((first, other), values, strict=True)
+                ]
+                return "; ".join(choices)
+    return ""
+
+
+def _choice(option: str, value: Any, items: str) -> str:
+    """What a run did with an option."""
+    if not value:
+        return f"asked all {items}" if option == "--limit" else f"did not use {option}"
+    if isinstance(value, list) and len(value) > SHOWN_VALUES:
+        return f"used {option} with {len(value)} values"
+    return f"used {option} {','.join(map(str, value)) if isinstance(value, list | dict) else value}"
+
+
+def shared_groups(
+    answers: Mapping[str, Sequence[pl.DataFrame]],
+) -> tuple[dict[str, list[pl.DataFrame]], list[str]]:
+    """The answers in the groups that all runs have, and the other groups."""
+    groups = [
+        {group for seed in seeds for group in seed["group"].unique()} for seeds in answers.values()
+    ]
+    shared = set.intersection(*groups)
+    left_out = sorted(set.union(*groups) - shared)
+    if not shared:
+        raise ConsilienceError(
+            f"nothing that all runs were asked: {', '.join(left_out)}",
+            expected="runs of the same task",
+        )
+    in_all = {
+        name: [seed.filter(pl.col("group").is_in(shared)) for seed in seeds]
+        for name, seeds in answers.items()
+    }
+    return in_all, left_out
+
+
+def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame]]) -> list[str]:
+    """Raise where a later run was asked about other pairs than the first; notes on other forms.
+
+    The answers have the first sentence of each item. The digest of a run's pairs is of both
+    sentences and of the order of the items.
+    """
+    one, *others = runs
+    pairs, notes = _pairs_in(answers[one.label][0]), []
+    for other in others:
+        first, second = one.label, other.label
+        other_pairs = _pairs_in(answers[other.label][0])
+        both = pairs.join(other_pairs, on=["group", "item"], maintain_order="left")
+        same = pl.all_horizontal(pl.col(name) == pl.col(f"{name}_right") for name in TEXTS)
+        if (differ := both.filter(~same)).height:
+            row = differ.row(0, named=True)
+            raise ConsilienceError(
+                f"runs over different texts: {differ.height} of {both.height} items have another "
+                f"first sentence or gold, the first is '{row['item']}': "
+                f"'{truncated(row['subject'], SHOWN_TEXT)}', {row['gold']} in {first}, and "
+                f"'{truncated(row['subject_right'], SHOWN_TEXT)}', {row['gold_right']} in {second}",
+                expected="runs over the same pairs",
+                where=str(other.path),
+                todo=SAME_DATA,
+            )
+        if _digests(one) != _digests(other):
+            if pairs.equals(other_pairs):
+                raise ConsilienceError(
+                    f"runs over different texts: {second} has the first sentences and golds of "
+                    f"{first}, and other second sentences",
+                    expected="runs over the same pairs, whose SHA-256 is 'pairs' in run.json",
+                    where=str(other.path),
+                    todo=SAME_DATA,
+                )
+            notes.append(
+                f"{second} has the items in another order than {first}; whether their second "
+                "sentences are the same is not known"
+            )
+        forms = {first: _forms_of(one), second: _forms_of(other)}
+        shared = set.intersection(*map(set, forms.values()))
+        for name, form_notes in forms.items():
+            notes += [f"{name}: {note}" for note in form_notes if note not in shared]
+    return list(dict.fromkeys(notes))
+
+
+def _pairs_in(table: pl.DataFrame) -> pl.DataFrame:
+    """The items of a table with their first sentences and golds."""
+    return table.filter(pl.col("variant_index") == 0).select("group", "item", *TEXTS)
+
+
+def _digests(run: Run) -> set[str]:
+    """The digests of the pairs of all seeds."""
+    return {str(seed.settings.get("pairs")) for seed in run.seeds}
+
+
+def _forms_of(run: Run) -> list[str]:
+    """What decides the forms of a run's pairs, as notes: its indicators, what was truncated."""
+    first, second = task_of_run(run).indicators
+    noted = [note for seed in run.seeds for note in seed.record.get("warnings", [])]
+    truncated = [note for note in noted if TRUNCATED in note]
+    return [f"asked with the indicators {first}, {second}", *dict.fromkeys(truncated)]
+
+
+def paired_by_text(runs: Sequence[Run]) -> tuple[dict[str, list[pl.DataFrame]], list[str]]:
+    """The answers of each run by its label, in which equal items have equal texts, and notes.
+
+    Questions are named as in the first run. Those of which a later run has another text are left
+    out of all runs. Runs that do not know their texts are as they are: tables, earlier versions,
+    facts and sentence pairs.
+    """
+    first, notes = runs[0].seeds[0].texts, []
+    left_out: list[str] = []
+    tables: dict[str, list[pl.DataFrame]] = {}
+    for run in runs:
+        tables[run.label], changed = [], []
+        for part in run.seeds:
+            names, others = _names(first, part.texts)
+            renamed = pl.col("item", "subject").replace(names)
+            tables[run.label].append(part.answers.with_columns(renamed) if names else part.answers)
+            changed += [item for item in others if item not in changed]
+        if changed and not {*first.values()} & {*run.seeds[0].texts.values()}:
+            raise ConsilienceError(
+                f"all questions differ {PARTS} {runs[0].label} and {run.label}",
+                expected="runs with questions in common",
+                where=str(run.path),
+                todo="Probe both with the same --suite.",
+            )
+        if changed:
+            notes.append(_in_words(changed, run.label, runs[0].label))
+        left_out += changed
+    if left_out:
+        tables = {
+            label: [table.filter(~pl.col("item").is_in(left_out)) for table in seeds]
+            for label, seeds in tables.items()
+        }
+    return tables, notes
+
+
+def _names(first: Mapping[str, str], texts: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """What items of a run are called in the first run, and those with another text.
+
+    An item that the first run has with another text is renamed if both texts are in only one of
+    the runs under that name, such as after a row of a file without ids was removed.
+    """
+    if not first or not texts:
+        return {}, []
+    names: dict[str, str] = {}
+    changed = []
+    same = {item for item, digest in texts.items() if first.get(item) == digest}
+    known = {digest: item for item, digest in first.items() if item not in same}
+    present = {*texts.values()}
+    for item, digest in texts.items():
+        if item in same:
+            continue
+        if digest in known:
+            names[item] = known.pop(digest)
+        elif item in first and first[item] in present:
+            names[item] = f"{item} (other text)"
+        elif item in first:
+            changed.append(item)
+    return names, changed
+
+
+def _in_words(items: Sequence[str], label: str, first: str) -> str:
+    """A note on items that are left out."""
+    more = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
+    differ = "differs" if len(items) == 1 else "differ"
+    return (
+        f"{counted(len(items), 'question')} {differ} {PARTS} {first} and {label}, so not compared: "
+        f"{', '.join(items[:SHOWN])}{more}"
+    )
+
+
+DIGITS = 8
+"""Digits of a SHA-256 in a note."""
+
+SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")
+"""Headline numbers that answers which flip change by about their share."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Shown):
+    """Later runs against the first, or the languages of one run.
+
+    In a notebook it is shown as the headline differences.
+    """
+
+    runs: Sequence[Run]
+    suite: Suite
+    """What they were asked."""
+    protocol: Protocol
+    """How the answers were counted."""
+    table: pl.DataFrame
+    """One row a difference (``COMPARISON_SCHEMA``)."""
+    notes: Sequence[str]
+    """What a reader should know."""
+
+    def headlines(self) -> Table:
+        """The differences of the headline numbers, as a table."""
+        return self.shown()
+
+    def shown(self, metrics: Sequence[str] = (), by: By | None = None) -> Table:
+        """The differences of some metrics, as ``--show`` and ``--by`` choose them."""
+        if len(self.runs) > 1:
+            return comparison_table(self.table, self.suite, metrics, by)
+        if by not in (None, "group"):
+            raise ConsilienceError(
+                f"--by {by} for one run, whose languages are compared",
+                expected="--by group, or no --by",
+                todo="--show chooses metrics; --csv and --json have all of them.",
+            )
+        return language_differences(self.table, self.suite, metrics, by_group=by == "group")
+
+    def warnings(self) -> list[str]:
+        """The notes, and those on means over few relations, which tables show below their rows."""
+        return [*self.notes, *few_relations(self.table, self.suite)]
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The differences, and which tables have details."""
+        yield self.shown(output.show, output.by)
+        if output.by is None and output.format == "table" and len(self.runs) > 1:
+            groups, is_of_questions = self.suite.relations, self.suite.words is QUESTION_WORDS
+            has_languages = any(group.design.languages for group in groups)
+            names = ["group", *["edit"] * any(group.edges for group in groups)]
+            names += ["form"] * any(len(group.design.forms) > 1 for group in groups)
+            names += ["factor"] * (has_languages or is_of_questions)
+            yield f"Details: --by {', '.join(names)} or metric"
+
+    def document(self) -> dict[str, Any]:
+        """The differences as rows."""
+        runs = [str(run.path) for run in self.runs]
+        record = record_of(runs=runs, suite=self.suite.name, protocol=self.protocol)
+        return {"run": record, "differences": rows_of(self.table), "warnings": self.warnings()}
+
+    def frame(self) -> pl.DataFrame:
+        """All differences (``COMPARISON_SCHEMA``)."""
+        return self.table
+
+
+def compare_runs(options: CompareOptions) -> Comparison:
+    """Later runs against the first, by the suite and the protocol of the first unless given.
+
+    Of one run, every two languages of its suite are compared. Several seeds of a run are averaged.
+    Of sentence pairs, groups that only some of the runs have, such as what a model wrote freely,
+    are in no difference.
+    """
+    runs = open_runs(options.runs)
+    refuse_mixed(runs)
+    suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
+    return compare_opened(runs, suite, protocol, options.seed)
+
+
+def compare_opened(runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int) -> Comparison:
+    """Later runs against the first, or the languages of one run."""
+    refuse_mixed(runs)
+    refuse_other_variants(runs)
+    notes: list[str] = []
+    if len(runs) == 1 and len(suite) and any(group.design.languages for group in suite):
+        table = compare_languages(runs[0].tables, suite, protocol, seed)
+    else:
+        table, notes = differences_of(runs, suite, protocol, seed)
+    changed = [note for run in runs for note in suite_notes(run, suite)]
+    notes = changed + settings_notes(runs) + notes + noise_notes(runs, table)
+    return Comparison(runs, suite, protocol, table, notes)
+
+
+def differences_of(
+    runs: Sequence[Run],
+    suite: Suite,
+    protocol: Protocol,
+    seed: int,
+    tables: Mapping[str, Sequence[Prepared]] | None = None,
+) -> tuple[pl.DataFrame, list[str]]:
+    """Later runs against the first (``COMPARISON_SCHEMA``), and what a reader should know.
+
+    Runs of other items are compared on those that all have. ``tables``: the answers by run, where
+    they are prepared already.
+    """
+    answers: Mapping[str, Seeds]
+    answers, notes = paired_by_text(runs)
+    if not suite.words.pool:
+        answers, left_out = shared_groups(answers)
+        notes += check_texts(runs, answers)
+        notes += [f"{group}: not in all runs, so in no difference" for group in left_out]
+    elif tables and all(run.texts == runs[0].texts for run in runs):
+        answers = tables
+    try:
+        return compare(answers, suite, protocol, seed), notes
+    except OtherQuestionsError:
+        common, notes = common_answers(runs, suite)
+    return compare(common, suite, protocol, seed), notes
+
+
+def refuse_mixed(runs: Sequence[Run]) -> None:
+    """Raise for runs of sentence pairs together with others, and for runs of other suites."""
+    if len({kind_of_run(run).words.pool == "" for run in runs}) > 1:
+        raise ConsilienceError(
+            "runs of sentence pairs, and others",
+            expected="runs of one suite, or of the same task and data",
+        )
+    suites = {run.label: run.settings["suite"] for run in runs if "suite" in run.settings}
+    if len(set(suites.values())) > 1:
+        names = ", ".join(f"{label} of {suite}" for label, suite in suites.items())
+        raise ConsilienceError(
+            f"runs of different suites: {names}",
+            expected="runs of one suite",
+            todo="Probe both models with the same --suite.",
+        )
+
+
+def refuse_other_variants(runs: Sequence[Run]) -> None:
+    """Raise for runs of questions that were asked in other variants than the first."""
+    of_questions = [run for run in runs if "cells" in run.settings]
+    designs = [(run.settings["factors"], run.settings["cells"]) for run in of_questions]
+    if all(design == designs[0] for design in designs):
+        return
+    levels = "; ".join(
+        f"{run.path}: {len(cells)} variants of "
+        + (" x ".join(f"{name} {len(levels)}" for name, levels in factors.items()) or "no factor")
+        for run, (factors, cells) in zip(of_questions, designs, strict=True)
+    )
+    raise ConsilienceError(
+        f"runs in different variants: {levels}",
+        expected="runs with the same levels of the same factors",
+        todo="Probe both with the same --suite, --vary and --design.",
+    )
+
+
+def settings_notes(runs: Sequence[Run]) -> list[str]:
+    """Settings in which later runs differ from the first, if both are known."""
+    first, *others = runs
+    notes = []
+    for run in others:
+        for name in ("suite_digest", "protocol", "candidates", "vocabulary"):
+            ours, theirs = first.settings.get(name), run.settings.get(name)
+            if first.settings and run.settings and ours != theirs:
+                if name == "suite_digest":
+                    if first.texts and run.texts:  # which are compared
+                        continue
+                    digests = " and ".join(str(digest)[:DIGITS] for digest in (theirs, ours))
+                    notes.append(
+                        f"{run.label} was asked other items or variants than {first.label} "
+                        f"(SHA-256 of the suites: {digests})"
+                    )
+                    continue
+                notes.append(
+                    f"{run.label} was asked with another {name}: {theirs}, {first.label} with "
+                    f"{ours}"
+                )
+        if not {"task", "cells"} & first.settings.keys():
+            answers = {one.label: one.seeds[0].answers for one in (first, run)}
+            notes += other_candidates(answers)
+    return notes
+
+
+def noise_notes(runs: Sequence[Run], table: pl.DataFrame) -> list[str]:
+    """Which headline differences are no larger than the noise floor of one of the two runs."""
+    floors = {run.label: noise_floor_of(run.path) for run in runs}
+    worst = {
+        name: flips
+        for name, rows in floors.items()
+        if rows is not None and (flips := worst_flips(rows)) is not None
+    }
+    headlines = table.filter(
+        pl.col("metric").is_in(SHARES_OF_ANSWERS)
+        & (pl.col("subset") == "all")
+        & (pl.col("difference").abs() > 0)
+    )
+    pool = "MACRO" if "MACRO" in headlines["group"] else "MICRO"
+    if pool in headlines["group"]:
+        headlines = headlines.filter(group=pool)
+    notes = []
+    for (first, second), rows in headlines.group_by("first", "second", maintain_order=True):
+        known = [(worst[name], name) for name in (first, second) if name in worst]
+        if not known:
+            continue
+        floor, name = max(known, key=lambda pair: pair[0]["value"])
+        inside = rows.filter(pl.col("difference").abs() <= floor["value"])["metric"]
+        if len(inside):
+            named = ", ".join(dict.fromkeys(map(label_of, inside)))
+            notes.append(
+                f"{second} against {first}: inside the noise floor, so no difference between the "
+                f"models: {named}; {floor['value']:.1%} of {floor['n']} answers of {name} changed "
+                "when nothing was changed in the prompts"
+            )
+    return notes

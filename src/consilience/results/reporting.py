@@ -1,0 +1,652 @@
+"""Reports of runs, and the result that Python gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from consilience.analysis.examples import KINDS, about, examples, violated_examples
+from consilience.analysis.patterns import (
+    annotated_kinds,
+    edit_table,
+    form_tables,
+    item_table,
+    pair_table,
+    pattern_table,
+    with_changes,
+)
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.expectations import EXPECTATION_SUBSETS
+from consilience.core.factors import FACTORS
+from consilience.core.process import SILENT, Advance, Watch
+from consilience.counting import count_run, record_notes
+from consilience.files.read import read_csv
+from consilience.files.write import path_of, texts_of, write_whole
+from consilience.kinds import kind_of_run, protocol_notes, suite_notes, suite_of
+from consilience.kinds.pairs import changed_answers_of, task_of_run
+from consilience.metrics.counts import Prepared, ResampleCache, is_blank
+from consilience.metrics.grid import MANY_VARIANTS
+from consilience.metrics.measure import few_relations, measure
+from consilience.metrics.registry import headline_metrics, label_of
+from consilience.options import Output, options_of
+from consilience.report.analysis_tables import symbol_of
+from consilience.report.charts import against_figure, interval_figure, matrix_figure
+from consilience.report.export import (
+    Page,
+    for_paper,
+    in_black,
+    render,
+    save_figure,
+    save_table,
+)
+from consilience.report.first_screen import form_rows, relation_rows
+from consilience.report.metric_tables import SUBSETS
+from consilience.report.overview import by_run
+from consilience.report.papers import Values, is_of_pararel, paper_values
+from consilience.report.report_page import accuracy_and_consistency, report_page
+from consilience.report.run_view import FactView, PairView, RunView, group_names
+from consilience.report.shown import Shown
+from consilience.report.summary import FACT_ROWS, VIOLATIONS, Key, Summary, brief_notes
+from consilience.report.table import Cell, Column, Table, Value, mark_best, without_empty_columns
+from consilience.results.analyses import correlations_of, drawing_of, factor_views
+from consilience.results.comparing import (
+    Comparison,
+    compare_opened,
+    differences_of,
+    refuse_mixed,
+    refuse_other_variants,
+    settings_notes,
+)
+from consilience.runs.run import Run, open_runs
+from consilience.suites.facts import select_relations
+from consilience.suites.layouts import save_suite
+from consilience.types import Suite, SuiteWords
+from consilience.workflow.run_options import ReportOptions
+
+if TYPE_CHECKING:
+    import altair
+
+
+CORRECTED = ("corrected_consistency", "all")
+
+PROBED: Mapping[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
+    "extractability": (
+        "What the patterns extract, and consistency where the model knows or not (Table 2)",
+        "pararel-table-2",
+        (("successful_patterns", "all"), ("successful_objects", "all"),
+         ("unknown_consistency", "all"), ("known_consistency", "all")),
+    ),
+    "knowledge": (
+        "Knowledge and consistency (Table 3)",
+        "pararel-table-3",
+        (("accuracy", "all"), ("consistency", "all"), ("consistent_accuracy", "all"), CORRECTED),
+    ),
+    "syntax": (
+        "Consistency of pairs that differ in syntax alone, and of pairs that do not (Table 5)",
+        "pararel-table-5",
+        (("consistency", "diff_syntax"), ("consistency", "no_change")),
+    ),
+}  # fmt: skip
+"""Tables of ParaRel's layout: title, the paper's table, and metric and subset of each column."""
+
+
+OF_QUESTIONS: Mapping[str, tuple[str, Mapping[tuple[str, str], str]]] = {
+    "questions": (
+        "All questions together, in percent",
+        {(metric, "all"): label for metric, label, _ in FACT_ROWS},
+    ),
+    "factors": (
+        "Consistency of two variants that differ in one factor only, in percent",
+        {("consistency", factor): factor for factor in FACTORS},
+    ),
+    "violations": (
+        "Violated expectations by kind, in percent",
+        {(VIOLATIONS, subset): subset for subset in EXPECTATION_SUBSETS},
+    ),
+}
+"""Tables of questions: title, and the label of each column by metric and subset."""
+
+
+def layouts_of(
+    words: SuiteWords, runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()
+) -> dict[str, Table]:
+    """The tables of runs for files, from metrics tables by run; ``notes``: below each table."""
+    layouts = {"MACRO": fact_layouts, "MICRO": question_layouts, "": pair_layouts}
+    return layouts[words.pool](runs, notes)
+
+
+def fact_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
+    """Tables 2, 3 and 5 of ParaRel and one row a relation, from metrics tables by run.
+
+    The paper's rows come first where the runs are of all of ParaRel. ``notes``: below each table.
+    """
+    with_paper = all(map(is_of_pararel, runs.values()))
+    measured = {
+        run: _values(metrics.filter(pl.col("group") == "MACRO")) for run, metrics in runs.items()
+    }
+    layouts = {}
+    for name, (heading, table, keys) in PROBED.items():
+        labels = [
+            label_of(metric) if subset == "all" else SUBSETS[subset] for metric, subset in keys
+        ]
+        title = f"{heading}: mean ± std over relations"
+        blocks = {"ParaRel paper": paper_values(table)} if with_paper else {}
+        blocks |= {"measured" if with_paper else "": measured}
+        layouts[name] = _layout(title, blocks, dict(zip(keys, labels, strict=True)), notes)
+    layouts["relations"] = _groups_layout(runs, notes, "relation")
+    return layouts
+
+
+def question_layouts(
+    runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()
+) -> dict[str, Table]:
+    """All questions together, each factor, each kind of expectations and each group.
+
+    ``runs``: metrics tables by run. ``notes``: below each table. A table without a number is left
+    out.
+    """
+    measured = {
+        run: _values(metrics.filter(pl.col("group") == "MICRO")) for run, metrics in runs.items()
+    }
+    layouts = {}
+    for name, (title, keys) in OF_QUESTIONS.items():
+        known = {
+            key: label
+            for key, label in keys.items()
+            if any(key in row and row[key].number is not None for row in measured.values())
+        }
+        if known:
+            best = name != "violations"
+            layouts[name] = _layout(title, {"": measured}, known, notes, best=best)
+    groups = _groups_layout(runs, notes, "group")
+    return {**layouts, "groups": without_empty_columns(groups)}
+
+
+def _layout(
+    title: str,
+    blocks: Mapping[str, Mapping[str, Values]],
+    keys: Mapping[tuple[str, str], str],
+    notes: Sequence[str],
+    *,
+    best: bool = True,
+) -> Table:
+    """A row a model in blocks; ``best``: with the largest number of a block in bold.
+
+    Consistency is never best where it is uninformative: where the chance-corrected consistency is
+    not defined, because all answers are the same, and in the papers' majority baselines.
+    """
+    columns = [Column(""), *(Column(label, "share") for label in keys.values())]
+    rows: list[list[Value]] = []
+    names, constant = [], set()
+    for block, models in blocks.items():
+        for model, values in models.items():
+            if model == "majority" or _is_constant(values):
+                constant.add(len(rows))
+            rows.append([model, *(values.get(key) for key in keys)])
+            names.append(block)
+    table = Table(title, columns, rows, notes, names)
+    return mark_best(table, list(keys.values()), constant, by_block=True) if best else table
+
+
+def _is_constant(values: Values) -> bool:
+    """Whether a model has a consistency and nowhere a chance-corrected one."""
+    corrected = [cell for (metric, _), cell in values.items() if metric == CORRECTED[0]]
+    return bool(corrected) and all(cell.number is None for cell in corrected)
+
+
+def _groups_layout(runs: Mapping[str, pl.DataFrame], notes: Sequence[str], word: str) -> Table:
+    """A row a group in a block for each run; ``word``: what a group is called."""
+    metrics = headline_metrics(aliases=True)
+    rows: list[list[Value]] = []
+    blocks = []
+    for run, table in runs.items():
+        chosen = table.filter(~pl.col("group").is_in(["MACRO", "MICRO"]))
+        for (group,), numbers in chosen.group_by(["group"], maintain_order=True):
+            values = _values(numbers)
+            rows.append([str(group), *(values.get((metric, "all")) for metric in metrics)])
+            blocks.append(run)
+    columns = [Column(word), *(Column(label_of(metric), "share") for metric in metrics)]
+    return Table(f"Each {word}, in percent", columns, rows, notes, blocks)
+
+
+def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
+    """Table 2 of CALUM, a row a run, blocks by task, and every other form; ``notes`` likewise.
+
+    The paper's rows of a task come first.
+    """
+    blocks: dict[str, dict[str, Values]] = {}
+    for run, metrics in runs.items():
+        for (group,), numbers in metrics.group_by(["group"], maintain_order=True):
+            blocks.setdefault(str(group), {})[run] = _values(numbers)
+    forms = dict.fromkeys(
+        form
+        for models in blocks.values()
+        for values in models.values()
+        for metric, form in values
+        if metric == "consistency" and form != "all"
+    )
+    keys = {
+        key: symbol_of(*key)
+        for key in (("accuracy", "all"), *(("consistency", form) for form in forms))
+    }
+    with_papers: dict[str, Mapping[str, Values]] = {}
+    for group in sorted(blocks):
+        if papers := paper_values("calum-table-2", group):
+            with_papers[f"{group}, CALUM paper"] = papers
+        with_papers[group] = blocks[group]
+    title = "Accuracy and consistency, in percent: mean ± std over seeds (Table 2)"
+    return {"consistency": _layout(title, with_papers, keys, notes)}
+
+
+def _values(metrics: pl.DataFrame) -> Values:
+    rows = metrics.select("metric", "subset", "value", "std").iter_rows()
+    return {(metric, subset): Cell(value, std) for metric, subset, value, std in rows}
+
+
+EXAMPLES = 3
+"""Examples of each kind."""
+
+DRAWN = 30
+"""Facts in the drawing of a run's vectors, as in ParaRel's Figure 3."""
+
+FIGURE_FORMATS = ("svg", "png", "pdf")
+"""Suffixes of the files of a figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A page, tables of the same runs for files, and what a reader should know."""
+
+    runs: Sequence[Run]
+    page: Page
+    """The page, not yet rendered."""
+    tables: Mapping[str, Table]
+    """Tables by the names of their files: the papers' layouts, or those of questions."""
+    notes: Sequence[str]
+    """Differences between the settings of the runs, and the warnings of each run."""
+
+
+def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
+    """One page on one run, or on several with the first as the reference."""
+    runs = open_runs(options.runs)
+    _page_of(runs, options.out)
+    refuse_mixed(runs)
+    suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
+    if options.group and not suite.words.pool:
+        raise ConsilienceError("--group with runs of sentence pairs", todo="Leave it out.")
+    if options.group:
+        _groups_of_runs(suite, runs).relation(options.group)
+    with watch.steps("counting", 2 * len(runs) - 1, "tables") as advance:
+        views, compared, notes = _measured(runs, suite, protocol, options.seed, advance)
+    page = report_page(views, compared, notes, options.group)
+    warnings = [*notes, *by_run({view.name: view.warnings for view in views})]
+    tables = layouts_of(suite.words, {view.name: view.metrics for view in views}, warnings)
+    return Report(runs, page, tables, warnings)
+
+
+def save_report(made: Report, options: ReportOptions) -> list[Path]:
+    """Write the page, and its figures and tables if folders for them are given."""
+    page = _page_of(made.runs, options.out)
+    written = [page]
+    if options.figures:
+        written += _save_figures(made.page, options.figures)
+    if options.tables:
+        for name, table in made.tables.items():
+            written += save_table(table, options.tables, name)
+    write_whole(page, render(made.page).encode())
+    return written
+
+
+def _page_of(runs: Sequence[Run], file: Path | None) -> Path:
+    """The file of the page. An ending of another format is refused; a device has no ending."""
+    if file is not None:
+        if file.suffix.lower() not in ("", ".html", ".htm"):
+            raise ConsilienceError(
+                f"a page in '{file.suffix}'",
+                expected=".html",
+                where=str(file),
+                todo="Open the page in a browser to print it as PDF."
+                if file.suffix == ".pdf"
+                else "",
+            )
+        if not file.parent.is_dir():
+            raise ConsilienceError("no such folder", where=str(file.parent), todo="Make it first.")
+        return file
+    if len(runs) == 1 and runs[0].path.is_dir():
+        return runs[0].path / "report.html"
+    raise ConsilienceError(
+        "several runs, or a table of answers, without --out", todo="Name the page: --out F.html."
+    )
+
+
+def _save_figures(page: Page, folder: Path) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for figure in page.figures:
+        files = [folder / f"{figure.id}.{suffix}" for suffix in FIGURE_FORMATS]
+        save_figure(for_paper(figure.chart, figure.title), *files)
+        written += files
+    return written
+
+
+def _groups_of_runs(suite: Suite, runs: Sequence[Run]) -> Suite:
+    """The groups of a suite that any run has; all if it is not known."""
+    tables = (part.answers for run in runs for part in run.seeds)
+    groups = set[str]().union(*(table["group"].unique() for table in tables))
+    groups = groups.union(*(run.settings.get("groups") or () for run in runs))
+    names = [relation.id for relation in suite.relations if relation.id in groups]
+    return select_relations(suite, names) if names else suite
+
+
+def _measured(
+    runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int, advance: Advance
+) -> tuple[list[RunView], pl.DataFrame | None, list[str]]:
+    """The runs, later ones against the first (``COMPARISON_SCHEMA``) if any, and notes on that.
+
+    Seeds are averaged. A run that ``compare`` refuses to compare with the first has a note instead.
+    """
+    first, chosen, cache = runs[0], _groups_of_runs(suite, runs), ResampleCache()
+    reference: list[Prepared] = []
+    views: list[RunView] = []
+    differences: list[pl.DataFrame] = []
+    notes = settings_notes(runs) if suite.words.pool else []
+    for run in runs:
+        view, prepared = view_of(run, chosen, protocol, seed, suite, cache)
+        views.append(view)
+        reference = reference or prepared
+        advance(1)
+        if run is first:
+            continue
+        try:
+            refuse_other_variants([first, run])
+            tables = {first.label: reference, run.label: prepared}
+            compared, more = differences_of([first, run], chosen, protocol, seed, tables)
+            differences.append(compared)
+            notes += [note for note in more if note not in notes]
+        except ConsilienceError as error:
+            notes.append(f"{run.label} is not compared with {first.label}: {error.found}")
+        advance(1)
+    compared_all = pl.concat(differences) if differences else None
+    if compared_all is not None:
+        notes += few_relations(compared_all, chosen)
+    return views, compared_all, notes
+
+
+def view_of(
+    run: Run, chosen: Suite, protocol: Protocol, seed: int, whole: Suite, cache: ResampleCache
+) -> tuple[RunView, list[Prepared]]:
+    """What the page shows of a run, and its answers; those of sentence pairs are in its own forms.
+
+    Numbers of several seeds are averaged. ``chosen``: the groups of all runs, of ``whole``.
+    """
+    suite = chosen if chosen.words.pool else suite_of(run)[0]
+    seeds = [Prepared(part.answers, suite, cache) for part in run.seeds]
+    counted = count_run(run, suite, protocol, seed, seeds)
+    warnings = [
+        *suite_notes(run, whole),
+        *record_notes(run),
+        *counted.notes,
+        *protocol_notes(run, protocol),
+    ]
+    view = RunView(
+        name=run.label,
+        records=[part.record for part in run.seeds if part.record],
+        suite=suite,
+        metrics=counted.metrics,
+        summary=counted.summary,
+        baseline=counted.baseline,
+        warnings=list(dict.fromkeys(warnings)),
+    )
+    if not suite.words.pool:
+        agreement, forms = form_tables(run.tables, suite)
+        changed = changed_answers_of(run.path)
+        pairs = PairView(task_of_run(run), changed, counted.changes, agreement, forms)
+        return replace(view, pairs=pairs), seeds
+    facts = _facts_of(run, seeds, protocol, seed, counted.metrics)
+    return replace(
+        view, facts=facts, factors=factor_views(run, seed=seed) if run.varies else ()
+    ), seeds
+
+
+def _facts_of(
+    run: Run, seeds: Sequence[Prepared], protocol: Protocol, seed: int, metrics: pl.DataFrame
+) -> FactView:
+    """More on a run of facts or questions; the examples are those of the first seed.
+
+    The spread over facts counts the facts of all seeds.
+    """
+    table, suite, kind = seeds[0], seeds[0].suite, kind_of_run(run)
+    by_other = pl.DataFrame()
+    for other in suite.words.protocols:
+        if other != protocol:
+            by_other = measure(seeds, suite, other, seed)
+            for prepared in seeds:
+                prepared.forget(other)
+    pairs = pair_table(seeds, suite, protocol, seed)
+    chosen = kind.with_texts(run, examples(table, suite, list(KINDS), EXAMPLES))
+    items = {(one.group, one.item) for of_kind in chosen.values() for one in of_kind}
+    sent = {(item, variant): text for _, item, variant, text in run.prompts.iter_rows()}
+    vectors, drawing = _vectors(run, metrics, seed)
+    return FactView(
+        protocol=protocol,
+        by_other=by_other,
+        patterns=with_changes(pattern_table(seeds, suite, protocol), pairs),
+        pairs=pairs,
+        edits=edit_table(seeds, suite, protocol, annotated_kinds(suite), seed),
+        items=pl.concat(item_table(one, suite, protocol) for one in seeds),
+        examples={about(kind): of_kind for kind, of_kind in chosen.items()},
+        excluded=_without_answer(pl.concat([one.answers for one in seeds])),
+        prompts=kind.shown_texts(run, suite, items),
+        violations=violated_examples(table.instances, sent, EXAMPLES),
+        vectors=vectors,
+        drawing=drawing,
+    )
+
+
+def _without_answer(answers: pl.DataFrame) -> pl.DataFrame:
+    """How many queries have no answer, by relation and reason: ``group, excluded, len``."""
+    is_known = "excluded" in answers.columns
+    reason = pl.col("excluded") if is_known else pl.lit(None, pl.String)
+    blank = answers.filter(is_blank()).with_columns(excluded=reason.fill_null("no answer"))
+    return blank.group_by("group", "excluded", maintain_order=True).len()
+
+
+def _vectors(run: Run, metrics: pl.DataFrame, seed: int) -> tuple[pl.DataFrame | None, Any]:
+    """The clusters of a run of `analyze representations`, and the vectors of one relation drawn."""
+    if not (run.path / "clusters.csv").is_file():
+        return None, None
+    clusters = texts_of(read_csv(run.path / "clusters.csv"))
+    drawn = str(clusters["relation"][0])
+    drawing = drawing_of(run.path, drawn, DRAWN, "subject", f"{run.label}: {drawn}", seed)
+    return correlations_of(metrics, clusters), drawing
+
+
+CONSISTENCY = ("consistency", "corrected_consistency")
+"""The metrics of ``plot.consistency``."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Result(Shown):
+    """What a model answered, and how consistent that is.
+
+    In a notebook it is shown as its summary. ``metrics`` has all numbers, ``answers`` all answers.
+    """
+
+    run: Run
+    """The run, with its folder and settings."""
+    suite: Suite
+    protocol: Protocol
+    """How the answers were counted."""
+    metrics: pl.DataFrame
+    """The metrics table: one row a number (``METRICS_SCHEMA``)."""
+    summary: Summary
+    """The headline numbers, with those of the majority baseline."""
+    baseline: Mapping[Key, float] = field(repr=False)
+    """Every metric of the majority baseline, by group, metric and subset."""
+    notes: Sequence[str]
+    """What a reader should know."""
+    temporary: TemporaryDirectory[str] | None = field(default=None)
+    """The folder of a run that is not kept: it lives as long as this value."""
+
+    def __fspath__(self) -> str:
+        """The path of the run, so that a result can be passed where a run is expected."""
+        return str(self.run.path)
+
+    def printed(self, output: Output) -> Iterator[Table]:
+        """The summary with the notes that the command line prints below it."""
+        table = self.summary.table()
+        notes = brief_notes(self.summary, self.notes, "see .notes")
+        yield replace(table, notes=[*table.notes, *notes])
+
+    @property
+    def label(self) -> str:
+        """What tables call the run."""
+        return self.run.label
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that the run is kept in; None for a temporary one."""
+        return None if self.temporary else self.run.path
+
+    @property
+    def answers(self) -> pl.DataFrame:
+        """The answers (``ANSWERS_SCHEMA``), one row a query; of several seeds with ``seed``."""
+        if not self.run.parts:
+            return self.run.answers
+        return pl.concat(
+            [part.answers.with_columns(seed=pl.lit(part.label)) for part in self.run.parts]
+        )
+
+    def frame(self) -> pl.DataFrame:
+        """The metrics table."""
+        return self.metrics
+
+    @property
+    def plot(self) -> Plots:
+        """The figures of the run."""
+        return Plots(self)
+
+    def compare(self, *others: Result | Run | str | Path) -> Comparison:
+        """Other runs against this one: paired differences with intervals and tests."""
+        runs = distinct_runs([self, *others])
+        return compare_opened(runs, self.suite, self.protocol, 0)
+
+    def report(self, page: str | Path, **options: Any) -> Path:
+        """Write the run as one HTML page that needs no network; the path of the page.
+
+        ``options`` are those of the command ``report``.
+        """
+        path = path_of(page, "the page")
+        keywords = {"runs": [f"{self.label}={self.run.path}"], "out": path}
+        with TemporaryDirectory(prefix="consilience-") as folder:
+            if not self.run.settings and "suite" not in options:  # a table does not name its suite
+                keywords["suite"] = save_suite(self.suite, Path(folder, self.suite.name))
+                keywords["protocol"] = self.protocol
+            chosen = options_of(ReportOptions, {**keywords, **options})
+            save_report(report(chosen), chosen)
+        return path
+
+
+def distinct_runs(runs: Sequence[Result | Run | str | Path]) -> list[Run]:
+    """The runs of results, runs and paths, each with a label that no other one has."""
+    opened: list[Run] = []
+    for source in runs:
+        run = source.run if isinstance(source, Result) else source
+        run = run if isinstance(run, Run) else Run.open(run).named_by_model()
+        taken = {other.label for other in opened}
+        label, at = run.label, 2
+        while label in taken:
+            label, at = f"{run.label} ({at})", at + 1
+        opened.append(replace(run, label=label))
+    return opened
+
+
+@dataclass(frozen=True, slots=True)
+class Plots:
+    """The figures of a result, as Altair charts."""
+
+    result: Result = field(repr=False)
+
+    def agreement(self, group: str | None = None) -> altair.Chart:
+        """How often each two patterns of a relation, or variants of questions, agree.
+
+        Without ``group``, an id or a label, the least consistent relation or group.
+        """
+        suite, tables = self._facts()
+        least = self.result.summary.least
+        relation = suite[group or least[0][0]] if group or least else suite.relations[0]
+        variant = suite.words.variant
+        if len(relation.design.variants or relation.patterns) < 2:
+            raise ConsilienceError(
+                f"{relation.id} has one {variant}",
+                expected=f"two {variant}s or more, which may agree",
+                where=self.result.label,
+            )
+        if (size := len(relation.design.variants)) > MANY_VARIANTS:
+            raise ConsilienceError(
+                f"{relation.id} has {size:,} {variant}s",
+                expected=f"at most {MANY_VARIANTS}, to be legible",
+                where=self.result.label,
+                todo="The table of patterns has their mean agreement: "
+                "`consilience analyze patterns`.",
+            )
+        answers = [table.filter(pl.col("group") == relation.id) for table in tables]
+        if answers[0].is_empty():
+            raise ConsilienceError(f"no answers for {relation.id}", where=self.result.label)
+        name = pl.lit(self.result.label).alias("run")
+        words = suite.words
+        pairs = pair_table(answers, suite, self.result.protocol).with_columns(name)
+        patterns = pattern_table(answers, suite, self.result.protocol).with_columns(name)
+        return _still(
+            matrix_figure(pairs, patterns, relation.id, group_names(suite), words),
+            f"{relation.label}: agreement of {words.variant}s",
+        )
+
+    def consistency(self) -> altair.Chart:
+        """Consistency with its 95 % interval: of each relation or group, or of each form."""
+        title = f"{self.result.label}: consistency"
+        view = self._view()
+        words = self.result.suite.words
+        rows = relation_rows([view]) if words.pool else form_rows([view])
+        rows = rows.filter(pl.col("metric").is_in([label_of(name) for name in CONSISTENCY]))
+        noun = words.group if words.pool else words.variant
+        return _still(interval_figure(rows, noun), title)
+
+    def accuracy_consistency(self) -> altair.Chart:
+        """Accuracy against consistency, a mark for each relation or group of questions."""
+        self._facts()
+        table = accuracy_and_consistency([self._view()])
+        title = f"{self.result.label}: accuracy and consistency"
+        return _still(against_figure(table, self.result.suite.words.group), title)
+
+    def _view(self) -> RunView:
+        """What the figures of a report draw."""
+        result = self.result
+        return RunView(
+            name=result.label,
+            records=[],
+            suite=result.suite,
+            metrics=result.metrics,
+            summary=result.summary,
+            baseline=result.baseline,
+        )
+
+    def _facts(self) -> tuple[Suite, list[pl.DataFrame]]:
+        """The suite and the answers of each seed of a run of facts or questions."""
+        if not self.result.suite.words.pool:
+            raise ConsilienceError(
+                "a figure of patterns for a run of sentence pairs",
+                expected="a run of facts or questions",
+                todo="Use plot.consistency().",
+            )
+        return self.result.suite, self.result.run.tables
+
+
+def _still(chart: altair.Chart, title: str) -> altair.Chart:
+    """A chart for a notebook: on white, with a title."""
+    return in_black(for_paper(chart, title))

@@ -1,0 +1,347 @@
+"""Ask a sample of a run again, and say whether this machine gives the same answers."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from consilience.core.errors import ConsilienceError
+from consilience.core.process import SILENT, Watch
+from consilience.core.provenance import versions
+from consilience.core.schemas import FLIPS
+from consilience.core.text import spread
+from consilience.counting import noise_floor_of
+from consilience.endpoints.usage import PlannedUsage, cost_in_words, cost_record
+from consilience.kinds import inquiries_of
+from consilience.kinds.base import Inquiry
+from consilience.metrics.statistics import NAN
+from consilience.options import Output, names_code, option_fields
+from consilience.report.shown import Shown, record_of
+from consilience.report.table import Table
+from consilience.runs.folder import FORMAT, digest_of, refuse_other_run
+from consilience.runs.run import Run, recorded_answers
+from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.run_options import VerifyOptions
+from consilience.workflow.run_settings import options_of_record
+
+if TYPE_CHECKING:
+    from consilience.endpoints.client import Client
+
+
+KEYS = ("group", "item", "variant")
+
+SCORED = ("logprob", "gold_logprob", "margin")
+"""The scores of an answers table that are compared, in nats."""
+
+SHOWN_ROWS = 5
+"""Queries with another answer that are printed; ``--json`` has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification(Shown):
+    """A sample of a run, then and now."""
+
+    path: Path
+    """The folder of the run."""
+    files: Mapping[str, str]
+    """Answers files that are not as the run wrote them: missing, changed or unknown, by group."""
+    settings: Mapping[str, tuple[Any, Any]]
+    """What differs in model, versions and processor: then and now, by name."""
+    rows: pl.DataFrame
+    """``group, item, variant, answer, now, margin``: a row for each query, with both answers."""
+    largest: float
+    """The largest difference of a score, in nats; NaN where the run has no scores."""
+    is_exact: bool
+    """Whether all scores are the same to the last bit."""
+    noise_floor: float | None
+    """The largest share of answers that flipped when the run repeated them; None if unknown."""
+    cost: Mapping[str, Any]
+    """What was sent to a server, and its cost; empty for a model that runs here."""
+    temperature: float
+    """The temperature at which a server sampled its answers; 0 where they were not sampled."""
+    record: Mapping[str, Any] = field(repr=False)
+    """The sample, and versions."""
+
+    @property
+    def differing(self) -> pl.DataFrame:
+        """The rows with another answer."""
+        return self.rows.filter(pl.col("answer").ne_missing(pl.col("now")))
+
+    @property
+    def is_same(self) -> bool:
+        """Whether all answers are the same, and all files as the run wrote them."""
+        return self.differing.is_empty() and not self.files
+
+    @property
+    def verdict(self) -> str:
+        """The result in one line."""
+        if self.files:
+            faults = ", ".join(f"{group} {fault}" for group, fault in self.files.items())
+            return f"the answers files are not as the run wrote them: {faults}"
+        if differing := self.differing.height:
+            flips = self.noise_floor
+            floor = "not measured" if flips is None else f"{flips:.1%}"
+            text = f"{differing} of {self.rows.height} answers differ (noise floor: {floor})"
+            sampled = f"sampled at temperature {self.temperature:g}, so they need not be equal"
+            return f"{text}; the server {sampled}" if self.temperature else text
+        if self.is_exact:
+            return f"same answers to the last bit: {self.rows.height} of {self.rows.height}"
+        return f"same answers, scores differ by up to {self.largest:.1e} nats"
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """What differs, and the verdict."""
+        yield f"Asked again: {self.rows.height} queries, whole items of each group."
+        for name, (then, now) in self.settings.items():
+            yield f"{name}: {then} then, {now} now"
+        for row in self.differing.head(SHOWN_ROWS).to_dicts():
+            query = f"{row['group']}, item {row['item']}, '{row['variant']}'"
+            yield f"{query}: {row['answer']} then, {row['now']} now (margin {row['margin']})"
+        if self.cost:
+            yield f"Cost: {cost_in_words(self.cost)}"
+        yield f"Verdict: {self.verdict}"
+
+    def document(self) -> dict[str, Any]:
+        """The verdict and every difference."""
+        return {
+            "run": self.record,
+            "verdict": self.verdict,
+            "queries": self.rows.height,
+            "differing": self.differing.to_dicts(),
+            "largest_score_difference": self.largest,
+            "is_exact": self.is_exact,
+            "noise_floor": self.noise_floor,
+            "cost": dict(self.cost),
+            "files": dict(self.files),
+            "changed_settings": {name: list(both) for name, both in self.settings.items()},
+        }
+
+    def exit_status(self) -> int:
+        """3 where answers differ."""
+        return 0 if self.is_same else 3
+
+
+def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
+    """Check the files of a run, and ask whole items of each group again in all their variants.
+
+    A run that cannot be repeated raises: without its options, of another suite than now, or of
+    several seeds, each of which is verified by its own folder. Nothing is written.
+    """
+    run = Run.open(options.run)
+    if run.parts:
+        names = ", ".join(part.path.name for part in run.parts)
+        raise ConsilienceError(
+            "a run of several seeds", where=str(run.path), todo=f"Name one of them: {names}."
+        )
+    files = _changed_files(run)
+    recorded = options_of_record(run.record, str(run.path))
+    probe = replace(
+        recorded,
+        model=options.model or recorded.model,
+        device=options.device or recorded.device,
+        **_trusted(recorded, options, run),
+        max_requests=options.max_requests,
+        max_tokens=options.max_tokens,
+    )
+    inquiries, seed = inquiries_of(probe, watch), run.path.resolve().name
+    inquiry = next((one for one in inquiries if one.seed == seed), inquiries[0])
+    with _nothing_kept():
+        inquiry.load()
+    now = json.loads(json.dumps({"format": FORMAT, **inquiry.settings}))
+    try:
+        refuse_other_run({**run.settings, "model": now.get("model")}, now, run.path)
+    except ConsilienceError as error:
+        todo = "Restore the suite and the data that the run was asked, or probe again."
+        raise ConsilienceError(error.found, where=str(run.path), todo=todo) from error
+    known = {
+        group: recorded_answers(run.path / "answers" / f"{group}.parquet")
+        for group in inquiry.groups
+        if files.get(group) != "missing"
+    }
+    sampled = _sample(known, options.sample, options.seed)
+    size = sum(rows.height for rows in sampled.values())
+    client: Client | None = None if probe.connection is None else inquiry.model.client
+    if client is not None:
+        _announce(client, inquiry, sampled, options, watch)
+    with watch.steps("asking again", size, inquiry.unit) as advance, _nothing_kept():
+        tables = [_compared(inquiry, group, rows, advance) for group, rows in sampled.items()]
+    try:
+        rows = pl.concat(tables, how="diagonal")
+    except pl.exceptions.PolarsError as error:
+        raise ConsilienceError(
+            f"its tables do not fit together: {str(error).splitlines()[0]}", where=str(run.path)
+        ) from error
+    largest, is_exact = _score_differences(rows)
+    floors = noise_floor_of(run.path)
+    flips = None if floors is None else floors.filter(metric=FLIPS)["value"].max()
+    return Verification(
+        run.path,
+        files,
+        dict(_differences(run, now)),
+        rows.select(*KEYS, "answer", "now", "margin"),
+        largest,
+        is_exact,
+        flips if isinstance(flips, float) else None,
+        {} if client is None else cost_record(client.usage, client.connection.price, {}),
+        0.0 if client is None else probe.temperature,
+        record_of(run=str(run.path), sample=options.sample, seed=options.seed),
+    )
+
+
+def _trusted(recorded: ProbeOptions, options: VerifyOptions, run: Run) -> dict[str, Any]:
+    """What runs code or sends a key, as the user gave it; the record only says what is lacking.
+
+    A file of code that is not the one of the run raises before it runs.
+    """
+    trusted: dict[str, Any] = {}
+    lacking: list[str] = []
+    for option in option_fields(VerifyOptions):
+        if (needs_trust := option.option.needs_trust) is None:
+            continue
+        value, then = getattr(options, option.name), getattr(recorded, option.name)
+        trusted[option.name] = value or (option.default if needs_trust(then) else then)
+        if needs_trust(then) and not value:
+            lacking += option.typed(then)
+    if lacking:
+        raise ConsilienceError(
+            f"its record asks for {shlex.join(lacking)}",
+            expected="what runs code or sends a key on the command line of verify, because "
+            "anybody can write a record",
+            where=str(run.path),
+            todo="If you trust the run and what it names, repeat these options.",
+        )
+    sources = run.settings.get("perturbation_sources", {}).values()
+    for spec in filter(names_code, trusted["perturbations"] or ()):
+        file = Path(spec.rpartition(":")[0])
+        if file.is_file() and digest_of(file) not in [of.get("sha256") for of in sources]:
+            raise ConsilienceError(
+                "not the file that the run was made with, so it was not run",
+                expected="the SHA-256 that is in run.json",
+                where=str(file),
+                todo="Restore the file, or probe again.",
+            )
+    return trusted
+
+
+def _announce(
+    client: Client,
+    inquiry: Inquiry,
+    sampled: Mapping[str, pl.DataFrame],
+    options: VerifyOptions,
+    watch: Watch,
+) -> None:
+    """Say how many requests will be sent; more than may be sent raises, and none is sent."""
+    client.plan = PlannedUsage()
+    try:
+        for group, rows in sampled.items():
+            _compared(inquiry, group, rows, lambda steps: None)
+        planned = client.plan
+    finally:
+        client.plan = None
+    requests = spread([planned.requests, planned.most.requests])
+    tests = f"{client.usage.requests:,} that test what the server can do"
+    where = client.connection.base_url
+    watch.inform(f"sending about {requests} requests to {where}, after {tests}")
+    left = (options.max_requests or math.inf) - client.usage.requests
+    if planned.requests > left:
+        raise ConsilienceError(
+            f"about {requests} requests to send, after {tests}",
+            expected=f"no more than {options.max_requests:,} in all (--max-requests)",
+            todo="Use a smaller --sample or a larger --max-requests.",
+        )
+
+
+@contextmanager
+def _nothing_kept() -> Iterator[None]:
+    """Replace what errors of servers say on replies: those of a sample are not kept."""
+    try:
+        yield
+    except ConsilienceError as error:
+        if "replies are kept" not in error.todo.lower():
+            raise
+        raise ConsilienceError(
+            error.found,
+            expected=error.expected,
+            where=error.where,
+            todo="No reply is kept. Run the same command again; if a limit is reached, with a "
+            "larger one or a smaller --sample.",
+        ) from error
+
+
+def _changed_files(run: Run) -> dict[str, str]:
+    """The answers files that are not those of the record, by group."""
+    files = {file.stem: file for file in (run.path / "answers").glob("*.parquet")}
+    digests: Mapping[str, str] = run.record.get("answers", {})
+    faults = dict.fromkeys(sorted(digests.keys() - files.keys()), "missing")
+    faults |= dict.fromkeys(sorted(files.keys() - digests.keys()), "unknown")
+    both = sorted(digests.keys() & files.keys())
+    changed = [name for name in both if digests[name] != digest_of(files[name])]
+    return faults | dict.fromkeys(changed, "changed")
+
+
+def _sample(tables: Mapping[str, pl.DataFrame], size: int, seed: int) -> dict[str, pl.DataFrame]:
+    """About ``size`` rows of whole items, as many items of each group; at least one item."""
+    items = {
+        group: table["item"].unique(maintain_order=True).to_list()
+        for group, table in tables.items()
+        if table.height
+    }
+    generator = random.Random(seed)
+    for names in items.values():
+        generator.shuffle(names)
+    order = list(items)
+    generator.shuffle(order)
+    chosen: dict[str, list[str]] = {}
+    rows = 0
+    for at in range(max(map(len, items.values()), default=0)):
+        for group in order:
+            if rows < size and at < len(items[group]):
+                chosen.setdefault(group, []).append(items[group][at])
+                rows += tables[group].filter(pl.col("item") == items[group][at]).height
+    return {
+        group: tables[group].filter(pl.col("item").is_in(chosen[group]))
+        for group in items
+        if group in chosen
+    }
+
+
+def _compared(inquiry: Inquiry, group: str, rows: pl.DataFrame, advance: Any) -> pl.DataFrame:
+    """Rows of a group with the answers and scores of now."""
+    again = inquiry.ask(group, rows["item"].unique(maintain_order=True).to_list(), progress=advance)
+    scores = [name for name in SCORED if name in rows.columns and name in again.columns]
+    renamed = again.select(*KEYS, now="answer", **{f"{name}_now": name for name in scores})
+    if "margin" not in rows.columns:
+        rows = rows.with_columns(margin=pl.lit(None, pl.Float64))
+    return rows.join(renamed, on=list(KEYS), how="left", maintain_order="left")
+
+
+def _score_differences(rows: pl.DataFrame) -> tuple[float, bool]:
+    """The largest difference of two scores in nats, NaN without scores; whether all are equal."""
+    differences: list[float] = []
+    is_exact = True
+    for name in SCORED:
+        if f"{name}_now" in rows.columns:
+            then, now = rows[name], rows[f"{name}_now"]
+            is_exact = is_exact and then.equals(now, null_equal=True)
+            differences += (then - now).abs().drop_nulls().drop_nans().to_list()
+    return max(differences, default=NAN), is_exact
+
+
+def _differences(run: Run, now: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """What is not as it was when the run was asked: the model, libraries and the processor."""
+    models = run.settings.get("model", {}), now.get("model", {})
+    for name in dict.fromkeys([*models[0], *models[1]]):
+        if models[0].get(name) != models[1].get(name):
+            yield f"model: {name}", (models[0].get(name), models[1].get(name))
+    before: Mapping[str, Any] = run.record.get("versions", {})
+    for name, version in versions().items():
+        if before.get(name) != version:
+            yield name, (before.get(name), version)

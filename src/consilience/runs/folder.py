@@ -1,0 +1,561 @@
+"""The folder of a run: its record, digests, answers; resuming."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from consilience.core.errors import OTHER_OUT, ConsilienceError, Kind
+from consilience.core.provenance import command_line, git_revision, versions
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.core.text import fold_case, truncated
+from consilience.endpoints.journal import REPLIES, Journal
+from consilience.endpoints.usage import cost_record
+from consilience.files.read import POLARS_FAULTS, parse_json
+from consilience.files.write import (
+    cannot_write,
+    csv_of,
+    locked,
+    path_in,
+    path_of,
+    remove_stale_parts,
+    write_whole,
+)
+
+if TYPE_CHECKING:
+    from consilience.endpoints.client import Client
+
+
+Fits = Callable[[Any], bool]
+
+
+def _is_time(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(datetime.fromisoformat(value))
+    except ValueError:
+        return False
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value))
+
+
+def _is(*types: type) -> Fits:
+    return lambda value: isinstance(value, types)
+
+
+def _list_of(fits: Fits) -> Fits:
+    return lambda value: isinstance(value, list) and all(map(fits, value))
+
+
+def _object_of(fits: Fits) -> Fits:
+    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
+
+
+KINDS: Mapping[str, Fits] = {
+    "a text": _is(str),
+    "a text or null": _is(str, type(None)),
+    "a text or an object": _is(str, dict),
+    "a time": _is_time,
+    "a time or null": lambda value: value is None or _is_time(value),
+    "a number": _is(int, float),
+    "a number or null": _is(int, float, type(None)),
+    "a whole number": lambda value: type(value) is int,
+    "a whole number or null": lambda value: value is None or type(value) is int,
+    "true or false": _is(bool),
+    "an object": _is(dict),
+    "an object of SHA-256 digests": _object_of(_is_digest),
+    "an object of numbers": _object_of(_is(int, float)),
+    "an object of whole numbers": _object_of(lambda value: type(value) is int),
+    "an object of texts": _object_of(_is(str)),
+    "an object of lists of texts": _object_of(_list_of(_is(str))),
+    "an object of objects of texts": _object_of(_object_of(_is(str))),
+    "a list of texts": _list_of(_is(str)),
+    "a list of texts or null": lambda value: value is None or _list_of(_is(str))(value),
+}
+"""Kinds of JSON values in words, and whether a value is one."""
+
+Fields = Mapping[str, Sequence[str]]
+"""Names of fields by their kind, one of ``KINDS``; fields that are not named may be anything."""
+
+RUN: Fields = {
+    "an object": ("settings", "options", "products", "scoring"),
+    "a time": ("started",),
+    "a time or null": ("finished",),
+    "a text": ("command", "data"),
+    "a text or null": ("git",),
+    "an object of SHA-256 digests": ("answers",),
+    "an object of texts": ("versions", "suite_source", "texts"),
+    "an object of numbers": ("cost",),
+    "an object of lists of texts": ("words",),
+    "a list of texts": ("warnings", "served_as"),
+}
+"""``run.json``."""
+
+ALWAYS = ("settings", "started", "versions", "warnings", "answers")
+
+SETTINGS: Fields = {
+    "a text": ("kind", "suite", "suite_digest", "protocol", "pairs"),
+    "a text or an object": ("model",),
+    "a list of texts or null": ("groups",),
+    "a whole number or null": ("limit",),
+    "true or false": ("as_shipped",),
+    "an object": ("task",),
+    "an object of objects of texts": ("perturbation_sources",),
+}
+"""What decided the answers, ``settings`` of ``RUN``."""
+
+MODEL: Fields = {
+    "a text": ("model", "architecture", "dtype", "device"),
+    "a text or null": ("digest", "revision"),
+    "a whole number": ("parameters",),
+}
+"""The model, ``model`` of ``SETTINGS``."""
+
+
+def fault_of_run(record: object) -> str:
+    """The first error in the record of a run, in words; empty if it has none."""
+    problem = fault(record, RUN, ALWAYS)
+    if problem or not isinstance(record, dict):
+        return problem
+    settings = record["settings"]
+    model = settings.get("model")
+    problem = fault(settings, SETTINGS, prefix="settings.")
+    if problem or not isinstance(model, dict):
+        return problem
+    needed = ("parameters", "dtype", "device") if "architecture" in model else ()
+    return fault(model, MODEL, needed, "settings.model.")
+
+
+def fault(record: object, fields: Fields, needed: Sequence[str] = (), prefix: str = "") -> str:
+    """The first fault of an object: it lacks a ``needed`` field, or one is of another kind.
+
+    ``prefix``: what precedes the names of its fields in the message. Empty where nothing is wrong.
+    """
+    if not isinstance(record, dict):
+        return f"{_shown(record)}; expected an object"
+    for name in needed:
+        if name not in record:
+            return f"no '{prefix}{name}'"
+    for kind, names in fields.items():
+        for name in names:
+            if name in record and not KINDS[kind](record[name]):
+                return f"'{prefix}{name}' is {_shown(record[name])}; expected {kind}"
+    return ""
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 100 else text[:100] + "..."
+
+
+FORMAT = 2
+"""Increased when runs of older versions can no longer be resumed."""
+
+PROMPTS = "prompts"
+"""The folder of a run of questions with what was sent: a table for each group."""
+
+CHANGED = {
+    "versions": "resumed with other versions of libraries",
+    "git": "resumed at another revision of consilience",
+}
+"""What a note calls a change of the record between the begin of a run and its resumption."""
+
+BEGIN = ("settings", "started", "command", "versions", "git", "products")
+"""What a record says of the begin of its run."""
+
+LAST_NAMED = ("suite_digest", "options", "written", "factors", "cells")
+"""Settings that follow from others, which a message on another run names first."""
+
+LARGEST = 64 << 20
+"""Bytes of a ``run.json`` that is read; with the words of every relation of ParaRel it has 1 MB."""
+
+
+class OtherRunError(ConsilienceError):
+    """A folder holds a run with other settings."""
+
+    kind = "occupied"
+
+
+def refuse_twins(groups: object) -> None:
+    """Raise for two groups whose files are one where a file system ignores case or Unicode form."""
+    first_of: dict[str, str] = {}
+    for group in groups if isinstance(groups, list | tuple) else ():
+        twin = first_of.setdefault(fold_case(unicodedata.normalize("NFC", str(group))), str(group))
+        if twin != group:
+            raise ConsilienceError(
+                f"the groups '{twin}' and '{group}'",
+                expected="names that differ in more than case and Unicode form, as they name files",
+                todo="Rename one of them.",
+            )
+
+
+def fingerprint(settings: Mapping[str, object]) -> str:
+    """SHA-256 of everything that decides the answers of a run."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def default_folder(model: str, settings: Mapping[str, object], kind: str = "") -> Path:
+    """A folder under ``runs``, named by suite, model and all other settings.
+
+    ``kind``: also in the name, for what is no probe.
+    """
+    name = model.removesuffix("/").split("/")[-1].removesuffix(".gguf")
+    words = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{settings['suite']}-{name}")
+    return Path("runs") / f"{words}{kind}-{fingerprint(settings)[:8]}"
+
+
+class RunFolder:
+    """The folder of one run. ``settings`` is everything that decides its answers.
+
+    Opening a folder that holds a run of something else raises and changes nothing.
+    """
+
+    def __init__(self, path: str | Path, settings: Mapping[str, object]) -> None:
+        self.path = path = path_of(path, "the folder of the run")
+        refuse_twins(settings.get("groups", ()))
+        self.settings = json.loads(json.dumps({"format": FORMAT, **settings}))
+        self.fingerprint = fingerprint(self.settings)
+        self._client: Client | None = None
+        self._journal: Journal | None = None
+        self._cost_before: Mapping[str, Any] = {}
+        self.record: dict[str, Any] = {
+            "settings": self.settings,
+            "started": _now(),
+            "finished": None,
+            "command": command_line(),
+            "versions": versions(),
+            "git": git_revision(),
+            "warnings": [],
+            "answers": {},
+        }
+        try:
+            if not path.exists():
+                path.mkdir(parents=True, exist_ok=True)
+            with locked(path):
+                existing = self._read_record()
+                _refuse_links(path)
+                if existing is not None:
+                    self._go_on_with(existing)
+                self._write_record()
+            (path / "answers").mkdir(exist_ok=True)
+            for folder in (path, path / "answers"):
+                remove_stale_parts(folder)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+
+    def _go_on_with(self, existing: dict[str, Any]) -> None:
+        """Keep what was recorded before, but for the end of the run."""
+        now = self.record
+        self.record = now | {
+            name: value for name, value in existing.items() if name not in ("settings", "finished")
+        }
+        self._add_notes(self.record, _changes(self.record, now))
+
+    def _read_record(self) -> dict[str, Any] | None:
+        path = self.path / "run.json"
+        if not path.exists():
+            if self.path.exists() and not self._is_new():
+                raise ConsilienceError(
+                    "not empty, and not the folder of a run",
+                    where=str(self.path),
+                    todo=f"{OTHER_OUT}.",
+                    kind="occupied",
+                )
+            return None
+        record = _read_record(path, f"{OTHER_OUT}.", "occupied")
+        refuse_other_run(record["settings"], self.settings, self.path)
+        return record
+
+    def _is_new(self) -> bool:
+        """Whether the folder holds nothing but what a run that failed at its start left there."""
+        if not self.path.is_dir():
+            return False
+        files = [file for file in self.path.iterdir() if not file.name.endswith(".part")]
+        return not files or (
+            [file.name for file in files] == ["answers"] and not any(files[0].iterdir())
+        )
+
+    def note(self, notes: Iterable[str]) -> None:
+        """Keep what a reader of the answers should know, each thing once."""
+        new = [note for note in notes if note not in self.record["warnings"]]
+        if new:
+            with self._changing() as record:
+                self._add_notes(record, new)
+
+    def describe(self, name: str, value: object) -> None:
+        """Keep something that a reader of the answers needs, under a name of its own."""
+        with self._changing() as record:
+            record[name] = value
+
+    def multiplied_by(self, products: Mapping[str, Any]) -> None:
+        """Keep which library multiplied on which processor when the run began.
+
+        A resumed run on another one gets a note. No answer depends on it, so it is no part of what
+        the run was asked (docs/decisions/0007).
+        """
+        with self._changing() as record:
+            record.setdefault("products", dict(products))
+            self._add_notes(record, _changes(record, {"products": products}))
+
+    def pay_for(self, model: object) -> None:
+        """Keep the replies of a model behind a URL until the run is complete, and what they cost.
+
+        How its server scores, and the proof of it, is kept too. Nothing of a model that runs here.
+        """
+        client: Client | None = getattr(model, "client", None)
+        if proof := getattr(model, "proof", None):
+            self.describe("scoring", proof.record())
+        if client is not None and not client.is_free:
+            self._client = client
+            self._journal = client.journal = Journal(self.path / REPLIES)
+            before = self.record.get("cost", {})
+            self._cost_before = cost_record(self._journal.unrecorded, None, before)
+            with self._changing() as record:
+                self._count_cost(record)
+            self._journal.note_recorded()
+
+    def begin(self, section: str) -> None:
+        """Begin a group or another part of a run; equal requests of two parts are both sent."""
+        if self._journal is not None:
+            self._journal.begin(section)
+
+    def answers(self, group: str, size: int) -> pl.DataFrame | None:
+        """The answers of a group, if they are there, whole, and as this run wrote them."""
+        self.begin(f"group {group}")
+        path = self._answers_path(group)
+        if not path.is_file():
+            return None
+        with locked(self.path):
+            self._refresh()
+            is_changed = digest_of(path) != self.record["answers"].get(group)
+        if is_changed:
+            self.note([f"{group}: the answers had been changed, so the group was asked again"])
+            return None
+        try:
+            mark = pl.read_parquet_metadata(path).get("consilience")
+            table = pl.read_parquet(path, glob=False)
+        except POLARS_FAULTS:
+            return None
+        fits = all(table.schema.get(name) == dtype for name, dtype in ANSWERS_SCHEMA.items())
+        whole = table.height == size and fits
+        return table if whole and mark == self.fingerprint else None
+
+    def write_answers(self, group: str, answers: pl.DataFrame) -> None:
+        """Keep the answers of a group: the whole file or nothing.
+
+        Its digest is recorded first. A process that is killed in between leaves a digest without
+        its file, and the group is asked again; never a file that nothing vouches for.
+        """
+        path, buffer = self._answers_path(group), io.BytesIO()
+        answers.write_parquet(buffer, metadata={"consilience": self.fingerprint})
+        content = buffer.getvalue()
+        with locked(self.path):
+            self._refresh()
+            self._count_cost(self.record)
+            self.record["answers"][group] = hashlib.sha256(content).hexdigest()
+            self._write_record()
+            if self._journal is not None:
+                self._journal.note_recorded()
+            write_whole(path, content)
+
+    def discard_answers(self) -> None:
+        """Remove the answers of all groups, so that they are asked again."""
+        with self._changing() as record:
+            record["answers"] = {}
+        for path in (self.path / "answers").glob("*.parquet"):
+            path.unlink()
+
+    def write_prompts(self, group: str, prompts: pl.DataFrame) -> None:
+        """Keep what is sent for a group: the whole file or nothing."""
+        path, buffer = path_in(self.path / PROMPTS, group, ".parquet"), io.BytesIO()
+        path.parent.mkdir(exist_ok=True)
+        prompts.write_parquet(buffer)
+        write_whole(path, buffer.getvalue())
+
+    def adopt(self, record: Mapping[str, Any], answers: Mapping[str, bytes]) -> None:
+        """Keep answers files that another process made with the same settings, and its record.
+
+        ``answers``: their content by group. Of both records this one says when and how it began.
+        """
+        with self._changing() as mine:
+            self._add_notes(mine, [*record["warnings"], *_changes(mine, record)])
+            for name, value in record.items():
+                if name == "answers":
+                    mine.setdefault(name, {}).update(value)
+                elif name not in (*BEGIN, "warnings") and value is not None:
+                    mine[name] = value
+                mine.setdefault(name, value)
+        for group, content in answers.items():
+            write_whole(self._answers_path(group), content)
+
+    @staticmethod
+    def _add_notes(record: dict[str, Any], notes: Iterable[str]) -> None:
+        """Each note once."""
+        record["warnings"] = list(dict.fromkeys([*record["warnings"], *notes]))
+
+    def _count_cost(self, record: dict[str, Any]) -> None:
+        """Put into the record what was paid, by this process and by those before."""
+        if self._client is not None:
+            price = self._client.connection.price
+            record["cost"] = cost_record(self._client.usage, price, self._cost_before)
+            record["served_as"] = sorted({*record.get("served_as", ()), *self._client.models})
+
+    def finish(self, metrics: pl.DataFrame) -> None:
+        """Write the metrics and the end of the run."""
+        write_whole(self.path / "metrics.csv", csv_of(metrics))
+        with self._changing() as record:
+            record["finished"] = _now()
+            self._count_cost(record)
+        if self._client is not None and self._journal is not None:
+            self._journal.note_recorded()
+            self._client.journal = None
+            self._journal.remove()
+
+    def _answers_path(self, group: str) -> Path:
+        return path_in(self.path / "answers", group, ".parquet")
+
+    @contextmanager
+    def _changing(self) -> Iterator[dict[str, Any]]:
+        """The record, with what other processes in this folder wrote; a change of it is written."""
+        with locked(self.path):
+            self._refresh()
+            yield self.record
+            self._write_record()
+
+    def _refresh(self) -> None:
+        """Read the record again, if it is there."""
+        path = self.path / "run.json"
+        if path.exists():
+            self.record = _read_record(path, f"{OTHER_OUT}.", "occupied")
+
+    def _write_record(self) -> None:
+        """Write the record; the folder is locked."""
+        text = json.dumps(self.record, indent=2, ensure_ascii=False) + "\n"
+        # what is no Unicode, of names that are not UTF-8, becomes an escape of JSON
+        write_whole(self.path / "run.json", text.encode(errors="backslashreplace"))
+
+
+def _refuse_links(run: Path) -> None:
+    """Raise where what a run would write to is a link, such as to the answers of another run."""
+    for folder in (run / "answers", run / PROMPTS):
+        link = next((path for path in (folder, *folder.glob("*")) if path.is_symlink()), None)
+        if link is not None:
+            raise ConsilienceError(
+                f"a link to {link.readlink()}",
+                expected="files of the run itself, which it may replace",
+                where=str(link),
+                todo="Remove the link, or choose another folder.",
+            )
+
+
+def refuse_other_run(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
+    """Raise with the first difference if a folder holds a run with other settings."""
+    order = [*sorted({*before, *now} - {"suite", *LAST_NAMED}), *LAST_NAMED]
+    name = next((name for name in ("suite", *order) if before.get(name) != now.get(name)), None)
+    if name is None:
+        return
+    difference = (
+        _first_difference(name, before.get(name), now.get(name))
+        if name != "suite_digest"
+        else f"the content of the suite '{now.get('suite')}' was different"
+    )
+    raise OtherRunError(
+        f"this folder holds another run: {difference}",
+        where=str(folder),
+        todo=f"{OTHER_OUT}, or remove the folder.",
+    )
+
+
+def _first_difference(name: str, before: object, now: object) -> str:
+    """A setting that is not as in another run, in words; of an object its first such field."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        fields = [name, *sorted({*before, *now})]  # the model of a model is its name
+        field = next(field for field in fields if before.get(field) != now.get(field))
+        inner = name if field == name else f"{name} ({field})"
+        return _first_difference(inner, before.get(field), now.get(field))
+    values = ["not set" if value is None else _show(value) for value in (before, now)]
+    return f"its {name} is {values[0]}, now asked is {values[1]}"
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def record_of(path: Path) -> dict[str, Any]:
+    """The record of the run in a folder (``run.json``); empty where there is none.
+
+    A damaged one raises: without it the answers would be counted unchecked, as somebody else's.
+    """
+    file = path / "run.json"
+    if not os.path.lexists(file):
+        return {}
+    record = _read_record(file, "Restore it, or run it again in another folder.")
+    model = record["settings"].get("model", {})
+    if isinstance(model, str):  # somebody else's, or a training's
+        record["settings"]["model"] = {"model": model}
+    return record
+
+
+def _read_record(file: Path, todo: str, kind: Kind = "") -> dict[str, Any]:
+    try:
+        if not file.is_file():
+            raise ValueError("no file")
+        if (size := file.stat().st_size) > LARGEST:
+            raise ValueError(f"{size:,} bytes; expected at most {LARGEST:,}")
+        record = parse_json(file.read_bytes())
+        fault = fault_of_run(record)
+    except OSError as error:
+        fault = error.strerror or str(error)
+    except ValueError as error:
+        fault = str(error)
+    if fault:
+        message = f"not the record of a run: {fault}"
+        raise ConsilienceError(message, where=str(file), todo=todo, kind=kind)
+    result: dict[str, Any] = record
+    if (format_ := result["settings"].get("format", FORMAT)) != FORMAT:
+        raise ConsilienceError(
+            f"a run in format {_show(format_)}",
+            expected=f"format {FORMAT}, which this version of consilience reads",
+            where=str(file),
+            todo="Read it with the version that wrote it, or run its command in another folder.",
+        )
+    return result
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Notes on what is not as when the run began."""
+    notes = [
+        f"{text}: {_show(now[name])}, first {_show(before[name])}"
+        for name, text in CHANGED.items()
+        if name in now and now[name] != before[name]
+    ]
+    first, products = before.get("products", {}), now.get("products", {})
+    if products and first and _library(first) != _library(products):
+        notes.append(f"resumed with products of {_library(products)}, not {_library(first)}")
+    return notes
+
+
+def _library(products: Mapping[str, Any]) -> str:
+    return f"{products.get('library')} on {products.get('processor')}"
+
+
+def _show(value: object) -> str:
+    return truncated(json.dumps(value, ensure_ascii=False), 200)

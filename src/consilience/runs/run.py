@@ -1,0 +1,306 @@
+"""A run that is opened again, with its answers and the texts of its questions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_args
+
+import polars as pl
+
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.expectations import Expectation
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.files.read import parquet_metadata, read_parquet
+from consilience.files.tables import LOG_NAMES, read_answer_file
+from consilience.files.write import path_of
+from consilience.runs.folder import PROMPTS, digest_of, record_of
+
+SENTENCE_PAIRS = "perturb"
+"""The ``kind`` of a run of sentence pairs, in its settings."""
+
+QUESTIONS = "questions"
+"""The ``kind`` of a run of questions, in its settings."""
+
+EXPECTATIONS = "expectations"
+"""What should hold between the answers of a run of questions, in its record."""
+
+TEXTS = "texts"
+"""A digest of the text of each question by item, in the record of a run of questions."""
+
+
+def read_answers(path: str | Path) -> pl.DataFrame:
+    """The answers table in a file of somebody (``read_answer_file``), or in the folder of a run."""
+    path = path_of(path, "the answers table")
+    if path.is_dir():
+        files = sorted((path / "answers").glob("*.parquet"))
+        _refuse_missing(path)
+        if not files:
+            levels = ("*", "*/*", "*/*/*")  # as improve and the user have them
+            inside = [
+                path_in.parent for level in levels for path_in in path.glob(f"{level}/answers")
+            ]
+            names = ", ".join(sorted(str(folder.relative_to(path)) for folder in inside))
+            raise ConsilienceError(
+                "no answers/*.parquet",
+                expected="the folder of a run",
+                where=str(path),
+                todo=f"Name one of the runs in it: {names}." if inside else _log_in(path),
+            )
+        marks = {parquet_metadata(file).get("consilience") for file in files}
+        if len(marks) > 1:
+            raise ConsilienceError(
+                "the answers of different runs",
+                expected="those of one run",
+                where=str(path / "answers"),
+                todo="Remove what was copied there, or probe again.",
+            )
+        _check_digests(path, files)
+        try:
+            # Groups of written answers have further columns.
+            return pl.concat(list(map(recorded_answers, files)), how="diagonal")
+        except pl.exceptions.PolarsError as error:
+            raise ConsilienceError(
+                f"its tables do not fit together: {str(error).splitlines()[0]}", where=str(path)
+            ) from error
+    return read_answer_file(path)
+
+
+ALWAYS = ("group", "item", "variant", "gold", "answer")
+"""Columns that the answers of every run have."""
+
+
+def recorded_answers(file: Path) -> pl.DataFrame:
+    """The answers of a group in the folder of a run; columns as in ``ANSWERS_SCHEMA``, or raises.
+
+    A digest in ``run.json`` vouches for a file, and not for what it holds.
+    """
+    table = read_parquet(file)
+    for name, declared in ANSWERS_SCHEMA.items():
+        dtype = table.schema.get(name, None if name in ALWAYS else pl.Null())
+        texts = (pl.String, pl.Categorical, pl.Enum)
+        fits = dtype in texts if declared == pl.String else dtype and dtype.is_numeric()
+        if dtype != pl.Null and not fits:
+            raise ConsilienceError(
+                f"no column '{name}'" if dtype is None else f"a column '{name}' of type {dtype}",
+                expected="the answers of a run",
+                where=str(file),
+                todo="The file is damaged. Restore it, or probe again.",
+            )
+    return table
+
+
+def _log_in(folder: Path) -> str:
+    """What to do about a folder that has logs of another harness (``harness_logs``)."""
+    logs = (log for name in LOG_NAMES for log in sorted(folder.glob(name)))
+    log = next(logs, None)
+    return f"Name a file of answers in it, such as {log}." if log else ""
+
+
+def _refuse_missing(run: Path) -> None:
+    """Raise where a finished run has fewer answers files than it recorded; others are resumed."""
+    record = record_of(run)
+    recorded = record["answers"] if record.get("finished") else {}
+    missing = [name for name in recorded if not (run / "answers" / f"{name}.parquet").is_file()]
+    if missing:
+        files = "answers file" + "s" * (len(missing) > 1)
+        raise ConsilienceError(
+            f"{len(missing)} {files} of a finished run missing: {', '.join(missing)}",
+            expected=f"the {len(recorded)} that are in run.json",
+            where=str(run / "answers"),
+            todo="Restore them, or give the command of the run again, which asks what is missing.",
+        )
+
+
+def _check_digests(run: Path, files: Sequence[Path]) -> None:
+    """Raise where an answers file is not the one that the run recorded; without a record none is.
+
+    The record is read after the files were listed: whatever is written meanwhile is in it.
+    """
+    record = record_of(run)
+    for file in files if record else ():
+        if record["answers"].get(file.stem) != digest_of(file):
+            raise ConsilienceError(
+                "these answers were changed after the run wrote them",
+                expected="the SHA-256 that is in run.json",
+                where=str(file),
+                todo="Give the command of the run again, which asks this group again. To count "
+                "changed answers, copy the folder without run.json.",
+            )
+
+
+@dataclass(frozen=True)
+class Run:
+    """Answers of one model, read once: the folder of a run, or a table that was made elsewhere.
+
+    A folder with several seeds is one run, whose ``seeds`` are runs of their own.
+    """
+
+    path: Path
+    """The folder or the table."""
+    label: str
+    """What tables and reports call it."""
+    record: Mapping[str, Any] = field(repr=False)
+    """``run.json``, of several seeds that of the first; empty for a table made elsewhere."""
+    parts: tuple[Run, ...] = field(default=(), repr=False)
+    """The runs of several seeds; empty for a single run."""
+
+    def __fspath__(self) -> str:
+        """The path, so that a run can be passed where a path is expected."""
+        return str(self.path)
+
+    @classmethod
+    def open(cls, path: str | Path, label: str = "") -> Run:
+        """Read the record of a run; a path that does not exist raises."""
+        path = path_of(path, "the run")
+        if not path.exists():
+            raise ConsilienceError(
+                "no such file or folder", where=str(path), todo="Check the path."
+            )
+        folders = [folder for folder in seed_folders(path) if (folder / "run.json").is_file()]
+        parts = tuple(cls.open(folder, folder.name) for folder in folders)
+        record = parts[0].record if parts else record_of(path)
+        return cls(path, label or path.resolve().name, record, parts)
+
+    @property
+    def seeds(self) -> tuple[Run, ...]:
+        """The run of each seed; itself where it has one."""
+        return self.parts or (self,)
+
+    @property
+    def tables(self) -> list[pl.DataFrame]:
+        """The answers table of each seed."""
+        return [seed.answers for seed in self.seeds]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Everything that decided the answers; empty for a table made elsewhere."""
+        settings: Mapping[str, Any] = self.record.get("settings", {})
+        return settings
+
+    @property
+    def model_name(self) -> str:
+        """The last part of the model's Hub id or path; empty where the model is not known.
+
+        What ``finetune`` and ``improve`` wrote is called by its folder.
+        """
+        model = str(self.settings.get("model", {}).get("model", ""))
+        return model_name(model, self.settings.get("task", {}).get("name", ""))
+
+    def named_by_model(self) -> Run:
+        """The run with the name of its model as its label, where that is known."""
+        return replace(self, label=self.model_name or self.label)
+
+    @property
+    def protocol(self) -> Protocol | None:
+        """The protocol that decided the answers; None where there is none."""
+        name = self.settings.get("protocol")
+        return next((protocol for protocol in get_args(Protocol) if protocol == name), None)
+
+    @property
+    def varies(self) -> bool:
+        """Whether questions were asked in several variants."""
+        return len(self.settings.get("cells", ())) > 1
+
+    @property
+    def expectations(self) -> tuple[Expectation, ...]:
+        """What should hold between the answers of a run of questions."""
+        return tuple(map(Expectation.of_record, self.record.get(EXPECTATIONS, ())))
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """A digest of the text of each question by item; empty where it is not known."""
+        texts: Mapping[str, str] = self.record.get(TEXTS, {})
+        return texts
+
+    @cached_property
+    def answers(self) -> pl.DataFrame:
+        """The answers table (``read_answers``)."""
+        return read_answers(self.path)
+
+    @property
+    def prompts(self) -> pl.DataFrame:
+        """What was sent, of the first seed: ``group, item, variant, prompt``.
+
+        Runs of questions and sentence pairs keep it; of others the table is empty.
+        """
+        names = ("group", "item", "variant", "prompt")
+        tables = [
+            read_parquet(file).select(pl.lit(file.stem).alias("group"), *names[1:])
+            for file in sorted((self.seeds[0].path / PROMPTS).glob("*.parquet"))
+        ]
+        return pl.concat(tables) if tables else pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+
+
+TRAINED = re.compile(r"(?<=[^/])/seed-\d+/[^/]+/lambda-[^/]+/model/?$")
+"""Where ``improve`` puts a model in its folder."""
+
+
+def model_name(model: str, task: str = "") -> str:
+    """The last part of a model's Hub id or path, without ``seed-N`` and ``task``.
+
+    What ``improve`` wrote is called by the folder of the training.
+    """
+    parts = [part for part in TRAINED.sub("", model).split("/") if part]
+    if parts and parts[-1] == task:
+        parts = [part for part in parts[:-1] if not part.startswith("seed-")]
+    return parts[-1].removesuffix(".gguf") if parts else ""
+
+
+def seed_folders(path: Path) -> list[Path]:
+    """The folders of the seeds in a folder, seed-2 before seed-10."""
+    folders = [folder for folder in path.glob("seed-*") if folder.is_dir()]
+    return sorted(folders, key=lambda folder: (len(folder.name), folder.name))
+
+
+def open_runs(specs: Sequence[str]) -> list[Run]:
+    """Runs by ``PATH`` or ``LABEL=PATH``, each with a label of its own.
+
+    Without a label a run is called by its model, with its folder in brackets where another run has
+    that name; by its folder alone where the model is not known. A folder has more of its path
+    where two are the same.
+    """
+    labelled = [split_label(spec) for spec in specs]
+    runs = [Run.open(Path(path), label) for label, path in labelled]
+    unnamed = [run for run, (label, _) in zip(runs, labelled, strict=True) if not label]
+    folders = short_names([run.path for run in unnamed])
+    models = [run.model_name for run in unnamed]
+    taken = [*models, *(label for label, _ in labelled if label)]
+    names = iter(
+        model if taken.count(model) == 1 and model else f"{model} ({folder})" if model else folder
+        for model, folder in zip(models, folders, strict=True)
+    )
+    runs = [
+        run if label else replace(run, label=next(names))
+        for run, (label, _) in zip(runs, labelled, strict=True)
+    ]
+    labels = [run.label for run in runs]
+    if len(set(labels)) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise ConsilienceError(
+            f"two runs are called '{twice}'", expected="a label for each", todo="Write LABEL=RUN."
+        )
+    return runs
+
+
+def split_label(spec: str) -> tuple[str, str]:
+    """The label, empty where there is none, and the path of ``LABEL=PATH`` or ``PATH``."""
+    label, equals, path = spec.partition("=")
+    return (label, path) if equals and not Path(spec).exists() else ("", spec)
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """The last parts of paths, as many as tell them from each other."""
+    parts = [path.resolve().parts for path in paths]
+    for size in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(part[-size:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    if paths:
+        raise ConsilienceError(
+            "duplicate runs", expected="different runs", where=", ".join(map(str, paths))
+        )
+    return []

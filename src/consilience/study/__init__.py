@@ -1,0 +1,1 @@
+"""Many models on many suites, on one machine or many."""

@@ -1,0 +1,503 @@
+"""The report of a study."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from consilience.core.errors import ConsilienceError
+from consilience.core.process import SILENT, Watch
+from consilience.core.text import counted
+from consilience.counting import CountedRun, count_run, record_notes
+from consilience.files.write import write_whole
+from consilience.kinds import suite_notes, suite_of
+from consilience.metrics.differences import RELATIONS
+from consilience.metrics.measure import few_relations
+from consilience.metrics.registry import label_of, short_label_of
+from consilience.metrics.statistics import benjamini_hochberg, holm
+from consilience.options import Output
+from consilience.report.charts import MEASURED, headline_figure
+from consilience.report.columns import (
+    Columns,
+    contradictions,
+    difference_columns,
+    frame_table,
+    worst_flips,
+)
+from consilience.report.comparison_tables import LABELS, with_undefined_means
+from consilience.report.export import (
+    Figure,
+    Folded,
+    Links,
+    Page,
+    Part,
+    Points,
+    Section,
+    render,
+    save_table,
+)
+from consilience.report.overview import again, by_run
+from consilience.report.shown import Shown, rows_of
+from consilience.report.summary import SummaryRow
+from consilience.report.table import CI, NAN, Cell, Column, Table, Value, intervals_below
+from consilience.results.comparing import Comparison, compare_opened
+from consilience.runs.run import Run
+from consilience.study.file import Study
+from consilience.study.status import RunState, StudyState, study_status
+from consilience.workflow.run_options import StudyReportOptions, StudyStatusOptions
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRow:
+    """The headline numbers of a model on one suite with one combination of factors."""
+
+    model: str
+    missing: str
+    """Why there are no numbers; empty where there are."""
+    numbers: Mapping[str, SummaryRow] = field(default_factory=dict)
+    metrics: pl.DataFrame | None = None
+    """The metrics table of the run (``METRICS_SCHEMA``)."""
+    notes: Sequence[str] = ()
+    """What a reader of the run should know."""
+    record: Mapping[str, Any] = field(default_factory=dict)
+    """``run.json``."""
+    page: Path | None = None
+    """The report of the run, where there is one."""
+
+    @property
+    def items(self) -> int | None:
+        """The items that accuracy counts."""
+        if self.metrics is None:
+            return None
+        rows = self.metrics.filter((pl.col("metric") == "accuracy") & (pl.col("subset") == "all"))
+        pooled = rows.filter(group="MICRO")
+        return int((pooled if pooled.height else rows)["n"].sum()) if rows.height else None
+
+    @property
+    def noise_floor(self) -> float:
+        """The share of answers that changed when nothing in the prompt did; NaN if not measured."""
+        worst = None if self.metrics is None else worst_flips(self.metrics)
+        return NAN if worst is None else float(worst["value"])
+
+
+@dataclass(frozen=True, slots=True)
+class StudyCell:
+    """All models on one suite with one combination of factors."""
+
+    name: str
+    """The suite and the factors."""
+    rows: Sequence[StudyRow]
+    """The models, in the order of the study."""
+
+
+def headlines_table(cells: Sequence[StudyCell], study: str) -> Table:
+    """One row for each model in each cell, also for missing runs; a block for each cell."""
+    known = [row for cell in cells for row in cell.rows if not row.missing]
+    metrics = list(dict.fromkeys(name for row in known for name in row.numbers))
+    has_noise = any(row.noise_floor == row.noise_floor for row in known)
+    columns = [Column("model")]
+    for name in metrics:
+        label = LABELS.get(name, label_of(name))
+        columns += [
+            Column(label, "share", short_label_of(name)),
+            Column(CI, "share", is_extra=True),
+        ]
+    columns += [Column("items", "count", is_extra=True)]
+    columns += [Column("noise floor", "share", is_extra=True)] * has_noise
+    rows, blocks = [], []
+    for cell in cells:
+        for row in cell.rows:
+            rows.append(_cells_of(row, metrics, len(columns)))
+            blocks.append(cell.name)
+    missing = [f"{row.model} on {cell.name}" for cell in cells for row in cell.rows if row.missing]
+    notes = list(_meanings(known, metrics))
+    notes += [f"Missing: {', '.join(missing)}."] if missing else []
+    title = f"{study}: {counted(len(rows) - len(missing), 'run')} in percent"
+    title += f", {len(missing)} missing" if missing else ""
+    return Table(title, columns, rows, notes, blocks)
+
+
+def _cells_of(row: StudyRow, metrics: Sequence[str], size: int) -> list[Value]:
+    if row.missing:
+        return [row.model, row.missing, *[""] * (size - 2)]
+    values: list[Value] = [row.model]
+    for name in metrics:
+        number = row.numbers.get(name)
+        if number is None:
+            values += [Cell(), Cell()]
+        else:
+            values += [Cell(number.value, number.std), Cell(low=number.low, high=number.high)]
+    return [*values, row.items, row.noise_floor][:size]
+
+
+def _meanings(rows: Sequence[StudyRow], metrics: Sequence[str]) -> Iterator[str]:
+    """What each number counts; the same number may be called by other words in another suite."""
+    for name in metrics:
+        meanings = dict.fromkeys(
+            row.numbers[name].meaning.partition(" (")[0] for row in rows if name in row.numbers
+        )
+        yield f"{LABELS.get(name, label_of(name))}: {', or '.join(meanings)}."
+    if any(row.numbers and next(iter(row.numbers.values())).std >= 0 for row in rows):
+        yield "±: standard deviation over seeds."
+
+
+def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
+    """All headline comparisons (``COMPARISON_SCHEMA`` with ``cell``), p adjusted over all of them.
+
+    A block for each two models in each cell.
+    """
+    records = [
+        {"name": LABELS.get(row["metric"], label_of(row["metric"])), **row}
+        for row in differences.iter_rows(named=True)
+    ]
+    shown = difference_columns(differences, Column("first", "share"), Column("second", "share"))
+    last: Columns = {"q_value": Column("q (BH)", "p"), "detectable": shown["detectable"]}
+    columns = {"name": Column("number"), **shown}
+    columns.pop("detectable")  # the last one
+    tested = differences["p"].is_not_nan().sum()
+    cells = counted(differences["cell"].n_unique(), "combination")
+    tests = ", ".join(differences["test"].drop_nulls().unique(maintain_order=True))
+    notes = [
+        f"p (Holm) and q (BH) are adjusted over one family: all {tested} tests of this table, in "
+        f"{cells} of suite and factors. Intervals and p are not adjusted.",
+        *contradictions(differences),
+        f"p: {tests}. detectable: the minimum detectable difference (80 % power, one test). * .05 "
+        "** .01 *** .001",
+    ]
+    blocks = [f"{row['cell']}: {row['second']} minus {row['first']}" for row in records]
+    title = f"{study}: differences between models, in percent and points"
+    return frame_table(records, title, {**columns, **last}, notes, blocks)
+
+
+def study_page(
+    name: str,
+    cells: Sequence[StudyCell],
+    tables: Mapping[str, Table],
+    states: Table,
+    notes: Sequence[str],
+    folder: Path,
+) -> Page:
+    """The page. ``tables``: those of the study; ``states``: a row for each run.
+
+    ``notes``: on the comparisons. ``folder``: where the page will be, for links to other pages.
+    """
+    figures: list[Part] = [
+        _figure(at, cell)
+        for at, cell in enumerate(cells, start=1)
+        if any(not row.missing for row in cell.rows)
+    ]
+    sections = [
+        Section("study", "Numbers", "", [intervals_below(tables["study"]), *figures]),
+    ]
+    if "comparisons" in tables:
+        intro = "Paired: on the same questions. A difference has a 95 % interval and a test."
+        parts: list[Part] = [tables["comparisons"], Points(notes)]
+        sections.append(Section("comparisons", "Comparisons", intro, parts))
+    labelled = [(f"{row.model}, {cell.name}", row) for cell in cells for row in cell.rows]
+    links = [(label, os.path.relpath(row.page, folder)) for label, row in labelled if row.page]
+    warnings = by_run({label: row.notes for label, row in labelled if not row.missing})
+    about: list[Part] = [states, *([Links(links)] if links else [])]
+    about += [Folded("Notes on single runs", [Points(warnings)])] if warnings else []
+    sections.append(Section("runs", "Runs", "", about))
+    sections.append(again([(label, row.record) for label, row in labelled if not row.missing]))
+    models = len(dict.fromkeys(row.model for cell in cells for row in cell.rows))
+    subtitle = f"{models} models, {len(cells)} combinations of suite and factors"
+    return Page(f"How consistent are the models of {name}?", subtitle, sections)
+
+
+def _figure(at: int, cell: StudyCell) -> Figure:
+    """The headline numbers of all models in a cell, a panel a number."""
+    rows = [
+        {
+            "model": row.model, "number": LABELS.get(metric, number.label), "value": number.value,
+            "low": number.low, "high": number.high, "source": MEASURED,
+        }
+        for row in cell.rows
+        for metric, number in row.numbers.items()
+    ]  # fmt: skip
+    return Figure(
+        f"headlines-{at}",
+        f"{cell.name}: headline numbers",
+        headline_figure(pl.DataFrame(rows)),
+        f"{cell.name}: the headline numbers of each model, with 95 % confidence intervals.",
+        is_fluid=False,
+    )
+
+
+KEPT = ("value", "std", "low", "high", "baseline")
+"""The fields of a headline number in a JSON document."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StudyReport(Shown):
+    """The runs of a study together."""
+
+    state: StudyState
+    """How far the study is."""
+    cells: Sequence[StudyCell]
+    """The numbers of all models by suite and factors; missing runs have a row without numbers."""
+    differences: pl.DataFrame
+    """The headline comparisons (``COMPARISON_SCHEMA`` with ``cell``): ``p_holm`` and ``q_value``
+    are adjusted over all rows."""
+    notes: Sequence[str]
+    """What a reader should know."""
+    files: Sequence[Path] = ()
+    """The files that were written: the page first."""
+
+    @property
+    def study(self) -> Study:
+        return self.state.study
+
+    def tables(self) -> dict[str, Table]:
+        """The tables by the names of their files."""
+        numbers = headlines_table(self.cells, self.study.name)
+        if self.differences.is_empty():
+            return {"study": numbers}
+        return {
+            "study": numbers,
+            "comparisons": comparisons_table(self.differences, self.study.name),
+        }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each model in each cell, for a JSON document; None without data."""
+        return [
+            {
+                "cell": cell.name, "model": row.model, "missing": row.missing,
+                "numbers": {
+                    name: {key: _known(getattr(number, key)) for key in KEPT}
+                    for name, number in row.numbers.items()
+                },
+                "items": row.items, "noise_floor": _known(row.noise_floor),
+            }
+            for cell in self.cells
+            for row in cell.rows
+        ]  # fmt: skip
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The tables, and the files."""
+        for at, table in enumerate(self.tables().values()):
+            if at:
+                yield ""
+            yield table
+        yield from map(str, self.files)
+
+    def document(self) -> dict[str, Any]:
+        """The numbers of all runs, and their differences."""
+        return {
+            "run": self.study.record(), "runs": self.to_dicts(),
+            "differences": rows_of(self.differences),
+            "files": [str(file) for file in self.files], "warnings": [*self.notes],
+        }  # fmt: skip
+
+    def _tables(self) -> Iterator[Table]:
+        yield self.tables()["study"]
+
+
+LEVEL = 0.05
+"""The level of significance of notes."""
+
+
+def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyReport:
+    """The numbers of all complete runs of a study, its comparisons, and the page of both."""
+    state = study_status(StudyStatusOptions(options.file))
+    study = state.study
+    by_cell: dict[tuple[str, tuple[tuple[str, str], ...]], dict[str, list[RunState]]] = {}
+    for one in state.runs:
+        by_cell.setdefault(one.run.cell, {}).setdefault(one.run.model, []).append(one)
+    if len(state.unfinished) == len(state.runs):
+        raise ConsilienceError(
+            "no run is complete",
+            where=str(study.file),
+            todo=f"Ask the models first: `consilience study run {study.file}`.",
+        )
+    cells, tables, notes = [], [], list[str]()
+    with watch.steps("counting", len(by_cell), "tables") as advance:
+        for cell, models in by_cell.items():
+            measured = _measured(study, cell, models, options.seed)
+            cells.append(measured[0])
+            tables += measured[1]
+            notes += [f"{measured[0].name}: {note}" for note in measured[2]]
+            advance(1)
+    differences = adjusted_over_study(pl.concat(tables)) if tables else pl.DataFrame()
+    notes += smallest_p(differences)
+    made = StudyReport(state, cells, differences, list(dict.fromkeys(notes)))
+    return replace(made, files=_save(made, options))
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def adjusted_over_study(differences: pl.DataFrame) -> pl.DataFrame:
+    """The comparisons with ``p_holm`` and ``q_value`` over all rows; NaN is no test."""
+    p = differences["p"].to_list()
+    return differences.with_columns(
+        p_holm=pl.Series(holm(p), dtype=pl.Float64),
+        q_value=pl.Series(benjamini_hochberg(p), dtype=pl.Float64),
+    )
+
+
+def smallest_p(differences: pl.DataFrame) -> Iterator[str]:
+    """A note on a family of tests in which no adjusted p can be below 0.05."""
+    if differences.is_empty():
+        return
+    tested = differences.drop_nans("p")
+    if tested.is_empty() or not (tested["test"] == RELATIONS).all():
+        return
+    least = tested.height * 2.0 ** (1 - int(tested["n"].max()))  # type: ignore[arg-type]
+    if least >= LEVEL:
+        yield (
+            f"no p (Holm) of these {tested.height} comparisons can be below {min(1, least):.2g}, "
+            "whatever the differences: too few relations for so many comparisons. Ask more "
+            "relations, or compare fewer models"
+        )
+
+
+def _measured(
+    study: Study,
+    cell: tuple[str, tuple[tuple[str, str], ...]],
+    models: Mapping[str, Sequence[RunState]],
+    seed: int,
+) -> tuple[StudyCell, list[pl.DataFrame], list[str]]:
+    """The numbers of the models on one suite with one combination of factors, and comparisons."""
+    runs = {name: _run_of(name, states) for name, states in models.items()}
+    counted, faults = dict[str, CountedRun](), list[str]()
+    for label, run in runs.items():
+        try:
+            counted |= {label: _counted(run, seed)} if run else {}
+        except ConsilienceError as error:
+            faults.append(f"{label} cannot be counted: {error}")
+    rows = [
+        row
+        for name, states in models.items()
+        for row in _rows(name, states, runs[name], counted.get(name))
+    ]
+    suite, factors = cell
+    name = ", ".join([suite, *(f"{factor}={value}" for factor, value in factors)])
+    complete = [run for run in runs.values() if run is not None and run.label in counted]
+    tables, notes = _compared(study, name, complete, counted, seed)
+    return StudyCell(name, rows), tables, [*faults, *notes]
+
+
+def _run_of(name: str, states: Sequence[RunState]) -> Run | None:
+    """The run of a model, with all its seeds; None where one of them is not complete."""
+    if any(state.state != "complete" for state in states):
+        return None
+    first = states[0].run
+    return Run.open(first.folder if first.seed is None else first.folder.parent, name)
+
+
+def _counted(run: Run, seed: int) -> CountedRun:
+    suite, protocol = suite_of(run, None, None, None)
+    counted = count_run(run, suite, protocol, seed)
+    return replace(counted, notes=[*suite_notes(run, suite), *counted.notes])
+
+
+def _rows(
+    name: str, states: Sequence[RunState], run: Run | None, counted: CountedRun | None
+) -> Iterator[StudyRow]:
+    """The rows of a model in a cell: its scored and its written answers, or its missing run."""
+    if run is None:
+        yield StudyRow(name, f"missing: {_why_missing(states)}")
+        return
+    if counted is None:
+        yield StudyRow(name, "missing: cannot be counted")
+        return
+    notes = [*dict.fromkeys([*record_notes(run), *counted.notes])]
+    headlines = [row for row in counted.summary.rows if row.subset == "all"]
+    written = [row for row in headlines if row.label.endswith("(written)")]
+    scored = [row for row in headlines if row not in written]
+    page = run.path / "report.html"
+    for rows, suffix in ((scored, ""), (written, " (written)")):
+        if rows:
+            yield StudyRow(
+                name + suffix, "", {row.metric: row for row in rows}, counted.metrics,
+                notes, run.record, page if page.is_file() else None,
+            )  # fmt: skip
+
+
+def _why_missing(states: Sequence[RunState]) -> str:
+    """The state of a run, and of several seeds how many are complete."""
+    (first, *_) = left = [state.state for state in states if state.state != "complete"]
+    state = "failed" if "failed" in left else first
+    if len(states) == 1:
+        return state
+    return f"{state}, {len(states) - len(left)} of {len(states)} seeds complete"
+
+
+def _compared(
+    study: Study, cell: str, runs: Sequence[Run], counted: Mapping[str, CountedRun], seed: int
+) -> tuple[list[pl.DataFrame], list[str]]:
+    """The headline comparisons in one cell, and notes on them."""
+    first = [run for run in runs if run.label == study.reference]
+    if study.pairs == "reference":
+        if not first:
+            return [], [f"nothing is compared, because {study.reference} is missing"]
+        others = [run for run in runs if run.label != study.reference]
+        families = [[*first, *others]]
+    else:
+        families = [list(runs[at:]) for at in range(len(runs))]
+    tables, notes = [], list[str]()
+    for family in families:
+        alike = [run for run in family if len(run.seeds) == len(family[0].seeds)]
+        notes += [
+            f"{run.label} is not compared with {family[0].label}: another number of seeds"
+            for run in family
+            if run not in alike
+        ]
+        if len(alike) < 2:
+            continue
+        one = counted[alike[0].label]
+        try:
+            compared = compare_opened(alike, one.suite, one.protocol, seed)
+        except ConsilienceError as error:
+            notes.append(f"nothing is compared with {alike[0].label}: {error}")
+            continue
+        headlines = _headlines(compared, one)
+        notes += [*compared.notes, *few_relations(headlines, one.suite), *_undefined(headlines)]
+        tables.append(headlines.with_columns(cell=pl.lit(cell)))
+    return tables, notes
+
+
+def _headlines(compared: Comparison, first: CountedRun) -> pl.DataFrame:
+    """The rows of a comparison on headline numbers: of sentence pairs those of each task."""
+    words = compared.suite.words
+    table = (
+        compared.table if words.is_pooled else with_undefined_means(compared.table, compared.suite)
+    )
+    metrics = {row.metric: at for at, row in enumerate(first.summary.rows) if row.subset == "all"}
+    rows = table.filter((pl.col("subset") == "all") & pl.col("metric").is_in(list(metrics)))
+    rows = rows.filter(group=words.pool) if words.pool in rows["group"] else rows
+    order = pl.col("metric").replace_strict(metrics, return_dtype=pl.Int64)
+    runs = {run.label: at for at, run in enumerate(compared.runs)}
+    later = pl.col("second").replace_strict(runs, return_dtype=pl.Int64)
+    return rows.sort(later, "group", order, maintain_order=True)
+
+
+def _undefined(headlines: pl.DataFrame) -> Iterator[str]:
+    """Notes on numbers that a comparison lacks, because one of its models has none."""
+    metrics = headlines["metric"].unique(maintain_order=True).to_list()
+    for (first, second), rows in headlines.group_by("first", "second", maintain_order=True):
+        absent = [label_of(name) for name in metrics if name not in rows["metric"]]
+        if absent:
+            yield f"{second} minus {first}: no difference of {', '.join(absent)}, which one lacks"
+
+
+def _save(made: StudyReport, options: StudyReportOptions) -> list[Path]:
+    """Write the page, and the tables if a folder for them is given; their paths."""
+    tables, file = made.tables(), options.out or made.study.folder / "report.html"
+    page = study_page(
+        made.study.name, made.cells, tables, made.state.table(), made.notes, file.parent
+    )
+    written = []
+    if options.tables:
+        for name, table in tables.items():
+            written += save_table(table, options.tables, name)
+    write_whole(file, render(page).encode())
+    return [file, *written]

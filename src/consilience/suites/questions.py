@@ -1,0 +1,625 @@
+"""Questions: the columns of their files, rows, collections."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.expectations import Expectation
+from consilience.core.text import counted, fold_case, names_a_group
+from consilience.files.read import parse_json, read_document, read_parquet, read_rows
+from consilience.files.tables import THE_FRAME, as_polars
+from consilience.questions import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
+from consilience.suites.rows import (
+    MAKE_A_SUITE,
+    Problems,
+    Row,
+    holds_facts,
+    plain_name,
+    raise_first,
+)
+
+COLUMNS: Mapping[str, str] = {
+    "question": "the question, or a list of its phrasings",
+    "answer": "the right answer as a text (aliases: Go|Golang), or its letter; in JSON also its "
+    "position from 0",
+    "options": "what may be chosen, the right answer included",
+    "distractors": "wrong options, instead of options",
+    "group": "the group that the question is reported in",
+    "item": "an id; further rows with the same id are phrasings of the question",
+    "context": "a text that the question is about",
+    "language": "the language of the phrasing",
+}
+"""The columns of a question, and what they hold."""
+
+NEEDED = ("question", "answer")
+"""The columns that every question has."""
+
+WITH_OPTIONS = ("options", "distractors")
+"""The columns of questions with options."""
+
+COLUMN_JOIN = "+"
+"""Joins columns that each have one option: ``options=A+B+C+D``."""
+
+OPTION_NAMES = ("option", "choice", "candidate", "alternative", "answer", "ending")
+"""What columns with options are called elsewhere, without case and the plural."""
+
+SIMILAR = 0.88
+"""From this similarity (``difflib``) a column is taken for a misspelt one."""
+
+SIMILAR_PHRASING = 0.8
+"""The same for the name of a phrasing, before its number; a swap of letters has 0.875."""
+
+
+def check_columns(columns: Mapping[str, str], *, in_python: bool) -> None:
+    """Raise for a mapping of a column that questions do not have."""
+    for name in columns:
+        if name not in COLUMNS:
+            raise ConsilienceError(
+                _mapping({name: "..."}, in_python=in_python),
+                expected=", ".join(COLUMNS),
+                todo=did_you_mean(name, list(COLUMNS)),
+            )
+
+
+def recognised(
+    cells: Mapping[str, Any], columns: Mapping[str, str], where: str, *, in_python: bool
+) -> None:
+    """Raise for a column that is needed or mapped and not there, and for one with another name.
+
+    The message has the mapping to write. Without the second error a file whose options are called
+    otherwise would be read as open questions.
+    """
+    sources = {name: columns.get(name, name) for name in NEEDED} | dict(columns)
+    absent = {
+        column: name
+        for name, source in sources.items()
+        for column in source.split(COLUMN_JOIN)
+        if column not in cells
+    }
+    meant = _meant(cells, columns)
+    for column in unused(cells, columns):
+        if phrasing := _meant_phrasing(column):
+            raise ConsilienceError(
+                f"a column '{column}'",
+                expected=f"'{phrasing}' for a further phrasing of the question",
+                where=where,
+                todo=f"Did you mean '{phrasing}'? Rename it.",
+            )
+    if not absent and not meant:
+        return
+    wrong = dict.fromkeys(absent.values(), "COLUMN")
+    todo = f"{_mapping({**columns, **wrong, **meant}, in_python=in_python)}."
+    if absent:
+        column, name = next(iter(absent.items()))
+        raise ConsilienceError(
+            f"no column '{column}' among {', '.join(map(str, cells))}",
+            expected=f"{COLUMNS[name]} in '{column}'",
+            where=where,
+            todo=MAKE_A_SUITE if holds_facts(cells) else f"Name the column that has it: {todo}",
+        )
+    name, source = next(iter(meant.items()))
+    noun = "columns" if COLUMN_JOIN in source else "column"
+    raise ConsilienceError(
+        f"the {noun} {source.replace(COLUMN_JOIN, ', ')}, and none called '{name}'",
+        expected=COLUMNS[name],
+        where=where,
+        todo=f"Rename what is something else, or name it: {todo}",
+    )
+
+
+def unused(cells: Mapping[str, Any], columns: Mapping[str, str]) -> list[str]:
+    """The columns that hold nothing of a question."""
+    mapped = {part for source in columns.values() for part in source.split(COLUMN_JOIN)}
+    return [
+        str(key)
+        for key in cells
+        if key not in COLUMNS and key not in mapped and _phrasing_number(str(key)) is None
+    ]
+
+
+def renamed(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    """The cells by our names of their columns."""
+    ours = {key: cells[key] for key in COLUMNS if key in cells}
+    for name, source in columns.items():
+        parts = source.split(COLUMN_JOIN)
+        if len(parts) == 1:
+            ours[name] = cells.get(source)
+        else:
+            values = [cells.get(part) for part in parts]
+            ours[name] = [value for value in values if value not in (None, "")]
+    more = sorted(
+        (number, key)
+        for key in cells
+        if (number := _phrasing_number(str(key))) is not None and key not in columns.values()
+    )
+    if more:
+        first = ours.get("question")
+        texts = first if isinstance(first, list) else [first]
+        ours["question"] = [*texts, *(cells[key] for _, key in more if cells[key])]
+    return ours
+
+
+def _phrasing_number(column: str) -> int | None:
+    """The number of the phrasing that a column such as ``question_2`` has; None of others.
+
+    ``question2`` and ``Question 2`` are the same column.
+    """
+    match = re.fullmatch(r"question[ _-]?(\d+)", column.strip().casefold())
+    return int(match[1]) if match else None
+
+
+def _meant_phrasing(column: str) -> str:
+    """The column of a phrasing that a misspelt one such as ``questoin_2`` means; or empty."""
+    match = re.fullmatch(r"(\D+?)[ _-]?(\d+)", column.strip().casefold())
+    if match and get_close_matches(match[1], ["question"], cutoff=SIMILAR_PHRASING):
+        return f"question_{match[2]}"
+    return ""
+
+
+def _meant(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
+    """The columns that a file lacks, and what they are probably called there."""
+    known = {*columns, *(name for name in COLUMNS if name in cells)}
+    has_options = bool(known & {*WITH_OPTIONS})
+    others = unused(cells, columns)
+    run = [] if has_options else _run_of_options(others)
+    plain = {plain_name(column): column for column in reversed(others) if column not in run}
+    meant = {"options": COLUMN_JOIN.join(run)} if run else {}
+    for name in COLUMNS:
+        if name in known or ((has_options or run) and name in WITH_OPTIONS):
+            continue
+        names = [name, *(OPTION_NAMES[:-2] if name == "options" else ())]
+        exact = [plain[plain_name(one)] for one in names if plain_name(one) in plain]
+        close = get_close_matches(plain_name(name), plain, n=1, cutoff=SIMILAR)
+        if exact or close:
+            meant[name] = exact[0] if exact else plain[close[0]]
+    return meant
+
+
+def _run_of_options(columns: Sequence[str]) -> list[str]:
+    """Columns with an option each, such as A to D, option_a to option_d or choice1 to choice4."""
+    runs: dict[str, dict[str, str]] = {}
+    for column in columns:
+        match = re.fullmatch(r"(.*?)[ _-]*([a-z]|\d+)", column.strip().casefold())
+        if match and (match[1] in OPTION_NAMES or not match[1]):
+            runs.setdefault(match[1], {})[match[2]] = column
+    for run in runs.values():
+        for labels in ("abcdefghij", "0123456789", "123456789"):
+            first = labels[: len(run)]
+            if len(run) > 1 and {*run} == {*first}:
+                return [run[label] for label in first]
+    return []
+
+
+def _mapping(columns: Mapping[str, str], *, in_python: bool) -> str:
+    """How a user writes a mapping of columns."""
+    if in_python:
+        return f"columns={dict(columns)!r}"
+    return f"--columns {','.join(f'{name}={source}' for name, source in columns.items())}"
+
+
+OPTION_SEPARATOR = ";"
+"""Separates options that are in one cell of a table."""
+
+YES, NO = Choice("yes", ("true",)), Choice("no", ("false",))
+"""The options of a question whose answer is true or false."""
+
+
+@dataclass(slots=True)
+class _QuestionDraft:
+    """A question while its rows are read."""
+
+    row: Row
+    """Its first row."""
+    group: str
+    gold: Choice
+    options: tuple[Choice, ...]
+    context: str
+    phrasings: dict[str, list[str]] = field(default_factory=dict)
+    """Language -> its phrasings."""
+
+
+def questions_of_rows(
+    rows: Iterable[tuple[str, Mapping[str, Any]]],
+    name: str,
+    columns: Mapping[str, str],
+    problems: Problems,
+    *,
+    source: str,
+    in_python: bool = False,
+) -> tuple[tuple[Question, ...], tuple[str, ...]]:
+    """The questions of rows with their places, and notes; their errors go to ``problems``.
+
+    ``name``: of the suite, and of the group of questions that name none. ``source``: where the rows
+    are. ``in_python``: whether messages name columns as Python does, or as the command line.
+    """
+    check_columns(columns, in_python=in_python)
+    others: dict[str, None] = {}
+    drafts: dict[str, _QuestionDraft] = {}
+    counts: dict[str, int] = {}
+    for number, (where, cells) in enumerate(rows):
+        if number == 0:
+            recognised(cells, columns, where, in_python=in_python)
+        others |= dict.fromkeys(unused(cells, columns))
+        row = Row(where, renamed(cells, columns), problems)
+        _add_row(row, name, drafts, counts)
+    if not drafts and not problems:
+        expected = "a row for each question, with the columns question and answer"
+        problems.append(ConsilienceError("no questions", expected=expected, where=source))
+    notes = [f"{source}: not used: {', '.join(others)}"] if others else []
+    by_case: dict[str, dict[str, None]] = {}
+    for draft in drafts.values():
+        by_case.setdefault(normal(draft.group), {})[draft.group] = None
+    notes += [
+        f"{source}: these groups differ in case only: {', '.join(names)}"
+        for names in by_case.values()
+        if len(names) > 1
+    ]
+    return tuple(_question(item, draft) for item, draft in drafts.items()), tuple(notes)
+
+
+def _add_row(
+    row: Row, name: str, drafts: dict[str, _QuestionDraft], counts: dict[str, int]
+) -> None:
+    """A new question, or further phrasings of one."""
+    group = row.optional_text("group").strip() or name
+    if not names_a_group(group):
+        row.report(
+            f"the group '{group}'",
+            expected="a short name that can name a file and is not MACRO or MICRO",
+            todo="Rename it.",
+        )
+        return
+    item = row.optional_text("item")
+    if not item:
+        counts[group] = counts.get(group, 0) + 1
+        item = f"{group}-{counts[group]}"
+    phrasings = _phrasings(row)
+    if not phrasings:
+        return
+    if item in drafts:
+        _add_phrasings(row, item, phrasings, drafts[item])
+        return
+    answer = _answer(row, item)
+    if answer is None:
+        return
+    gold, options = answer
+    draft = _QuestionDraft(row, group, gold, options, row.optional_text("context"))
+    drafts[item] = draft
+    _add_phrasings(row, item, phrasings, draft)
+
+
+def _phrasings(row: Row) -> dict[str, list[str]]:
+    """Language -> phrasings; empty with a problem reported where there is none."""
+    value = row.cells.get("question")
+    language = row.optional_text("language") or DEFAULT_LANGUAGE
+    by_language = value if isinstance(value, Mapping) else {language: value}
+    texts = {
+        str(name): [
+            replace(row, cells={"question": text}).text("question")
+            for text in (entry if isinstance(entry, list | tuple) else [entry])
+        ]
+        for name, entry in by_language.items()
+    }
+    is_complete = bool(texts) and all(entries and all(entries) for entries in texts.values())
+    if not texts:
+        row.report("no phrasing in 'question'", expected="a text")
+    return texts if is_complete else {}
+
+
+def _add_phrasings(
+    row: Row, item: str, phrasings: Mapping[str, list[str]], draft: _QuestionDraft
+) -> None:
+    """Add phrasings to a question; one that it has, or another answer, is reported."""
+    if row is not draft.row:
+        for column in ("answer", "options", "distractors", "context", "group"):
+            value = row.cells.get(column)
+            if value not in (None, "") and value != draft.row.cells.get(column):
+                row.report(
+                    f"duplicate item '{item}' with another '{column}'",
+                    expected="a further phrasing of the same question",
+                    todo=f"Give each question its own item; the first is {draft.row.where}.",
+                )
+                return
+    for language, texts in phrasings.items():
+        known = draft.phrasings.setdefault(language, [])
+        for text in texts:
+            if text in known:
+                row.report(f"duplicate question '{text}' of '{item}'", todo="Remove one of them.")
+            known.append(text)
+
+
+def _answer(row: Row, item: str) -> tuple[Choice, tuple[Choice, ...]] | None:
+    """The gold and the options of a question; None with a problem reported.
+
+    With distractors the options are in an order that ``item`` decides.
+    """
+    value = row.cells.get("answer")
+    if isinstance(value, list | tuple):
+        value = ALIAS_SEPARATOR.join(map(str, value))
+    elif isinstance(value, date):
+        value = value.isoformat()
+    if value is None or value == "":
+        row.report("no answer", expected=COLUMNS["answer"], todo="Fill it in or remove the line.")
+        return None
+    text = replace(row, cells={"answer": value}).optional_text("answer")
+    options, labels = _options(row, "options")
+    distractors, _ = _options(row, "distractors")
+    if not text or options is None or distractors is None:
+        return None
+    if options and distractors:
+        row.report("both 'options' and 'distractors'", expected="one of the two")
+        return None
+    if distractors:
+        options = _shuffled((Choice.parse(text), *distractors), item)
+        value = text
+    elif isinstance(value, bool) and not options:
+        options, value = (YES, NO), text
+    if not options:
+        return Choice.parse(text), ()
+    return _chosen_option(row, value, options, labels) if _are_distinct(row, options) else None
+
+
+def _chosen_option(
+    row: Row, value: object, options: tuple[Choice, ...], labels: tuple[str, ...]
+) -> tuple[Choice, tuple[Choice, ...]] | None:
+    """The option that the answer names, with the aliases that the answer adds, and all options."""
+    at = _gold_position(row, value, options, labels)
+    if at is None:
+        return None
+    gold, named = options[at], Choice.parse(str(value)).texts
+    if gold.text in named:
+        more = tuple(text for text in named if text not in gold.texts)
+        gold = replace(gold, aliases=gold.aliases + more)
+    return gold, (*options[:at], gold, *options[at + 1 :])
+
+
+def _gold_position(
+    row: Row, value: object, options: tuple[Choice, ...], labels: tuple[str, ...]
+) -> int | None:
+    """Which option the answer names: by text or alias, by label, or by its position from 0.
+
+    A whole number is a position, a text is never one. A letter is a label.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        if 0 <= value < len(options):
+            return value
+        row.report(f"the answer {value}", expected=f"a position from 0 to {len(options) - 1}")
+        return None
+    texts = {normal(text) for text in Choice.parse(str(value)).texts}
+    places = [
+        at for at, option in enumerate(options) if texts & {normal(text) for text in option.texts}
+    ]
+    if not places:
+        letters = labels or tuple(chr(ord("A") + at) for at in range(len(options)))
+        places = [at for at, label in enumerate(letters) if str(value).strip() == label]
+    if len(places) == 1:
+        return places[0]
+    shown = ", ".join(f"'{option.text}'" for option in options)
+    if places:
+        row.report(f"the answer '{value}' is several of the options {shown}", expected="one")
+    else:
+        todo = "Add it to the options, or correct one of them."
+        if str(value).strip().isdecimal():
+            todo += (
+                " A position is a whole number in JSON, counted from 0; in a table write the text "
+                "or the letter."
+            )
+        row.report(f"the answer '{value}' is none of the options {shown}", todo=todo)
+    return None
+
+
+def _options(row: Row, column: str) -> tuple[tuple[Choice, ...] | None, tuple[str, ...]]:
+    """The options of a row and their labels, if they have some; None with a problem reported."""
+    value = row.cells.get(column)
+    labels: tuple[str, ...] = ()
+    if isinstance(value, Mapping) and isinstance(value.get("text"), list | tuple):
+        labels = tuple(map(str, value.get("label") or ()))
+        value = value["text"]
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = parse_json(value)
+        except json.JSONDecodeError:
+            row.report(f"'{column}' is {value!r}", expected="a list in JSON, or options with ';'")
+            return None, ()
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(OPTION_SEPARATOR) if part.strip()]
+    if value is None:
+        return (), ()
+    if not isinstance(value, list | tuple):
+        row.report(f"'{column}' is {value!r}", expected="a list of texts")
+        return None, ()
+    texts = [replace(row, cells={column: entry}).optional_text(column) for entry in value]
+    if not all(text.strip() for text in texts):
+        if not any(entry is None or str(entry).strip() == "" for entry in value):
+            return None, ()  # reported
+        row.report(f"an empty option in '{column}'", todo="Remove it.")
+        return None, ()
+    return tuple(map(Choice.parse, texts)), labels
+
+
+def _are_distinct(row: Row, options: tuple[Choice, ...]) -> bool:
+    """Whether no two options have a text in common; otherwise it is reported."""
+    first_with: dict[str, Choice] = {}
+    for option in options:
+        for text in {normal(text) for text in option.texts}:
+            if text in first_with:
+                first, name = first_with[text].text, option.text
+                if normal(first) == normal(name):
+                    row.report(
+                        f"'{name}' and '{first}' are the same option",
+                        expected="options that differ in more than case and space",
+                        todo="Remove one of them.",
+                    )
+                else:
+                    row.report(
+                        f"the options '{first}' and '{name}' both have the text '{text}'",
+                        expected="texts and aliases of one option only",
+                        todo="Remove it from one of them.",
+                    )
+                return False
+            first_with[text] = option
+    if len(options) == 1:
+        todo = f"Separate options by '{OPTION_SEPARATOR}'." if "," in options[0].text else ""
+        row.report(f"one option, '{options[0].text}'", expected="two or more, or none", todo=todo)
+        return False
+    return True
+
+
+def normal(text: str) -> str:
+    """A text in Unicode form NFC, without case and surrounding or repeated space."""
+    return fold_case(" ".join(unicodedata.normalize("NFC", text).split()))
+
+
+def _shuffled(options: tuple[Choice, ...], item: str) -> tuple[Choice, ...]:
+    """Options in an order that the item's id decides, so that the gold is at no fixed position."""
+    seed = int.from_bytes(hashlib.sha256(item.encode()).digest()[:8])
+    return tuple(random.Random(seed).sample(options, len(options)))
+
+
+def _question(item: str, draft: _QuestionDraft) -> Question:
+    phrasings = {language: tuple(texts) for language, texts in draft.phrasings.items()}
+    return Question(
+        item, draft.group, phrasings, draft.gold, draft.options, draft.context, draft.row.where
+    )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Questions:
+    """The questions of a suite, in the order of their files."""
+
+    name: str
+    items: tuple[Question, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader should know of them."""
+    expectations: tuple[Expectation, ...] = ()
+    """What should hold between their answers."""
+    source: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """The file or the folder that they were read from (``file``), and the names of its columns that
+    were given; empty where they are from nowhere else on this machine."""
+
+    @classmethod
+    def from_frame(
+        cls, frame: Any, *, columns: Mapping[str, str] | None = None, name: str = "questions"
+    ) -> Questions:
+        """The questions of a pandas or polars frame; the first problem raises, with its row.
+
+        The columns are those of a file (``question_columns.COLUMNS``): ``question`` and ``answer``
+        are needed, ``options`` is a list or one text with ``;``. ``columns``: the frame's name of
+        each that is called otherwise there, such as ``{"question": "stem", "options": "A+B+C+D"}``.
+        ``name``: of the suite, and of the group of questions that name none.
+        """
+        problems: Problems = []
+        rows = (
+            (f"{THE_FRAME}, row {at}", row)
+            for at, row in enumerate(as_polars(frame).iter_rows(named=True), start=1)
+        )
+        items, notes = questions_of_rows(
+            rows, name, columns or {}, problems, source=THE_FRAME, in_python=True
+        )
+        raise_first(problems, how_to_list="")
+        return cls(name, items, notes)
+
+    def __repr__(self) -> str:
+        groups = len({question.group for question in self.items})
+        sizes = f"{counted(len(self.items), 'question')}, {counted(groups, 'group')}"
+        if self.expectations:
+            sizes += f", {counted(len(self.expectations), 'expectation')}"
+        return f"Questions({self.name!r}: {sizes})"
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def groups(self) -> dict[str, tuple[Question, ...]]:
+        """The questions of each group, groups in order of first appearance."""
+        groups: dict[str, list[Question]] = {}
+        for question in self.items:
+            groups.setdefault(question.group, []).append(question)
+        return {name: tuple(questions) for name, questions in groups.items()}
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages of all questions, in order of first appearance."""
+        return tuple(
+            dict.fromkeys(language for item in self.items for language in item.paraphrases)
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that can be asked, in its order."""
+        rows = [
+            [
+                question.item,
+                question.group,
+                list(question.paraphrases.items()),
+                question.gold.texts,
+                [option.texts for option in question.options],
+                question.context,
+                *([sorted(question.written.items())] if question.written else []),
+            ]
+            for question in self.items
+        ]
+        return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
+
+
+SUFFIXES = (".jsonl", ".csv", ".tsv", ".json", ".yaml", ".yml", ".toml", ".parquet")
+
+
+def read_question_file(path: Path, columns: Mapping[str, str], problems: Problems) -> Questions:
+    """The questions of a file; the errors of its rows go to ``problems``.
+
+    ``columns``: the file's name of each of ``COLUMNS`` that is called otherwise there.
+    """
+    rows = file_rows(path, problems)
+    items, notes = questions_of_rows(rows, path.stem, columns, problems, source=str(path))
+    return Questions(path.stem, items, notes)
+
+
+def file_rows(
+    path: Path, problems: Problems, name: str = "questions"
+) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    """The rows of a file with their places; ``name``: what its list of rows is called."""
+    if path.suffix not in SUFFIXES:
+        raise ConsilienceError(
+            f"a file in '{path.suffix}'", expected=", ".join(SUFFIXES), where=str(path)
+        )
+    if path.suffix in (".jsonl", ".csv", ".tsv"):
+        return read_rows(path, faults=problems)
+    if path.suffix == ".parquet":
+        return _numbered(read_parquet(path).rows(named=True), str(path), name)
+    document = read_document(path)
+    if isinstance(document, Mapping):
+        lists = [value for value in document.values() if isinstance(value, list)]
+        document = document.get(name, lists[0] if len(lists) == 1 else document)
+    if not isinstance(document, list) or not all(isinstance(row, Mapping) for row in document):
+        raise ConsilienceError(
+            f"no list of {name}",
+            expected=f"a list with one mapping each, or one named '{name}'",
+            where=str(path),
+        )
+    return _numbered(document, str(path), name)
+
+
+def has_list(path: Path, name: str) -> bool:
+    """Whether a JSON, YAML or TOML file has a list of that name beside others."""
+    is_document = path.suffix in (".json", ".yaml", ".yml", ".toml")
+    document = read_document(path) if is_document else None
+    return isinstance(document, Mapping) and name in document
+
+
+def _numbered(
+    rows: Iterable[Mapping[str, Any]], where: str, name: str
+) -> list[tuple[str, Mapping[str, Any]]]:
+    noun = name.removesuffix("s")
+    return [(f"{where}, {noun} {number}", row) for number, row in enumerate(rows, start=1)]

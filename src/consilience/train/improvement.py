@@ -1,0 +1,410 @@
+"""The commands improve and finetune: what they check, then train."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from consilience import suites
+from consilience.core.errors import ConsilienceError, Loading, Protocol, needs_extra
+from consilience.core.process import SILENT, Watch
+from consilience.core.text import counted
+from consilience.files.read import read_rows, read_text
+from consilience.metrics.measure import few_relations
+from consilience.metrics.registry import headline_metrics
+from consilience.options import Output, shared_fields
+from consilience.report.comparison_tables import (
+    comparison_table,
+    grid_table,
+    lambda_table,
+    result_table,
+    seed_table,
+    table_7,
+)
+from consilience.report.shown import Shown, rows_of
+from consilience.report.table import Table
+from consilience.runs.folder import default_folder
+from consilience.sentence_pairs import Task
+from consilience.suites.pairs import Pairs, half_of, load_task, read_pairs, sample_pairs
+from consilience.types import Suite
+from consilience.workflow.training_options import FinetuneOptions, ImproveOptions
+
+if TYPE_CHECKING:
+    from consilience.train.classifiers import ClassifierPlan, SeedTrainings, TaskPairs
+    from consilience.train.consistency import Improved
+    from consilience.train.cost import TrainingCost
+    from consilience.train.plan import Plan, Subject
+
+
+PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
+"""The pipeline of transformers that loads a trained model, by its kind."""
+
+DRY_RUN = "Nothing was trained. Rerun the command without --dry-run to start."
+"""The last line of the dry run of a training."""
+
+LOAD = ("Load it:", "  from transformers import pipeline")
+"""The first lines of how a trained model is loaded."""
+
+IN_PLAN = {
+    "train_groups": "train",
+    "validation_groups": "validation",
+    "whole_vocabulary": "vocabulary",
+    "mlm": "text",
+    "text": "text_file",
+    "train_facts": "facts",
+    "batch_size": "batch",
+}
+"""Options that the settings of a training call otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Improvement(Shown):
+    """A model before and after training."""
+
+    suite: Suite
+    """The suite of training and test."""
+    protocol: Protocol
+    """The counting rules."""
+    folder: Path
+    """The folder of checkpoints, runs and the best model."""
+    cost: TrainingCost | None
+    """The work and an estimate of its time; None where the results exist already."""
+    result: Improved | None
+    """Trainings, metrics and comparisons; None in a dry run."""
+    model: str
+    """The model, as it was named."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the choice of the model, and of a mean over few relations."""
+        if self.result is None:
+            return []
+        compared = self.result.best.compared
+        headline = compared.filter(compared["metric"].is_in(headline_metrics()))
+        return [*self.result.notes, *few_relations(headline, self.suite)]
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The numbers before and after, and where the model is; of a dry run the work."""
+        if (result := self.result) is None:
+            yield from (*(self.cost.lines if self.cost else ()), DRY_RUN)
+            return
+        best = result.best.chosen
+        row, *others = result.rows
+        seeds = f", mean of {len(row.outcomes)} seeds" if len(row.outcomes) > 1 else ""
+        relations = counted(result.relations, "held-out relation")
+        title = f"{self.model} on {self.suite.name}: {relations} ({self.protocol}{seeds})"
+        yield result_table(row.compared, self.suite, title)
+        if others or output.details:
+            yield from table_7(result.table, result.relations)
+        if output.details:
+            yield lambda_table(result.lambdas)
+            compared = comparison_table(result.best.compared, self.suite, by="group")
+            yield replace(compared, title=f"{compared.title}, seed {best.seed}")
+        model, checkpoint = best.best.model, best.best.checkpoint
+        updates = f"{checkpoint['step']} of {counted(checkpoint['updates'], 'update')}"
+        yield f"Model (lambda {best.weight:g}, seed {best.seed}, after {updates}): {model}"
+        yield from LOAD
+        yield f'  model = pipeline("{PIPELINES[result.kind]}", model="{model}")'
+        after = self.folder / f"seed-{best.seed}" / best.name / "after"
+        more = "" if output.details else "--details, or "
+        yield f"More: {more}consilience report {self.folder / 'before'} {after}"
+
+    def document(self) -> dict[str, Any]:
+        """The numbers as rows."""
+        cost = {"cost": self.cost.to_dict() if self.cost else None}
+        if (result := self.result) is None:
+            return cost
+        outcomes = [
+            {
+                "name": outcome.chosen.name,
+                "seed": outcome.chosen.seed,
+                "lambda": outcome.chosen.weight,
+                "validation": {
+                    f"{weight:g}": dict(trained.validation)
+                    for weight, trained in outcome.chosen.tried.items()
+                },
+                "checkpoint": dict(outcome.chosen.best.checkpoint),
+                "perplexity": outcome.chosen.best.perplexity,
+                "after": rows_of(outcome.metrics),
+                "differences": rows_of(outcome.compared),
+                "model": str(outcome.chosen.best.model),
+            }
+            for outcome in result.outcomes
+        ]
+        return cost | {
+            "before": rows_of(result.before),
+            "perplexity": result.perplexity,
+            "outcomes": outcomes,
+            "table": rows_of(result.table),
+            "notes": self.notes,
+            "model": str(result.best.chosen.best.model),
+        }
+
+    def remarks(self, output: Output) -> list[str]:
+        """The notes, and how to measure perplexity."""
+        without = self.result is not None and self.result.perplexity is None
+        note = "perplexity was not measured; give held-out text with --text."
+        return [*self.notes, *[note] * without]
+
+
+def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | None:
+    """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
+    from consilience.train.plan import check_plan
+
+    suite = suites.load_suite(options.suite, options.data_dir)
+    protocol: Protocol = options.protocol or suite.protocol
+    subject, plan = _subject_and_plan(options, suite, protocol)
+    seeds, ablations = options.seeds, options.ablations
+    check_plan(plan, subject, seeds)
+    with needs_extra("train"):
+        from consilience.models.sources import locate
+        from consilience.train.consistency import TABLE, is_first_process
+        from consilience.train.consistency import improve as train_and_measure
+        from consilience.train.cost import consistency_cost
+    locate(subject.model)  # an impossible name raises
+    folder = options.out or _folder_of(options, suite)
+    with watch.loading(options.model):
+        if not is_first_process(subject):
+            train_and_measure(subject, plan, folder, seeds=seeds, ablations=ablations)
+            return None
+        cost = None
+        if options.dry_run or not (folder / TABLE).exists():
+            watch.say("timing one update and a few queries")
+            cost = consistency_cost(subject, plan, seeds, ablations=ablations)
+        if options.dry_run:
+            return Improvement(suite, protocol, folder, cost, None, options.model)
+        for line in cost.lines if cost else ():
+            watch.inform(line)
+        result = train_and_measure(
+            subject, plan, folder, seeds=seeds, ablations=ablations, watch=watch
+        )
+    return Improvement(suite, protocol, folder, cost, result, options.model)
+
+
+def _folder_of(options: ImproveOptions, suite: Suite) -> Path:
+    """The folder of a training without ``--out``: named by suite, model and all settings."""
+    others = ("out", "dry_run", "device", "report_to", "data_dir", "watch")
+    values = {name: value for name, value in vars(options).items() if name not in others}
+    settings = {IN_PLAN.get(name, name): value for name, value in values.items()}
+    text = options.text and str(options.text)
+    return default_folder(
+        options.model, {**settings, "text_file": text, "suite": f"improve-{suite.name}"}
+    )
+
+
+def _subject_and_plan(
+    options: ImproveOptions, suite: Suite, protocol: Protocol
+) -> tuple[Subject, Plan]:
+    """The model with its suite and text, and the settings of its training."""
+    from consilience.train.plan import DEFAULT_WEIGHTS, Plan, Subject
+
+    weights = tuple(options.weights or DEFAULT_WEIGHTS[options.loss])
+    single = {"weights": weights, "seed": options.seeds[0]}
+    subject = Subject(
+        options.model,
+        suite,
+        protocol,
+        lines=read_lines(options.text) if options.text else (),
+        test_facts=options.limit,
+        device=options.device,
+        trust_remote_code=options.trust_remote_code,
+    )
+    named = {IN_PLAN.get(name, name): value for name, value in vars(options).items()}
+    settings = {
+        setting.name: named[setting.name] for setting in fields(Plan) if setting.name in named
+    }
+    return subject, Plan(**{**settings, **single})
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text, or the ``text`` of JSON lines, without empty ones."""
+    if not path.is_file():
+        raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
+    if path.suffix != ".jsonl":
+        return [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    lines = []
+    for where, row in read_rows(path):
+        if "text" not in row:
+            raise ConsilienceError("no 'text'", expected="a text in 'text'", where=where)
+        lines.append(str(row["text"]))
+    return [line for line in lines if line.strip()]
+
+
+GRID_BATCHES, GRID_RATES = (32, 64, 128), (5e-4, 1e-5, 5e-6)
+"""The batch sizes and learning rates of the grid (CALUM paper, Appendix A.1)."""
+
+SEED = 0
+"""Seed of halves and samples, the same for every training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finetuning(Shown):
+    """The classifiers of one model."""
+
+    task: str
+    """The main task."""
+    cost: TrainingCost | None
+    """The work and an estimate of its time; None where the trainings exist already."""
+    trainings: SeedTrainings | None
+    """The training with each seed, and those that chose the plan; None in a dry run."""
+    notes: Sequence[str]
+    """Notes on the pairs."""
+    options: FinetuneOptions
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """Validation numbers, and where the models are; of a dry run the work."""
+        if (trainings := self.trainings) is None:
+            yield from (*(self.cost.lines if self.cost else ()), DRY_RUN)
+            return
+        task, options = self.task, self.options
+        validation = {seed: training.validation for seed, training in trainings.seeds.items()}
+        costs = [(training.epochs, training.seconds) for training in trainings.seeds.values()]
+        yield seed_table(options.model, validation, costs)
+        if trainings.grid:
+            rows = [
+                (plan.batch, plan.learning_rate, tried.validation[task], plan == trainings.best)
+                for plan, tried in trainings.grid
+            ]
+            yield grid_table(rows, task)
+        seed = max(validation, key=lambda number: validation[number][task])
+        model = trainings.seeds[seed].folder / task
+        yield f"Models: {options.out}/seed-*/{task}; best validation: {model}"
+        yield from LOAD
+        yield f'  model = pipeline("text-classification", model="{model}")'
+        half = f" --half {3 - options.half}" if options.half else ""
+        measure = f"consilience probe --model {options.out} --suite {options.task}"
+        yield f"Measure its consistency: {measure} --data {options.validation}{half}"
+
+    def document(self) -> dict[str, Any]:
+        """The trainings as rows."""
+        cost = {"cost": self.cost.to_dict() if self.cost else None}
+        if (trainings := self.trainings) is None:
+            return cost
+        best = trainings.best
+        return cost | {
+            "model": self.options.model,
+            "task": self.task,
+            "best": {"batch": best.batch, "learning_rate": best.learning_rate},
+            "grid": [
+                {
+                    "batch": plan.batch,
+                    "learning_rate": plan.learning_rate,
+                    "validation": dict(training.validation),
+                }
+                for plan, training in trainings.grid
+            ],
+            "seeds": [
+                {
+                    "seed": seed,
+                    "validation": dict(training.validation),
+                    "epochs": training.epochs,
+                    "seconds": training.seconds,
+                    "folder": str(training.folder),
+                }
+                for seed, training in trainings.seeds.items()
+            ],
+            "warnings": [*self.notes],
+        }
+
+
+def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | None:
+    """Train with each seed; None in every process but the first (``accelerate launch``)."""
+    with needs_extra("train"):
+        from consilience.models.sources import locate
+        from consilience.train.classifiers import Backbone, are_finished, reading_of, train_seeds
+        from consilience.train.cost import classifier_cost
+    locate(options.model)  # an impossible name raises
+    sources = _sources(options)
+    plans, task = _plans(options), sources[0].task
+    is_first = not int(os.environ.get("RANK", "0"))
+    if not is_first:
+        watch = SILENT
+    with watch.loading(options.model):
+        loading = Loading(trust_remote_code=options.trust_remote_code)
+        longest = options.max_length or 0
+        reading = reading_of(options.model, loading, options.input, options.pool, longest)
+        backbone = Backbone(options.model, reading, options.device, options.trust_remote_code)
+        cost = None
+        if is_first and (options.dry_run or not are_finished(options.out, options.seeds)):
+            watch.say("timing one update and a few queries")
+            cost = classifier_cost(backbone, sources, plans, options.seeds)
+        if options.dry_run:
+            return Finetuning(task.name, cost, None, [], options)
+        for line in cost.lines if cost else ():
+            watch.inform(line)
+        trainings = train_seeds(
+            backbone, sources, plans, options.out, options.seeds, options.jobs, watch
+        )
+    notes = _notes(trainings, sources)
+    return Finetuning(task.name, cost, trainings, notes, options) if is_first else None
+
+
+def _sources(options: FinetuneOptions) -> list[TaskPairs]:
+    """The pairs of the main task, then those of the other tasks."""
+    from consilience.train.classifiers import TaskPairs
+
+    task = load_task(options.task, options.indicators)
+    validation = read_pairs(options.validation, task)
+    if options.half is not None:
+        validation = half_of(validation, options.half, SEED)
+    train = _read_sample(options.train, task, options.limit)
+    others = [_source_of(spec, options.limit) for spec in options.with_task or ()]
+    return [TaskPairs(task, train, validation), *others]
+
+
+def _plans(options: FinetuneOptions) -> list[ClassifierPlan]:
+    """The plans to try: every batch size with every learning rate."""
+    from consilience.train.classifiers import ClassifierPlan, grid_of
+
+    rates = GRID_RATES if options.grid else options.learning_rate
+    batches = GRID_BATCHES if options.grid else options.batch_size
+    single = {"learning_rate": rates[0], "batch": batches[0], "seed": options.seeds[0]}
+    plan = ClassifierPlan(**{**shared_fields(options, ClassifierPlan), **single})
+    return grid_of(plan, batches, rates)
+
+
+def _read_sample(file: str, task: Task, limit: int | None) -> Pairs:
+    pairs = read_pairs(file, task)
+    return pairs if limit is None else sample_pairs(pairs, limit, SEED)
+
+
+def _source_of(spec: str, limit: int | None) -> TaskPairs:
+    """Another task and its pairs, from ``TASK=TRAIN`` or ``TASK=TRAIN,VALIDATION``."""
+    from consilience.train.classifiers import TaskPairs
+
+    name, equals, files = spec.partition("=")
+    train, comma, validation = files.partition(",")
+    if not equals or not train or (comma and not validation):
+        raise ConsilienceError(
+            f"--with-task {spec}", expected="mrpc=TRAIN or mrpc=TRAIN,VALIDATION"
+        )
+    task = load_task(name)
+    held_out = read_pairs(validation, task) if validation else None
+    return TaskPairs(task, _read_sample(train, task, limit), held_out)
+
+
+def _notes(trainings: SeedTrainings, sources: Sequence[TaskPairs]) -> list[str]:
+    """The notes of the pairs, and how many of them were truncated."""
+    notes = [
+        note
+        for source in sources
+        for pairs in (source.train, source.validation)
+        if pairs
+        for note in pairs.notes
+    ]
+    first = next(iter(trainings.seeds.values()))
+    for name, truncated in (
+        ("training", first.truncated),
+        ("validation", first.truncated_validation),
+    ):
+        for source in sources:
+            pairs = source.train if name == "training" else source.validation
+            if pairs and (count := truncated.get(source.task.name)):
+                notes.append(
+                    f"{count} of {len(pairs.items)} {name} pairs of {source.task.name} were too "
+                    "long and were truncated"
+                )
+    return notes

@@ -1,0 +1,121 @@
+"""Scores become answer columns: against a plain definition, row by row, of random scores."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consilience.asking.asker import UNCERTAIN, judge
+from consilience.core.asks import Ask, Item, Scores
+
+NUMBERS = ("logprob", "gold_logprob", "gold_rank", "margin", "n_candidates")
+
+
+def plain(options, scores, bounds, gold):
+    """The columns of one row: scores by option, None for one that takes no part."""
+    taken = {at: score for at, score in enumerate(scores) if score is not None}
+    known = {at: score for at, score in taken.items() if not bounds[at]}
+    highest = max((taken[at] for at in taken if bounds[at]), default=-math.inf)
+    if gold in taken and (not known or max(known.values()) < highest):
+        return {"excluded": UNCERTAIN}
+    if gold not in taken:
+        return {"excluded": "the gold is out"}
+    best = max(known, key=lambda at: (known[at], -at))
+    mass = sum(math.exp(score) for score in known.values())
+    others = [score for at, score in known.items() if at != best]
+    second = max(others, default=-math.inf)
+    is_whole = highest == -math.inf or abs(mass - 1) < 1e-3
+    row = {
+        "excluded": None,
+        "answer": options[best],
+        "option": best,
+        "n_candidates": len(taken),
+        "text_logprob": known[best],
+    }
+    if is_whole:
+        row["logprob"] = known[best] - math.log(mass)
+    if len(taken) > 1 and second >= highest and second > -math.inf:
+        row["margin"] = known[best] - second
+    if gold in known:
+        row["gold_text_logprob"] = known[gold]
+        if is_whole:
+            row["gold_logprob"] = known[gold] - math.log(mass)
+        if known[gold] >= highest:
+            ahead = [at for at in known if (-known[at], at) < (-known[gold], gold)]
+            row["gold_rank"] = 1 + len(ahead)
+    return row
+
+
+@st.composite
+def asked(draw):
+    """Options, scores (None for one that is excluded), bounds, the gold and the shown order."""
+    size = draw(st.integers(2, 6))
+    score = st.sampled_from([-0.25, -0.5, -1.0, -1.0, -2.5, -4.0])
+    scores = draw(st.lists(st.none() | score, min_size=size, max_size=size))
+    bounds = draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    is_bounded = draw(st.booleans())
+    order = draw(st.permutations(range(size)))
+    gold = draw(st.integers(0, size - 1))
+    options = tuple(f"o{at}" for at in range(size))
+    return options, scores, [flag and is_bounded for flag in bounds], gold, tuple(order)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(asked(), min_size=1, max_size=4))
+def test_scores_are_judged_by_the_plain_definition(rows):
+    """Rows with different numbers of options, each in an order of its own."""
+    rows = [row for row in rows if row[1][row[3]] is not None]
+    asks = [
+        Ask(at, 0, None, tuple("ABCDEF"[: len(order)]), order)
+        for at, (*_, order) in enumerate(rows)
+    ]
+    items = [Item(str(at), "", row[0][row[3]], row[0], row[3]) for at, row in enumerate(rows)]
+
+    def shown(values, order):
+        return np.array([math.nan if values[at] is None else values[at] for at in order])
+
+    scores = Scores.of_rows(
+        np.arange(len(rows)),
+        [shown(of, order) for _, of, _, _, order in rows],
+        [np.ones(len(order), dtype=int) for *_, order in rows],
+        bounds=[shown(bounds, order).astype(bool) for _, _, bounds, _, order in rows],
+    )
+    columns = judge(scores, asks, items) if rows else {}
+    for at, (options, of, bounds, gold, order) in enumerate(rows):
+        expected = plain(options, of, bounds, gold)
+        found = {name: values[at] for name, values in columns.items()}
+        assert found["excluded"] == expected["excluded"]
+        for name in {*NUMBERS, "answer", "option", "text_logprob", "gold_text_logprob"}:
+            value = expected.get(name)
+            if value is None or isinstance(value, str | int):
+                is_null = found[name] is None or found[name] != found[name]
+                assert is_null if value is None else found[name] == value, name
+            else:
+                assert found[name] == pytest.approx(value, abs=1e-12), name
+        if expected["excluded"] is None:
+            assert found["label"] == "ABCDEF"[order.index(expected["option"])]
+
+
+def test_words_in_another_language_are_answers_of_the_facts():
+    """'Rom' wins and is 'Rome'; a word of the model that is no candidate is itself."""
+    items = [Item("0", "Italy", "Rome", ("Rome", "Paris"), 0)] * 2
+    asks = [Ask(at, 0, None, ("Rom", "Paris")) for at in range(2)]
+    totals = np.array([[-1.0, -2.0, -3.0], [-3.0, -2.0, -1.0]])
+    scores = Scores(np.arange(2), ("Rom", "Paris", "Bern"), None, totals=totals)
+    assert judge(scores, asks, items)["answer"].tolist() == ["Rome", "Bern"]
+
+
+def test_what_a_model_wrote_is_an_answer_where_it_is_none_of_the_candidates():
+    """The second row is no candidate and wrong, the third is no text and no answer."""
+    totals = np.array([[0.0, -math.inf], [-math.inf] * 2, [-math.inf] * 2])
+    texts = ["yes", "maybe", ""]
+    scores = Scores(
+        np.arange(3), ("yes", "no"), None, totals=totals, answers_only=True, texts=texts
+    )
+    items = [Item(str(at), "", "no", ("yes", "no"), 1) for at in range(3)]
+    columns = judge(scores, [Ask(at, 0, None) for at in range(3)], items)
+    assert columns["answer"].tolist() == ["yes", "maybe", None]
+    assert columns["excluded"].tolist() == [None, None, "the model wrote no text"]
+    assert columns["n_candidates"][:2].tolist() == [2, 2]

@@ -1,0 +1,131 @@
+"""Without the extra ``models`` (torch, transformers): what needs no model works, the rest says so."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT
+
+WITHOUT_MODELS = """if True:
+    import json, sys
+
+    from consilience.core.errors import OF_MODELS
+
+    class Absent:
+        def find_spec(self, name, path=None, target=None):
+            if name.partition(".")[0] in OF_MODELS | {"accelerate", "peft", "gguf"}:
+                raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+
+    sys.meta_path.insert(0, Absent())
+    from consilience.cli import main
+
+    for arguments in json.loads(sys.argv[1]):
+        sys.argv[1:] = arguments
+        print("---", *arguments[:2], file=sys.stderr, flush=True)
+        try:
+            main()
+        except SystemExit as stop:
+            print("status", stop.code, file=sys.stderr, flush=True)
+"""
+COMMANDS = """
+probe --model baseline:random --suite mini --limit 2 --out facts
+probe --model baseline:majority --suite mini-questions --limit 2 --out questions
+score facts
+compare facts other
+gate facts --rule accuracy>=0.01
+report facts
+verify facts
+suite list
+suite check mini
+suite audit mini
+suite stats mini
+suite export mini --limit 1 --out prompts.csv
+analyze patterns facts
+analyze edits facts
+analyze factors questions
+publish facts --format eee --model-id me/mine --organization me
+study run study.toml
+"""
+
+
+@pytest.fixture
+def outcomes(tmp_path):
+    """Runs commands in one process in which torch cannot be imported; the parts of its output."""
+
+    def run(commands):
+        call = [sys.executable, "-c", WITHOUT_MODELS, json.dumps(commands)]
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+        done = subprocess.run(
+            call, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stderr.split("--- ")[1:]
+
+    (tmp_path / "study.toml").write_text(
+        '[[models]]\nmodel = "baseline:random"\n[[suites]]\nsuite = "mini"\nlimit = 1\n'
+    )
+    return run
+
+
+def test_what_needs_no_model_works_without_the_extra(outcomes):
+    commands = [line.split() for line in COMMANDS.splitlines() if line]
+    other = [
+        "probe",
+        "--model",
+        "baseline:majority",
+        "--suite",
+        "mini",
+        "--limit",
+        "2",
+        "--out",
+        "other",
+    ]
+    failed = [part for part in outcomes([other, *commands]) if "status" in part]
+    assert failed == []
+
+
+def test_the_functions_and_servers_of_a_light_install(tmp_path):
+    """A Python function is asked; a model behind a URL fails at its address, not at an import."""
+    code = (
+        WITHOUT_MODELS.partition("    from consilience.cli")[0]
+        + """
+    import consilience as cs
+
+    result = cs.evaluate("mini", lambda prompts: ["Paris"] * len(prompts), limit=1)
+    assert result.metrics.height
+    try:
+        cs.evaluate("mini-open", "openai:x", base_url="http://127.0.0.1:9/v1", limit=1)
+    except cs.ConsilienceError as error:
+        assert "127.0.0.1:9" in str(error), error
+    for call in (lambda: cs.load_model("gpt2"), lambda: cs.evaluate("mini", "gpt2", limit=1)):
+        try:
+            call()
+            raise AssertionError("a model was loaded")
+        except cs.ConsilienceError as error:
+            assert "consilience[models]" in str(error), error
+"""
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    call = [sys.executable, "-c", code, "[]"]
+    done = subprocess.run(
+        call, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_model_without_the_extra_is_one_message(outcomes):
+    commands = [
+        "probe --model packaged:smollm2 --suite mini --limit 1",
+        "probe --model gpt2 --suite mini-questions --limit 1",
+        "improve --model gpt2 --suite mini --train-groups capital --validation-groups sport --out improved",
+    ]
+    for part in outcomes([command.split() for command in commands]):
+        assert re.search(
+            r"is not installed\. Install the extra consilience\[(models|train)\]: `pip", part
+        )
+        assert part.endswith("status 2\n")
+        assert "Traceback" not in part

@@ -70,12 +70,12 @@ def load() -> None:
     import torch
 
     import consilience
+    from consilience import options
     from consilience.core import provenance
-    from consilience.options import option_fields
 
     metadata.version = functools.cache(metadata.version)
     provenance.git_revision = functools.cache(provenance.git_revision)
-    option_fields.option_fields = functools.cache(option_fields.option_fields)
+    options.option_fields = functools.cache(options.option_fields)
     for module in pkgutil.walk_packages(consilience.__path__, "consilience."):
         if not set(UNUSED) & set(module.name.split(".")):
             with suppress(ModuleNotFoundError):  # it belongs to an extra that is not installed

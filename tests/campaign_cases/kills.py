@@ -20,7 +20,7 @@ from pathlib import Path
 
 from campaign_cases.child import WrongError, alone, end_with_parent
 from consilience import cli
-from consilience.core import process
+from consilience.app import process
 from wild_server import DEEDS, wild_server
 
 LISTED = {"a/one.txt": b"first file\n" * 400, "two.txt": b"second\n"}
@@ -136,7 +136,7 @@ def _start(line: str, folder: Path, steps: dict[int, int], count: Path | None = 
                 os.execv(sys.executable, [sys.executable, "-m", "consilience", *arguments])
             sys.stdout, sys.stderr = (os.fdopen(each, "w", closefd=False) for each in (1, 2))
             for number in process.SIGNALS:
-                signal.signal(number, process.stop)
+                signal.signal(number, signal.SIG_DFL)
             counted = os.open(count, os.O_WRONLY | os.O_CREAT) if count else None
             sys.addaudithook(_steps(steps, counted))
             weakref.finalize._registry.clear()  # the folders of this process's parents stay
@@ -172,7 +172,7 @@ def _ended(child: int, folder: Path, sent: tuple[int, ...] = ()) -> bool:
     """Whether a signal ended a command; one that ends in any way but this or well is wrong."""
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     said = (folder / "out").read_text(errors="replace")
-    killed = [code for one in sent for code in ((-one,) if one == signal.SIGKILL else (128 + one,))]
+    killed = [code for one in sent for code in (-one, 128 + one)]
     if code not in (0, *killed) or "Traceback" in said:
         raise WrongError(f"exit {code} after signals {sent}: {said[-1500:]}")
     return code != 0

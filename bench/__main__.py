@@ -41,9 +41,9 @@ from tokenizers import BertWordPieceTokenizer
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizerFast
 
 from consilience import load_model, measure
-from consilience.ask import ask
+from consilience.asking.facts import ask
 from consilience.core.errors import Loading
-from consilience.core.provenance import versions
+from consilience.core.process import versions
 from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import (
     AtMask,
@@ -51,9 +51,9 @@ from consilience.models.fast import (
     Products,
     speed_up,
 )
-from consilience.models.label_prompts import MOST_WRITTEN
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel
+from consilience.models.writing import LONGEST_LABEL
 from consilience.runs.folder import RunFolder
 from consilience.suites.facts import sample_facts
 
@@ -405,7 +405,7 @@ def labels(lines: list[str]) -> None:
         "## Labels of sentence pairs: SmolLM2-135M",
         "",
         f"{count} forms of {writers.TASK.name.upper()} pairs, {tokens / count:.0f} tokens each. A "
-        f"label is chosen by its probability, and up to {MOST_WRITTEN} tokens are written. "
+        f"label is chosen by its probability, and up to {LONGEST_LABEL} tokens are written. "
         "The simple way reads a prompt again for each label and for writing.",
         "",
         measured(writer.products),

@@ -23,8 +23,8 @@ import questions
 
 from consilience import Candidates, Query, load_model, load_suite
 from consilience.core.errors import Connection
+from consilience.core.presentation import Prompt
 from consilience.models.prompt_models import load_prompt_model, load_writer
-from consilience.presentation import Prompt
 
 os.environ.setdefault("TQDM_DISABLE", "1")
 

@@ -12,15 +12,15 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from consilience import load_suite
-from consilience.ask_questions import Presenter, prompts_of
+from consilience.asking.questions import Presenter, prompts_of
 from consilience.core.errors import Loading
 from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.items import Question
+from consilience.core.presentation import Presentation, Prompt
 from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import Tree, speed_up
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.prompted import OptionScorer
-from consilience.presentation import Presentation, Prompt
-from consilience.questions import Question
 from consilience.suites.question_suites import mini_questions
 
 MODEL = "packaged:smollm2"

@@ -9,12 +9,11 @@ import torch
 from transformers import GenerationConfig
 
 from consilience.core.errors import Loading
+from consilience.core.items import Form, TextPair
 from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import speed_up
-from consilience.models.label_prompts import MOST_WRITTEN
-from consilience.models.label_writer import LabelWriter
 from consilience.models.loading import load_pretrained
-from consilience.sentence_pairs import Form, TextPair
+from consilience.models.writing import LONGEST_LABEL, LabelWriter
 from consilience.suites.pairs import TASKS, read_pairs
 from consilience.suites.perturbations import chosen, forms_of, original
 
@@ -80,7 +79,7 @@ def plain(writer: LabelWriter, asked: Sequence[Form], tokens: int) -> Callable[[
     model = own.model.eval()
     speed_up(model, head=True)
     config = GenerationConfig(
-        max_new_tokens=MOST_WRITTEN, do_sample=False, eos_token_id=writer.ends, pad_token_id=0
+        max_new_tokens=LONGEST_LABEL, do_sample=False, eos_token_id=writer.ends, pad_token_id=0
     )
     prompts = [each["input_ids"] for each in writer.encode(asked)]
     by_length: dict[int, list[int]] = {}

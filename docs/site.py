@@ -9,7 +9,7 @@ from typing import Any
 from consilience.app.parser import ClickGroup
 from consilience.cli import program
 from consilience.options import GENERAL, option_fields
-from consilience.workflow.probe_options import ProbeOptions
+from consilience.options.probe import ProbeOptions
 
 OUTSIDE = re.compile(
     r"\[([^\]]*)\]\((?:\.\./)+((?:results|examples|src|tests|bench|README)[^)]*)\)"

@@ -10,11 +10,11 @@ import polars as pl
 
 from conftest import SENTENCES, _tokenizer
 from consilience import measure
-from consilience.ask_pairs import present_pairs
+from consilience.asking.pairs import present_pairs
 from consilience.core.factors import Design
+from consilience.core.items import TextPair
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.differences import compare
-from consilience.sentence_pairs import TextPair
 from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import chosen, original
 from consilience.suites.perturbations import forms_of as forms_of_pair

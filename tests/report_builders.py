@@ -9,7 +9,7 @@ import polars as pl
 
 from conftest import ROOT, run_command
 from consilience.analysis.examples import Example, Reply
-from consilience.ask_pairs import CHANGED_ANSWERS_SCHEMA
+from consilience.asking.pairs import CHANGED_ANSWERS_SCHEMA
 from consilience.core.schemas import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.report.export import Beside, Folded, html_rows
 from consilience.report.report_page import report_page

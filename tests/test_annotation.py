@@ -22,8 +22,8 @@ from consilience.authoring.annotation import (
     score_sheets,
     write_sheets,
 )
+from consilience.core.items import TextPair
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.sentence_pairs import TextPair
 from consilience.suites.pairs import TASKS, Pairs
 from consilience.suites.perturbations import chosen
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.asking.asker import UNCERTAIN, judge
-from consilience.core.asks import Ask, Item, Scores
+from consilience.core.items import Ask, Item, Scores
 
 NUMBERS = ("logprob", "gold_logprob", "gold_rank", "margin", "n_candidates")
 

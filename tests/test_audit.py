@@ -18,13 +18,13 @@ from consilience.authoring.checks import (
 )
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Edge
-from consilience.questions import Choice, Question
+from consilience.core.items import Choice, Question
+from consilience.options.suites import AuditOptions
 from consilience.suites import check_suite
 from consilience.suites.layouts import load_folder
 from consilience.suites.questions import Questions
 from consilience.suites.rows import places_in
 from consilience.types import Suite
-from consilience.workflow.suite_options import AuditOptions
 
 CAPITALS = [("France", "Paris"), ("Italy", "Rome")]
 

@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from consilience import ConsilienceError
-from consilience.ask_pairs import ask_labels
+from consilience.asking.pairs import ask_labels
 from consilience.models.batches import Budget
 from consilience.models.classifier import label_positions
 from consilience.suites.perturbations import PERTURBATIONS

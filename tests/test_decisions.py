@@ -11,10 +11,13 @@ import polars as pl
 import pytest
 
 from conftest import _tokenizer
-from consilience.ask import judge
-from consilience.ask_questions import Presenter, ask_options
+from consilience.asking.facts import judge
+from consilience.asking.questions import Presenter, ask_options
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.items import Choice, Question, TextPair
+from consilience.core.presentation import Presentation, present
+from consilience.endpoints.client import Refused
 from consilience.endpoints.decisions import (
     ROUTES,
     DecisionModel,
@@ -24,10 +27,6 @@ from consilience.endpoints.decisions import (
     log_scores,
 )
 from consilience.endpoints.journal import Journal
-from consilience.endpoints.replies import Refused
-from consilience.presentation import Presentation, present
-from consilience.questions import Choice, Question
-from consilience.sentence_pairs import TextPair
 from consilience.suites.pairs import load_task
 from consilience.suites.perturbations import original
 from pair_builders import SAME, write_pairs

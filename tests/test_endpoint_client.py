@@ -4,8 +4,7 @@ import pytest
 
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.address import key_of
-from consilience.endpoints.client import Client
-from consilience.endpoints.replies import Refused
+from consilience.endpoints.client import Client, Refused
 from replay_server import completion, replay
 
 KEY = "sk-secret-0123456789"

@@ -12,9 +12,7 @@ import pytest
 
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints import client as sending
-from consilience.endpoints.client import Client
-from consilience.endpoints.pace import Clock
-from consilience.endpoints.replies import Refused, message_of, wait_of
+from consilience.endpoints.client import Client, Clock, Refused, message_of, wait_of
 from consilience.endpoints.usage import cost_in_words, cost_record
 from replay_server import completion, raw, replay
 

@@ -15,11 +15,11 @@ import pytest
 from consilience.core.errors import ConsilienceError
 from consilience.endpoints.chats import KNOWN
 from consilience.endpoints.journal import REPLIES
+from consilience.kinds.probing import plan_probe, probe
+from consilience.options.probe import ProbeOptions
 from consilience.report.first_screen import server_line
 from consilience.report.run_view import RunView
 from consilience.runs.folder import record_of
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probing import plan_probe, probe
 from pair_builders import write_pairs
 from replay_server import completion, replay
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from consilience.core.errors import Connection, ConsilienceError
-from consilience.endpoints.pace import MOST, START, Clock, Pace
+from consilience.endpoints.client import MOST, START, Clock, Pace
 from consilience.endpoints.usage import Allowance, Usage
 
 

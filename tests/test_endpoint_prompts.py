@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consilience.ask import judge
-from consilience.ask_questions import Presenter, prompts_of
+from consilience.asking.facts import judge
+from consilience.asking.questions import Presenter, prompts_of
 from consilience.core.errors import Connection, ConsilienceError
+from consilience.core.items import TextPair
+from consilience.core.presentation import Presentation, Template
 from consilience.endpoints import chats as chat_module
 from consilience.endpoints.chats import why_not_enforced
-from consilience.models.answer_writer import AnswerWriter
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
 from consilience.models.served import (
@@ -21,8 +22,7 @@ from consilience.models.served import (
     load_served_labels,
     open_server,
 )
-from consilience.presentation import Presentation, Template
-from consilience.sentence_pairs import TextPair
+from consilience.models.writing import AnswerWriter
 from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import original
 from replay_server import replay

@@ -9,11 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from consilience.asking import planning
 from consilience.core.errors import Connection, ConsilienceError
-from consilience.endpoints.client import Client
+from consilience.endpoints.client import Client, Refused
 from consilience.endpoints.journal import REPLIES, Journal
-from consilience.endpoints.replies import Refused
 from consilience.endpoints.usage import (
     PlannedUsage,
     Usage,
@@ -21,10 +19,11 @@ from consilience.endpoints.usage import (
     cost_record,
     tokens_of,
 )
+from consilience.kinds import planning
+from consilience.kinds.probing import plan_probe, probe
 from consilience.models.functions import ScoringFunction
+from consilience.options.probe import ProbeOptions
 from consilience.runs.folder import fault_of_run, record_of
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probing import plan_probe, probe
 from replay_server import completion, replay
 from scoring_server import SGLANG, VLLM, scoring_server
 from test_endpoint_interrupted import flags

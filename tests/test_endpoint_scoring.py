@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from consilience.ask import UNCERTAIN, judge
+from consilience.asking.facts import UNCERTAIN, judge
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.usage import PlannedUsage
 from consilience.models import load_model

@@ -12,8 +12,8 @@ from consilience.asking.answer_clusters import (
     merge_answers,
 )
 from consilience.authoring import audit
+from consilience.core.items import Choice, Question
 from consilience.models.judges import EmbeddingJudge, EntailmentJudge, contradict, load_judge
-from consilience.questions import Choice, Question
 from consilience.types import Suite
 
 

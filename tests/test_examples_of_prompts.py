@@ -2,11 +2,11 @@
 
 import pytest
 
-from consilience.ask_questions import Presenter
+from consilience.asking.questions import Presenter
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
-from consilience.presentation import Presentation
-from consilience.questions import Choice, Question
+from consilience.core.items import Choice, Question
+from consilience.core.presentation import Presentation
 
 
 def question(name, group="g", text="", gold="so", options=("so", "no", "maybe")):

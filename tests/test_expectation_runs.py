@@ -13,11 +13,14 @@ from conftest import ROOT
 from consilience import ConsilienceError
 from consilience.analysis.examples import violation_table
 from consilience.kinds import suite_of
+from consilience.kinds.probing import probe, score
 from consilience.kinds.variants import factors_of
 from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.models.functions import PromptFunction
+from consilience.options.probe import ProbeOptions
+from consilience.options.runs import ExpectationsOptions, ScoreOptions
 from consilience.report.analysis_tables import violation_examples, violation_tables
 from consilience.report.comparison_tables import comparison_table
 from consilience.results.analyses import analyze_expectations
@@ -25,9 +28,6 @@ from consilience.runs.run import Run
 from consilience.suites.expectation_files import with_expectations
 from consilience.suites.question_suites import check_questions, load_questions, select_questions
 from consilience.suites.questions import Questions
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probing import probe, score
-from consilience.workflow.run_options import ExpectationsOptions, ScoreOptions
 
 QUESTIONS = """item,group,question,question_2,options,answer
 a,one,Is A true?,Does A hold?,yes;no,yes

@@ -13,13 +13,13 @@ from conftest import ROOT
 from consilience.core.errors import ConsilienceError
 from consilience.core.expectations import Expectation, Reference, instances
 from consilience.core.factors import Design, Factor, FactorialDesign, levels_of
+from consilience.core.items import Choice, Question
 from consilience.metrics.counts import Prepared, unchecked_note
 from consilience.metrics.definitions import ExpectedViolations
 from consilience.metrics.differences import compare
 from consilience.metrics.grid import Grid
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import METRICS
-from consilience.questions import Choice, Question
 from consilience.suites.expectation_files import (
     expectations_of_rows,
     with_expectations,

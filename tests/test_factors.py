@@ -7,9 +7,9 @@ import pytest
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.items import Choice, Question
+from consilience.core.presentation import TEMPLATES, Presentation, Template, permutation, present
 from consilience.metrics.components import decompose, one_hot
-from consilience.presentation import TEMPLATES, Presentation, Template, permutation, present
-from consilience.questions import Choice, Question
 
 FRANCE = Question(
     "capital-1",

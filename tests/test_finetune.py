@@ -31,6 +31,7 @@ from transformers import (
 from conftest import SENTENCES, WORDS, _tokenizer, cases
 from consilience import ConsilienceError
 from consilience.core.errors import Loading
+from consilience.core.items import TextPair
 from consilience.models import classifier
 from consilience.models.batches import Budget
 from consilience.models.classifier import (
@@ -43,7 +44,6 @@ from consilience.models.classifier import (
     predict,
 )
 from consilience.models.fast import Products, products
-from consilience.sentence_pairs import TextPair
 from consilience.suites.pairs import TASKS, Pairs
 from consilience.suites.perturbations import original
 from consilience.train import classifiers as heads_module

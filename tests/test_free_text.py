@@ -21,7 +21,7 @@ from consilience.core.free_text import (
     rule_of,
     shown,
 )
-from consilience.questions import Choice
+from consilience.core.items import Choice
 
 CITIES = (Choice("London"), Choice("Paris", ("City of Light",)), Choice("New York"))
 LABELS = ("A", "B", "C")

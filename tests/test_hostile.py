@@ -31,14 +31,14 @@ from consilience.files.read import (
 )
 from consilience.files.tables import DOCUMENT, lm_eval_rows, read_answer_file, text_of
 from consilience.files.write import locked
+from consilience.kinds.probing import probe
 from consilience.models.functions import texts_of
+from consilience.options.probe import ProbeOptions
 from consilience.runs.folder import RunFolder, digest_of
 from consilience.runs.run import read_answers
 from consilience.study.engine import Unit, run_units
 from consilience.study.workers import LocalWorkers
 from consilience.suites.question_suites import check_questions, load_questions
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probing import probe
 from engine_work import factory
 from replay_server import completion, replay
 

@@ -11,9 +11,9 @@ from consilience import ConsilienceError, load_suite
 from consilience.authoring.import_formats import import_patterns, listing
 from consilience.authoring.pattern_checks import likeness, normal_form
 from consilience.files.tables import read_answer_file
+from consilience.options.suites import ImportOptions
 from consilience.suites import check_suite
 from consilience.suites.proposals import Proposal, provenance_of, write_proposals
-from consilience.workflow.suite_options import ImportOptions
 
 SHARED = ROOT.parent / "shared" / "data"
 

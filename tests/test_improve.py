@@ -15,12 +15,12 @@ from consilience import ConsilienceError, load_model
 from consilience.core.errors import Loading
 from consilience.core.text import duration
 from consilience.models.fast import speed_up_training
+from consilience.options.training import ImproveOptions
 from consilience.suites import load_suite
 from consilience.train.batch_trainer import TrainingFolder
 from consilience.train.consistency import ConsistencyTrainer
 from consilience.train.improvement import _folder_of, read_lines
 from consilience.train.objectives import perplexity
-from consilience.workflow.training_options import ImproveOptions
 from test_train import PATTERNS, relation, train, trainer_of
 
 ROW = "seed-42/improved/lambda-1"

@@ -9,16 +9,16 @@ import torch
 import transformers
 
 from consilience import ConsilienceError
-from consilience.ask_pairs import present_pairs
+from consilience.asking.pairs import present_pairs
 from consilience.core.errors import Loading
 from consilience.core.free_text import matched_word
+from consilience.core.items import TextPair
 from consilience.models import prompt_reader
 from consilience.models.batches import Budget
 from consilience.models.fast import Prompts, tree_scorer
 from consilience.models.forward import logits_of
-from consilience.models.label_prompts import MOST_WRITTEN
 from consilience.models.loading import load_pretrained
-from consilience.sentence_pairs import TextPair
+from consilience.models.writing import LONGEST_LABEL
 from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import original, t5_original
 from pair_builders import MRPC, ODD, PAIRS, SAME, by_row, forms_of
@@ -156,7 +156,7 @@ def reference_text(folder, kind, prompt, ends=()):
     model, tokenizer, chats = plain(folder, kind)
     ids = tokenizer(prompt, add_special_tokens=not chats).input_ids
     written = []
-    while len(written) < MOST_WRITTEN:
+    while len(written) < LONGEST_LABEL:
         if kind == "seq2seq":
             given = torch.tensor([[model.config.decoder_start_token_id, *written]])
             logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=given).logits

@@ -9,8 +9,8 @@ import pytest
 
 from consilience import compare, suites
 from consilience.analysis.examples import examples
-from consilience.ask import ask, ask_suite
-from consilience.ask_writing import answered
+from consilience.asking.facts import ask, ask_suite
+from consilience.asking.questions import answered
 from consilience.authoring.audit import cautions, corrected
 from consilience.authoring.checks import FactMaterial, without_accents
 from consilience.authoring.pattern_checks import final_punctuation
@@ -19,7 +19,9 @@ from consilience.authoring.rewriting import scripts
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Design
 from consilience.core.free_text import RULES, match
+from consilience.core.items import Choice
 from consilience.core.patterns import Pattern, with_particle
+from consilience.core.presentation import Presentation, present
 from consilience.core.schemas import COMPARISON_SCHEMA
 from consilience.core.text import whole_words
 from consilience.kinds.answers import answers_to_facts
@@ -29,8 +31,7 @@ from consilience.metrics.differences import compare_languages
 from consilience.metrics.measure import measure
 from consilience.models.baselines import load_baseline
 from consilience.models.functions import ScoringFunction, TextFunction, match_candidate
-from consilience.presentation import Presentation, present
-from consilience.questions import Choice
+from consilience.options.probe import ProbeOptions
 from consilience.report import run_view
 from consilience.report.columns import contradictions
 from consilience.report.comparison_tables import comparison_table
@@ -48,7 +49,6 @@ from consilience.suites.facts import (
 from consilience.suites.layouts import save_suite
 from consilience.suites.question_suites import BLANK, questions_of_suite
 from consilience.types import Candidates, Fact, Query, Relation, Suite
-from consilience.workflow.probe_options import ProbeOptions
 
 CAPITALS = {"France": "Paris", "Switzerland": "Bern", "Italy": "Rome"}
 PATTERNS = [

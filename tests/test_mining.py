@@ -21,8 +21,8 @@ from consilience.authoring.pattern_mining import (
 )
 from consilience.core.errors import ConsilienceError
 from consilience.metrics.statistics import wilson_interval
+from consilience.options.suites import MineOptions
 from consilience.suites.proposals import provenance_of, read_proposals
-from consilience.workflow.suite_options import MineOptions
 
 CAPITALS = {"Paris": "France", "Oslo": "Norway", "Rome": "Italy"}
 

@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokeni
 import reference
 from conftest import WORDS, _tokenizer
 from consilience import Candidates, ConsilienceError, Pattern, Query, load_model
-from consilience.ask import judge
+from consilience.asking.facts import judge
 from consilience.models import seq2seq
 from consilience.models.batches import Budget
 from consilience.models.candidates import candidates_in_slot, count_pieces

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from consilience import Scores, load_model, load_suite
+from consilience.asking.noise import VARIATIONS, fact_samples, noise_floor
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.noise import VARIATIONS, fact_samples, noise_floor
 from consilience.suites.facts import select_relations
 
 pytestmark = pytest.mark.usefixtures("two_threads")

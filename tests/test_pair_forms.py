@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from conftest import SENTENCES
 from consilience import ConsilienceError
-from consilience.ask_pairs import (
+from consilience.asking.pairs import (
     CHANGED_ANSWERS_SCHEMA,
     Presented,
     ask_labels,
     changed_answers,
     present_pairs,
 )
-from consilience.sentence_pairs import TextPair
+from consilience.core.items import TextPair
 from consilience.suites.perturbations import (
     PERTURBATIONS,
     Perturbation,

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import real_data
 from consilience import ConsilienceError, load_model, load_suite, measure
-from consilience.ask import ask
+from consilience.asking.facts import ask
 from consilience.core.factors import Edge
 from consilience.suites import check_suite
 from consilience.suites.layouts import N_TO_1, N_TO_M, read_graph

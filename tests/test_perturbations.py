@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, cases
 from consilience import ConsilienceError, load_model, load_suite
-from consilience.ask import ask
+from consilience.asking.facts import ask
 from consilience.core.factors import ORIGINAL
+from consilience.core.items import Segment, TextPair
 from consilience.core.patterns import Pattern
-from consilience.sentence_pairs import Segment, TextPair
 from consilience.suites.facts import (
     PATTERN_PERTURBATIONS,
     with_asked_patterns,

@@ -13,10 +13,10 @@ import polars as pl
 import pytest
 
 from consilience import ConsilienceError, ask_suite, load_model, load_suite, read_answers
-from consilience.ask import ask
-from consilience.ask import judge as judge_columns
-from consilience.asking import planning
+from consilience.asking.facts import ask
+from consilience.asking.facts import judge as judge_columns
 from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.kinds import planning
 from consilience.runs import folder as run_folder
 from consilience.runs import run as run_module
 from consilience.runs.folder import RunFolder

@@ -13,17 +13,17 @@ import torch
 import transformers
 
 from conftest import SENTENCES, cases
-from consilience.ask_pairs import present_pairs
+from consilience.asking.noise import VARIATIONS, noise_floor, pair_samples
+from consilience.asking.pairs import present_pairs
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
-from consilience.counting import seed_notes
+from consilience.kinds.counting import seed_notes
 from consilience.models.classifier import load_pair_classifier
 from consilience.models.functions import LabelFunction
-from consilience.noise import VARIATIONS, noise_floor, pair_samples
+from consilience.options.runs import ReportOptions
 from consilience.results.reporting import report
 from consilience.runs.run import read_answers
 from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import PERTURBATIONS, original, t5_original
-from consilience.workflow.run_options import ReportOptions
 from pair_builders import (
     FORMS,
     MRPC,

@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from consilience.core.errors import ConsilienceError
-from consilience.workflow.evaluation import evaluate
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probing import probe
+from consilience.kinds.probing import probe
+from consilience.options.probe import ProbeOptions
+from consilience.results.evaluation import evaluate
 
 ROWS = """group,question,question_2,answer,options
 geo,What is the capital of France?,Which city is France's capital?,Paris,Lyon;Paris;Nice

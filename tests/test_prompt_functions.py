@@ -2,16 +2,15 @@
 
 import pytest
 
-from consilience.ask_questions import Presenter, ask_options
-from consilience.ask_writing import ask_writing
+from consilience.asking.questions import Presenter, ask_options, ask_writing
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.free_text import RULES, rule_of
+from consilience.core.items import Choice, Question
+from consilience.core.presentation import Presentation, Template, present
 from consilience.models.baselines import PROMPT_BASELINES, prompt_baseline
 from consilience.models.functions import PromptFunction, match_answer
 from consilience.models.prompt_models import is_chat_model, load_prompt_model
-from consilience.presentation import Presentation, Template, present
-from consilience.questions import Choice, Question
 
 OPTIONS = (Choice("Rust"), Choice("Go", ("Golang",)), Choice("C"))
 QUESTIONS = tuple(

@@ -6,16 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from consilience import ask_questions
-from consilience.ask_questions import Presenter, ask_options, prompt_count, prompt_table, prompts_of
+from consilience.asking import questions as ask_questions
+from consilience.asking.questions import (
+    Presenter,
+    ask_options,
+    prompt_count,
+    prompt_table,
+    prompts_of,
+)
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.items import Choice, Question
+from consilience.core.presentation import TEMPLATES, Presentation, PromptScores, Template
 from consilience.models import prompt_reader
 from consilience.models.fast.tree_attention import KeyValueStore
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
-from consilience.presentation import TEMPLATES, Presentation, PromptScores, Template
-from consilience.questions import Choice, Question
 
 QUESTIONS = tuple(
     Question(

@@ -4,8 +4,8 @@ import pytest
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.presentation import TEMPLATES
 from consilience.kinds.variants import Prompting, template_names
-from consilience.presentation import TEMPLATES
 
 ONE = FactorialDesign.full([])
 TEXT = "Q: {question}\n{options}\nA:"

@@ -20,6 +20,9 @@ from jsonschema import Draft7Validator
 
 from consilience.core.errors import ConsilienceError
 from consilience.gating.rules import parse_rules
+from consilience.kinds.probing import probe
+from consilience.options.probe import ProbeOptions
+from consilience.options.runs import PublishOptions
 from consilience.publish import publication
 from consilience.publish.every_eval_ever import AGGREGATE, INSTANCE, SCHEMAS, _metric, sample_hash
 from consilience.publish.formats import MODEL_FIELDS, may_be_shared
@@ -32,9 +35,6 @@ from consilience.publish.publication import (
 )
 from consilience.runs.run import Run
 from consilience.suites.question_suites import MINI
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probing import probe
-from consilience.workflow.run_options import PublishOptions
 
 ID = "my-org/my-model"
 

@@ -14,11 +14,11 @@ from huggingface_hub import ModelCard, constants
 
 from consilience.app import process
 from consilience.core.errors import ConsilienceError
+from consilience.kinds.probing import probe
+from consilience.options.probe import ProbeOptions
+from consilience.options.runs import PublishOptions
 from consilience.publish import publication
 from consilience.publish.publication import publish, send_publication
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probing import probe
-from consilience.workflow.run_options import PublishOptions
 from hub_server import serving
 
 TOKEN = "hf_of_the_tests_1234"

@@ -7,12 +7,12 @@ import pytest
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.free_text import rule_of
+from consilience.core.items import Choice, Question
 from consilience.kinds import score_table
 from consilience.kinds.answers import answers_to_questions
-from consilience.questions import Choice, Question
+from consilience.options.runs import ScoreOptions
 from consilience.runs.run import Run
 from consilience.suites.questions import Questions
-from consilience.workflow.run_options import ScoreOptions
 
 NORMALIZED = rule_of("normalized")
 

@@ -5,12 +5,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from consilience.ask_questions import Presenter
+from consilience.asking.noise import noise_floor, question_samples
+from consilience.asking.questions import Presenter
 from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.items import Choice, Question
+from consilience.core.presentation import Presentation, PromptScores
 from consilience.models.baselines import prompt_baseline
-from consilience.noise import noise_floor, question_samples
-from consilience.presentation import Presentation, PromptScores
-from consilience.questions import Choice, Question
 
 OPTIONS = tuple(map(Choice, ("Rust", "Go", "C")))
 QUESTIONS = tuple(

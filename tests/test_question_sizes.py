@@ -2,7 +2,7 @@
 
 from consilience.authoring.audit import cautions
 from consilience.core.expectations import Expectation, Reference
-from consilience.questions import Choice, Question
+from consilience.core.items import Choice, Question
 from consilience.report.metric_tables import question_table
 from consilience.suites.question_suites import question_statistics
 from consilience.suites.questions import Questions

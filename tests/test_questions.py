@@ -6,7 +6,7 @@ import pytest
 
 from consilience import load_suite
 from consilience.core.errors import ConsilienceError
-from consilience.questions import Choice
+from consilience.core.items import Choice
 from consilience.suites.question_suites import load_questions
 from consilience.suites.questions import read_question_file
 

@@ -9,13 +9,13 @@ import pytest
 import study_workers
 from consilience.core.errors import ConsilienceError
 from consilience.core.process import Silent
+from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import record_of
 from consilience.study import running as studying
 from consilience.study import workers as ray_workers
 from consilience.study.engine import Needs, Unit, run_units
 from consilience.study.running import run_study
 from consilience.study.workers import RayWorkers
-from consilience.workflow.run_options import StudyRunOptions
 from engine_work import factory
 
 ray = pytest.importorskip("ray")
@@ -182,7 +182,7 @@ def test_another_version_is_refused_and_both_are_named(cluster, monkeypatch):
     assert "expected 9.9 (source 000), as where the command was started" in failure.message
     assert "Install the same version on all nodes." in failure.message
     assert (
-        f"consilience {__import__('consilience.core.provenance').core.provenance.build()}"
+        f"consilience {__import__('consilience.core.process').core.provenance.build()}"
         in failure.message
     )
 

@@ -15,10 +15,10 @@ import pytest
 
 from consilience import measure
 from consilience.analysis.patterns import form_tables, item_table
-from consilience.ask_pairs import CHANGED_ANSWERS_SCHEMA
+from consilience.asking.pairs import CHANGED_ANSWERS_SCHEMA
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import BETWEEN
-from consilience.core.provenance import command_line
+from consilience.core.process import command_line
 from consilience.report import charts, first_screen
 from consilience.report import export as html_module
 from consilience.report import first_screen as headline_sentences

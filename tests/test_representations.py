@@ -30,7 +30,7 @@ from consilience.analysis.representations import (
     write_vectors,
 )
 from consilience.models.batches import Budget
-from consilience.models.vectors import vector_array, vectors
+from consilience.models.judges import vector_array, vectors
 from consilience.report.export import SHAPES, save_figure, tsne_figure
 
 PATTERNS = tuple(

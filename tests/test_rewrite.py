@@ -27,8 +27,8 @@ from consilience.authoring.rewriting import (
 from consilience.models.judges import ParaphraseJudge
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
+from consilience.options.suites import ImportOptions, RewriteOptions
 from consilience.suites.proposals import read_proposals
-from consilience.workflow.suite_options import ImportOptions, RewriteOptions
 from scoring_server import VLLM, scoring_server
 from test_prompted import CHAT
 

@@ -6,18 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consilience.ask_questions import NO_PREMISE, Presenter, ask_options
+from consilience.asking.questions import NO_PREMISE, Presenter, ask_options
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
-from consilience.core.scoring_rules import RULES, rule_for
-from consilience.presentation import (
+from consilience.core.items import Choice, Question
+from consilience.core.presentation import (
     TEMPLATES,
     Presentation,
     PromptScores,
     Template,
     premise_of,
 )
-from consilience.questions import Choice, Question
+from consilience.core.scoring_rules import RULES, rule_for
 
 QUESTION = Question(
     "q1",

@@ -10,11 +10,14 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from consilience.asking.noise import AskedGroup, sample, sample_size
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.counting import noise_floor_of
 from consilience.endpoints.client import Client
+from consilience.kinds.counting import noise_floor_of
+from consilience.kinds.probing import probe
 from consilience.models.functions import ScoringFunction
+from consilience.options.probe import ProbeOptions
 from consilience.report.columns import noise_table
 from consilience.report.first_screen import server_line, server_sections
 from consilience.report.run_view import RunView
@@ -22,9 +25,6 @@ from consilience.report.table import text_of
 from consilience.results.comparing import noise_notes
 from consilience.runs.folder import record_of
 from consilience.runs.run import Run
-from consilience.server_noise import AskedGroup, sample, sample_size
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probing import probe
 from replay_server import completion, replay
 
 

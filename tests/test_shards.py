@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from consilience.asking.planning import Shard
 from consilience.core.errors import ConsilienceError
 from consilience.core.process import Silent
-from consilience.counting import CountedRun
+from consilience.kinds.counting import CountedRun
+from consilience.kinds.planning import Shard
+from consilience.kinds.probing import plan_shard, probe, probe_shard
+from consilience.options.probe import ProbeOptions
 from consilience.runs.folder import record_of
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probing import plan_shard, probe, probe_shard
 
 
 def parts(sizes, count):

@@ -8,13 +8,13 @@ import pytest
 
 import study_workers
 from consilience.core.errors import ConsilienceError
+from consilience.kinds.probing import probe
+from consilience.options.runs import StudyRunOptions
 from consilience.study import engine, running
 from consilience.study.engine import Needs
 from consilience.study.file import read_study
 from consilience.study.running import run_study
 from consilience.study.status import Failure, state_of
-from consilience.workflow.probing import probe
-from consilience.workflow.run_options import StudyRunOptions
 
 WHOLE = """
 folder = "out"
@@ -258,7 +258,7 @@ def test_status_needs_no_model_library(studied):
     script = f"""
 import sys
 from pathlib import Path
-from consilience.workflow.run_options import StudyStatusOptions
+from consilience.options.runs import StudyStatusOptions
 from consilience.study.status import study_status
 study_status(StudyStatusOptions(Path({str(studied[0])!r}))).table()
 assert not {{"torch", "transformers", "scipy"}} & set(sys.modules)

@@ -10,14 +10,14 @@ import pytest
 
 import study_workers
 from consilience.core.errors import ConsilienceError
+from consilience.kinds.probing import probe
 from consilience.models import loading
+from consilience.options.runs import StudyRunOptions, VerifyOptions
 from consilience.results.verifying import verify
 from consilience.runs.folder import record_of
 from consilience.study import running
 from consilience.study.running import plan_study, run_study
 from consilience.study.workers import LocalWorkers
-from consilience.workflow.probing import probe
-from consilience.workflow.run_options import StudyRunOptions, VerifyOptions
 from pair_builders import SAME, write_pairs
 from replay_server import replay
 from study_workers import HereWorkers

@@ -7,11 +7,11 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from consilience.kinds.probing import probe
 from consilience.metrics.differences import RELATIONS
+from consilience.options.runs import StudyReportOptions
 from consilience.study.file import read_study
 from consilience.study.reporting import adjusted_over_study, report_study, smallest_p
-from consilience.workflow.probing import probe
-from consilience.workflow.run_options import StudyReportOptions
 
 STUDY = """
 folder = '{folder}/out'

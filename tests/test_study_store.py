@@ -7,10 +7,10 @@ import fsspec
 import pytest
 
 from consilience.core.errors import ConsilienceError
+from consilience.options.runs import StudyRunOptions, StudyStatusOptions
 from consilience.study import running
 from consilience.study.running import run_study
 from consilience.study.status import study_status
-from consilience.workflow.run_options import StudyRunOptions, StudyStatusOptions
 from study_workers import HereWorkers
 
 STUDY = """

@@ -8,7 +8,7 @@ import pytest
 
 from consilience import ask_suite, load_model, load_suite, measure
 from consilience.analysis.patterns import form_tables
-from consilience.counting import majority_baseline
+from consilience.kinds.counting import majority_baseline
 from consilience.report.summary import (
     FEWEST_FACTS,
     Summary,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, cases, real_data
 from consilience import ConsilienceError
-from consilience.sentence_pairs import TextPair
+from consilience.core.items import TextPair
 from consilience.suites.pairs import (
     CALUM,
     TASKS,

@@ -6,8 +6,8 @@ import pytest
 
 from consilience.asking.prompting import templates_of, with_system
 from consilience.core.errors import ConsilienceError
-from consilience.presentation import TEMPLATES, Presentation, Template, present
-from consilience.questions import Choice, Question
+from consilience.core.items import Choice, Question
+from consilience.core.presentation import TEMPLATES, Presentation, Template, present
 
 QUESTION = Question("q", "g", {"": ("Why?",)}, Choice("so"), (Choice("so"), Choice("no")))
 TOML = """

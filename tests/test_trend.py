@@ -8,9 +8,9 @@ import pytest
 
 from conftest import ROOT
 from consilience.core.errors import ConsilienceError
+from consilience.kinds.probing import probe
+from consilience.options.probe import ProbeOptions
 from consilience.runs.run import Run
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probing import probe
 
 sys.path.insert(0, str(ROOT / "examples/corpus-size"))
 import trend as example

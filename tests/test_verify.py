@@ -8,10 +8,10 @@ import pytest
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.process import Silent
+from consilience.kinds.probing import probe
+from consilience.options.probe import ProbeOptions
+from consilience.options.runs import VerifyOptions
 from consilience.results.verifying import verify
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probing import probe
-from consilience.workflow.run_options import VerifyOptions
 from replay_server import replay
 
 QUESTIONS = {"question": "2 + 2?", "answer": "4", "options": ["3", "4"], "item": "a"}

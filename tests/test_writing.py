@@ -7,18 +7,18 @@ import polars as pl
 import pytest
 import torch
 
-from consilience import ConsilienceError, ask_questions
-from consilience.ask_questions import Presenter
-from consilience.ask_writing import answered, ask_writing, notes_on_writing
+from consilience import ConsilienceError
+from consilience.asking import questions as ask_questions
+from consilience.asking.questions import Presenter, answered, ask_writing, notes_on_writing
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.free_text import rule_of
+from consilience.core.items import Choice, Question
+from consilience.core.presentation import Presentation, Prompt, Template, present
 from consilience.kinds.writing import Writer, as_writer, sample_factor
-from consilience.models.answer_writer import AnswerWriter
 from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
 from consilience.models.steering import TokenNoise
-from consilience.presentation import Presentation, Prompt, Template, present
-from consilience.questions import Choice, Question
+from consilience.models.writing import AnswerWriter
 
 CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }} | {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 TEXTS = ("Rome and Paris ?", "the capital Paris ?", "Rome and Rome ?", "the Italy ?")

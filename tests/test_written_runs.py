@@ -8,8 +8,8 @@ import pytest
 
 from consilience import ConsilienceError, analyze_factors, open_run
 from consilience.core.process import SILENT
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probing import plan_probe, probe
+from consilience.kinds.probing import plan_probe, probe
+from consilience.options.probe import ProbeOptions
 
 OPEN = "question,question_2,answer\nRome and Paris ?,the capital Paris ?,Rome\nthe Italy ?,Italy ?,Italy\n"
 CLOSED = "question,answer,options\nRome and Paris ?,Rome,Rome;Paris\nthe Italy ?,Italy,Italy;Rome\n"

@@ -1,6 +1,6 @@
 """The public names; each is imported when it is first used."""
 
-from consilience.ask import ask_suite as ask_suite
+from consilience.asking.facts import ask_suite as ask_suite
 from consilience.authoring.importing import new_suite as new_suite
 from consilience.commands.analyze import analyze_edits as analyze_edits
 from consilience.commands.analyze import analyze_examples as analyze_examples
@@ -37,6 +37,8 @@ from consilience.commands.suite import write_card as write_card
 from consilience.commands.train import finetune as finetune
 from consilience.commands.train import improve as improve
 from consilience.core.errors import ConsilienceError as ConsilienceError
+from consilience.core.items import Choice as Choice
+from consilience.core.items import Question as Question
 from consilience.core.patterns import Pattern as Pattern
 from consilience.integrations.callbacks import ConsistencyCallback as ConsistencyCallback
 from consilience.metrics.measure import measure as measure
@@ -45,10 +47,13 @@ from consilience.models import load_model as load_model
 from consilience.models.functions import LabelFunction as LabelFunction
 from consilience.models.functions import ScoringFunction as ScoringFunction
 from consilience.models.functions import TextFunction as TextFunction
-from consilience.questions import Choice as Choice
-from consilience.questions import Question as Question
 from consilience.report.summary import Summary as Summary
 from consilience.results.comparing import Comparison as Comparison
+from consilience.results.evaluation import compare as compare
+from consilience.results.evaluation import evaluate as evaluate
+from consilience.results.evaluation import open_run as open_run
+from consilience.results.evaluation import plan_probe as plan_probe
+from consilience.results.evaluation import score as score
 from consilience.results.reporting import Result as Result
 from consilience.runs.run import Run as Run
 from consilience.runs.run import read_answers as read_answers
@@ -63,10 +68,5 @@ from consilience.types import Query as Query
 from consilience.types import Relation as Relation
 from consilience.types import Scores as Scores
 from consilience.types import Suite as Suite
-from consilience.workflow.evaluation import compare as compare
-from consilience.workflow.evaluation import evaluate as evaluate
-from consilience.workflow.evaluation import open_run as open_run
-from consilience.workflow.evaluation import plan_probe as plan_probe
-from consilience.workflow.evaluation import score as score
 
 __version__: str

@@ -27,14 +27,14 @@ from consilience.core.text import counted, truncated
 from consilience.files.write import locked, write_whole
 from consilience.gating.gate import gate
 from consilience.kinds import kind_of_run
+from consilience.options.runs import GateOptions
 from consilience.report.analysis_tables import SPECIAL_TOKENS
+from consilience.results.evaluation import evaluate, open_run, refuse_swapped, suite_to_ask
 from consilience.results.reporting import Result
 from consilience.runs.folder import OtherRunError
 from consilience.runs.run import Run
 from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
-from consilience.workflow.evaluation import evaluate, open_run, refuse_swapped, suite_to_ask
-from consilience.workflow.run_options import GateOptions
 
 LONGEST_TEXT, LONGEST_ANSWER = 1_500, 200
 """Characters of a prompt and of an answer that a failure shows."""

@@ -17,10 +17,10 @@ import polars as pl
 
 from consilience.analysis.examples import disagreements
 from consilience.core.errors import needs_extra
-from consilience.core.provenance import build
+from consilience.core.process import build
+from consilience.results.evaluation import open_run
 from consilience.results.reporting import Result
 from consilience.runs.run import Run
-from consilience.workflow.evaluation import open_run
 
 PROJECT = "consilience"
 """The project, or the experiment of mlflow, of a run that is begun here."""

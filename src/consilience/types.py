@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from consilience.core.asks import Scores as Scores  # noqa: PLC0414
 from consilience.core.errors import By, ConsilienceError, Protocol, did_you_mean
 from consilience.core.expectations import Expectation
 from consilience.core.factors import Design, Edge, VariantPair
+from consilience.core.items import Scores as Scores  # noqa: PLC0414
 from consilience.core.patterns import ENGLISH, NameTable, Pattern, Writing
 from consilience.core.text import counted
 from consilience.files.tables import RelationTexts, names_of_frame, texts_of_frame, texts_of_lists

@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 
 from consilience.core.errors import SMALL_TASKS, ConsilienceError, did_you_mean
+from consilience.core.items import TaskKind
 from consilience.files.read import read_csv
 from consilience.files.write import texts_of
 from consilience.metrics.statistics import NAN, TTest, holm, paired_t, student_t, welch_t
-from consilience.sentence_pairs import TaskKind
 
 RUNS_SCHEMA: dict[str, type[pl.DataType]] = {
     "model": pl.String,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from consilience.options import Options, takes
 
 if TYPE_CHECKING:
-    from consilience.report.shown import Shown
+    from consilience.report.export import Shown
 
 P = ParamSpec("P")
 O = TypeVar("O", bound=Options)  # noqa: E741 - an options value

@@ -1,4 +1,4 @@
-"""What the commands print on: two consoles, notes, and the progress of a workflow."""
+"""What a command prints: its result, progress, notes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -22,10 +23,14 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 
-from consilience.app.process import collect_garbage
+from consilience.app.process import collect_garbage, json_text, print_errors
 from consilience.core.errors import shortened
 from consilience.core.process import Advance
 from consilience.core.text import CONTROLS, duration, visible
+from consilience.files.write import write_whole
+from consilience.options import Output
+from consilience.report.export import Shown, as_csv, as_latex, as_markdown, without_nan
+from consilience.report.table import Table, all_notes
 
 
 class Terminal(Console):
@@ -205,3 +210,34 @@ class Screen:
     def inform(self, line: str) -> None:
         """The line as it is."""
         err.print(line)
+
+
+def present(shown: Shown, output: Output) -> int:
+    """Write the files that the output names, and print; the exit status."""
+    for path, content in shown.written(output):
+        write_whole(path, content)
+    if not output.is_document:
+        for item in shown.printed(output):
+            if isinstance(item, Table):
+                _print_table(item, output)
+            else:
+                out.print(item)
+        warn(shown.remarks(output))
+    if after := shown.then(output):
+        return present(after, output)
+    if output.is_document:
+        print(json_text(without_nan(shown.document())))
+    print_errors(shown.faults())
+    return shown.exit_status()
+
+
+def _print_table(table: Table, output: Output) -> None:
+    match output.format:
+        case "csv":
+            out.print(as_csv(table), end="")
+        case "md":
+            out.print(as_markdown(replace(table, notes=all_notes(table))), end="")
+        case "latex":
+            out.print(as_latex(replace(table, notes=all_notes(table))), end="")
+        case _:
+            out.print(table)

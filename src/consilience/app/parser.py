@@ -189,8 +189,7 @@ class ClickCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> int:
         """Call the function with the values of its options, and print its result; the status."""
-        from consilience.app.console import Screen, err
-        from consilience.app.present import present
+        from consilience.app.console import Screen, err, present
 
         err.quiet = bool(_general(ctx, "quiet"))
         if self.used:

@@ -16,10 +16,10 @@ from typing import Protocol as Interface
 
 import polars as pl
 
-from consilience.ask_writing import EMPTY
+from consilience.asking.questions import EMPTY
+from consilience.core.items import Question
 from consilience.core.text import counted
 from consilience.metrics.statistics import wilson_interval
-from consilience.questions import Question
 
 AnswerPair = tuple[str, str, str]
 """A question and two answers to it."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consilience.core.asks import Ask, Bools, Floats, Group, Ints, Item, NoAnswer, Scores
+from consilience.core.items import Ask, Bools, Floats, Group, Ints, Item, NoAnswer, Scores
 
 Progress = Callable[[int], None]
 """Called with the number of queries that have just been answered."""

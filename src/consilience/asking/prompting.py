@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.presentation import TEMPLATES, Template
 from consilience.files.read import read_document
-from consilience.presentation import TEMPLATES, Template
 
 AUTO = "auto"
 """The template ``chat`` for a model with a chat template, and ``plain`` for any other."""

@@ -19,12 +19,12 @@ import polars as pl
 
 from consilience.core.errors import OTHER_OUT, ConsilienceError
 from consilience.core.factors import ORIGINAL
+from consilience.core.items import Task
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.files.read import parse_json, read_cells, read_text
 from consilience.files.write import csv_cell, write_whole
 from consilience.metrics.registry import quotient
 from consilience.metrics.statistics import NAN, REPLICATES, Floats, bootstrap_interval, resamples
-from consilience.sentence_pairs import Task
 from consilience.suites.pairs import Pairs, sample_pairs
 from consilience.suites.perturbations import Perturbation, forms_of, original
 

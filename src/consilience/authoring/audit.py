@@ -28,7 +28,8 @@ from consilience.files.read import parse_json, read_rows, read_text
 from consilience.files.write import write_whole
 from consilience.metrics.statistics import Floats
 from consilience.options import Output
-from consilience.report.shown import Shown
+from consilience.options.suites import AuditOptions
+from consilience.report.export import Shown
 from consilience.report.table import Column, Table, Value
 from consilience.runs.run import open_runs
 from consilience.suites.layouts import layout_of
@@ -36,7 +37,6 @@ from consilience.suites.question_suites import SUITE_NAMES, columns_of, is_quest
 from consilience.suites.questions import Questions
 from consilience.suites.rows import find_table, places_in
 from consilience.types import Relation, Suite
-from consilience.workflow.suite_options import AuditOptions
 
 CHECK_MODULES = (pattern_checks, checks, checks, question_checks)
 """The modules whose checks are registered when they are imported."""

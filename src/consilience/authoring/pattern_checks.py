@@ -26,9 +26,9 @@ from consilience.authoring.checks import (
     is_english,
     without_accents,
 )
+from consilience.core.items import Question
 from consilience.core.patterns import Pattern
 from consilience.core.text import WITHOUT_SPACES, closes_sentence, counted, fold_case, listed
-from consilience.questions import Question
 from consilience.suites.questions import Questions, normal
 from consilience.types import Fact, Relation, Suite
 

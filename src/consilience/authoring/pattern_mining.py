@@ -32,10 +32,10 @@ from consilience.core.text import ENDINGS, counted
 from consilience.files.read import POLARS_FAULTS, parse_json
 from consilience.files.write import write_whole
 from consilience.options import Output
-from consilience.report.shown import Shown
+from consilience.options.suites import MineOptions
+from consilience.report.export import Shown
 from consilience.report.table import Column, Table, Value
 from consilience.suites.proposals import Proposal, check_no_file, write_proposals
-from consilience.workflow.suite_options import MineOptions
 
 if TYPE_CHECKING:
     from spacy.language import Language

@@ -31,8 +31,9 @@ from consilience.core.factors import ORIGINAL
 from consilience.core.patterns import Pattern
 from consilience.core.text import counted, names_a_file
 from consilience.options import Output
+from consilience.options.suites import PatternSheetOptions, ScoreSheetsOptions, SheetOptions
+from consilience.report.export import Shown, record_of, rows_of
 from consilience.report.metric_tables import annotator_tables
-from consilience.report.shown import Shown, record_of, rows_of
 from consilience.report.table import Column, Table
 from consilience.suites.facts import select_relations
 from consilience.suites.layouts import load_folder
@@ -40,7 +41,6 @@ from consilience.suites.pairs import load_task, read_pairs
 from consilience.suites.perturbations import PAPERS, chosen
 from consilience.suites.proposals import SignOff, Verdict, add_signoffs
 from consilience.types import Fact, Relation, Suite
-from consilience.workflow.suite_options import PatternSheetOptions, ScoreSheetsOptions, SheetOptions
 
 SAME, DIFFERENT = "same", "different"
 """What annotators may answer."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from consilience import suites
 from consilience.analysis.syntax import edge_between, load_parser, parse_pattern
-from consilience.ask_writing import WritingModel
+from consilience.asking.questions import WritingModel
 from consilience.authoring.pattern_checks import (
     FEWEST_RELATIONS,
     LEAST_AUC,
@@ -31,17 +31,16 @@ from consilience.authoring.pattern_checks import (
 )
 from consilience.core.errors import ConsilienceError, Loading
 from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT, Pattern
-from consilience.core.process import SILENT, Watch
-from consilience.core.provenance import versions
+from consilience.core.presentation import NoAnswer, Prompt
+from consilience.core.process import SILENT, Watch, versions
 from consilience.core.text import control_in, counted
 from consilience.models.prompt_models import is_chat_model, load_writer
 from consilience.options import Output
-from consilience.presentation import NoAnswer, Prompt
-from consilience.report.shown import Shown
+from consilience.options.suites import RewriteOptions
+from consilience.report.export import Shown
 from consilience.suites.facts import select_relations
 from consilience.suites.proposals import Proposal, check_no_file, write_proposals
 from consilience.types import Fact, Relation, Suite
-from consilience.workflow.suite_options import RewriteOptions
 
 INSTRUCTION = (
     "Rewrite the sentence in other words, with the same meaning. Keep [X] and [Y] as they are. "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from consilience.app.command import command, group
-from consilience.workflow.run_options import (
+from consilience.options.runs import (
     EditsOptions,
     ExamplesOptions,
     ExpectationsOptions,

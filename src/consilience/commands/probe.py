@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from consilience.app.command import command
 from consilience.options import OUTPUT, TableBy, Watched, opt
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.run_options import ScoreOptions
+from consilience.options.probe import ProbeOptions
+from consilience.options.runs import ScoreOptions
 
 if TYPE_CHECKING:
-    from consilience.report.shown import Shown
+    from consilience.report.export import Shown
 
 # fmt: off
 
@@ -41,22 +41,23 @@ def probe(options: ProbeCommand) -> Shown:
     phrasing and order of options. The run is kept in a folder. Rerun the same command to resume
     an interrupted run.
     """
-    from consilience.asking.planning import Shard, ShardReport
-    from consilience.workflow import printed_run, probing
+    from consilience.kinds import probing
+    from consilience.kinds.planning import Shard, ShardReport
+    from consilience.results import evaluation
 
     shard = None if options.shard is None else Shard.parse(options.shard)
     if options.dry_run:
         if shard is None:
             return probing.plan_probe(options, options.watch)
         planned = probing.plan_shard(options, shard, options.watch)
-        return printed_run.printed_shard(planned, is_plan=True)
-    printed_run.refuse_table(options.by, options)
+        return evaluation.printed_shard(planned, is_plan=True)
+    evaluation.refuse_table(options.by, options)
     if shard is None:
-        return printed_run.printed_probe(probing.probe(options, options.watch))
+        return evaluation.printed_probe(probing.probe(options, options.watch))
     done = probing.probe_shard(options, shard, options.watch)
     if isinstance(done, ShardReport):
-        return printed_run.printed_shard(done)
-    return printed_run.printed_probe(done)
+        return evaluation.printed_shard(done)
+    return evaluation.printed_probe(done)
 
 
 @command(ScoreOptions, "score", panel="Measure", output=("by", "csv", "format", "json"), examples=(
@@ -70,6 +71,7 @@ def score(options: ScoreOptions) -> Shown:
     an example. The results of promptfoo (.json) need no suite. Logs of lm-evaluation-harness
     (--log_samples) and inspect_ai (.eval) are read, too: docs/harnesses.md.
     """
-    from consilience.workflow import printed_run, probing
+    from consilience.kinds import probing
+    from consilience.results import evaluation
 
-    return printed_run.printed_score(options, probing.score(options))
+    return evaluation.printed_score(options, probing.score(options))

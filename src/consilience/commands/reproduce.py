@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from consilience.app.command import command
 from consilience.options import takes
-from consilience.workflow.run_options import ReproduceOptions
+from consilience.options.runs import ReproduceOptions
 
 if TYPE_CHECKING:
-    from consilience.report.shown import Shown
+    from consilience.report.export import Shown
     from consilience.reproduce.reproduction import Reproduction
 
 # fmt: off

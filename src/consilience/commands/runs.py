@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.app.command import command
 from consilience.options import OUTPUT, opt, options_of, takes
-from consilience.workflow.run_options import (
+from consilience.options.runs import (
     CompareOptions,
     GateOptions,
     PublishOptions,
@@ -19,7 +19,7 @@ from consilience.workflow.run_options import (
 if TYPE_CHECKING:
     from consilience.gating.gate import Gate, GatePlan
     from consilience.publish.publication import Publication
-    from consilience.report.shown import Lines
+    from consilience.report.export import Lines
     from consilience.results.comparing import Comparison
     from consilience.results.verifying import Verification
 
@@ -111,7 +111,7 @@ def report(options: ReportOptions) -> Lines:
     It is one file that opens without a network, on a phone and on paper. docs/report.md
     explains each of its numbers.
     """
-    from consilience.report.shown import Lines, record_of
+    from consilience.report.export import Lines, record_of
     from consilience.results.reporting import report, save_report
 
     made = report(options, options.watch)

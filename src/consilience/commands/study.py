@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from consilience.app.command import command, group
-from consilience.workflow.run_options import (
-    StudyReportOptions,
-    StudyRunOptions,
-    StudyStatusOptions,
-)
+from consilience.options.runs import StudyReportOptions, StudyRunOptions, StudyStatusOptions
 
 if TYPE_CHECKING:
     from consilience.study.reporting import StudyReport

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from consilience.app.command import command
-from consilience.workflow.training_options import FinetuneOptions, ImproveOptions
+from consilience.options.training import FinetuneOptions, ImproveOptions
 
 if TYPE_CHECKING:
     from consilience.train.improvement import Finetuning, Improvement

@@ -10,6 +10,7 @@ from datetime import date
 from fractions import Fraction
 
 from consilience.core.errors import ConsilienceError, unknown_name
+from consilience.core.items import Choice
 from consilience.core.text import (
     DENIED,
     WITHOUT_SPACES,
@@ -18,7 +19,6 @@ from consilience.core.text import (
     truncated,
     whole_words,
 )
-from consilience.questions import Choice
 
 UNITS = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from consilience.core.errors import ConsilienceError, shortened
-from consilience.endpoints.proving import Proof
-from consilience.endpoints.replies import Refused
+from consilience.endpoints.client import Refused
+from consilience.endpoints.scorer import Proof
 from consilience.endpoints.server import ABSENT, Server
 from consilience.endpoints.strategies import (
     ANSWERS_ONLY,

@@ -1,17 +1,22 @@
-"""The client of a server: many requests in flight, with retries, limits and a journal."""
+"""Requests to a server: how many at once, what a reply means, sending until there is one."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import re
 import ssl
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from queue import SimpleQueue
 from typing import Any
@@ -22,9 +27,280 @@ from consilience.core.errors import Connection, ConsilienceError, UnansweredErro
 from consilience.core.text import counted, duration, truncated
 from consilience.endpoints.address import base_url_of, host_of, is_here, key_of, url_of
 from consilience.endpoints.journal import Journal
-from consilience.endpoints.pace import CLOCK, Clock, Pace
-from consilience.endpoints.replies import Refused, Trouble, meaning_of
 from consilience.endpoints.usage import FREE, Allowance, PlannedUsage, Usage
+from consilience.files.read import parse_json
+
+START, MOST, STEADY = 8, 32, 16
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.125, 5.0
+"""Seconds in which no request starts after one was too many, and at most; they double with each
+until there is a reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The time, and how it passes."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+CLOCK = Clock()
+
+
+class Pace:
+    """A semaphore in one event loop. ``seconds``: the time in which a request was in flight."""
+
+    def __init__(self, fixed: int | None, clock: Clock = CLOCK, slow: float = math.inf) -> None:
+        """``fixed``: a number that stays.
+
+        ``slow``: replies that take so many seconds or more, as they do in a long queue, are no
+        reason to send more at once.
+        """
+        self.most, self._size, self._is_fixed = fixed or MOST, float(fixed or START), bool(fixed)
+        self.in_flight, self.seconds = 0, 0.0
+        self._clock, self._slow = clock, slow
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._unadmitted: list[asyncio.Future[None]] = []
+        self._paused_until = self._busy_since = 0.0
+        self._halved, self._too_many, self._ceiling = -math.inf, 0, math.inf
+
+    @property
+    def limit(self) -> int:
+        """Requests that may be in flight."""
+        return int(self._size)
+
+    def take_at_most(self, most: int) -> None:
+        """Have as many requests in flight as the server says that it takes; never more."""
+        self.most = most
+        if not self._is_fixed:
+            self._size = float(most)
+
+    @contextmanager
+    def held(self, limit: int) -> Iterator[None]:
+        """Always this many in flight at most; nothing is in flight at the begin and the end."""
+        before = self._size, self._is_fixed
+        self._size, self._is_fixed = float(min(limit, self.most)), True
+        try:
+            yield
+        finally:
+            self._size, self._is_fixed = before
+
+    async def enter(self, admits: Callable[[], bool] = lambda: True) -> float:
+        """Wait until a request may start and is admitted, first come first served; when it starts.
+
+        What is not admitted is looked at again whenever a request has ended.
+        """
+        while True:
+            if (pause := self._paused_until - self._clock.now()) > 0:
+                await self._clock.sleep(pause)
+            elif (has_room := self.in_flight < self.limit) and admits():
+                break
+            else:
+                turn = asyncio.get_running_loop().create_future()
+                (self._unadmitted if has_room else self._waiting).append(turn)
+                try:
+                    await turn
+                except asyncio.CancelledError:
+                    self._wake()
+                    raise
+        now = self._clock.now()
+        if not self.in_flight:
+            self._busy_since = now
+        self.in_flight += 1
+        return now
+
+    def leave(self) -> None:
+        """A request has ended, whatever its end was."""
+        self.in_flight -= 1
+        if not self.in_flight:
+            self.seconds += self._clock.now() - self._busy_since
+        self._wake()
+
+    def replied(self, started: float) -> None:
+        """A reply has arrived to a request in flight; ``started``: what ``enter`` returned."""
+        self._too_many = 0
+        is_slow = self._clock.now() - started >= self._slow
+        is_enough = self.in_flight < self.limit and not self._waiting
+        if self._is_fixed or is_slow or is_enough:
+            return
+        step = 1.0 if self._size < self._ceiling else 1 / (STEADY * self._size)
+        self._size = min(self._size + step, self.most)
+
+    def overloaded(self, started: float, wait: float | None = None) -> None:
+        """The server has too many requests. ``wait``: seconds in which no request starts.
+
+        Requests that were sent before the size was halved do not halve it again.
+        """
+        now = self._clock.now()
+        if started >= self._halved:
+            self._halved, self._too_many = now, self._too_many + 1
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._too_many)
+            self._paused_until = max(self._paused_until, now + pause)
+            if not self._is_fixed:
+                self._ceiling = max(1, self.limit - 1)
+                self._size = float(max(1, self.limit // 2))
+        if wait:
+            self._paused_until = max(self._paused_until, now + wait)
+
+    def _wake(self) -> None:
+        """Let those look again that were not admitted, and as many others as may start."""
+        for turn in self._unadmitted:
+            if not turn.done():
+                turn.set_result(None)
+        self._unadmitted.clear()
+        for _ in range(max(0, self.limit - self.in_flight)):
+            while self._waiting:
+                turn = self._waiting.popleft()
+                if not turn.done():
+                    turn.set_result(None)
+                    break
+
+
+REFUSALS = (400, 413, 422)
+"""Statuses of a server that refuses a request for its content."""
+
+OVERLOADS = (429, 503, 529)
+"""Statuses of a server that has too many requests."""
+
+TRANSIENT = (408, 425, *OVERLOADS)
+"""Statuses that may be others a moment later, apart from those of 500 and more."""
+
+UNSUPPORTED = 501
+"""The status of a server that lacks a route or what the route needs."""
+
+NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")
+"""Codes of a 429 that no wait ends."""
+
+LONGEST_MESSAGE = 300
+"""Characters of what a server says that a message quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request that a server refused for its content, or that failed while others succeeded."""
+
+    status: int
+    """The HTTP status; 0 where there was no reply."""
+    message: str
+
+    @property
+    def reason(self) -> str:
+        """Why an answer is excluded, as a table of answers has it."""
+        status = f" ({self.status})" if self.status else ""
+        return f"the server refused the request{status}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A failure that may pass."""
+
+    status: int
+    """The HTTP status; 0 where there was no reply."""
+    message: str
+    wait: float | None = None
+    """Seconds that the server asks to wait; None where it does not say."""
+    is_timeout: bool = False
+    error: ConsilienceError | None = None
+    """What ends the run if the next reply is of this kind, too."""
+
+    @property
+    def is_overload(self) -> bool:
+        """Whether the server has too many requests."""
+        return self.status in OVERLOADS
+
+
+def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str) -> Any:
+    """What a complete reply means: its JSON value, ``Refused`` or ``Trouble``; others raise.
+
+    ``body`` has no key in it. ``where``: the URL, for messages.
+    """
+    if 200 <= status < 300:
+        try:
+            return parse_json(body, last_wins=True)
+        except json.JSONDecodeError as reason:
+            return _unreadable(headers, body, where, reason)
+    message = message_of(body) or "no message"
+    if status in REFUSALS:
+        return Refused(status, message)
+    if status in TRANSIENT or (status >= 500 and status != UNSUPPORTED):
+        if any(code in body for code in NO_CREDIT):
+            raise ConsilienceError(
+                f"status {status}: {message}",
+                where=where,
+                todo="Pay for more, and run the same command again to resume.",
+            )
+        return Trouble(status, message, wait_of(headers))
+    raise _fatal(status, headers, message, where)
+
+
+def _unreadable(
+    headers: Mapping[str, str], body: str, where: str, reason: json.JSONDecodeError
+) -> Trouble:
+    """A reply that is no JSON and may have been truncated; a page raises."""
+    kind = headers.get("content-type", "").partition(";")[0].strip()
+    is_page = body.lstrip()[:1] == "<"
+    message = "an HTML page" if is_page else f"no JSON: {reason}"
+    message += f" of type '{kind}'" if kind else ""
+    shown = truncated(" ".join(body.split()), LONGEST_MESSAGE) or "an empty reply"
+    error = ConsilienceError(
+        f"{message}: {shown}",
+        expected="JSON from an API",
+        where=where,
+        todo="Check --base-url: the address of the API usually ends in /v1." if is_page else "",
+    )
+    if is_page:
+        raise error from reason
+    return Trouble(200, error.found, error=error)
+
+
+def _fatal(status: int, headers: Mapping[str, str], message: str, where: str) -> ConsilienceError:
+    """The error for a status that another try would give again."""
+    expected, todo = "status 200", ""
+    if status in (401, 403):
+        expected = "a key that the server accepts"
+        todo = "Put the key into an environment variable, and name it with --api-key-env."
+    elif status == 404:
+        expected = "a route and a model that the server has"
+        todo = "Check --base-url (it usually ends in /v1) and the name of the model."
+    elif status == UNSUPPORTED:
+        todo = "Check that the server can do this with the model (docs/endpoints.md)."
+    elif 300 <= status < 400:
+        message = f"a redirect to '{headers.get('location', '')}'"
+        expected = "an answer; a redirect is not followed, because the key goes to one server only"
+        todo = "Give the address that answers as --base-url."
+    return ConsilienceError(
+        f"status {status}: {message}", expected=expected, where=where, todo=todo
+    )
+
+
+def message_of(body: str) -> str:
+    """What a server says in the body of an error: its message, or the beginning of the text."""
+    try:
+        value = parse_json(body, last_wins=True)
+    except json.JSONDecodeError:
+        value = body
+    for name in ("error", "message", "detail"):
+        if isinstance(value, dict) and value.get(name):
+            value = value[name]
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return truncated(" ".join(text.split()), LONGEST_MESSAGE)
+
+
+def wait_of(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Seconds that ``Retry-After`` asks to wait: a number or a date; None without a valid one."""
+    text = headers.get("retry-after", "").strip()
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(text)
+        except (ValueError, TypeError, IndexError):
+            return None
+        date = date if date.tzinfo else date.replace(tzinfo=UTC)
+        seconds = (date - (now or datetime.now(UTC))).total_seconds()
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
 
 AHEAD, FIRST_REFUSED = 2, 8
 """Requests that are prepared, for each one that may be in flight; and those of a batch that are all

@@ -22,11 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from consilience.core.errors import Connection, ConsilienceError, shortened
+from consilience.core.items import Choice, Form, Task, TaskKind, as_lines
+from consilience.core.presentation import Prompt, PromptScores
 from consilience.core.text import counted
-from consilience.endpoints.replies import Refused
-from consilience.presentation import Prompt, PromptScores
-from consilience.questions import Choice
-from consilience.sentence_pairs import Form, Task, TaskKind, as_lines
+from consilience.endpoints.client import Refused
 from consilience.types import Scores
 
 if TYPE_CHECKING:

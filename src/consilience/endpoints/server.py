@@ -1,14 +1,163 @@
-"""A server that has a model: which server it is, its tokenizer, and how it samples."""
+"""What a server has: its name, its limits, its tokenizer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal
 
 from consilience.core.errors import ConsilienceError
-from consilience.endpoints.client import Client
-from consilience.endpoints.replies import Refused
-from consilience.endpoints.server_tokenizer import ServerTokenizer
+from consilience.endpoints.client import Client, Refused
+
+KNOWN_SPECIAL = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>")
+MARKED = re.compile(r"<[^<>\s]{1,40}>|\[[A-Z_/]{2,20}\]")
+"""Tokens that end a text or a document in many families, and what special tokens look like."""
+
+MOST_JOINED, MOST_KNOWN = 20_000, 100_000
+"""Characters of texts that are tokenised by one request; texts, and chats, that are remembered."""
+
+CLOSING = {"role": "user", "content": "?"}
+Turn = Mapping[str, str]
+
+
+class ServerTokenizer:
+    """Tokenises by requests to a server, whose routes cost nothing.
+
+    Texts are joined by a special token that none of them has, at which every tokenizer splits, so
+    that one request tokenises many. It is tried first whether they get the same tokens as alone.
+    ``parts``: the tokens of texts so far that are parts of a character.
+    """
+
+    is_fast, unk_token_id, name_or_path = False, None, "the server"
+
+    def __init__(self, client: Client, props: Mapping[str, Any]) -> None:
+        """``props``: what the server says about itself."""
+        self._client = client
+        self._known: dict[tuple[str, bool], list[int]] = {}
+        self._chats: dict[str, str] = {}
+        self.parts: set[int] = set()
+        names = ("bos_token", "eos_token", "chat_template")
+        values = (str(props.get(name) or "") or None for name in names)
+        self.bos_token, self.eos_token, self.chat_template = values
+        tokens = [self.eos_token, self.bos_token, *KNOWN_SPECIAL]
+        ids = {token: self.ids(token) for token in tokens if token}
+        self._vocabulary = {token: of[0] for token, of in ids.items() if len(of) == 1}
+        self.bos_token_id = self._vocabulary.get(self.bos_token or "")
+        self.eos_token_id = self._vocabulary.get(self.eos_token or "")
+
+    def __call__(
+        self, texts: str | Sequence[str], *, add_special_tokens: bool = True, **_: Any
+    ) -> dict[str, Any]:
+        """The token ids of a text, or of several; those that are not known by a few requests."""
+        special, several = add_special_tokens, [texts] if isinstance(texts, str) else texts
+        if len(self._known) > MOST_KNOWN:
+            self._known.clear()
+        unknown = [text for text in dict.fromkeys(several) if (text, special) not in self._known]
+        for token, id_ in self._separators if len(unknown) > 1 and not special else ():
+            groups, size = list[list[str]](), 0
+            for text in (text for text in unknown if text and token not in text):
+                if not groups or size + len(text) > MOST_JOINED:
+                    groups, size = [*groups, []], 0
+                groups[-1].append(text)
+                size += len(text)
+            for at, joined in self._requested(map(token.join, groups), special):
+                for text, of_text in zip(groups[at], _split(joined, id_), strict=True):
+                    self._known[text, special] = of_text
+            unknown = [text for text in unknown if (text, special) not in self._known]
+        for at, of_text in self._requested(unknown, special):
+            self._known[unknown[at], special] = of_text
+        ids = [list(self._known[text, special]) for text in several]
+        return {"input_ids": ids[0] if isinstance(texts, str) else ids}
+
+    def ids(self, text: str) -> list[int]:
+        """The token ids of a text, without special tokens around it."""
+        ids: list[int] = self(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def _requested(self, texts: Iterable[str], special: bool) -> Iterator[tuple[int, list[int]]]:
+        """Position and token ids of each text, by one request each."""
+        bodies = ({"content": text, "add_special": special, "with_pieces": True} for text in texts)
+        for at, reply in self._client.post_all("/tokenize", bodies):
+            tokens = reply.get("tokens") if isinstance(reply, dict) else None
+            entries = tokens if isinstance(tokens, list) else [None]
+            ids: list[Any] = [one.get("id") if isinstance(one, dict) else one for one in entries]
+            if not all(isinstance(id_, int) for id_ in ids):
+                raise self._failed("did not tokenise a text", reply)
+            pieces = [isinstance(one, dict) and one.get("piece") for one in entries]
+            parts = (id_ for id_, piece in zip(ids, pieces, strict=True) if isinstance(piece, list))
+            self.parts.update(parts)  # their pieces are bytes
+            yield at, ids
+
+    def _failed(self, problem: str, reply: Any) -> ConsilienceError:
+        todo = "Name a local tokenizer with --tokenizer."
+        return ConsilienceError(f"the server {problem}: {reply}", todo=todo)
+
+    @cached_property
+    def _separators(self) -> list[tuple[str, int]]:
+        """Special tokens that texts may be joined by: texts get the same tokens so as alone."""
+        proved = []
+        for token, id_ in self._vocabulary.items():
+            others = "".join(other for other in self._vocabulary if token not in other)
+            texts = ["The capital of France is Paris.", " x é中 1234", f"{others}a \n", "a"]
+            if _split(self.ids(token.join(texts)), id_) == [self.ids(text) for text in texts]:
+                proved.append((token, id_))
+        return proved
+
+    def get_vocab(self) -> dict[str, int]:
+        """The special tokens that are found, with their ids."""
+        return self._vocabulary
+
+    def special_in(self, text: str) -> str | None:
+        """A part of a text that is a special token; None without one."""
+        marks = [mark for mark in MARKED.findall(text) if len(self.ids(mark)) == 1]
+        return next((token for token in [*marks, *self._vocabulary] if token in text), None)
+
+    def decode(self, ids: Sequence[int], **_: Any) -> str:
+        """The text of token ids."""
+        reply = self._client.post("/detokenize", {"tokens": list(ids)})
+        if not isinstance(reply, dict) or not isinstance(reply.get("content"), str):
+            raise self._failed("has no text for token ids", reply)
+        return str(reply["content"])
+
+    def convert_ids_to_tokens(self, ids: int) -> str:
+        """The text of a token."""
+        return self.decode([ids])
+
+    def apply_chat_template(
+        self, turns: Sequence[Turn], *, add_generation_prompt: bool = False, **_: Any
+    ) -> str:
+        """A chat as the text that the model reads."""
+        key = str(_chat_body(turns, add_generation_prompt))
+        if key not in self._chats:
+            self.read_chats([(turns, add_generation_prompt)])
+        return self._chats[key]
+
+    def read_chats(self, chats: Iterable[tuple[Sequence[Turn], bool]]) -> None:
+        """Let the server join the turns of chats, with the beginning of an answer or without."""
+        if len(self._chats) > MOST_KNOWN:
+            self._chats.clear()
+        bodies = {str(body): body for body in itertools.starmap(_chat_body, chats)}
+        keys = [key for key in bodies if key not in self._chats]
+        for at, reply in self._client.post_all("/apply-template", map(bodies.get, keys)):
+            if not isinstance(reply, dict) or not isinstance(reply.get("prompt"), str):
+                raise ConsilienceError(f"the server's chat template refuses the prompt: {reply}")
+            self._chats[keys[at]] = reply["prompt"]
+
+
+def _chat_body(turns: Sequence[Turn], is_asked: bool) -> dict[str, Any]:
+    # A chat that ends with an answer is opened again to be continued: another turn closes it.
+    is_open = not is_asked and turns[-1]["role"] == "assistant"
+    messages = [*turns, *([CLOSING] if is_open else [])]
+    return {"add_generation_prompt": is_asked, "messages": messages}
+
+
+def _split(ids: Sequence[int], separator: int) -> list[list[int]]:
+    """Token ids between separators."""
+    ends = [-1, *(at for at, id_ in enumerate(ids) if id_ == separator), len(ids)]
+    return [list(ids[a + 1 : b]) for a, b in itertools.pairwise(ends)]
+
 
 ServerKind = Literal["llama.cpp", "vLLM", "other"]
 """Servers that take token ids, and all others. SGLang has the routes of vLLM."""

@@ -39,7 +39,8 @@ from consilience.metrics.measure import (
 from consilience.metrics.registry import label_of
 from consilience.metrics.statistics import FEW, NAN, difference_bounds, wilson_interval
 from consilience.options import Output
-from consilience.report.shown import Shown, record_of
+from consilience.options.runs import GateOptions
+from consilience.report.export import Shown, record_of
 from consilience.report.table import Cell, Column, Table, Value, number_text
 from consilience.results.comparing import (
     common_answers,
@@ -50,7 +51,6 @@ from consilience.results.comparing import (
 )
 from consilience.runs.run import Run, open_runs, split_label
 from consilience.types import Suite
-from consilience.workflow.run_options import GateOptions
 
 INTERVAL = "90 % CI"
 """The heading of an interval whose bounds are one-sided 95 % bounds."""

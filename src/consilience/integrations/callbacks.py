@@ -16,13 +16,13 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from consilience.core.errors import ConsilienceError
 from consilience.models.loading import Pretrained, kind_of_config
 from consilience.models.prompted import OptionScorer
+from consilience.results.evaluation import evaluate, suite_to_ask
 from consilience.results.reporting import Result
 from consilience.suites.questions import Questions
 from consilience.trackers import headline_metrics
 from consilience.train.consistency import plain_copy
 from consilience.train.objectives import objective_of
 from consilience.types import Suite
-from consilience.workflow.evaluation import evaluate, suite_to_ask
 
 
 class ConsistencyCallback(TrainerCallback):

@@ -43,19 +43,19 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.factors import FACTORS, ORIGINAL
 from consilience.core.free_text import DEFAULT_RULE, rule_of
 from consilience.core.free_text import match as match_text
+from consilience.core.items import Choice
 from consilience.files.tables import sample_rows
 from consilience.kinds.answers import answers_to_questions
 from consilience.kinds.base import ExportedRow
+from consilience.kinds.exporting import export_prompts, to_export
 from consilience.kinds.questions import questions_of
 from consilience.options import option_fields, options_of
-from consilience.questions import Choice
+from consilience.options.probe import ProbeOptions
+from consilience.options.suites import ExportOptions
+from consilience.results.evaluation import score
 from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import is_questions
 from consilience.suites.questions import Questions
-from consilience.workflow.evaluation import score
-from consilience.workflow.exporting import export_prompts, to_export
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.suite_options import ExportOptions
 
 REPORTED = ("accuracy", "consistency", "corrected_consistency", "consistent_accuracy")
 """The numbers of a task (``metrics.definitions``), each with the bounds of its 95 % interval."""

@@ -13,21 +13,21 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from consilience.ask_questions import Presenter, prompts_of
+from consilience.asking.questions import Presenter, prompts_of
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Design
+from consilience.core.items import Question
+from consilience.core.presentation import Prompt
 from consilience.core.text import counted
 from consilience.files.write import write_whole
 from consilience.kinds import kind_of
 from consilience.kinds.base import Inquiry
+from consilience.kinds.exporting import to_export
 from consilience.kinds.facts import Facts
 from consilience.kinds.questions import OwnQuestions
-from consilience.presentation import Prompt
-from consilience.questions import Question
-from consilience.report.shown import Lines
+from consilience.options.suites import ExportOptions
+from consilience.report.export import Lines
 from consilience.suites.questions import Questions
-from consilience.workflow.exporting import to_export
-from consilience.workflow.suite_options import ExportOptions
 
 Document = dict[str, Any]
 """An item in a variant: what lm-evaluation-harness scores, and what counts its answer."""

@@ -13,19 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from consilience.core.errors import ConsilienceError, Protocol
-from consilience.core.process import SILENT, Watch
-from consilience.core.provenance import git_revision, versions
-from consilience.counting import CountedRun, count_answers, save_counted
+from consilience.core.process import SILENT, Watch, git_revision, versions
 from consilience.kinds.base import AnswersElsewhere, Inquiry, SuiteValue
+from consilience.kinds.counting import CountedRun, count_answers, save_counted
 from consilience.kinds.facts import Facts
 from consilience.kinds.pairs import SentencePairs
 from consilience.kinds.questions import OwnQuestions, questions_of
+from consilience.options.probe import ProbeOptions, refuse_options
+from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run
 from consilience.suites.questions import Questions
 from consilience.types import Suite
-from consilience.workflow.probe_options import ProbeOptions, refuse_options
-from consilience.workflow.run_options import ScoreOptions
 
 KINDS: Sequence[type[Inquiry]] = (OwnQuestions, SentencePairs, Facts)
 """The first that accepts a suite, or has the ``kind`` of a run, is its kind."""

@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from consilience.ask import judge
-from consilience.ask_questions import SCHEMA, group_of, item_of
-from consilience.ask_writing import WRITTEN_COLUMNS, answered
 from consilience.asking.asker import judge as judge_scores
 from consilience.asking.asker import table_of
-from consilience.core.asks import Ask
+from consilience.asking.facts import judge
+from consilience.asking.questions import SCHEMA, WRITTEN_COLUMNS, answered, group_of, item_of
 from consilience.core.errors import ConsilienceError, did_you_mean, missing_column
 from consilience.core.factors import (
     FACTORS,
@@ -31,17 +29,16 @@ from consilience.core.factors import (
     levels_of,
 )
 from consilience.core.free_text import RULES, Rule, match
+from consilience.core.items import Ask, Choice, Question, Task
+from consilience.core.presentation import Presentation, Prompt, labels_of, permutation
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.files.tables import LOG_PROBABILITIES, as_text, model_of_log
 from consilience.models.candidates import log_softmax
-from consilience.presentation import Presentation, Prompt, labels_of, permutation
-from consilience.questions import Choice, Question
+from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import digest_of
-from consilience.sentence_pairs import Task
 from consilience.suites.pairs import TASK_SUITE, Pairs, generated_group
 from consilience.suites.questions import Questions
 from consilience.types import Scores, Suite
-from consilience.workflow.run_options import ScoreOptions
 
 WHERE = "the answers table"
 

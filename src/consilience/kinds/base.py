@@ -18,20 +18,27 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import polars as pl
 
 from consilience.analysis.examples import Example
-from consilience.ask import Progress
+from consilience.asking.facts import Progress
+from consilience.asking.noise import (
+    AskedGroup,
+    Sample,
+    noise_floor,
+    sample,
+    sample_size,
+    server_noise_floor,
+    variations,
+)
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted
-from consilience.counting import noise_floor_of
-from consilience.noise import Sample, noise_floor
+from consilience.kinds.counting import noise_floor_of
+from consilience.options.probe import ProbeOptions, refuse_options
+from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.runs.run import Run
-from consilience.server_noise import AskedGroup, sample, sample_size, server_noise_floor, variations
 from consilience.suites.perturbations import Perturbation
 from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
-from consilience.workflow.probe_options import ProbeOptions, refuse_options
-from consilience.workflow.run_options import ScoreOptions
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client

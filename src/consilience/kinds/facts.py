@@ -14,7 +14,8 @@ import polars as pl
 
 from consilience import suites
 from consilience.analysis.examples import KINDS
-from consilience.ask import Progress, ask, bound_notes, query_counts
+from consilience.asking.facts import Progress, ask, bound_notes, query_counts
+from consilience.asking.noise import Sample, fact_samples
 from consilience.core.errors import ConsilienceError, Loading, Protocol
 from consilience.core.free_text import rule_of
 from consilience.core.process import SILENT, Watch
@@ -32,7 +33,8 @@ from consilience.kinds.base import (
 )
 from consilience.metrics.counts import prepare, unknown_answers
 from consilience.models import LanguageModel, load_model
-from consilience.noise import Sample, fact_samples
+from consilience.options.probe import ProbeOptions
+from consilience.options.runs import ScoreOptions
 from consilience.report.run_view import BLANK as SHOWN_BLANK
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run
@@ -52,8 +54,6 @@ from consilience.suites.perturbations import chosen as choose_perturbations
 from consilience.suites.question_suites import BLANK
 from consilience.suites.questions import Questions
 from consilience.types import FACT_WORDS, Suite
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.run_options import ScoreOptions
 
 
 class Facts(Inquiry):

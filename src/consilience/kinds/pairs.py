@@ -12,8 +12,9 @@ from typing import Any, Self
 
 import polars as pl
 
-from consilience.ask import Progress
-from consilience.ask_pairs import (
+from consilience.asking.facts import Progress
+from consilience.asking.noise import Sample, pair_samples
+from consilience.asking.pairs import (
     PairModel,
     Presented,
     ask_labels,
@@ -25,6 +26,7 @@ from consilience.ask_pairs import (
 from consilience.core.errors import OTHER_OUT, ConsilienceError, Protocol
 from consilience.core.factors import ORIGINAL
 from consilience.core.free_text import DEFAULT_RULE, rule_of
+from consilience.core.items import Form, Task, TextPair, as_string
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import evenly
 from consilience.files.read import read_csv
@@ -39,12 +41,12 @@ from consilience.kinds.base import (
     perturbation_settings,
     refuse_choices,
 )
-from consilience.kinds.deciding import decides, load_decider
+from consilience.kinds.writing import decides, load_decider
 from consilience.models.baselines import label_baseline
-from consilience.noise import Sample, pair_samples
+from consilience.options.probe import DEFAULT_MODEL, SERVED, ProbeOptions
+from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder, digest_of
 from consilience.runs.run import SENTENCE_PAIRS, Run, seed_folders
-from consilience.sentence_pairs import Form, Task, TextPair, as_string
 from consilience.suites.pairs import (
     HUB,
     TASK_SUITE,
@@ -67,8 +69,6 @@ from consilience.suites.perturbations import (
 )
 from consilience.suites.questions import Questions
 from consilience.types import PAIR_WORDS, Suite
-from consilience.workflow.probe_options import DEFAULT_MODEL, SERVED, ProbeOptions
-from consilience.workflow.run_options import ScoreOptions
 
 SAMPLED_PAIRS = 16
 """Pairs that are asked to measure the rate of a plan."""
@@ -225,8 +225,8 @@ class SentencePairs(Inquiry):
                 options.template,
                 options.max_length or 0,
             )
-        from consilience.models.label_writer import LabelWriter
         from consilience.models.loading import load_pretrained
+        from consilience.models.writing import LabelWriter
 
         loaded = load_pretrained(self.spec, options.loading)
         model = LabelWriter(loaded, self.task, options.template, options.max_length or 0)
@@ -303,7 +303,7 @@ class SentencePairs(Inquiry):
         return pl.concat(changed_answers(self.presented, table) for table in tables)
 
     def rows(self) -> Iterator[ExportedRow]:
-        from consilience.models.label_prompts import REPLY, TEMPLATES, filled
+        from consilience.models.writing import REPLY, TEMPLATES, filled
 
         task = self.task
         text = filled(self.options.template or TEMPLATES[task.kind], task).replace(REPLY, "")

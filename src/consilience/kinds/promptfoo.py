@@ -17,15 +17,15 @@ from typing import Any, TypeVar
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.text import names_a_group, truncated, visible
-from consilience.counting import CountedRun
 from consilience.files.read import read_document
 from consilience.files.write import texts_of
 from consilience.kinds import score_table
-from consilience.questions import DEFAULT_LANGUAGE, Choice, Question
+from consilience.kinds.counting import CountedRun
+from consilience.options.runs import ScoreOptions
 from consilience.runs.run import Run, model_name
 from consilience.suites.questions import Questions
-from consilience.workflow.run_options import ScoreOptions
 
 T = TypeVar("T", bound=Hashable)
 

@@ -15,20 +15,23 @@ import polars as pl
 
 from consilience import suites
 from consilience.analysis.examples import KINDS, OF_FACTS, with_prompts
-from consilience.ask import Progress
-from consilience.ask_questions import (
+from consilience.asking.facts import Progress
+from consilience.asking.noise import Sample, question_samples
+from consilience.asking.questions import (
     Presenter,
     PromptModel,
     ask_options,
+    notes_on_writing,
     prompt_count,
     prompt_table,
     prompts_of,
 )
-from consilience.ask_writing import notes_on_writing
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.expectations import linked_questions
 from consilience.core.factors import Cell, Factor, FactorialDesign
 from consilience.core.free_text import DEFAULT_RULES, OPEN_RULE, RULES, rule_of
+from consilience.core.items import Question
+from consilience.core.presentation import Prompt
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted, evenly, spread
 from consilience.endpoints.strategies import ANSWERS_ONLY
@@ -43,7 +46,6 @@ from consilience.kinds.base import (
     SuiteValue,
     refuse_choices,
 )
-from consilience.kinds.deciding import decides, decision_prompting
 from consilience.kinds.variants import (
     Prompting,
     design_of,
@@ -51,11 +53,10 @@ from consilience.kinds.variants import (
     fixed_note,
     template_names,
 )
-from consilience.kinds.writing import Writer, as_writer, sample_factor
+from consilience.kinds.writing import Writer, as_writer, decides, decision_prompting, sample_factor
 from consilience.models.prompt_models import is_chat_model, load_prompt_model, load_writer
-from consilience.noise import Sample, question_samples
-from consilience.presentation import Prompt
-from consilience.questions import Question
+from consilience.options.probe import SERVED, ProbeOptions
+from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import EXPECTATIONS, QUESTIONS, TEXTS, Run
 from consilience.suites.pairs import is_task
@@ -75,8 +76,6 @@ from consilience.suites.question_suites import (
 from consilience.suites.question_suites import QUESTION_SUITES as MADE_OF_MINI
 from consilience.suites.questions import Questions
 from consilience.types import QUESTION_WORDS, Fact, Suite
-from consilience.workflow.probe_options import SERVED, ProbeOptions
-from consilience.workflow.run_options import ScoreOptions
 
 OF_WRITING = ("match", "samples", "temperature", "max_new_tokens", "equivalence")
 """Options of written answers."""

@@ -8,12 +8,12 @@ from itertools import islice, permutations
 from math import factorial
 from string import ascii_uppercase
 
-from consilience.ask_questions import Presenter
 from consilience.asking.prompting import AUTO, templates_of, with_system
+from consilience.asking.questions import Presenter
 from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.core.factors import FACTORS, MOST_CELLS, Factor, FactorialDesign
-from consilience.core.scoring_rules import DECISION, RULES
-from consilience.presentation import (
+from consilience.core.items import Question
+from consilience.core.presentation import (
     CASES,
     LABEL_STYLES,
     TEMPLATES,
@@ -21,7 +21,7 @@ from consilience.presentation import (
     Template,
     permutation,
 )
-from consilience.questions import Question
+from consilience.core.scoring_rules import DECISION, RULES
 from consilience.suites.questions import Questions
 
 ALL = "all"

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.core.factors import FactorialDesign
+from consilience.core.presentation import LABEL_STYLES, permutation
 from consilience.metrics.grid import Bools, all_of
 from consilience.metrics.registry import quotient
 from consilience.metrics.statistics import REPLICATES, bootstrap_interval, resamples_in_parts
-from consilience.presentation import LABEL_STYLES, permutation
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
+from consilience.core.items import Form, Question, TextPair
+from consilience.core.presentation import Prompt
 from consilience.models.functions import Choices, Chooser, PlainPairs, two_texts
-from consilience.presentation import Prompt
-from consilience.questions import Question
-from consilience.sentence_pairs import Form, TextPair
 from consilience.types import Candidates, Query
 
 BASELINES = ("majority", "random", "oracle", "constant")

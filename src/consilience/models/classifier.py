@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Joined, Loading, Pool
+from consilience.core.items import Form, as_lines, as_string
 from consilience.files.read import parse_json
 from consilience.models.batches import Budget
 from consilience.models.candidates import group_rows, log_softmax
@@ -20,7 +21,6 @@ from consilience.models.forward import Floats, Ints
 from consilience.models.loading import Kind, Pretrained, load_classifier
 from consilience.models.masked import positions
 from consilience.models.scoring import ReadyModel, score_batches
-from consilience.sentence_pairs import Form, as_lines, as_string
 from consilience.types import Scores
 
 FILE = "consilience.json"

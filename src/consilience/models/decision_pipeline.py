@@ -18,8 +18,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_DECISION_MAPPING_NA
 from transformers.pipelines.decision import DecisionPipeline
 
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
+from consilience.endpoints.client import Refused
 from consilience.endpoints.decisions import ROUTES, Body, DecisionModel
-from consilience.endpoints.replies import Refused
 from consilience.models.loading import Pretrained, load_pretrained
 
 SYSTEMONE = "systemone"

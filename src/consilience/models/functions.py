@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from consilience.core.asks import Scores
 from consilience.core.errors import ConsilienceError
 from consilience.core.free_text import DEFAULT_RULE, Rule, match, matched_word, rule_of
+from consilience.core.items import Form, Scores, as_lines
+from consilience.core.presentation import Prompt
 from consilience.core.text import counted, fold_case, truncated
 from consilience.files.read import whole_characters
-from consilience.presentation import Prompt
-from consilience.sentence_pairs import Form, as_lines
 from consilience.types import Candidates, Query
 
 BLANK = "___"

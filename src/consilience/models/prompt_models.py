@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import DEFAULT_LOADING, SERVED, Connection, Loading
+from consilience.core.items import Question
 from consilience.endpoints.decisions import ROUTES, DecisionModel, connected
 from consilience.models.baselines import PromptBaseline, prompt_baseline
-from consilience.questions import Question
 
 if TYPE_CHECKING:
     from consilience.models.prompted import OptionScorer
@@ -76,7 +76,7 @@ def load_writer(
 
         server = chooser.server if chooser else open_server(spec, connection)
         return Writer(server, spec, longest=longest, chooser=chooser, **how)
-    from consilience.models.answer_writer import AnswerWriter
     from consilience.models.loading import load_pretrained
+    from consilience.models.writing import AnswerWriter
 
     return AnswerWriter(load_pretrained(spec, loading), longest=longest, **how)

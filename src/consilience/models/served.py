@@ -19,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from consilience.core.errors import ConsilienceError
+from consilience.core.items import Form, Task, as_string
+from consilience.core.presentation import NoAnswer, Prompt, PromptScores
 from consilience.endpoints.chats import ROUTE, Chats, why_not_enforced
-from consilience.endpoints.client import Client
+from consilience.endpoints.client import Client, Refused
 from consilience.endpoints.llamacpp import LlamaCppClient
-from consilience.endpoints.proving import Proof, prove
-from consilience.endpoints.replies import Refused
-from consilience.endpoints.scorer import Continuations, Scorer, Totals
-from consilience.endpoints.server import Server
-from consilience.endpoints.server_tokenizer import ServerTokenizer
+from consilience.endpoints.scorer import Continuations, Proof, Scorer, Totals, prove
+from consilience.endpoints.server import Server, ServerTokenizer
 from consilience.endpoints.strategies import (
     ANSWERS_ONLY,
     CHAT_TOP_K,
@@ -41,11 +40,9 @@ from consilience.models.candidates import (
     log_softmax,
     start_token,
 )
-from consilience.models.label_prompts import MOST_WRITTEN as LABEL_WRITTEN
-from consilience.models.label_prompts import REPLY, TEMPLATES, filled
-from consilience.models.prompt_tokens import PromptTokens
-from consilience.presentation import NoAnswer, Prompt, PromptScores
-from consilience.sentence_pairs import Form, Task, as_string
+from consilience.models.prompt_reader import PromptTokens
+from consilience.models.writing import LONGEST_LABEL as LABEL_WRITTEN
+from consilience.models.writing import REPLY, TEMPLATES, filled
 from consilience.types import Candidates, Query, Scores
 
 if TYPE_CHECKING:

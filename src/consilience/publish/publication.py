@@ -22,11 +22,14 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, Repository
 from consilience.core.errors import ConsilienceError
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import control_in, counted, listed
-from consilience.counting import count_run
 from consilience.files.read import parse_json, read_text
 from consilience.files.write import cannot_write, write_whole
 from consilience.kinds import kind_of_run, suite_notes, suite_of
+from consilience.kinds.counting import count_run
+from consilience.kinds.probing import recorded_options
 from consilience.options import Output, option_fields
+from consilience.options.probe import ProbeOptions
+from consilience.options.runs import PublishOptions
 from consilience.publish.every_eval_ever import eee_files
 from consilience.publish.formats import (
     CARD,
@@ -39,16 +42,13 @@ from consilience.publish.formats import (
     eval_results_files,
     with_results,
 )
-from consilience.report.shown import Lines, Shown, record_of
+from consilience.report.export import Lines, Shown, record_of
 from consilience.report.table import Column, Table, Value
 from consilience.runs.folder import fingerprint
 from consilience.runs.run import Run
 from consilience.suites import load_suite
 from consilience.suites.facts import replace_facts, select_relations
 from consilience.types import Suite
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.run_options import PublishOptions
-from consilience.workflow.run_settings import recorded_options
 
 RepositoryType = Literal["model", "dataset"]
 

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from consilience.core.errors import Protocol
+from consilience.core.items import Task
 from consilience.core.schemas import FLIPS, SCORE_CHANGE
 from consilience.core.text import AGGREGATES, counted
 from consilience.endpoints.usage import cost_in_words
@@ -43,7 +44,6 @@ from consilience.report.run_view import (
     values_of,
 )
 from consilience.report.table import CI, Cell, Column, Table, Value, with_interval
-from consilience.sentence_pairs import Task
 from consilience.types import FACT_WORDS, SuiteWords
 
 

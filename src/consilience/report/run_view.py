@@ -14,10 +14,10 @@ from consilience.analysis.examples import EXAMPLES
 from consilience.analysis.factor_effects import FactorTables
 from consilience.core.errors import Protocol
 from consilience.core.factors import FACTORS
+from consilience.core.items import Task
 from consilience.report.columns import Columns, cells_of, frame_table
 from consilience.report.summary import Key, Summary
 from consilience.report.table import CI, Cell, Column, Table, Value
-from consilience.sentence_pairs import Task
 from consilience.types import Suite
 
 if TYPE_CHECKING:

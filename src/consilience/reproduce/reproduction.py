@@ -16,16 +16,15 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.process import SILENT, Watch
 from consilience.files.write import csv_of, write_whole
 from consilience.options import Output
-from consilience.report.export import TABLE_FORMATS, as_markdown
+from consilience.options.runs import WITH, ReproduceOptions
+from consilience.report.export import TABLE_FORMATS, Lines, Shown, as_markdown, record_of, rows_of
 from consilience.report.papers import beside_layout, beside_table
-from consilience.report.shown import Lines, Shown, record_of, rows_of
 from consilience.report.table import Column, Table
 from consilience.reproduce import RECIPES, Recipe, Work, carry_out, find_recipe
 from consilience.reproduce.recipe import NOT_RUN, NOT_SELECTED, UNAVAILABLE, Request, asks_fewer
 from consilience.suites.facts import select_relations
 from consilience.suites.pairs import HUB
 from consilience.types import Suite
-from consilience.workflow.run_options import WITH, ReproduceOptions
 
 PARAREL = "pararel"
 """The suite that can be counted without a network."""

@@ -35,14 +35,14 @@ from consilience.analysis.patterns import (
     with_changes,
 )
 from consilience.analysis.task_types import read_runs, task_effects, without_models
-from consilience.ask import ask_suite
+from consilience.asking.facts import ask_suite
 from consilience.core.errors import Colour, ConsilienceError, Protocol
 from consilience.core.factors import OF_OPTIONS, FactorialDesign
 from consilience.core.process import SILENT, Watch
 from consilience.core.schemas import FLIPS, METRICS_SCHEMA
-from consilience.counting import noise_floor_of
 from consilience.files.write import csv_of, write_whole
 from consilience.kinds import facts_of, kind_of_run, refuse_other_kinds, suite_notes, suite_of
+from consilience.kinds.counting import noise_floor_of
 from consilience.kinds.facts import Facts
 from consilience.kinds.questions import design_of_run
 from consilience.metrics.components import position_notes
@@ -52,6 +52,18 @@ from consilience.metrics.measure import measure
 from consilience.metrics.registry import headline_metrics
 from consilience.models import LanguageModel
 from consilience.options import Output, shared_fields
+from consilience.options.probe import ProbeOptions
+from consilience.options.runs import (
+    EditsOptions,
+    ExamplesOptions,
+    ExpectationsOptions,
+    FactorsOptions,
+    KnowledgeOptions,
+    PatternsOptions,
+    SyntaxOptions,
+    TaskEffectsOptions,
+    VectorOptions,
+)
 from consilience.report import analysis_tables
 from consilience.report.analysis_tables import (
     calum_tables,
@@ -66,8 +78,8 @@ from consilience.report.analysis_tables import (
     syntax_tables,
     violation_tables,
 )
+from consilience.report.export import Shown, rows_of
 from consilience.report.run_view import FactorView, factor_table, index_table
-from consilience.report.shown import Shown, rows_of
 from consilience.report.table import Table
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.runs.run import Run, open_runs, short_names, split_label
@@ -75,18 +87,6 @@ from consilience.suites.facts import select_relations
 from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import PERTURBATIONS
 from consilience.types import Relation, Suite
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.run_options import (
-    EditsOptions,
-    ExamplesOptions,
-    ExpectationsOptions,
-    FactorsOptions,
-    KnowledgeOptions,
-    PatternsOptions,
-    SyntaxOptions,
-    TaskEffectsOptions,
-    VectorOptions,
-)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -649,7 +649,7 @@ def _clusters(
         read_vectors,
         write_vectors,
     )
-    from consilience.models.vectors import vector_array
+    from consilience.models.judges import vector_array
 
     folder = run / "vectors"
     if (folder / f"{relation.id}.parquet").is_file():

@@ -10,22 +10,22 @@ import polars as pl
 
 from consilience.core.errors import By, ConsilienceError, Protocol
 from consilience.core.text import counted, truncated
-from consilience.counting import noise_floor_of
 from consilience.kinds import kind_of_run, suite_notes, suite_of
+from consilience.kinds.counting import noise_floor_of
 from consilience.kinds.pairs import task_of_run
 from consilience.metrics.counts import OtherQuestionsError, Prepared
 from consilience.metrics.differences import Seeds, compare, compare_languages
 from consilience.metrics.measure import few_relations, other_candidates
 from consilience.metrics.registry import label_of
 from consilience.options import Output
+from consilience.options.runs import CompareOptions
 from consilience.report.columns import worst_flips
 from consilience.report.comparison_tables import comparison_table
+from consilience.report.export import Shown, record_of, rows_of
 from consilience.report.metric_tables import language_differences
-from consilience.report.shown import Shown, record_of, rows_of
 from consilience.report.table import Table
 from consilience.runs.run import Run, open_runs
 from consilience.types import QUESTION_WORDS, Suite
-from consilience.workflow.run_options import CompareOptions
 
 SHOWN = 5
 """Questions that a note names."""

@@ -24,20 +24,22 @@ from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.factors import FACTORS
 from consilience.core.process import SILENT, Advance, Watch
-from consilience.counting import count_run, record_notes
 from consilience.files.read import read_csv
 from consilience.files.write import path_of, texts_of, write_whole
 from consilience.kinds import kind_of_run, protocol_notes, suite_notes, suite_of
+from consilience.kinds.counting import count_run, record_notes
 from consilience.kinds.pairs import changed_answers_of, task_of_run
 from consilience.metrics.counts import Prepared, ResampleCache, is_blank
 from consilience.metrics.grid import MANY_VARIANTS
 from consilience.metrics.measure import few_relations, measure
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.options import Output, options_of
+from consilience.options.runs import ReportOptions
 from consilience.report.analysis_tables import symbol_of
 from consilience.report.charts import against_figure, interval_figure, matrix_figure
 from consilience.report.export import (
     Page,
+    Shown,
     for_paper,
     in_black,
     render,
@@ -50,7 +52,6 @@ from consilience.report.overview import by_run
 from consilience.report.papers import Values, is_of_pararel, paper_values
 from consilience.report.report_page import accuracy_and_consistency, report_page
 from consilience.report.run_view import FactView, PairView, RunView, group_names
-from consilience.report.shown import Shown
 from consilience.report.summary import FACT_ROWS, VIOLATIONS, Key, Summary, brief_notes
 from consilience.report.table import Cell, Column, Table, Value, mark_best, without_empty_columns
 from consilience.results.analyses import correlations_of, drawing_of, factor_views
@@ -66,7 +67,6 @@ from consilience.runs.run import Run, open_runs
 from consilience.suites.facts import select_relations
 from consilience.suites.layouts import save_suite
 from consilience.types import Suite, SuiteWords
-from consilience.workflow.run_options import ReportOptions
 
 if TYPE_CHECKING:
     import altair

@@ -15,23 +15,22 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.process import SILENT, Watch
-from consilience.core.provenance import versions
+from consilience.core.process import SILENT, Watch, versions
 from consilience.core.schemas import FLIPS
 from consilience.core.text import spread
-from consilience.counting import noise_floor_of
 from consilience.endpoints.usage import PlannedUsage, cost_in_words, cost_record
 from consilience.kinds import inquiries_of
 from consilience.kinds.base import Inquiry
+from consilience.kinds.counting import noise_floor_of
+from consilience.kinds.probing import options_of_record
 from consilience.metrics.statistics import NAN
 from consilience.options import Output, names_code, option_fields
-from consilience.report.shown import Shown, record_of
+from consilience.options.probe import ProbeOptions
+from consilience.options.runs import VerifyOptions
+from consilience.report.export import Shown, record_of
 from consilience.report.table import Table
 from consilience.runs.folder import FORMAT, digest_of, refuse_other_run
 from consilience.runs.run import Run, recorded_answers
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.run_options import VerifyOptions
-from consilience.workflow.run_settings import options_of_record
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client

@@ -16,10 +16,10 @@ from consilience.core.text import names_a_file
 from consilience.files.read import read_document
 from consilience.files.write import path_of
 from consilience.options import option_fields, refuse_unknown
-from consilience.report.shown import record_of
+from consilience.options.probe import ProbeOptions
+from consilience.report.export import record_of
 from consilience.runs.run import model_name
 from consilience.study.engine import Needs
-from consilience.workflow.probe_options import ProbeOptions
 
 NEEDS = ("num_cpus", "num_gpus", "resources")
 """Keys of a model in a study file, by Ray's names."""

@@ -14,14 +14,15 @@ import polars as pl
 from consilience.core.errors import ConsilienceError
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted
-from consilience.counting import CountedRun, count_run, record_notes
 from consilience.files.write import write_whole
 from consilience.kinds import suite_notes, suite_of
+from consilience.kinds.counting import CountedRun, count_run, record_notes
 from consilience.metrics.differences import RELATIONS
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import label_of, short_label_of
 from consilience.metrics.statistics import benjamini_hochberg, holm
 from consilience.options import Output
+from consilience.options.runs import StudyReportOptions, StudyStatusOptions
 from consilience.report.charts import MEASURED, headline_figure
 from consilience.report.columns import (
     Columns,
@@ -39,18 +40,18 @@ from consilience.report.export import (
     Part,
     Points,
     Section,
+    Shown,
     render,
+    rows_of,
     save_table,
 )
 from consilience.report.overview import again, by_run
-from consilience.report.shown import Shown, rows_of
 from consilience.report.summary import SummaryRow
 from consilience.report.table import CI, NAN, Cell, Column, Table, Value, intervals_below
 from consilience.results.comparing import Comparison, compare_opened
 from consilience.runs.run import Run
 from consilience.study.file import Study
 from consilience.study.status import RunState, StudyState, study_status
-from consilience.workflow.run_options import StudyReportOptions, StudyStatusOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from consilience.asking.planning import Shard
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
-from consilience.core.process import SILENT, Advance, Silent, Watch
-from consilience.core.provenance import cores
+from consilience.core.process import SILENT, Advance, Silent, Watch, cores
 from consilience.core.text import counted
 from consilience.endpoints.address import base_url_of
 from consilience.files.write import write_whole
 from consilience.kinds import kind_of
 from consilience.kinds.base import Inquiry
+from consilience.kinds.planning import Shard
+from consilience.kinds.probing import options_record
 from consilience.options import ENDPOINTS, MODEL, option_fields
+from consilience.options.probe import ProbeOptions, refuse_options
+from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import RunFolder, record_of
 from consilience.study.engine import (
     Backlog,
@@ -45,9 +47,6 @@ from consilience.study.status import (
     store_run,
 )
 from consilience.study.workers import LocalWorkers
-from consilience.workflow.probe_options import ProbeOptions, refuse_options
-from consilience.workflow.run_options import StudyRunOptions
-from consilience.workflow.run_settings import options_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ class StudyWorker:
 
     def __call__(self, task: StudyTask, advance: Advance) -> Written | None:
         """Do a unit. A run of a model behind a URL is asked as a whole, in its own folder."""
-        from consilience.workflow.probing import probe
+        from consilience.kinds.probing import probe
 
         if task.options.connection is not None:
             probe(task.options, _Relay(advance))
@@ -133,7 +132,7 @@ class StudyWorker:
 
     def _ask(self, task: StudyTask, folder: Path, advance: Advance) -> Written:
         """Ask one group; the model of the last run is kept until there is another run."""
-        from consilience.workflow.probing import ask_in_folder, open_folder
+        from consilience.kinds.probing import ask_in_folder, open_folder
 
         if self._inquiry is None or self._run != (task.run, task.seed):
             inquiries = self._inquiries(task, folder)
@@ -147,7 +146,7 @@ class StudyWorker:
 
     def _count(self, task: StudyTask, folder: Path) -> Written:
         """Count a run whose groups are complete, and finish it."""
-        from consilience.workflow.probing import probe_all
+        from consilience.kinds.probing import probe_all
 
         inquiries = self._inquiries(task, folder)
         for name, content in task.files.items():
@@ -377,7 +376,7 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
 
 def _with_requests(state: RunState) -> RunState:
     """The state of a run with what its server would be sent; an error of the server is kept."""
-    from consilience.workflow.probing import plan_probe
+    from consilience.kinds.probing import plan_probe
 
     try:
         return replace(state, plan=plan_probe(state.run.options))

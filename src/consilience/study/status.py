@@ -16,18 +16,18 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.text import counted, listed
 from consilience.files.read import POLARS_FAULTS, parse_json
 from consilience.files.write import write_whole
+from consilience.kinds.probing import options_record, recorded_options
 from consilience.options import Output, option_fields
-from consilience.report.shown import Shown
+from consilience.options.probe import ProbeOptions
+from consilience.options.runs import StudyStatusOptions
+from consilience.report.export import Shown
 from consilience.report.table import Column, Table, Value
 from consilience.runs.folder import record_of
 from consilience.runs.run import seed_folders
 from consilience.study.file import FAILURES, Study, StudyRun, read_study
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.run_options import StudyStatusOptions
-from consilience.workflow.run_settings import options_record, recorded_options
 
 if TYPE_CHECKING:
-    from consilience.asking.planning import ProbePlan
+    from consilience.kinds.planning import ProbePlan
 
 
 RECORD = "run.json"
@@ -219,7 +219,7 @@ class StudyState(Shown):
 
         The cost is that of the models with a price.
         """
-        from consilience.asking.planning import together
+        from consilience.kinds.planning import together
 
         plans = [state.plan for state in self.runs if state.plan]
         if not plans:

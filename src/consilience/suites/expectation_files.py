@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
-from consilience.questions import Choice, Question
+from consilience.core.items import Choice, Question
 from consilience.suites.questions import (
     OPTION_SEPARATOR,
     SUFFIXES,

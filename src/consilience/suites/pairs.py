@@ -15,9 +15,9 @@ from typing import Any, get_args
 
 from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install, missing_column
 from consilience.core.factors import Design
+from consilience.core.items import Task, TaskKind, TextPair
 from consilience.core.text import AGGREGATES, control_in, names_a_file
 from consilience.files.read import parquet_metadata, parse_json, read_parquet, read_rows, read_text
-from consilience.sentence_pairs import Task, TaskKind, TextPair
 from consilience.types import Candidates, Relation, Suite
 
 HUB = "hub"

@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import ORIGINAL
+from consilience.core.items import Form, Segment, Task, TextPair
 from consilience.core.patterns import Pattern
 from consilience.core.text import truncated
-from consilience.sentence_pairs import Form, Segment, Task, TextPair
 
 Rewrite = TypeVar("Rewrite", bound=Callable[..., Any])
 

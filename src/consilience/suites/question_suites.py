@@ -13,11 +13,11 @@ from typing import Any
 from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install
 from consilience.core.expectations import Expectation, linked_questions
 from consilience.core.factors import OF_OPTIONS, Design, FactorialDesign
+from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.patterns import SUBJECT_SLOT
 from consilience.core.text import counted, listed
 from consilience.files.read import read_rows, read_text
 from consilience.files.write import path_of
-from consilience.questions import DEFAULT_LANGUAGE, Choice, Question
 from consilience.suites.expectation_files import FILE_STEM, expectation_file, with_expectations
 from consilience.suites.pairs import TASKS
 from consilience.suites.questions import (

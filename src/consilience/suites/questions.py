@@ -16,10 +16,10 @@ from typing import Any
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.expectations import Expectation
+from consilience.core.items import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.text import counted, fold_case, names_a_group
 from consilience.files.read import parse_json, read_document, read_parquet, read_rows
 from consilience.files.tables import THE_FRAME, as_polars
-from consilience.questions import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
 from consilience.suites.rows import (
     MAKE_A_SUITE,
     Problems,

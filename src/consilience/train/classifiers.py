@@ -30,6 +30,7 @@ from transformers import (
 )
 
 from consilience.core.errors import ConsilienceError, Joined, Loading, Pool, Sampling, StopOn
+from consilience.core.items import Task
 from consilience.core.process import SILENT, Watch
 from consilience.models.batches import Budget
 from consilience.models.classifier import (
@@ -42,7 +43,6 @@ from consilience.models.classifier import (
 )
 from consilience.models.loading import kind_of, load_classifier, untied_weights
 from consilience.models.sources import locate
-from consilience.sentence_pairs import Task
 from consilience.suites.pairs import Pairs, refuse_one_class
 from consilience.suites.perturbations import original
 from consilience.train.batch_trainer import (

@@ -19,7 +19,7 @@ from accelerate.state import PartialState
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
-from consilience.ask import ask, ask_suite
+from consilience.asking.facts import ask, ask_suite
 from consilience.core.errors import ConsilienceError, Loading, Protocol, needs_extra
 from consilience.core.process import SILENT, Watch
 from consilience.files.write import csv_of, write_whole

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from consilience import suites
 from consilience.core.errors import ConsilienceError, Loading, Protocol, needs_extra
+from consilience.core.items import Task
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted
 from consilience.files.read import read_rows, read_text
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics
 from consilience.options import Output, shared_fields
+from consilience.options.training import FinetuneOptions, ImproveOptions
 from consilience.report.comparison_tables import (
     comparison_table,
     grid_table,
@@ -24,13 +26,11 @@ from consilience.report.comparison_tables import (
     seed_table,
     table_7,
 )
-from consilience.report.shown import Shown, rows_of
+from consilience.report.export import Shown, rows_of
 from consilience.report.table import Table
 from consilience.runs.folder import default_folder
-from consilience.sentence_pairs import Task
 from consilience.suites.pairs import Pairs, half_of, load_task, read_pairs, sample_pairs
 from consilience.types import Suite
-from consilience.workflow.training_options import FinetuneOptions, ImproveOptions
 
 if TYPE_CHECKING:
     from consilience.train.classifiers import ClassifierPlan, SeedTrainings, TaskPairs

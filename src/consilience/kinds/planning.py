@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from consilience.asking.noise import sample_size, variations
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.text import counted, duration, evenly
 from consilience.endpoints.usage import BYTES_A_TOKEN, PlannedUsage
 from consilience.options import Output
-from consilience.report.shown import Shown
+from consilience.report.export import Shown
 from consilience.runs.folder import FORMAT, record_of, refuse_other_run
-from consilience.server_noise import sample_size, variations
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client

@@ -1,25 +1,133 @@
-"""Language models that answer with the word of a label (CALUM, Sections 4.3 and 5.1.5).
-
-T5 reads its own multi-task text form; any other model reads a template, as a turn of a chat if its
-tokenizer has a chat template. ``write`` returns what it writes freely, ``score`` makes it choose.
-"""
+"""Language models that write: answers to prompts, and the labels of sentence pairs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from consilience.core.errors import ConsilienceError
+from consilience.core.items import Form, Task, TaskKind, as_string
+from consilience.core.presentation import Prompt
 from consilience.models.candidates import log_softmax
 from consilience.models.classifier import Encoded, fit
 from consilience.models.forward import Floats, Ints
-from consilience.models.label_prompts import MOST_WRITTEN, REPLY, TEMPLATES, filled
 from consilience.models.loading import Pretrained
 from consilience.models.prompt_reader import CONTINUATIONS, Manner, PromptReader, Replies
-from consilience.sentence_pairs import Form, Task, as_string
+from consilience.models.prompted import OptionScorer
+from consilience.models.steering import TokenNoise
 from consilience.types import Scores
+
+LONGEST_LABEL = 20
+"""Tokens that a model may write; no label of the tasks has half as many."""
+
+REPLY = "{reply}"
+"""In a template: what follows is the beginning of the model's reply."""
+
+TEMPLATES: Mapping[TaskKind, str] = {
+    "NLI": "{text}\n\nHow does {second} relate to {first}? Answer with one of these labels and "
+    "nothing else: {labels}.\n{reply}Label:",
+    "STS": "{text}\n\nHow do {first} and {second} relate? Answer with one of these labels and "
+    "nothing else: {labels}.\n{reply}Label:",
+}
+"""The template for a model without a form of its own, if none is given; ours.
+
+Small models that are not given the beginning of the reply write about the sentences instead
+(docs/free-text.md).
+"""
+
+
+def filled(template: str, task: Task) -> str:
+    """A template with the labels and the indicators of the task in it."""
+    if template.count("{text}") != 1:
+        raise ConsilienceError(
+            f"the template '{template}'", expected="exactly one {text}, where the pair stands"
+        )
+    names = {"labels": ", ".join(task.labels)}
+    names |= dict(zip(("first", "second"), task.indicators, strict=True))
+    reply = template.partition(REPLY)[2]
+    if REPLY in reply or "{text}" in reply:
+        raise ConsilienceError(
+            f"the template '{template}'", expected=f"at most one {REPLY}, after {{text}}"
+        )
+    for name, value in names.items():
+        template = template.replace("{" + name + "}", value)
+    return template
+
+
+MOST_WRITTEN = 32
+"""Tokens that a model may write unless another number is given."""
+
+
+class AnswerWriter(OptionScorer):
+    """A causal or sequence-to-sequence model that writes an answer to each prompt.
+
+    The answer ends at an end token, after ``most_written`` tokens and, where the prompt is no chat,
+    at the end of its first line: what a model without turns writes next is another question.
+    """
+
+    def __init__(
+        self,
+        loaded: Pretrained,
+        *,
+        most_written: int = MOST_WRITTEN,
+        longest: int = 0,
+        temperature: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        """``temperature``: 0 writes the most probable token each time, others sample tokens.
+
+        Tokens are sampled from the whole distribution, its logits divided by the temperature, by
+        ``seed``. ``longest``: tokens of a prompt, 0 for as many as the model takes.
+        """
+        if temperature < 0:
+            raise ConsilienceError(
+                f"--temperature {temperature:g}", expected="0 (no sampling) or more, such as 0.7"
+            )
+        super().__init__(loaded, most_written=most_written, longest=longest)
+        self.temperature, self.seed = temperature, seed
+        self.identity = self.identity | {"max_new_tokens": most_written, "temperature": temperature}
+        if temperature:
+            self.identity["sampling_seed"] = seed
+
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
+        """The token ids that an answer follows, of any length."""
+        if not self.continuation.shares_context:
+            return list(self.tokenizer(self.text(prompt), verbose=False)["input_ids"])
+        return self.tokens.prompt_ids(prompt)
+
+    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """Why each prompt cannot be asked; None where it can."""
+        return [self._why_not(prompt) for prompt in prompts]
+
+    def _why_not(self, prompt: Prompt) -> str | None:
+        tokens = len(self.prompt_ids(prompt))
+        if tokens > self.longest:
+            return f"{tokens} tokens, and the model takes {self.longest}"
+        return self.tokens.refused(prompt)
+
+    def write(
+        self, prompts: Sequence[Prompt], samples: Sequence[int]
+    ) -> Iterator[tuple[Ints, list[str]]]:
+        """Positions of prompts, and what the model writes after them.
+
+        ``samples``: the number of the sample of each prompt. A sample depends on the token ids of
+        its prompt, its number and the seed, and on no other prompt. At temperature 0 all samples
+        are the same.
+        """
+        ids = [self.prompt_ids(prompt) for prompt in prompts]
+        manners = [
+            Manner(
+                TokenNoise.of(of_prompt, sample, self.seed, self.temperature)
+                if self.temperature
+                else None,
+                is_one_line=not prompt.is_chat,
+            )
+            for prompt, of_prompt, sample in zip(prompts, ids, samples, strict=True)
+        ]
+        for rows, replies in self.replies(ids, [[]] * len(ids), manners):
+            yield rows, replies.texts
 
 
 class LabelWriter(PromptReader):
@@ -44,7 +152,7 @@ class LabelWriter(PromptReader):
                 expected="a sequence-to-sequence or causal language model",
                 todo="Fine-tune it with `consilience finetune`, and leave --generate out.",
             )
-        super().__init__(loaded, most_written=MOST_WRITTEN, longest=longest)
+        super().__init__(loaded, most_written=LONGEST_LABEL, longest=longest)
         if template is None and not self.continuation.has_own_form:
             template = TEMPLATES[task.kind]
         self.labels = task.labels

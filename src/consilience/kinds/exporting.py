@@ -16,10 +16,10 @@ from consilience.files.write import csv_cell, write_whole
 from consilience.kinds import kind_of
 from consilience.kinds.base import ExportedRow, Inquiry
 from consilience.options import shared_fields
-from consilience.report.shown import Lines
+from consilience.options.probe import ProbeOptions
+from consilience.options.suites import ExportOptions
+from consilience.report.export import Lines
 from consilience.suites.questions import Questions
-from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.suite_options import ExportOptions
 
 COLUMNS: Mapping[str, str] = {
     "suite": "the suite",

@@ -12,11 +12,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from consilience.core.asks import NoAnswer as NoAnswer  # noqa: PLC0414
-from consilience.core.asks import Scores
 from consilience.core.errors import ConsilienceError, did_you_mean, shortened
+from consilience.core.items import Choice, Question, Scores
+from consilience.core.items import NoAnswer as NoAnswer  # noqa: PLC0414
 from consilience.core.scoring_rules import Reply
-from consilience.questions import Choice, Question
 
 SLOTS = ("context", "question", "options", "instruction", "sep")
 """What a template may have in braces."""

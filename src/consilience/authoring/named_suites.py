@@ -15,8 +15,8 @@ from consilience.authoring.sharing import sharing_problems
 from consilience.core.errors import ConsilienceError, shortened
 from consilience.core.process import Watch
 from consilience.core.text import counted
+from consilience.report.export import Lines
 from consilience.report.metric_tables import question_table, statistics_tables
-from consilience.report.shown import Lines
 from consilience.suites import question_suites
 from consilience.suites.facts import SuiteStatistics, suite_statistics
 from consilience.suites.layouts import fetch, layout_of

@@ -12,13 +12,12 @@ import polars as pl
 
 from consilience.asking import asker
 from consilience.asking.asker import Progress
-from consilience.core.asks import Ask, Group, Item, NoAnswer, Scores
 from consilience.core.errors import ConsilienceError, Long
 from consilience.core.factors import ORIGINAL
 from consilience.core.free_text import matched_word
+from consilience.core.items import Ask, Form, Group, Item, NoAnswer, Scores, Task, TextPair
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.core.text import counted
-from consilience.sentence_pairs import Form, Task, TextPair
 from consilience.suites.pairs import TASK_SUITE, generated_group
 from consilience.suites.perturbations import Perturbation, forms_of
 

@@ -13,8 +13,8 @@ import polars as pl
 from consilience.asking import asker
 from consilience.asking.asker import UNCERTAIN, Column
 from consilience.asking.asker import Progress as Progress  # noqa: PLC0414
-from consilience.core.asks import Ask, Group, Ints, Item, Scores
 from consilience.core.errors import ConsilienceError
+from consilience.core.items import Ask, Group, Ints, Item, Scores
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import LanguageModel
 from consilience.runs.folder import RunFolder

@@ -1,0 +1,325 @@
+"""What is asked: items and asks with their scores, sentence pairs, questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What is asked, and its right answer."""
+
+    id: str
+    subject: str
+    gold: str
+    options: tuple[str, ...] = ()
+    """What may be answered, in the order of the file; empty where that is every word or text."""
+    gold_at: int = -1
+    """The position of the gold among the options."""
+
+
+class Ask(NamedTuple):
+    """An item in a variant."""
+
+    item: int
+    variant: int
+    shown: Any
+    """What the model reads: a ``Query``, a ``Form`` of a sentence pair, or a ``Prompt``."""
+    answers: tuple[str, ...] = ()
+    """What may be answered, as it is written here and in this order; empty for the options of the
+    item, in their order."""
+    order: tuple[int, ...] = ()
+    """The position of each of ``answers`` among the options."""
+    why_not: str | None = None
+    """Why it is not asked; None where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The asks whose answers are a table, and what its rows say besides the answer."""
+
+    suite: str
+    id: str
+    items: Sequence[Item]
+    variants: Sequence[str]
+    """The names of the variants."""
+    asks: Sequence[Ask]
+    schema: Mapping[str, Any]
+    """The columns of the table, and their types."""
+    levels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Factor -> its level in each variant."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Scores:
+    """The scores of what some asks may be answered with.
+
+    They are NaN for an answer that takes no part, and after the last answer of a row that has
+    fewer answers than others.
+    """
+
+    rows: Ints
+    """Positions among the asks (row,)."""
+    words: tuple[str, ...] = ()
+    """The candidates, where they are the same in all rows; else the answers are those of each
+    ask."""
+    logprob: Floats | None = None
+    """Natural log-probability, normalised over the candidates that take part (row, candidate). None
+    where ``totals`` are all there is."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why a candidate was excluded."""
+    same: Ints | None = None
+    """Position of the candidate whose score is used; differs from its own only where two candidates
+    are the same token (candidate,)."""
+    tokens: tuple[str | None, ...] | None = None
+    """The vocabulary entry of each candidate, where there is one (candidate,)."""
+    unasked: str | Sequence[str | None] | None = None
+    """Why these asks have no scores: one reason, or one for each row, None where a row has some."""
+    totals: Floats | None = None
+    """Natural log-probability of the candidate's whole text, of models that give one (row,
+    candidate); ``text_logprob`` of the answers table. Of a model without probabilities 0 for the
+    answer that it chose, minus infinity for the others."""
+    answers_only: bool = False
+    """Whether the scores only order the candidates."""
+    bounds: Bools | None = None
+    """Which totals are only upper bounds, of a server that lists the most probable tokens (row,
+    candidate)."""
+    is_complete: bool = False
+    """Whether every answer has a total. Otherwise totals without ``logprob`` are those of the best
+    candidate and of some others, and candidates without one have smaller totals."""
+    lengths: Ints | None = None
+    """How many tokens were scored of each answer (row, answer); None where that is not known."""
+    texts: Sequence[str] = ()
+    """For each row what a model without probabilities wrote. Where it is none of the answers, all
+    totals are minus infinity."""
+
+    @classmethod
+    def of_rows(
+        cls,
+        rows: Ints,
+        totals: Sequence[Floats],
+        lengths: Sequence[Ints] | None = None,
+        *,
+        texts: Sequence[str] = (),
+        bounds: Sequence[Bools] = (),
+        refused: Sequence[str | None] = (),
+    ) -> Self:
+        """Those of asks with answers of their own: for each row its totals (answer,).
+
+        Without ``lengths`` the model has no probabilities.
+        """
+        width = max(map(len, totals), default=0)
+        matrix = np.full((len(rows), width), np.nan)
+        is_bound = np.zeros(matrix.shape, dtype=bool)
+        sizes = np.zeros(matrix.shape, dtype=np.int64)
+        for row, of_row in enumerate(totals):
+            matrix[row, : len(of_row)] = of_row
+            if bounds:
+                is_bound[row, : len(of_row)] = bounds[row]
+            if lengths is not None:
+                sizes[row, : len(of_row)] = lengths[row]
+        return cls(
+            rows,
+            totals=matrix,
+            unasked=refused or None,
+            answers_only=lengths is None,
+            bounds=is_bound if is_bound.any() else None,
+            is_complete=lengths is not None,
+            lengths=None if lengths is None else sizes,
+            texts=texts,
+        )
+
+    def __repr__(self) -> str:
+        return f"Scores({len(self.rows)} queries, {len(self.words)} candidates)"
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """In place of a text that a model wrote: there is none, and the answer is excluded."""
+
+    reason: str
+
+
+def is_near_tie(scores: Floats, tie: float) -> bool:
+    """Whether the best two of the scores (answer,) are closer than ``tie``."""
+    if len(scores) < 2:
+        return False
+    second, best = np.partition(scores, -2)[-2:]
+    return bool(best - second < tie)
+
+
+TaskKind = Literal["NLI", "STS"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task of sentence pairs: what its files hold, and how a model reads a pair."""
+
+    name: str
+    """Names the task."""
+    kind: TaskKind
+    """Inference or similarity (CALUM, Section 4.1)."""
+    first: tuple[str, ...]
+    """Names of the column with the first sentence, in order of preference; a dot leads into nested
+    objects."""
+    second: tuple[str, ...]
+    """The same for the second sentence."""
+    label: tuple[str, ...]
+    """The same for the label."""
+    indicators: tuple[str, str]
+    """The text before each sentence."""
+    labels: tuple[str, ...]
+    """The label words; numbers in a file are positions among them."""
+    t5_fields: tuple[str, ...] = ()
+    """The names in T5's text form; empty for a task that T5 was not trained on."""
+    metrics: tuple[str, ...] = ("accuracy",)
+    """Metrics of the original form; f1 is that of the last label."""
+    hub: tuple[str, ...] = ()
+    """Dataset and configuration on the Hub."""
+    splits: tuple[str, str, str] = ("train", "validation", "")
+    """Training, validation and test split; empty for none."""
+    threshold: float | None = None
+    """Where labels are grades: the least grade of the last label."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextPair:
+    """One labelled sentence pair."""
+
+    item: str
+    """Names the pair."""
+    first: str
+    """The first sentence."""
+    second: str
+    """The second sentence."""
+    label: str
+    """One of its task's label words."""
+    columns: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Other sentences of its row, by column; only those that perturbations ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A sentence after its indicator: ``before + indicator + after + sentence``."""
+
+    indicator: str
+    """Says which sentence follows."""
+    sentence: str
+    """The sentence."""
+    before: str = ""
+    """Symbols before the indicator."""
+    after: str = ": "
+    """Symbols after the indicator."""
+
+    @property
+    def mark(self) -> str:
+        """The whole text before the sentence."""
+        return self.before + self.indicator + self.after
+
+    @property
+    def text(self) -> str:
+        """What a model reads."""
+        return self.mark + self.sentence
+
+
+Form = tuple[Segment, ...]
+"""An item written in one variant: its two sentences, in the order in which they are read."""
+
+
+def as_string(form: Form) -> str:
+    """The segments as one string with a space between."""
+    return " ".join(segment.text for segment in form)
+
+
+def as_lines(form: Form) -> str:
+    """The segments, a line each."""
+    return "\n".join(segment.text for segment in form)
+
+
+ALIAS_SEPARATOR = "|"
+"""Separates the texts of one answer: ``Go|Golang``."""
+
+DEFAULT_LANGUAGE = ""
+"""The language of questions whose file names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An answer that may be chosen or is right: a text, and others that mean the same."""
+
+    text: str
+    """What is shown, and what the answers table calls it."""
+    aliases: tuple[str, ...] = ()
+    """Other texts that count as this answer."""
+
+    @classmethod
+    def parse(cls, text: str) -> Choice:
+        """``Go|Golang``: the first text is shown, the others are aliases."""
+        first, *others = (part.strip() for part in text.split(ALIAS_SEPARATOR))
+        return cls(first, tuple(dict.fromkeys(other for other in others if other != first)))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text and its aliases."""
+        return self.text, *self.aliases
+
+    def written(self, text: str) -> Choice:
+        """The same answer, shown as ``text``."""
+        return Choice(text, tuple(other for other in self.texts if other != text))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An item of a question suite."""
+
+    item: str
+    """Names the question."""
+    group: str
+    """The group that it is reported in."""
+    paraphrases: Mapping[str, tuple[str, ...]] = field(hash=False)
+    """Language -> the question in one or several phrasings, the base phrasing first."""
+    gold: Choice
+    """The right answer; one of ``options`` where there are any."""
+    options: tuple[Choice, ...] = ()
+    """What may be chosen, in the order of the file; empty for an open question."""
+    context: str = ""
+    """A text that the question is about."""
+    where: str = field(default="", compare=False)
+    """``file:line`` of its first row; empty where it comes from no file."""
+    written: Mapping[tuple[str, int], tuple[str, ...]] = field(default_factory=dict, hash=False)
+    """(language, position of a phrasing) -> the texts of the options, or of the gold of an open
+    question, in that phrasing. Empty where they are the same in all phrasings."""
+
+    def in_phrasing(self, language: str, paraphrase: int) -> Question:
+        """The question with the options or the gold written as in a phrasing.
+
+        The texts in other phrasings are aliases, so an answer in another language counts.
+        """
+        texts = self.written.get((language, paraphrase))
+        if texts is None:
+            return self
+        if not self.options:
+            return replace(self, gold=self.gold.written(texts[0]))
+        options = tuple(
+            option.written(text) for option, text in zip(self.options, texts, strict=True)
+        )
+        return replace(self, options=options, gold=options[self.gold_position])
+
+    @property
+    def gold_position(self) -> int:
+        """The position of the gold among the options."""
+        return self.options.index(self.gold)
+
+    @property
+    def phrasings(self) -> int:
+        """How many phrasings it has, in the language that has most."""
+        return max(map(len, self.paraphrases.values()))

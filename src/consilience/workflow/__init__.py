@@ -1,1 +1,0 @@
-"""What commands do, as functions: no parsing of arguments, no printing."""

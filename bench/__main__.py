@@ -43,7 +43,7 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertTokeniz
 from consilience import load_model, measure
 from consilience.asking.facts import ask
 from consilience.core.errors import Loading
-from consilience.core.process import versions
+from consilience.core.provenance import versions
 from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import (
     AtMask,
@@ -53,7 +53,7 @@ from consilience.models.fast import (
 )
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel
-from consilience.models.writing import LONGEST_LABEL
+from consilience.models.label_prompts import LONGEST_LABEL
 from consilience.runs.folder import RunFolder
 from consilience.suites.facts import sample_facts
 

@@ -66,7 +66,7 @@ def test_help_is_plain_text_that_names_defaults_and_examples(name, consilience):
                 "Facts and sentence pairs only", "Sentence pairs only",
                 "Sentence pairs and questions only", "Counting", "Output", "General", "Examples",
             ]  # fmt: skip
-        assert "38 more options: consilience probe --help --all" in out
+        assert "37 more options: consilience probe --help --all" in out
         every = consilience(name, "--help", "--all")[1]
         assert "--samples" in every
         assert "--samples" not in out

@@ -260,7 +260,7 @@ def test_the_faster_product_has_torchs_values_and_gradients(bias):
     fast.load_state_dict(plain.state_dict())
     model = torch.nn.Sequential(fast)
     model.device, model.dtype = again.device, again.dtype
-    speed_up_training(model)
+    speed_up_training(model, "onednn")
     assert "forward" in vars(fast)
     model(again).square().sum().backward()
     found = [again.grad, *(each.grad for each in fast.parameters())]

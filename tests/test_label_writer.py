@@ -18,7 +18,7 @@ from consilience.models.batches import Budget
 from consilience.models.fast import Prompts, tree_scorer
 from consilience.models.forward import logits_of
 from consilience.models.loading import load_pretrained
-from consilience.models.writing import LONGEST_LABEL
+from consilience.models.label_prompts import LONGEST_LABEL
 from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import original, t5_original
 from pair_builders import MRPC, ODD, PAIRS, SAME, by_row, forms_of
@@ -200,7 +200,7 @@ def test_labels_are_scored_by_all_their_tokens(asked_writer):
             for form in forms
         ]
     )
-    close = 5e-5  # of sums of -80, in single precision
+    close = 1e-4  # of sums of -80, in single precision
     for budget in (Budget(1), Budget(10**6)):
         model.budget = budget
         found = by_row(model.score(forms), len(forms))
@@ -243,7 +243,7 @@ def test_items_that_are_read_together_are_answered_as_one_by_one(short_writer, m
         for _ in range(2):  # read for the labels alone, then kept by write
             for scores in model.score(forms):
                 np.testing.assert_allclose(
-                    scores.totals, np.array(totals)[scores.rows], rtol=0, atol=5e-5
+                    scores.totals, np.array(totals)[scores.rows], rtol=0, atol=1e-4
                 )
             assert written(model, forms) == texts
 

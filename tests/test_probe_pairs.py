@@ -529,7 +529,7 @@ def test_labels_that_depend_on_company_are_noise():
         def forget(self):
             self.forgotten += 1
 
-    model = Alone(lambda texts: [SAME[len(texts) > 1]] * len(texts), SAME, {"dtype": "float32"})
+    model = Alone(lambda texts: [SAME[len(texts) > 1]] * len(texts), SAME)
     forms = partial(original, indicators=MRPC.indicators)
     presented = present_pairs(MRPC, PAIRS, forms, {}, model)
     presented = replace(presented, reasons=("too long", *presented.reasons[1:]))

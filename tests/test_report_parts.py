@@ -18,7 +18,7 @@ from consilience.analysis.patterns import form_tables, item_table
 from consilience.asking.pairs import CHANGED_ANSWERS_SCHEMA
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import BETWEEN
-from consilience.core.process import command_line
+from consilience.core.provenance import command_line
 from consilience.report import charts, first_screen
 from consilience.report import export as html_module
 from consilience.report import first_screen as headline_sentences

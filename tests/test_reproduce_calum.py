@@ -165,7 +165,7 @@ def test_runs_of_another_file_are_not_taken_for_the_given_ones(tmp_path):
     run = run_folder(tmp_path / "calum" / "GPT2-base" / "rte" / "run", "rte", 0.9, 0.5, 1, 0)
     asked = {"pairs": read_pairs(one, TASKS["rte"]).digest, "limit": None}
     record = {"settings": asked, "data": one, "warnings": ["a constant classifier"]}
-    record |= {"started": "2026-01-31T12:00:00+00:00", "versions": {}}
+    record |= {"started": "2026-01-31T12:00:00+00:00", "versions": {}, "answers": {}, "options": {}}
     (run / "run.json").write_text(json.dumps(record))
     elsewhere = shutil.copy(one, tmp_path / "the-same.jsonl")
     said, *_ = make("calum-gain", tmp_path, data={"rte:validation": str(elsewhere)})

@@ -216,7 +216,8 @@ def test_comparing_says_which_differences_are_inside_the_noise_floor(tmp_path):
         (tmp_path / name).mkdir()
         runs.append(Run.open(tmp_path / name))
     assert noise_notes(runs, table) == []
-    pl.DataFrame(floor).write_csv(tmp_path / "two" / "metrics.csv")
+    rows = [pl.DataFrame(schema=METRICS_SCHEMA), pl.DataFrame(floor)]
+    pl.concat(rows, how="diagonal_relaxed").write_csv(tmp_path / "two" / "metrics.csv")
     assert noise_notes(runs, table) == [
         "two against one: inside the noise floor, so no difference between the models: Accuracy; "
         "10.0% of 30 answers of two changed when nothing was changed in the prompts"

@@ -47,7 +47,7 @@ def test_a_wrong_shard_is_refused(text):
 def options(folder, **more):
     groups = ("capital", "sport", "currency")
     return ProbeOptions(
-        **{"model": "baseline:random", "groups": groups, "limit": 3, "folder": folder} | more
+        **{"model": "baseline:random", "groups": groups, "limit": 3, "out": folder} | more
     )
 
 

@@ -17,7 +17,7 @@ import polars as pl
 
 from consilience.analysis.examples import disagreements
 from consilience.core.errors import needs_extra
-from consilience.core.process import build
+from consilience.core.provenance import build
 from consilience.results.evaluation import open_run
 from consilience.results.reporting import Result
 from consilience.runs.run import Run

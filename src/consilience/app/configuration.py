@@ -51,7 +51,7 @@ class Defaults:
 @contextmanager
 def in_force(arguments: Sequence[str], data_dir: str) -> Iterator[None]:
     """While a command runs: what a file adds to the command line, and its folder of suites."""
-    from consilience.core.process import from_file
+    from consilience.core.provenance import from_file
 
     variable = {"CONSILIENCE_DATA": data_dir} if data_dir else {}
     os.environ |= variable

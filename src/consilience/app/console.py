@@ -193,7 +193,7 @@ def quiet_libraries(loads: str = "") -> Iterator[None]:
 
 
 class Screen:
-    """Shows the progress of a workflow on standard error (``core/process.py``)."""
+    """Shows the progress of a command on standard error (``core/process.py``)."""
 
     def loading(self, model: str) -> AbstractContextManager[None]:
         """One line, and silence of the model libraries."""

@@ -161,12 +161,17 @@ def _forgiving(stream: TextIO | None) -> TextIO | None:
     )
 
 
+def _stop_at_once(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"stopped at once; the same command resumes the work\n")
+    os._exit(128 + number)
+
+
 def _stop(number: int, frame: FrameType | None) -> None:
     """End the command as an error would, so that it tidies up; the same again ends it at once.
 
     No KeyboardInterrupt: one that passes through an ``exec`` of a library hides the exit status.
     """
-    signal.signal(number, lambda *_: os._exit(128 + number))
+    signal.signal(number, _stop_at_once)
     if multiprocessing := sys.modules.get("multiprocessing"):
         for process in multiprocessing.active_children():
             process.terminate()

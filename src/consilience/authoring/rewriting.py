@@ -32,7 +32,8 @@ from consilience.authoring.pattern_checks import (
 from consilience.core.errors import ConsilienceError, Loading
 from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT, Pattern
 from consilience.core.presentation import NoAnswer, Prompt
-from consilience.core.process import SILENT, Watch, versions
+from consilience.core.process import SILENT, Watch
+from consilience.core.provenance import versions
 from consilience.core.text import control_in, counted
 from consilience.models.prompt_models import is_chat_model, load_writer
 from consilience.options import Output

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 
 from consilience.core.errors import Connection, ConsilienceError, needs_extra
-from consilience.core.process import cores
+from consilience.core.provenance import cores
 from consilience.endpoints.client import Client
 
 SLOTS, TOKENS_A_SLOT = 8, 2048

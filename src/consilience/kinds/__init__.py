@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from consilience.core.errors import ConsilienceError, Protocol
-from consilience.core.process import SILENT, Watch, git_revision, versions
+from consilience.core.process import SILENT, Watch
+from consilience.core.provenance import git_revision, versions
 from consilience.kinds.base import AnswersElsewhere, Inquiry, SuiteValue
 from consilience.kinds.counting import CountedRun, count_answers, save_counted
 from consilience.kinds.facts import Facts

@@ -10,7 +10,8 @@ from consilience.core.presentation import Prompt, PromptScores
 from consilience.models.fast import reproducibly
 from consilience.models.forward import Floats
 from consilience.models.loading import Pretrained
-from consilience.models.prompt_reader import PromptReader, PromptTokens, begins_another
+from consilience.models.prompt_reader import PromptReader
+from consilience.models.prompt_tokens import PromptTokens, begins_another
 
 
 class OptionScorer(PromptReader):

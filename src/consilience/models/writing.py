@@ -14,46 +14,16 @@ from consilience.models.candidates import log_softmax
 from consilience.models.classifier import Encoded, fit
 from consilience.models.forward import Floats, Ints
 from consilience.models.loading import Pretrained
+from consilience.models.label_prompts import filled, TEMPLATES, LONGEST_LABEL, REPLY
 from consilience.models.prompt_reader import CONTINUATIONS, Manner, PromptReader, Replies
 from consilience.models.prompted import OptionScorer
 from consilience.models.steering import TokenNoise
 from consilience.types import Scores
 
-LONGEST_LABEL = 20
-"""Tokens that a model may write; no label of the tasks has half as many."""
-
-REPLY = "{reply}"
-"""In a template: what follows is the beginning of the model's reply."""
-
-TEMPLATES: Mapping[TaskKind, str] = {
-    "NLI": "{text}\n\nHow does {second} relate to {first}? Answer with one of these labels and "
-    "nothing else: {labels}.\n{reply}Label:",
-    "STS": "{text}\n\nHow do {first} and {second} relate? Answer with one of these labels and "
-    "nothing else: {labels}.\n{reply}Label:",
-}
-"""The template for a model without a form of its own, if none is given; ours.
-
-Small models that are not given the beginning of the reply write about the sentences instead
-(docs/free-text.md).
-"""
 
 
-def filled(template: str, task: Task) -> str:
-    """A template with the labels and the indicators of the task in it."""
-    if template.count("{text}") != 1:
-        raise ConsilienceError(
-            f"the template '{template}'", expected="exactly one {text}, where the pair stands"
-        )
-    names = {"labels": ", ".join(task.labels)}
-    names |= dict(zip(("first", "second"), task.indicators, strict=True))
-    reply = template.partition(REPLY)[2]
-    if REPLY in reply or "{text}" in reply:
-        raise ConsilienceError(
-            f"the template '{template}'", expected=f"at most one {REPLY}, after {{text}}"
-        )
-    for name, value in names.items():
-        template = template.replace("{" + name + "}", value)
-    return template
+
+
 
 
 MOST_WRITTEN = 32

@@ -26,7 +26,6 @@ from consilience.files.read import parse_json, read_text
 from consilience.files.write import cannot_write, write_whole
 from consilience.kinds import kind_of_run, suite_notes, suite_of
 from consilience.kinds.counting import count_run
-from consilience.kinds.probing import recorded_options
 from consilience.options import Output, option_fields
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
@@ -46,6 +45,7 @@ from consilience.report.export import Lines, Shown, record_of
 from consilience.report.table import Column, Table, Value
 from consilience.runs.folder import fingerprint
 from consilience.runs.run import Run
+from consilience.runs.settings import recorded_options
 from consilience.suites import load_suite
 from consilience.suites.facts import replace_facts, select_relations
 from consilience.types import Suite

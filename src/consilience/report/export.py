@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from consilience.core.errors import Colour, ConsilienceError
-from consilience.core.process import git_revision, versions
+from consilience.core.provenance import git_revision, versions
 from consilience.core.text import visible
 from consilience.files.tables import as_pandas
 from consilience.files.write import csv_cell, csv_of, write_whole

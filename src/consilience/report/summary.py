@@ -205,7 +205,7 @@ def summarize(
 ) -> Summary:
     """The headline numbers of a metrics table, with those of the majority baseline.
 
-    ``baseline``: ``workflow.majority.majority_baseline``. ``by_seed``: the metrics table of each
+    ``baseline``: ``majority_baseline``. ``by_seed``: the metrics table of each
     seed, for the standard deviation of means over relations. ``cautions``: what the answers say
     about how to read the numbers, a sentence each. ``fewest``: variants of an item that lacks some.
     """

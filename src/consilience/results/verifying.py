@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.process import SILENT, Watch, versions
+from consilience.core.process import SILENT, Watch
+from consilience.core.provenance import versions
 from consilience.core.schemas import FLIPS
 from consilience.core.text import spread
 from consilience.endpoints.usage import PlannedUsage, cost_in_words, cost_record
 from consilience.kinds import inquiries_of
 from consilience.kinds.base import Inquiry
 from consilience.kinds.counting import noise_floor_of
-from consilience.kinds.probing import options_of_record
 from consilience.metrics.statistics import NAN
 from consilience.options import Output, names_code, option_fields
 from consilience.options.probe import ProbeOptions
@@ -31,6 +31,7 @@ from consilience.report.export import Shown, record_of
 from consilience.report.table import Table
 from consilience.runs.folder import FORMAT, digest_of, refuse_other_run
 from consilience.runs.run import Run, recorded_answers
+from consilience.runs.settings import options_of_record
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from consilience.core.errors import OTHER_OUT, ConsilienceError, Kind
-from consilience.core.process import command_line, git_revision, versions
+from consilience.core.provenance import command_line, git_revision, versions
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.core.text import fold_case, truncated
 from consilience.endpoints.journal import REPLIES, Journal

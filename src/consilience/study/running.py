@@ -14,18 +14,19 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
-from consilience.core.process import SILENT, Advance, Silent, Watch, cores
+from consilience.core.process import SILENT, Advance, Silent, Watch
+from consilience.core.provenance import cores
 from consilience.core.text import counted
 from consilience.endpoints.address import base_url_of
 from consilience.files.write import write_whole
 from consilience.kinds import kind_of
 from consilience.kinds.base import Inquiry
 from consilience.kinds.planning import Shard
-from consilience.kinds.probing import options_record
 from consilience.options import ENDPOINTS, MODEL, option_fields
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import RunFolder, record_of
+from consilience.runs.settings import options_record
 from consilience.study.engine import (
     Backlog,
     Needs,

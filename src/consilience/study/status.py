@@ -16,7 +16,6 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.text import counted, listed
 from consilience.files.read import POLARS_FAULTS, parse_json
 from consilience.files.write import write_whole
-from consilience.kinds.probing import options_record, recorded_options
 from consilience.options import Output, option_fields
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import StudyStatusOptions
@@ -24,6 +23,7 @@ from consilience.report.export import Shown
 from consilience.report.table import Column, Table, Value
 from consilience.runs.folder import record_of
 from consilience.runs.run import seed_folders
+from consilience.runs.settings import options_record, recorded_options
 from consilience.study.file import FAILURES, Study, StudyRun, read_study
 
 if TYPE_CHECKING:

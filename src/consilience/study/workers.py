@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from consilience.core.errors import ConsilienceError, needs_extra, shortened
-from consilience.core.process import build
+from consilience.core.provenance import build
 from consilience.study.engine import (
     Event,
     Factory,

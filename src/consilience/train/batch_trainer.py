@@ -28,7 +28,8 @@ from transformers import (
 from transformers.utils import logging
 
 from consilience.core.errors import OTHER_OUT, ConsilienceError
-from consilience.core.process import Watch, versions
+from consilience.core.process import Watch
+from consilience.core.provenance import versions
 from consilience.files.read import parse_json
 from consilience.files.write import is_disk_full, write_whole
 from consilience.models.batches import give_memory_back

@@ -1,0 +1,75 @@
+"""Where results come from: the command, the versions of libraries, the code and the machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextvars import ContextVar
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from_file: ContextVar[Sequence[str]] = ContextVar("from_file", default=())
+"""Arguments for the values that a configuration file gives to options of the command."""
+
+
+def command_line() -> str:
+    """The command of ``consilience`` that runs here; empty in a program of somebody else.
+
+    It has the values of a configuration file, so that it can be repeated without the file.
+    """
+    program = Path(sys.argv[0])
+    is_module = (program.parent.name, program.name) == ("consilience", "__main__.py")
+    is_ours = program.stem == "consilience" or is_module
+    return shlex.join(["consilience", *sys.argv[1:], *from_file.get()]) if is_ours else ""
+
+
+def versions() -> dict[str, str]:
+    """The versions that a reader needs to repeat the run."""
+    versions_by_name = {"python": platform.python_version()}
+    for name in ("consilience", "torch", "transformers", "tokenizers", "polars", "numpy"):
+        try:
+            versions_by_name[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions_by_name
+
+
+@cache
+def build() -> str:
+    """The version of this package, and a digest of its source: the same on all machines."""
+    digest = hashlib.sha256()
+    folder = Path(__file__).parents[1]
+    for file in sorted(folder.rglob("*.py")):
+        digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
+    return f"{versions().get('consilience', 'uninstalled')} (source {digest.hexdigest()[:12]})"
+
+
+def git_revision() -> str | None:
+    """The git revision of this package's checkout, with ``+`` where it has been changed."""
+    here = Path(__file__).resolve().parents[1]
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--match="],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    inside = any((folder / ".git").exists() for folder in (here.parents[1], here.parents[0]))
+    return answer.stdout.strip() if inside else None
+
+
+def cores() -> int:
+    """The cores that this process may use: in a job of a cluster, not all of the machine."""
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

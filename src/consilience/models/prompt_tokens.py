@@ -1,0 +1,156 @@
+"""The text and the tokens of prompts and of their answers, for causal models here and elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise, takewhile
+from typing import Any
+
+from jinja2.exceptions import TemplateError
+
+from consilience.core.errors import ConsilienceError
+from consilience.core.presentation import Prompt
+
+ANSWER = "\u2603answer\u2603"
+"""Represents an answer in a chat, to find out what the chat template puts around it."""
+
+
+Turn = dict[str, str]
+"""The role and the content of a turn of a chat."""
+
+
+class PromptTokens:
+    """How one model's tokenizer and chat template read prompts."""
+
+    def __init__(self, tokenizer: Any, ends: Sequence[int], name: str) -> None:
+        """``ends``: the tokens that end an answer. ``name``: the model's, for messages."""
+        self.tokenizer = tokenizer
+        self.ends = ends
+        self.name = name
+
+    def is_chat(self, prompt: Prompt) -> bool:
+        """Whether a prompt is read as a chat."""
+        return prompt.is_chat and self.has_template
+
+    @property
+    def has_template(self) -> bool:
+        """Whether the model has a chat template."""
+        return bool(getattr(self.tokenizer, "chat_template", None))
+
+    @cached_property
+    def beginning(self) -> list[int]:
+        """The token that the tokenizer begins every text with, if any."""
+        ids = list(self.tokenizer("a", verbose=False)["input_ids"])[:1]
+        return [token for token in ids if token == self.tokenizer.bos_token_id]
+
+    def ids(self, texts: list[str]) -> list[list[int]]:
+        """The token ids of texts, without special tokens around them."""
+        encoded: Any = self.tokenizer(texts, add_special_tokens=False, verbose=False)
+        return [list(ids) for ids in encoded["input_ids"]]
+
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
+        """The token ids of a prompt, of any length, that a written answer follows."""
+        start = [] if self.is_chat(prompt) else self.beginning
+        return [*start, *self.ids([self.prompt_text(prompt)])[0]]
+
+    def prompt_text(self, prompt: Prompt) -> str:
+        """The text of a prompt that a written answer follows."""
+        text = self.around(prompt)[0]
+        return text if self.is_chat(prompt) else text.rstrip(" ")
+
+    def around(self, prompt: Prompt) -> tuple[str, str]:
+        """What the model reads before an answer, and what ends the answer.
+
+        Both are what the chat template of the model has around the turn of an assistant. The text
+        of another prompt ends with a line break.
+        """
+        if not self.is_chat(prompt):
+            return prompt.text, "\n"
+        question, answered = self.chats(prompt)
+        opening = self._chat(question, prompt.system, is_asked=True)
+        before, is_there, after = self._chat(answered, prompt.system).partition(ANSWER)
+        return (before, after) if is_there and before.startswith(opening) else (opening, after)
+
+    @staticmethod
+    def chats(prompt: Prompt) -> tuple[list[Turn], list[Turn]]:
+        """The turns of a chat, without and with the turn of an answer."""
+        turns = [{"role": role, "content": text} for role, text in prompt.turns]
+        if prompt.system:
+            turns.insert(0, {"role": "system", "content": prompt.system})
+        return turns, [*turns, {"role": "assistant", "content": ANSWER}]
+
+    def _chat(self, turns: list[Turn], system: str, *, is_asked: bool = False) -> str:
+        """A chat in the model's own form; one that refuses or ignores a system prompt raises.
+
+        ``is_asked``: with the beginning of the answer's turn.
+        """
+        try:
+            chat = str(
+                self.tokenizer.apply_chat_template(
+                    turns, tokenize=False, add_generation_prompt=is_asked
+                )
+            )
+        except TemplateError as error:
+            raise ConsilienceError(
+                f"the chat template of '{self.name}' refuses "
+                f"{'a system prompt' if system else 'the prompt'}: {error}",
+                todo="Write its text into the template, before {question}." if system else "",
+            ) from error
+        if system.strip() not in chat:
+            raise ConsilienceError(
+                f"the chat template of '{self.name}' ignores a system prompt",
+                todo="Write its text into the template, before {question}.",
+            )
+        return chat
+
+    def encode(self, prompt: Prompt) -> tuple[list[int], list[list[int]]]:
+        """The token ids of a prompt, of any length, and those of each of its answers.
+
+        The prompt is what all texts of prompt and answer begin with, an answer what follows. A text
+        is complete with the token that ends a turn. A label is not, and in plain text nothing is,
+        unless the ids of one answer begin another's (``1`` and ``10``): then all answers of the
+        prompt are scored with what ends them.
+        """
+        start = [] if self.is_chat(prompt) else self.beginning
+        texts, after = self.texts(prompt)
+        prompt_ids, *whole = ([*start, *ids] for ids in self.ids(texts))
+        shared = min(len(_common([prompt_ids, *whole])), *(len(ids) - 1 for ids in whole))
+        targets = [ids[shared:] for ids in whole]
+        if begins_another(targets) or (prompt.is_chat and not prompt.are_labels):
+            ends = self.ids([after])[0] if after else []
+            last = next((token for token in ends if token in self.ends), None)
+            end = [last] if last is not None else ends[:1] or list(self.ends[:1])
+            targets = [[*ids, *end] for ids in targets]
+        return whole[0][:shared], targets
+
+    def texts(self, prompt: Prompt) -> tuple[list[str], str]:
+        """The text of a prompt and those of the prompt with each answer; what ends an answer."""
+        before, after = self.around(prompt)
+        stem = before.rstrip(" ")
+        gap = before[len(stem) :] or ("" if prompt.is_chat or stem.endswith("\n") else " ")
+        return [stem, *(stem + gap + answer for answer in prompt.answers)], after
+
+    def refused(self, prompt: Prompt, answers: Sequence[str] = ()) -> str | None:
+        """Why the texts of a prompt and its answers cannot be read; None where they can."""
+        if prompt.is_chat and not self.has_template:
+            return "the model has no chat template"
+        texts = [*(text for _, text in prompt.turns), prompt.system, *answers]
+        find = getattr(self.tokenizer, "special_in", self._special_in)
+        token = next(filter(None, map(find, texts)), None)
+        return token and f"has the special token '{token}' in it"
+
+    def _special_in(self, text: str) -> str | None:
+        tokens = self.tokenizer.all_special_tokens
+        return next((token for token in tokens if token in text), None)
+
+
+def _common(sequences: Sequence[list[int]]) -> list[int]:
+    """What all sequences begin with."""
+    columns = zip(*sequences, strict=False)
+    return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
+
+
+def begins_another(targets: Sequence[list[int]]) -> bool:
+    """Whether one of the targets is the beginning of another; in order it is next to one."""
+    return any(second[: len(first)] == first for first, second in pairwise(sorted(targets)))

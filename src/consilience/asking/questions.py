@@ -376,7 +376,7 @@ def _sorted(prompt: Prompt) -> Prompt:
 
 
 WRITTEN_COLUMNS: Mapping[str, type[pl.DataType]] = {"text": pl.String, "unmatched": pl.String}
-"""Columns of written answers after those of ``ask_questions.QUESTION_COLUMNS``.
+"""Columns of written answers after those of ``QUESTION_COLUMNS``.
 
 ``text`` is what the model wrote. ``unmatched`` says why it is none of the options, or of an open
 question not the gold; it is null where it is one. ``answer`` is then the normalized text, with

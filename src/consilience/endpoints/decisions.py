@@ -195,7 +195,7 @@ def connected(spec: str, connection: Connection) -> DecisionModel:
 
 
 class DecisionModel:
-    """A model that gives the probability of every option of a question (``ask_questions``).
+    """A model that gives the probability of every option of a question (``asking/questions.py``).
 
     The score of an option is the logarithm of its probability, in nats.
     """
@@ -289,7 +289,7 @@ class DecisionModel:
 
 
 class DecisionPairs:
-    """A decision model that is asked for the label of a sentence pair (``ask_pairs``)."""
+    """A decision model that is asked for the label of a sentence pair (``asking/pairs.py``)."""
 
     longest = sys.maxsize
 

@@ -2,7 +2,7 @@
 
 A strategy makes requests of token ids and reads replies. ``whole`` gives the log-probability of all
 tokens of a continuation, ``first`` those of several tokens as the next one. Each is proved
-(``proving.py``) before it is used, and a reply that lacks what a field asks for raises
+(``scorer.py``) before it is used, and a reply that lacks what a field asks for raises
 ``UnprovedError`` with the name of the field. docs/endpoints.md says which servers have which.
 """
 

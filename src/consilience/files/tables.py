@@ -160,8 +160,8 @@ def read_answer_file(path: Path) -> pl.DataFrame:
     """The table in a file of answers; the columns of Parquet keep their types, others are text.
 
     In a CSV file an empty answer is no answer; every other cell is text, unchanged. Lists of JSONL
-    are JSON, and logs of lm-evaluation-harness and inspect_ai (.eval) become rows
-    (``harness_logs``). Of a workbook the first sheet is read.
+    are JSON, and logs of lm-evaluation-harness and inspect_ai (.eval) become rows. Of a workbook
+    the first sheet is read.
     """
     if not path.is_file():
         raise ConsilienceError("no such file", where=str(path), todo="Check the path.")

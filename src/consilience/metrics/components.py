@@ -155,7 +155,7 @@ def item_estimates(
 
     ``runs``: the numbers of each seed by name, of the same items. ``subjects`` (item,): the items
     of one subject are resampled together. Numbers of the same items share their resamples. The
-    interval is that of ``intervals.bootstrap_interval``.
+    interval is that of ``bootstrap_interval``.
     """
     by_items: dict[bytes, list[str]] = {}
     for name in runs[0] if runs else ():
@@ -461,7 +461,7 @@ COLUMNS = ("group", "item", "order", "label", "option", "gold_option", "n_candid
 def position_notes(answers: pl.DataFrame) -> Iterator[str]:
     """A note if answers to questions with options are concentrated on one position.
 
-    ``answers``: an answers table with ``ask_questions.QUESTION_COLUMNS``; any other has no note.
+    ``answers``: an answers table with ``questions.QUESTION_COLUMNS``; any other has no note.
     """
     if not set(COLUMNS) <= set(answers.columns):
         return

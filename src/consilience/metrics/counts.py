@@ -575,7 +575,7 @@ class Counts:
 
 
 class Prepared:
-    """An answers table that was checked against its suite (``answers_table.prepare``).
+    """An answers table that was checked against its suite (``prepare``).
 
     With a ``cache`` all counts are kept too, until ``forget``: for a table that is counted under
     both protocols, or compared with several others.

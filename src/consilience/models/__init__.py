@@ -6,8 +6,8 @@ tokenizer splits, merges with another or does not know is excluded with a reason
 rule of the released code under the ``published`` protocol. It is *steady*: the same query gets the
 same answer whatever the other queries are, and in any order.
 
-To follow a score, read a family (``masked.py``, ``causal.py``, ``seq2seq.py``, ``pieces.py``, or
-``classifier.py`` and ``label_writer.py`` for sentence pairs), ``candidates.py``, ``scoring.py`` and
+To follow a score, read a family (``masked.py``, ``causal.py``, ``seq2seq.py``, or
+``classifier.py`` and ``writing.py`` for sentence pairs), ``candidates.py``, ``scoring.py`` and
 ``forward.py``. ``fast/`` only saves time.
 """
 

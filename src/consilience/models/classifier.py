@@ -272,7 +272,7 @@ class PairClassifier(ReadyModel):
         return self.input.encode(forms)
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
-        """All variants of one item, truncated so that each fits (``pair_input.fit``)."""
+        """All variants of one item, truncated so that each fits (``classifier.fit``)."""
         return self.input.fit(forms)
 
     def why_not(self, form: Form) -> str | None:

@@ -15,7 +15,7 @@ from consilience.models.prompt_tokens import PromptTokens, begins_another
 
 
 class OptionScorer(PromptReader):
-    """A model that scores what a prompt may be answered with (``ask_questions``)."""
+    """A model that scores what a prompt may be answered with (``asking/questions.py``)."""
 
     def __init__(self, loaded: Pretrained, *, most_written: int = 0, longest: int = 0) -> None:
         """``longest``: tokens of a prompt with its answer, 0 for as many as the model takes."""

@@ -488,7 +488,7 @@ def _continuations(start: int, sentences: Sequence[Sequence[int]], gold: int) ->
 
 
 class ServedLabels:
-    """Asks sentence pairs for the word of a label (``label_writer.py``).
+    """Asks sentence pairs for the word of a label (``writing.py``).
 
     A server with tokens scores the labels. One of chats answers with a label that it enforces.
     """

@@ -169,7 +169,7 @@ class LabelWriter(PromptReader):
         return [{"input_ids": list(ids)} for ids in encoded["input_ids"]]
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
-        """All variants of one item, truncated so that each fits (``pair_input.fit``)."""
+        """All variants of one item, truncated so that each fits (``classifier.fit``)."""
         return fit(forms, self.encode, self.tokenizer, self.longest)
 
     def why_not(self, form: Form) -> str | None:

@@ -309,7 +309,7 @@ def violation_tables(
 
 
 def violation_examples(examples: pl.DataFrame) -> Iterator[Table]:
-    """A table of examples for each kind of a group (``expectation_tables.EXAMPLES``).
+    """A table of examples for each kind of a group (``examples.EXAMPLES``).
 
     A variant that is that of the question above is left blank.
     """

@@ -105,7 +105,7 @@ def metric_table(
     The interval is that of the mean. Indented: consistency over the pairs of patterns that differ
     in that way. Flips: answers of a sample that changed when nothing about the question did, with
     Wilson's interval. Of sentence pairs: one block a task. Languages have a table of their own
-    (``language_tables``).
+    (``language_table``).
     ``note``: a line below the table. ``is_pooled``: all items together and not the mean, as in the
     summary of questions.
     """

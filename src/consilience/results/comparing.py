@@ -64,7 +64,7 @@ SHOWN_TEXT = 60
 """Characters of a sentence in a message."""
 
 TRUNCATED = "items were too long for"
-"""Part of a run's note on truncated forms (``ask_pairs.present_pairs``)."""
+"""Part of a run's note on truncated forms (``asking.pairs.present_pairs``)."""
 
 SAME_QUESTIONS = "Probe both with the same --suite, --data, --groups, --limit and --seed."
 """What to do about runs without a common item."""

@@ -94,7 +94,7 @@ def recorded_answers(file: Path) -> pl.DataFrame:
 
 
 def _log_in(folder: Path) -> str:
-    """What to do about a folder that has logs of another harness (``harness_logs``)."""
+    """What to do about a folder that has logs of another harness (``files/tables.py``)."""
     logs = (log for name in LOG_NAMES for log in sorted(folder.glob(name)))
     log = next(logs, None)
     return f"Name a file of answers in it, such as {log}." if log else ""

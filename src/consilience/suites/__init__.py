@@ -130,7 +130,7 @@ def check_suite(
 ) -> list[ConsilienceError]:
     """Everything that is wrong with a suite, in the order of its files; of a task, the first.
 
-    ``columns``: of questions, the names of the file's columns (``question_columns.COLUMNS``).
+    ``columns``: of questions, the names of the file's columns (``questions.COLUMNS``).
     """
     if is_questions(_name_of(spec)):
         return check_questions(_name_of(spec), columns)

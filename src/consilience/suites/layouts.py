@@ -497,7 +497,7 @@ class Layout:
     read: Callable[[Path, Problems], Suite]
     """Reads the suite below its root, and reports everything that is wrong with it."""
     release: str = ""
-    """The release whose digests its files must have (``fetch.SOURCES``)."""
+    """The release whose digests its files must have (``SOURCES``)."""
 
 
 LAYOUTS = (

@@ -155,7 +155,7 @@ def load_questions(
     """The questions of a file, of a folder, of the Hub, or of a name; the first problem raises.
 
     ``columns``: the file's names of the columns that are called otherwise there
-    (``question_columns.COLUMNS``).
+    (``questions.COLUMNS``).
     """
     problems: Problems = []
     questions = _read(str(path_of(spec, "a file of questions")), columns or {}, problems)

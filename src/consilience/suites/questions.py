@@ -514,7 +514,7 @@ class Questions:
     ) -> Questions:
         """The questions of a pandas or polars frame; the first problem raises, with its row.
 
-        The columns are those of a file (``question_columns.COLUMNS``): ``question`` and ``answer``
+        The columns are those of a file (``COLUMNS``): ``question`` and ``answer``
         are needed, ``options`` is a list or one text with ``;``. ``columns``: the frame's name of
         each that is called otherwise there, such as ``{"question": "stem", "options": "A+B+C+D"}``.
         ``name``: of the suite, and of the group of questions that name none.

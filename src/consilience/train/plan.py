@@ -81,7 +81,7 @@ class Plan(TrainingPlan):
     weights: tuple[float, ...]
     """The lambdas to try, weights of a mean over pairs where the paper sums (docs/training.md)."""
     loss: Loss
-    """The consistency loss (``losses.py``)."""
+    """The consistency loss (``objectives.py``)."""
     vocabulary: bool
     """Whether distributions over the whole vocabulary are compared, not over the candidates."""
     text: TrainingText

@@ -71,10 +71,10 @@ def load() -> None:
 
     import consilience
     from consilience import options
-    from consilience.core import process
+    from consilience.core import provenance
 
     metadata.version = functools.cache(metadata.version)
-    process.git_revision = functools.cache(process.git_revision)
+    provenance.git_revision = functools.cache(provenance.git_revision)
     options.option_fields = functools.cache(options.option_fields)
     for module in pkgutil.walk_packages(consilience.__path__, "consilience."):
         if not set(UNUSED) & set(module.name.split(".")):

@@ -12,7 +12,7 @@ import pytest
 
 from consilience.app import console
 from consilience.cli import program
-from consilience.core import process
+from consilience.core import provenance
 from consilience.options import option_fields
 from consilience.options.probe import ProbeOptions
 
@@ -212,7 +212,7 @@ def test_a_recorded_command_has_the_values_of_the_file(consilience, tmp_path, mo
         "--groups sport,capital --data-dir 'my data'"
     ), "no --suite mini, which is the default, and no --limit 1"
     assert "CONSILIENCE_DATA" not in os.environ, "the file is of one command"
-    assert process.from_file.get() == ()
+    assert provenance.from_file.get() == ()
     vary = next(field for field in option_fields(ProbeOptions) if field.name == "vary")
     assert vary.typed(("order", "case")) == ["--vary", "order", "--vary", "case"]
 

@@ -18,7 +18,6 @@ import polars as pl
 from consilience import suites
 from consilience.analysis.patterns import mean_agreement
 from consilience.authoring import checks, pattern_checks
-from consilience.authoring import pattern_checks as question_checks
 from consilience.authoring.checks import CHECKS, FEWEST, FactMaterial, Finding, Kind, is_english
 from consilience.authoring.pattern_checks import has_ending, sentence
 from consilience.core.errors import ConsilienceError, needs_extra
@@ -38,7 +37,7 @@ from consilience.suites.questions import Questions
 from consilience.suites.rows import find_table, places_in
 from consilience.types import Relation, Suite
 
-CHECK_MODULES = (pattern_checks, checks, checks, question_checks)
+CHECK_MODULES = (pattern_checks, checks)
 """The modules whose checks are registered when they are imported."""
 
 

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.items import Form, Task, TaskKind, as_string
+from consilience.core.items import Form, Task, as_string
 from consilience.core.presentation import Prompt
 from consilience.models.candidates import log_softmax
 from consilience.models.classifier import Encoded, fit
 from consilience.models.forward import Floats, Ints
+from consilience.models.label_prompts import LONGEST_LABEL, REPLY, TEMPLATES, filled
 from consilience.models.loading import Pretrained
-from consilience.models.label_prompts import filled, TEMPLATES, LONGEST_LABEL, REPLY
 from consilience.models.prompt_reader import CONTINUATIONS, Manner, PromptReader, Replies
 from consilience.models.prompted import OptionScorer
 from consilience.models.steering import TokenNoise
 from consilience.types import Scores
-
-
-
-
-
-
 
 MOST_WRITTEN = 32
 """Tokens that a model may write unless another number is given."""

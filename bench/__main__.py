@@ -51,9 +51,9 @@ from consilience.models.fast import (
     Products,
     speed_up,
 )
-from consilience.models.label_prompts import LONGEST_LABEL
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel
+from consilience.models.prompt_tokens import LONGEST_LABEL
 from consilience.runs.folder import RunFolder
 from consilience.suites.facts import sample_facts
 

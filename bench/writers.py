@@ -12,8 +12,8 @@ from consilience.core.errors import Loading
 from consilience.core.items import Form, TextPair
 from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import speed_up
-from consilience.models.label_prompts import LONGEST_LABEL
 from consilience.models.loading import load_pretrained
+from consilience.models.prompt_tokens import LONGEST_LABEL
 from consilience.models.writing import LabelWriter
 from consilience.suites.pairs import TASKS, read_pairs
 from consilience.suites.perturbations import chosen, forms_of, original

@@ -17,8 +17,8 @@ from consilience.models import prompt_reader
 from consilience.models.batches import Budget
 from consilience.models.fast import Prompts, tree_scorer
 from consilience.models.forward import logits_of
-from consilience.models.label_prompts import LONGEST_LABEL
 from consilience.models.loading import load_pretrained
+from consilience.models.prompt_tokens import LONGEST_LABEL
 from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import original, t5_original
 from pair_builders import MRPC, ODD, PAIRS, SAME, by_row, forms_of

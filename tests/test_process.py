@@ -161,7 +161,7 @@ def test_ctrl_c_while_the_command_is_being_loaded(tmp_path):
 SIGNALLED = """
 import atexit, os, signal, sys
 from consilience import cli
-from consilience.authoring import named_suites
+from consilience.authoring import sharing as named_suites
 
 when, *names = sys.argv[1:]
 sys.argv = ["consilience", "suite", "list"]

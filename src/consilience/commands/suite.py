@@ -109,7 +109,7 @@ class StatsOptions(Options):
 @command(SuiteListOptions, "suite list", examples=("suite list", "suite list --json"))
 def suite_list(options: SuiteListOptions) -> Shown:
     """List the suites that have a name, with their folders."""
-    from consilience.authoring.named_suites import listed_suites
+    from consilience.authoring.sharing import listed_suites
 
     return listed_suites(options.data_dir)
 
@@ -123,7 +123,7 @@ def suite_new(options: NewSuiteOptions) -> Shown:
     The folder has the data and a README that explains its columns. An existing folder must be
     empty.
     """
-    from consilience.authoring.named_suites import made_suite
+    from consilience.authoring.sharing import made_suite
 
     return made_suite(options.folder, facts=options.facts)
 
@@ -133,7 +133,7 @@ def suite_new(options: NewSuiteOptions) -> Shown:
     "suite fetch pararel --data-dir data"))
 def suite_fetch(options: FetchOptions) -> Shown:
     """Download a suite of the papers, and check every file."""
-    from consilience.authoring.named_suites import fetched_suite
+    from consilience.authoring.sharing import fetched_suite
 
     return fetched_suite(options.name, options.data_dir, options.source, options.watch)
 
@@ -146,7 +146,7 @@ def suite_check(options: CheckOptions) -> Shown:
     relation with several objects, duplicate facts, objects that differ only in case or spaces,
     and relations with one pattern. The TOML file of a task of sentence pairs is checked, too.
     """
-    from consilience.authoring.named_suites import checked_suite
+    from consilience.authoring.sharing import checked_suite
 
     return checked_suite(options.suite, options.data_dir, options.columns, shared=options.shared)
 
@@ -182,7 +182,7 @@ def audit_suite(options: AuditOptions) -> SuiteAudit:
 @command(StatsOptions, "suite stats", examples=("suite stats mini", "suite stats mini --json"))
 def count_suite(options: StatsOptions) -> Shown:
     """Count the relations, patterns and facts of a suite (ParaRel paper, Table 1)."""
-    from consilience.authoring.named_suites import counted_suite
+    from consilience.authoring.sharing import counted_suite
 
     return counted_suite(
         options.suite, options.data_dir, options.columns, as_shipped=options.as_shipped
@@ -356,7 +356,7 @@ def fetch_suite(
 
 def suite_stats(suite: str | Path | Suite | Questions) -> SuiteStatistics | QuestionStatistics:
     """Count what a suite holds: relations, patterns, facts and candidates; or questions."""
-    from consilience.authoring.named_suites import loaded_suite, statistics_of
+    from consilience.authoring.sharing import loaded_suite, statistics_of
 
     return statistics_of(loaded_suite(suite))
 
@@ -364,6 +364,6 @@ def suite_stats(suite: str | Path | Suite | Questions) -> SuiteStatistics | Ques
 def suite_cautions(suite: str | Path | Suite | Questions) -> list[str]:
     """Properties of a suite that are no errors but decide what its numbers mean."""
     from consilience.authoring.audit import cautions
-    from consilience.authoring.named_suites import loaded_suite
+    from consilience.authoring.sharing import loaded_suite
 
     return cautions(loaded_suite(suite))

@@ -1,4 +1,4 @@
-"""Where results come from: the command, the versions of libraries, the code and the machine."""
+"""Which software this is: versions, the revision, what other packages add as entry points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from functools import cache
 from importlib import metadata
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any, Literal
+
+from consilience.core.errors import ConsilienceError
 
 from_file: ContextVar[Sequence[str]] = ContextVar("from_file", default=())
 """Arguments for the values that a configuration file gives to options of the command."""
@@ -73,3 +77,25 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # Linux
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+Group = Literal["consilience.models", "consilience.suites", "consilience.metrics"]
+
+
+def plugin(group: Group, name: str) -> Any | None:
+    """What another package offers under a name; None if no package has it."""
+    for entry in entry_points(group=group, name=name):
+        try:
+            return entry.load()
+        except Exception as error:
+            raise ConsilienceError(
+                f"the plugin '{name}' ({entry.value}) cannot be loaded: {error}",
+                todo="Install it again, or ask its authors.",
+            ) from error
+    return None
+
+
+def load_all(group: Group) -> None:
+    """Load everything that other packages offer in a group."""
+    for name in sorted(entry_points(group=group).names):
+        plugin(group, name)

@@ -303,7 +303,7 @@ class SentencePairs(Inquiry):
         return pl.concat(changed_answers(self.presented, table) for table in tables)
 
     def rows(self) -> Iterator[ExportedRow]:
-        from consilience.models.label_prompts import REPLY, TEMPLATES, filled
+        from consilience.models.prompt_tokens import REPLY, TEMPLATES, filled
 
         task = self.task
         text = filled(self.options.template or TEMPLATES[task.kind], task).replace(REPLY, "")

@@ -1,6 +1,6 @@
 """Answers become numbers: metrics, intervals, tests, comparisons. Nothing here needs a model."""
 
-from consilience.core.plugins import load_all
+from consilience.core.provenance import load_all
 from consilience.metrics import definitions as definitions  # registers the metrics
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import METRICS, metric

@@ -25,7 +25,7 @@ from consilience.core.errors import (
     Protocol,
     missing,
 )
-from consilience.core.plugins import plugin
+from consilience.core.provenance import plugin
 from consilience.endpoints.decisions import ROUTES
 from consilience.models.baselines import load_baseline
 from consilience.types import Candidates, Query, Scores
@@ -53,7 +53,7 @@ class LanguageModel(Interface):
 
 
 class ModelLoader(Interface):
-    """What another package offers in the group ``consilience.models`` (``core/plugins.py``)."""
+    """What another package offers in the group ``consilience.models`` (``core/provenance.py``)."""
 
     def __call__(self, name: str, /) -> LanguageModel:
         """The model of ``--model PLUGIN:name``; a name that there is not is a ConsilienceError."""

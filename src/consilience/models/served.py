@@ -40,9 +40,8 @@ from consilience.models.candidates import (
     log_softmax,
     start_token,
 )
-from consilience.models.label_prompts import LONGEST_LABEL as LABEL_WRITTEN
-from consilience.models.label_prompts import REPLY, TEMPLATES, filled
-from consilience.models.prompt_tokens import PromptTokens
+from consilience.models.prompt_tokens import LONGEST_LABEL as LABEL_WRITTEN
+from consilience.models.prompt_tokens import REPLY, TEMPLATES, PromptTokens, filled
 from consilience.types import Candidates, Query, Scores
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from consilience.core.presentation import Prompt
 from consilience.models.candidates import log_softmax
 from consilience.models.classifier import Encoded, fit
 from consilience.models.forward import Floats, Ints
-from consilience.models.label_prompts import LONGEST_LABEL, REPLY, TEMPLATES, filled
 from consilience.models.loading import Pretrained
 from consilience.models.prompt_reader import CONTINUATIONS, Manner, PromptReader, Replies
+from consilience.models.prompt_tokens import LONGEST_LABEL, REPLY, TEMPLATES, filled
 from consilience.models.prompted import OptionScorer
 from consilience.models.steering import TokenNoise
 from consilience.types import Scores

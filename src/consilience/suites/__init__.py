@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from consilience.core.errors import ConsilienceError, did_you_mean, shortened
-from consilience.core.plugins import plugin
+from consilience.core.provenance import plugin
 from consilience.files.write import path_of
 from consilience.suites import question_suites
 from consilience.suites.layouts import check_folder, load_folder

@@ -70,9 +70,14 @@ def open_server(spec: str, connection: Connection | None, scoring: str | None = 
         return Server(LlamaCppClient(path, scoring), path.name)
     if connection is None:
         raise ConsilienceError(f"{spec} needs --base-url, such as http://127.0.0.1:8000/v1")
+    return Server(Client(connection), name, _local_tokenizer)
+
+
+def _local_tokenizer(spec: str) -> Any:
+    """The tokenizer of a model here; nothing else of a model behind a URL needs ``models``."""
     from consilience.models.loading import load_tokenizer
 
-    return Server(Client(connection), name, load_tokenizer)
+    return load_tokenizer(spec)
 
 
 def file_of(name: str) -> str:

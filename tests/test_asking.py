@@ -65,7 +65,7 @@ def asked(draw):
 @settings(max_examples=300, deadline=None)
 @given(st.lists(asked(), min_size=1, max_size=4))
 def test_scores_are_judged_by_the_plain_definition(rows):
-    """Rows with different numbers of options, each in an order of its own."""
+    """Rows with different numbers of options, each shown in its own random order."""
     rows = [row for row in rows if row[1][row[3]] is not None]
     asks = [
         Ask(at, 0, None, tuple("ABCDEF"[: len(order)]), order)

@@ -205,7 +205,7 @@ def _by_option(scores: Scores, asks: Sequence[Ask]) -> Scores:
 
 
 def _of_options(scores: Scores, asks: Sequence[Ask], best: Ints) -> dict[str, Column]:
-    """The columns of asks whose answers are shown in orders of their own."""
+    """The columns of asks that have an order in which their answers are shown."""
     labels = [one.answers[one.order.index(at)] for one, at in zip(asks, best, strict=True)]
     columns: dict[str, Column] = {"option": best.astype(np.object_), "label": _objects(labels)}
     lists: dict[str, npt.NDArray[Any]] = {}
@@ -227,7 +227,7 @@ def _names(
     """The position of each gold, -1 for none, and what the best answer is called.
 
     Candidates that all rows share (``words``) are known by how they are written here; a word that
-    is no candidate is called by itself.
+    is no candidate keeps its own text.
     """
     if not words:
         names = [item.options[at] for item, at in zip(items, best, strict=True)]

@@ -257,7 +257,7 @@ class Connection:
     price: tuple[float, float] | None = None
     """The price of a million tokens read and of a million written; None where it is not known."""
     concurrency: int | None = None
-    """Requests in flight, at most; None for as many as the server answers best."""
+    """Requests in flight, at most; None for 8, and up to 32 while the server answers."""
     timeout: float = 120.0
     """Seconds after which a request without a complete reply is sent again."""
     scoring: str | None = None

@@ -502,10 +502,10 @@ Scoring = Annotated[str | None, Option(
     "Score candidates by this strategy (docs/endpoints.md) [default: the first that is proved].",
     metavar="NAME", panel=ENDPOINTS)]
 LocalTokenizer = Annotated[str | None, Option(
-    "Use this model's tokenizer if the server has none: a Hub id or a folder.",
+    "Use this model's tokenizer: a Hub id or a folder [default: that of a llama.cpp server].",
     metavar="M", panel=ENDPOINTS)]
 Concurrency = Annotated[int | None, Option(
-    "Keep at most this many requests in flight [default: as many as the server answers best].",
+    "Keep at most this many requests in flight [default: 8, and up to 32 while the server answers].",
     min=1, panel=ENDPOINTS)]
 RequestTimeout = Annotated[float, Option(
     "Give up a request after this many seconds without a complete reply.", min=1, panel=ENDPOINTS)]

@@ -505,7 +505,7 @@ LocalTokenizer = Annotated[str | None, Option(
     "Use this model's tokenizer: a Hub id or a folder [default: that of a llama.cpp server].",
     metavar="M", panel=ENDPOINTS)]
 Concurrency = Annotated[int | None, Option(
-    "Keep at most this many requests in flight [default: 8, and up to 32 while the server answers].",
+    "Keep at most this many requests in flight [default: 8, up to 32 while it answers].",
     min=1, panel=ENDPOINTS)]
 RequestTimeout = Annotated[float, Option(
     "Give up a request after this many seconds without a complete reply.", min=1, panel=ENDPOINTS)]

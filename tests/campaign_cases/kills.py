@@ -125,6 +125,7 @@ def _start(line: str, folder: Path, steps: dict[int, int], count: Path | None = 
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
+        status = 70
         try:
             end_with_parent()
             os.setpgid(0, 0)
@@ -142,10 +143,12 @@ def _start(line: str, folder: Path, steps: dict[int, int], count: Path | None = 
             weakref.finalize._registry.clear()  # the folders of this process's parents stay
             sys.argv = ["consilience", *arguments]
             cli.command()
+        except SystemExit as stop:
+            status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         except BaseException:
-            traceback.print_exc()
+            os.write(2, traceback.format_exc().encode())
         finally:
-            os._exit(70)
+            os._exit(status)
     return child
 
 

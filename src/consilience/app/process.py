@@ -38,13 +38,13 @@ def run_process(main: Callable[[], None]) -> None:
     the start of a run. A process that has torch ends at once, because Python would free it object
     by object.
     """
-    for number in SIGNALS:
-        if signal.getsignal(number) in USUAL:
-            signal.signal(number, _stop)
     gc.disable()
     sys.stdout, sys.stderr = _forgiving(sys.stdout), _forgiving(sys.stderr)
     status: object = 0
     try:
+        for number in SIGNALS:
+            if signal.getsignal(number) in USUAL:
+                signal.signal(number, _stop)
         run(main)
     except SystemExit as stop:
         status = stop.code

@@ -107,8 +107,8 @@ OWN_PROGRAM = ("study",)
 GROWING = {"run.json": ("answers",), "training.json": ("finished", "validation", "checkpoint")}
 """Files that are rewritten while a command works, and what of them is the same in the end."""
 
-PASSING = ("products.json", "checkpoint")
-"""In the paths of files that a finished training removes."""
+PASSING = ("products.json", "checkpoint", "logs")
+"""In the paths of files that a finished command removes or writes anew."""
 
 TIMES = re.compile(rb'"made": "[0-9T:.+-]+"|"id": "[0-9a-f]{64}"')
 """When sheets were made, and their id, which depends on it."""

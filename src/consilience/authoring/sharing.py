@@ -32,7 +32,7 @@ from consilience.report.metric_tables import question_table, statistics_tables
 from consilience.report.table import Column, Table, Value
 from consilience.suites import question_suites
 from consilience.suites.facts import SuiteStatistics, suite_statistics
-from consilience.suites.layouts import fetch, layout_of, load_folder
+from consilience.suites.layouts import Places, fetch, layout_of, load_folder, places_in
 from consilience.suites.pairs import is_task, load_task
 from consilience.suites.proposals import (
     VERDICTS,
@@ -53,7 +53,6 @@ from consilience.suites.question_suites import (
     question_statistics,
 )
 from consilience.suites.questions import Questions
-from consilience.suites.rows import Places, places_in
 from consilience.types import Suite
 
 BEGIN, END = (

@@ -17,8 +17,7 @@ from zipfile import BadZipFile
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install, missing_column
-from consilience.core.patterns import ENGLISH, NameTable, Pattern, Writing, WrittenName
-from consilience.core.text import LANGUAGE_TAG, control_in, is_language_tag, names_a_group
+from consilience.core.patterns import ENGLISH, NameTable, Pattern
 from consilience.files.read import (
     POLARS_FAULTS,
     read_csv,
@@ -28,6 +27,7 @@ from consilience.files.read import (
     refuse_large_workbook,
     whole_characters,
 )
+from consilience.files.rows import NAMES, FirstProblem, Row, names_of_rows
 from consilience.files.write import texts_of
 
 LOG_PROBABILITIES = "log_probabilities"
@@ -45,15 +45,15 @@ INSPECT = ".eval"
 LOG_NAMES = ("samples_*.jsonl", "*/samples_*.jsonl", f"*{INSPECT}")
 """What logs are called in the folder that a harness writes."""
 
-Row = Mapping[str, Any]
+Cells = Mapping[str, Any]
 
 
-def is_lm_eval_log(row: Row) -> bool:
+def is_lm_eval_log(row: Cells) -> bool:
     """Whether a row is one of ``--log_samples`` of lm-evaluation-harness."""
     return {"doc_id", "doc", "filtered_resps"} <= set(row)
 
 
-def lm_eval_rows(rows: Iterable[tuple[str, Row]]) -> Iterator[dict[str, Any]]:
+def lm_eval_rows(rows: Iterable[tuple[str, Cells]]) -> Iterator[dict[str, Any]]:
     """The rows of a log of one of our tasks, with the place of each; another task raises."""
     for where, row in rows:
         doc = row["doc"] if isinstance(row.get("doc"), dict) else {}
@@ -105,7 +105,7 @@ def inspect_rows(path: Path) -> Iterator[dict[str, Any]]:
     )
 
 
-def sample_rows(samples: Sequence[tuple[Row, int, str | None]]) -> Iterator[dict[str, Any]]:
+def sample_rows(samples: Sequence[tuple[Cells, int, str | None]]) -> Iterator[dict[str, Any]]:
     """The rows of samples of inspect_ai: their metadata, their epochs from 1, and what was written.
 
     Several epochs of questions are levels of the factor ``sample``. Forms of sentence pairs have no
@@ -245,9 +245,6 @@ def read_workbook(path: Path) -> pl.DataFrame:
     return table.with_columns(pl.all().str.replace(r"^(\d{4}-\d\d-\d\d) 00:00:00$", "$1"))
 
 
-NAME_COLUMNS = ("name", "language", "text")
-"""The columns that a frame of names needs (``Suite.from_frame``)."""
-
 THE_FRAME = "the frame"
 
 THE_NAMES = "the frame of names"
@@ -312,33 +309,52 @@ class RelationTexts:
     items: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     """The fact of each item."""
 
-    def add_pattern(self, pattern: Pattern, where: str) -> None:
-        """Add a pattern. The same again changes nothing; its text in another language raises."""
+    def add_pattern(self, row: Row, language: str) -> None:
+        """Add that of a row. The same again changes nothing; its text in another language raises.
+
+        ``language``: of a pattern that names none.
+        """
+        pattern = row.pattern(language=language)
         for known, earlier in self.patterns.items():
-            if known.text == pattern.text and known != pattern:
-                raise ConsilienceError(
+            if pattern is not None and known.text == pattern.text and known != pattern:
+                row.report(
                     f"the pattern '{pattern.text}' in another language or form than in {earlier}",
                     expected="each text once, because it names the variant",
-                    where=where,
                 )
-        self.patterns.setdefault(pattern, where)
+        if pattern is not None:
+            self.patterns.setdefault(pattern, row.where)
 
-    def add_fact(self, item: str, subject: str, object_: str, where: str) -> None:
-        """Add a fact. The same fact again changes nothing; another fact of its item raises."""
-        fact = (item, subject, object_)
+    def add_fact(self, row: Row) -> None:
+        """Add that of a row. The same again changes nothing; another fact of its item raises."""
+        item = row.optional_text("item")
+        fact = (item, row.text("subject"), row.text("object"))
         known = self.items.setdefault(item, fact) if item else fact
         if known != fact:
-            raise ConsilienceError(
-                f"the item '{item}' is '{subject}', '{object_}' here and '{known[1]}', "
+            row.report(
+                f"the item '{item}' is '{fact[1]}', '{fact[2]}' here and '{known[1]}', "
                 f"'{known[2]}' in {self.facts[known]}",
                 expected="one subject and one object for each item",
-                where=where,
             )
-        self.facts.setdefault(fact, where)
+        self.facts.setdefault(fact, row.where)
 
 
 Texts = dict[str, RelationTexts]
 """Relation -> its texts."""
+
+
+def _rows(frame: pl.DataFrame, where: str, **usual: str) -> Iterator[Row]:
+    """The rows of a frame; the first problem raises. ``usual``: values of empty cells."""
+    for at, cells in enumerate(frame.iter_rows(named=True), start=1):
+        yield _row(f"{where}, row {at}", usual | {k: v for k, v in cells.items() if v is not None})
+
+
+def _row(where: str, cells: Mapping[str, Any]) -> Row:
+    """A row whose first problem raises; whole numbers are texts."""
+    texts = {
+        name: str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        for name, value in cells.items()
+    }
+    return Row(where, texts, FirstProblem())
 
 
 def texts_of_frame(
@@ -352,46 +368,26 @@ def texts_of_frame(
     """
     table = as_polars(frame)
     _check_columns(table, has_patterns=patterns is not None)
-    rows = (
-        (f"{THE_FRAME}, row {at}", {"relation": relation} | row)
-        for at, row in enumerate(table.iter_rows(named=True), start=1)
-    )
-    return _texts_of_rows(rows, patterns, language=language)
+    usual = {} if "relation" in table.columns else {"relation": relation}
+    return _texts_of_rows(_rows(table, THE_FRAME, **usual), patterns, language=language)
 
 
 def names_of_frame(frame: object, language: str, texts: Texts) -> NameTable:
     """The names of a frame, in a suite whose facts are in ``language``."""
     table = as_polars(frame, THE_NAMES)
-    for name in NAME_COLUMNS:
+    for name in NAMES.needed:
         if name not in table.columns:
             raise missing_column(
                 name, table.columns,
                 expected="the columns name, language and text; form and relation are optional",
                 where=THE_NAMES,
             )  # fmt: skip
-    known = {
-        id_: {name for _, *fact in of_relation.facts for name in fact}
+    facts = {
+        id_: [name for _, *fact in of_relation.facts for name in fact]
         for id_, of_relation in texts.items()
     }
-    known[""] = set().union(*known.values())
-    rows: dict[tuple[str, Writing], dict[str, WrittenName]] = {}
-    for at, row in enumerate(table.iter_rows(named=True), start=1):
-        where = f"{THE_NAMES}, row {at}"
-        relation = _optional(row, "relation", where)
-        name, text = _text(row, "name", where), _text(row, "text", where)
-        if relation not in known or name not in known[relation]:
-            problem = f"'{name}' is no subject or object of '{relation or 'the facts'}'"
-            names = sorted(known.get(relation, known[""]))
-            raise ConsilienceError(problem, where=where, todo=did_you_mean(name, names))
-        of_writing = rows.setdefault((relation, _writing(row, "form", language, where)), {})
-        if name in of_writing:
-            raise ConsilienceError(
-                f"duplicate name '{name}' in the same language and form",
-                where=where,
-                todo=f"Remove it; the first is {of_writing[name].where}.",
-            )
-        of_writing[name] = WrittenName(text, where)
-    return NameTable(language, rows)
+    rows = _rows(table, THE_NAMES, language=language)
+    return names_of_rows(rows, language, facts, FirstProblem())
 
 
 def texts_of_lists(patterns: object, facts: object, relation: str = "facts") -> Texts:
@@ -407,7 +403,7 @@ def texts_of_lists(patterns: object, facts: object, relation: str = "facts") -> 
     if not by_relation:
         raise ConsilienceError("no facts", expected="pairs (subject, object)")
     rows = (
-        (f"{name}, fact {at}", {"relation": name, "subject": subject, "object": object_})
+        _row(f"{name}, fact {at}", {"relation": name, "subject": subject, "object": object_})
         for name, of_relation in by_relation.items()
         for at, (subject, object_) in enumerate(_pairs(of_relation, name), start=1)
     )
@@ -415,26 +411,27 @@ def texts_of_lists(patterns: object, facts: object, relation: str = "facts") -> 
 
 
 def _texts_of_rows(
-    rows: Iterable[tuple[str, Mapping[str, Any]]],
-    patterns: object,
-    relations: Iterable[Any] = (),
-    language: str = ENGLISH,
+    rows: Iterable[Row], patterns: object, relations: Iterable[Any] = (), language: str = ENGLISH
 ) -> Texts:
-    """The facts and patterns of rows, each with its place; ``patterns`` as in a frame.
+    """The facts and patterns of rows; ``patterns`` as in a frame.
 
     ``relations``: the names of relations that may have no row.
     """
-    texts: Texts = {_relation_id(name, "the facts"): RelationTexts() for name in relations}
-    for where, row in rows:
-        id_ = _relation_id(_text(row, "relation", where), where)
-        texts_of_relation = texts.setdefault(id_, RelationTexts())
-        if row.get("pattern") is not None:
-            texts_of_relation.add_pattern(_pattern(row, language, where), where)
-        if row.get("subject") is not None or row.get("object") is not None or patterns is not None:
-            item = _text(row, "item", where) if row.get("item") is not None else ""
-            subject, object_ = (_text(row, column, where) for column in ("subject", "object"))
-            texts_of_relation.add_fact(item, subject, object_, where)
-    _add_patterns(texts, patterns, language)
+    texts: Texts = {}
+    for name in relations:
+        row = _row("the facts", {"relation": name})
+        row.is_relation_id(row.text("relation"))
+        texts[name] = RelationTexts()
+    for row in rows:
+        id_ = row.text("relation")
+        row.is_relation_id(id_)
+        of_relation = texts.setdefault(id_, RelationTexts())
+        if "pattern" in row.cells:
+            of_relation.add_pattern(row, language)
+        if "subject" in row.cells or "object" in row.cells or patterns is not None:
+            of_relation.add_fact(row)
+    if patterns is not None:
+        _add_patterns(texts, patterns, language)
     return texts
 
 
@@ -463,97 +460,32 @@ def _check_columns(table: pl.DataFrame, *, has_patterns: bool) -> None:
 
 def _add_patterns(texts: Texts, patterns: object, language: str) -> None:
     """Add patterns that were given apart from the facts."""
-    if patterns is None:
-        return
-    if isinstance(patterns, Mapping):
-        for name in patterns:
-            if name not in texts:
-                raise ConsilienceError(
-                    f"patterns of the relation '{name}', which has no facts",
-                    todo=did_you_mean(str(name), list(texts)),
-                )
-        by_relation = patterns
-    else:
-        by_relation = dict.fromkeys(texts, patterns)
+    by_relation = patterns if isinstance(patterns, Mapping) else dict.fromkeys(texts, patterns)
     for name, of_relation in by_relation.items():
-        for at, pattern in enumerate(_strings(of_relation), start=1):
-            row, where = {"pattern": pattern}, f"{name}, pattern {at}"
-            texts[name].add_pattern(_pattern(row, language, where), where)
-
-
-def _pattern(row: Mapping[str, Any], language: str, where: str) -> Pattern:
-    """The pattern of a row, in its language and with the forms that it needs."""
-    tag, object_form = _writing(row, "form", language, where)
-    return Pattern.parse(
-        _text(row, "pattern", where),
-        language=tag,
-        object_form=object_form,
-        subject_form=_optional(row, "subject_form", where),
-        where=where,
-    )
-
-
-def _writing(row: Mapping[str, Any], form: str, language: str, where: str) -> Writing:
-    """The language and the form of a row; ``language`` where it names none."""
-    tag = _optional(row, "language", where) or language
-    if not is_language_tag(tag):
-        raise ConsilienceError(f"the language '{tag}'", expected=LANGUAGE_TAG, where=where)
-    return tag, _optional(row, form, where)
-
-
-def _optional(row: Mapping[str, Any], column: str, where: str) -> str:
-    """The text of a cell that may be empty."""
-    return "" if row.get(column) in (None, "") else _text(row, column, where)
-
-
-def _strings(patterns: object) -> Sequence[Any]:
-    if isinstance(patterns, str) or not isinstance(patterns, Iterable):
-        raise ConsilienceError(
-            f"patterns of type {type(patterns).__name__}",
-            expected="a list of texts, or one for each relation: {'capital': ['[X] is [Y].']}",
-        )
-    return list(patterns)
+        if name not in texts:
+            raise ConsilienceError(
+                f"patterns of the relation '{name}', which has no facts",
+                todo=did_you_mean(str(name), list(texts)),
+            )
+        if isinstance(of_relation, str) or not isinstance(of_relation, Iterable):
+            raise ConsilienceError(
+                f"patterns of type {type(of_relation).__name__}",
+                expected="a list of texts, or one for each relation: {'capital': ['[X] is [Y].']}",
+            )
+        for at, pattern in enumerate(of_relation, start=1):
+            texts[name].add_pattern(_row(f"{name}, pattern {at}", {"pattern": pattern}), language)
 
 
 def _pairs(facts: object, relation: object) -> Iterator[tuple[object, object]]:
     """The facts of a list or of a mapping from subjects; what is no pair raises."""
     if isinstance(facts, Mapping):
         facts = facts.items()
-    if isinstance(facts, str) or not isinstance(facts, Iterable):
-        raise _no_pair(relation, 1, facts)
-    for at, fact in enumerate(facts, start=1):
+    is_list = isinstance(facts, Iterable) and not isinstance(facts, str)
+    for at, fact in enumerate(facts if is_list else [facts], start=1):  # type: ignore[arg-type]
         if isinstance(fact, str) or not isinstance(fact, Sequence) or len(fact) != 2:
-            raise _no_pair(relation, at, fact)
+            raise ConsilienceError(
+                f"{fact!r}",
+                expected="a pair (subject, object), such as ('France', 'Paris')",
+                where=f"{relation}, fact {at}",
+            )
         yield fact[0], fact[1]
-
-
-def _no_pair(relation: object, at: int, fact: object) -> ConsilienceError:
-    return ConsilienceError(
-        f"{fact!r}",
-        expected="a pair (subject, object), such as ('France', 'Paris')",
-        where=f"{relation}, fact {at}",
-    )
-
-
-def _relation_id(name: object, where: str) -> str:
-    """The name of a relation, which also names a file."""
-    if isinstance(name, str) and names_a_group(name):
-        return name
-    raise ConsilienceError(
-        f"the relation {name!r}",
-        expected="a short name that can name a file and is not MACRO or MICRO",
-        where=where,
-    )
-
-
-def _text(row: Mapping[str, Any], column: str, where: str) -> str:
-    """The text of a cell; a whole number becomes text."""
-    value, where_in_row = row.get(column), f"{where}, column '{column}'"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if not isinstance(value, str) or not value.strip():
-        shown = "no value" if value is None else f"{value!r}"
-        raise ConsilienceError(shown, expected="text", where=where_in_row)
-    if control := control_in(value):
-        raise ConsilienceError(f"{control} in a text", where=where_in_row, todo="Remove it.")
-    return value

@@ -23,8 +23,7 @@ from consilience.suites.question_suites import (
     is_questions,
     is_table_of_facts,
 )
-from consilience.suites.questions import SUFFIXES
-from consilience.suites.rows import MAKE_A_SUITE
+from consilience.suites.questions import MAKE_A_SUITE, SUFFIXES
 from consilience.types import Suite
 
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
 from consilience.core.items import Choice, Question
+from consilience.files.rows import Problems, Row
 from consilience.suites.questions import (
     OPTION_SEPARATOR,
     SUFFIXES,
@@ -20,7 +21,6 @@ from consilience.suites.questions import (
     has_list,
     normal,
 )
-from consilience.suites.rows import Problems, Row
 
 COLUMNS: Mapping[str, str] = {
     "kind": "one of " + ", ".join(KINDS),

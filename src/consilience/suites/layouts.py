@@ -14,19 +14,21 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import Edge
-from consilience.core.patterns import ENGLISH, Pattern
+from consilience.core.patterns import ENGLISH, NameTable, Pattern
+from consilience.files.read import read_rows
+from consilience.files.rows import Problems, raise_first, suite_rows
 from consilience.files.write import cannot_write, path_of, write_whole
-from consilience.suites.facts import folder_root, leave_out_objects, read_folder
+from consilience.suites.facts import Draft, folder_root, leave_out_objects, read_folder
 from consilience.suites.proposals import check_provenance, read_signoffs
-from consilience.suites.rows import Problems, Row, raise_first, require, suite_rows
-from consilience.types import Candidates, Cardinality, Fact, Relation, Suite
+from consilience.types import Cardinality, Relation, Suite
 
 SOURCES: dict[str, str] = {
     "pararel": "https://raw.githubusercontent.com/yanaiela/pararel/"
@@ -391,39 +393,37 @@ def lama_root(folder: Path) -> Path | None:
     return None
 
 
+TREX = ("sub_label", "obj_label", "uuid")
+"""The columns of a T-REx file that have the subject, the object and the item."""
+
+
 def read_pararel(root: Path, problems: Problems) -> Suite:
     """The 38 relations of the paper with all released facts; problems are reported."""
-    kinds: tuple[tuple[Cardinality, dict[str, str]], ...] = (("N-1", N_TO_1), ("N-M", N_TO_M))
-    relations = tuple(
-        _read_relation(root, id_, label, cardinality, problems)
-        for cardinality, labels in kinds
-        for id_, label in labels.items()
-    )
+    relations = []
+    for labels, cardinality in ((N_TO_1, "N-1"), (N_TO_M, "N-M")):
+        for id_, label in labels.items():
+            path = root / "pattern_data" / "graphs_json" / f"{id_}.jsonl"
+            draft = Draft(id_, label, cast(Cardinality, cardinality), str(path))
+            for row in suite_rows(path, problems):
+                if pattern := row.pattern():
+                    draft.add_pattern(row, pattern)
+            graph = root / "pattern_data" / "graphs" / f"{id_}.graph"
+            draft.edges = _read_edges(graph, [*draft.patterns], problems)
+            draft.read_facts(suite_rows(root / "trex_lms_vocab" / path.name, problems), TREX)
+            relations.append(draft.relation(NameTable(ENGLISH), problems))
     has_edges = any(relation.edges for relation in relations)
     notes = () if has_edges else ("no pattern graphs: no numbers for kinds of edits",)
-    return Suite("pararel", relations, "published", notes, MIXED_OBJECTS)
-
-
-def _read_relation(
-    root: Path, id_: str, label: str, cardinality: Cardinality, problems: Problems
-) -> Relation:
-    path = root / "pattern_data" / "graphs_json" / f"{id_}.jsonl"
-    rows = suite_rows(path, problems)
-    patterns = tuple(pattern for row in rows if (pattern := row.pattern()))
-    require(patterns, "pattern", id_, str(path), problems)
-    edges = _read_edges(root / "pattern_data" / "graphs" / f"{id_}.graph", patterns, problems)
-    facts = _read_facts(root / "trex_lms_vocab" / f"{id_}.jsonl", id_, problems)
-    return Relation(id_, label, cardinality, patterns, facts, edges, Candidates.of(facts))
+    return Suite("pararel", tuple(relations), "published", notes, MIXED_OBJECTS)
 
 
 def _read_edges(
-    graph: Path, patterns: tuple[Pattern, ...], problems: Problems
+    graph: Path, patterns: list[str], problems: Problems
 ) -> dict[tuple[int, int], Edge]:
     """The edges of a pattern graph; none where there is no file."""
     if not graph.is_file():
         return {}
     texts, edges = read_graph(graph)
-    if texts == [pattern.text for pattern in patterns]:
+    if texts == patterns:
         return edges
     error = ConsilienceError(
         "its patterns are not those of graphs_json",
@@ -435,55 +435,30 @@ def _read_edges(
     return {}
 
 
-def _read_facts(path: Path, id_: str, problems: Problems) -> tuple[Fact, ...]:
-    """The facts of a T-REx file: ``sub_label``, ``obj_label``, ``uuid``."""
-    facts: dict[str, Fact] = {}
-    for row in suite_rows(path, problems):
-        subject, object_ = row.text("sub_label"), row.text("obj_label")
-        item = row.optional_text("uuid") or f"{id_}-{len(facts) + 1}"
-        if item in facts:
-            row.report(f"duplicate uuid '{item}' in '{id_}'")
-        elif subject and object_:
-            facts[item] = Fact(item, subject, object_)
-    require(facts, "fact", id_, str(path), problems)
-    return tuple(facts.values())
-
-
 def read_lama(root: Path, problems: Problems) -> Suite:
     """Every relation that has a file in ``TREx``, with its one pattern; problems are reported."""
     relations: dict[str, Relation] = {}
+    places: dict[str, str] = {}
     for row in suite_rows(root / "relations.jsonl", problems):
-        id_ = row.text("relation")
-        if not row.is_relation_id(id_):
-            continue
+        id_, type_ = row.text("relation"), str(row.cells.get("type", "N-1"))
         path = root / "TREx" / f"{id_}.jsonl"
-        if not path.is_file():
+        if not row.is_relation_id(id_) or not path.is_file():
             continue
-        if id_ in relations:
-            row.report(f"duplicate relation '{id_}'")
+        if not row.is_new(id_, places, f"relation '{id_}'"):
             continue
-        if relation := _lama_relation(row, id_, path, problems):
-            relations[id_] = relation
+        if type_ not in LAMA_CARDINALITIES:
+            row.report(f"type '{type_}'", expected="1-1, N-1 or N-M")
+        elif pattern := row.pattern("template"):
+            label = row.optional_text("label") or id_
+            draft = Draft(id_, label, LAMA_CARDINALITIES[type_], str(path))
+            draft.add_pattern(row, pattern)
+            draft.read_facts(suite_rows(path, problems), TREX)
+            relations[id_] = draft.relation(NameTable(ENGLISH), problems)
     if not relations and not problems:
         raise ConsilienceError(
             "no relation with a file in TREx", where=str(root), todo="Unpack LAMA's data.zip again."
         )
     return Suite("lama-trex", tuple(relations.values()), protocol="strict")
-
-
-def _lama_relation(row: Row, id_: str, path: Path, problems: Problems) -> Relation | None:
-    """The relation of a row of ``relations.jsonl``; None where the row is no valid one."""
-    type_ = str(row.cells.get("type", "N-1"))
-    if type_ not in LAMA_CARDINALITIES:
-        row.report(f"type '{type_}'", expected="1-1, N-1 or N-M")
-        return None
-    pattern = row.pattern("template")
-    if pattern is None:
-        return None
-    facts = _read_facts(path, id_, problems)
-    label = row.optional_text("label") or id_
-    cardinality = LAMA_CARDINALITIES[type_]
-    return Relation(id_, label, cardinality, (pattern,), facts, {}, Candidates.of(facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -549,6 +524,52 @@ def check_folder(folder: Path) -> Problems:
     except ConsilienceError as error:
         problems.append(error)
     return problems
+
+
+TABLES = (
+    "patterns.*", "facts.*", "relations.jsonl", "TREx/*.jsonl", "trex_lms_vocab/*.jsonl",
+    "pattern_data/graphs_json/*.jsonl",
+)  # fmt: skip
+"""The tables of all layouts that have patterns or facts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Places (``file:line``) in the tables of a suite."""
+
+    patterns: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Relation and pattern -> its place."""
+    facts: Mapping[tuple[str, str, str], tuple[str, ...]] = field(default_factory=dict)
+    """Relation, subject and object -> the places of the fact."""
+
+    def pattern(self, relation: str, *texts: str) -> tuple[str, ...]:
+        keys = ((relation, text) for text in texts)
+        return tuple(self.patterns[key] for key in keys if key in self.patterns)
+
+    def fact(self, relation: str, subject: str, object_: str) -> tuple[str, ...]:
+        """The places of a fact, more than one if it is there more than once."""
+        return self.facts.get((relation, subject, object_), ())
+
+
+def places_in(root: Path) -> Places:
+    """The places of all patterns and facts in the tables below the root of a suite."""
+    patterns: dict[tuple[str, str], str] = {}
+    facts: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    files = [path for name in TABLES for path in sorted(root.glob(name))]
+    for path in (path for path in files if path.suffix in (".jsonl", ".tsv")):
+        for where, cells in read_rows(path, quoted=False, faults=[]):  # `suite check` reports them
+            location = where.replace(str(path), str(path.relative_to(root)), 1)
+            relation = str(cells.get("relation", path.stem))
+            text = cells.get("pattern", cells.get("template"))
+            if text is not None:
+                patterns.setdefault((relation, str(text)), location)
+            elif "subject" in cells or "sub_label" in cells:
+                subject, object_ = (
+                    str(cells.get(ours, cells.get(theirs, "")))
+                    for ours, theirs in (("subject", "sub_label"), ("object", "obj_label"))
+                )
+                facts[relation, subject, object_].append(location)
+    return Places(patterns, {key: tuple(places) for key, places in facts.items()})
 
 
 EDGE_FLAGS = tuple(Edge.__slots__)

@@ -12,8 +12,7 @@ from typing import Any, Literal, cast, get_args
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.files.read import read_text
-from consilience.files.write import write_whole
-from consilience.suites.rows import (
+from consilience.files.rows import (
     Problems,
     Row,
     find_table,
@@ -21,6 +20,7 @@ from consilience.suites.rows import (
     refuse_misspelt,
     suite_rows,
 )
+from consilience.files.write import write_whole
 from consilience.types import Suite
 
 Origin = Literal["written", "mined", "imported", "rewritten"]

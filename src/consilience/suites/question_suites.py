@@ -17,6 +17,7 @@ from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.patterns import SUBJECT_SLOT
 from consilience.core.text import counted, listed
 from consilience.files.read import read_rows, read_text
+from consilience.files.rows import Problems, find_table, raise_first
 from consilience.files.write import path_of
 from consilience.suites.expectation_files import FILE_STEM, expectation_file, with_expectations
 from consilience.suites.pairs import TASKS
@@ -24,11 +25,11 @@ from consilience.suites.questions import (
     OPTION_SEPARATOR,
     SUFFIXES,
     Questions,
+    holds_facts,
     normal,
     questions_of_rows,
     read_question_file,
 )
-from consilience.suites.rows import Problems, find_table, holds_facts, raise_first
 from consilience.types import Candidates, Fact, Relation, Suite
 
 FOLDER = Path(__file__).parent / "mini"

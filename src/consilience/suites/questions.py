@@ -19,15 +19,13 @@ from consilience.core.expectations import Expectation
 from consilience.core.items import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.text import counted, fold_case, names_a_group
 from consilience.files.read import parse_json, read_document, read_parquet, read_rows
-from consilience.files.tables import THE_FRAME, as_polars
-from consilience.suites.rows import (
-    MAKE_A_SUITE,
+from consilience.files.rows import (
     Problems,
     Row,
-    holds_facts,
     plain_name,
     raise_first,
 )
+from consilience.files.tables import THE_FRAME, as_polars
 
 COLUMNS: Mapping[str, str] = {
     "question": "the question, or a list of its phrasings",
@@ -59,6 +57,18 @@ SIMILAR = 0.88
 
 SIMILAR_PHRASING = 0.8
 """The same for the name of a phrasing, before its number; a swap of letters has 0.875."""
+
+
+MAKE_A_SUITE = (
+    "Make a suite of the facts with patterns: "
+    "`consilience suite import PATTERNS --into FOLDER --facts-from TABLE`."
+)
+"""What to do where a table of facts is given for a suite."""
+
+
+def holds_facts(cells: Mapping[str, Any]) -> bool:
+    """Whether a row of a table is a fact and no question."""
+    return {"subject", "object"} <= cells.keys() and "question" not in cells
 
 
 def check_columns(columns: Mapping[str, str], *, in_python: bool) -> None:

@@ -114,6 +114,8 @@ def read_document(path: Path) -> Any:
         if path.suffix == ".json":
             return parse_json(text)
         return tomllib.loads(text) if path.suffix == ".toml" else parse_yaml(text)
+    except json.JSONDecodeError as error:
+        raise _not_json(error, f"{path}:{error.lineno}") from error
     except (ValueError, RecursionError) as error:
         raise ConsilienceError(f"cannot be read: {error}", where=str(path)) from error
     except Exception as error:
@@ -264,14 +266,19 @@ def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | ConsilienceEr
         try:
             row = parse_json(line)
         except json.JSONDecodeError as error:
-            message = f"not JSON: {error.msg} at column {error.colno}"
-            yield where, ConsilienceError(message, where=where, todo="Correct or remove the line.")
+            yield where, _not_json(error, where, "Correct or remove the line.")
             continue
         if isinstance(row, dict):
             yield where, row
         else:
             message = f"a JSON {type(row).__name__}"
             yield where, ConsilienceError(message, expected="one object a line", where=where)
+
+
+def _not_json(error: json.JSONDecodeError, where: str, todo: str = "") -> ConsilienceError:
+    return ConsilienceError(
+        f"not JSON: {error.msg} at column {error.colno}", where=where, todo=todo
+    )
 
 
 def read_cells(

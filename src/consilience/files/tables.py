@@ -345,7 +345,8 @@ Texts = dict[str, RelationTexts]
 def _rows(frame: pl.DataFrame, where: str, **usual: str) -> Iterator[Row]:
     """The rows of a frame; the first problem raises. ``usual``: values of empty cells."""
     for at, cells in enumerate(frame.iter_rows(named=True), start=1):
-        yield _row(f"{where}, row {at}", usual | {k: v for k, v in cells.items() if v is not None})
+        known = {name: text for name, text in usual.items() if cells.get(name) is None}
+        yield _row(f"{where}, row {at}", cells | known)
 
 
 def _row(where: str, cells: Mapping[str, Any]) -> Row:
@@ -426,9 +427,10 @@ def _texts_of_rows(
         id_ = row.text("relation")
         row.is_relation_id(id_)
         of_relation = texts.setdefault(id_, RelationTexts())
-        if "pattern" in row.cells:
+        given = {name for name, cell in row.cells.items() if cell is not None}
+        if "pattern" in given:
             of_relation.add_pattern(row, language)
-        if "subject" in row.cells or "object" in row.cells or patterns is not None:
+        if given & {"subject", "object"} or patterns is not None:
             of_relation.add_fact(row)
     if patterns is not None:
         _add_patterns(texts, patterns, language)

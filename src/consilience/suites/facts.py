@@ -156,8 +156,8 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
         if draft is not None and pattern is not None:
             draft.add_pattern(row, pattern)
     for row in rows("facts"):
-        if draft := _draft_of(row, drafts):
-            draft.read_facts([row], FACTS)
+        nowhere = Draft("", "", "N-1", "")  # its other faults are reported too
+        (_draft_of(row, drafts) or nowhere).read_facts([row], FACTS)
     for row in rows("edges"):
         _add_edge(row, drafts)
     facts = {

@@ -15,14 +15,14 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import Edge
-from consilience.core.patterns import ENGLISH, NameTable, Pattern
+from consilience.core.patterns import ENGLISH, NameTable
 from consilience.files.read import read_rows
 from consilience.files.rows import Problems, raise_first, suite_rows
 from consilience.files.write import cannot_write, path_of, write_whole
@@ -56,28 +56,37 @@ SLOWEST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ReleasedFile:
-    """A file of a release."""
+    """A file of a release: its path below the folder of the suite, its bytes, its digest."""
 
     path: str
-    """Below the folder of the suite."""
     size: int
-    """In bytes."""
     sha256: str
-    """Its digest."""
+
+    def is_right(self, path: Path) -> bool:
+        """Whether the file is at a path with the listed size and digest."""
+        if not path.is_file() or path.stat().st_size != self.size:
+            return False
+        with path.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest() == self.sha256
 
 
 def listing(name: str) -> list[ReleasedFile]:
     """The files of a suite that can be fetched."""
     if name not in SOURCES:
-        hint = did_you_mean(name, list(SOURCES))
+        listed = "`consilience suite list` has all suites."
         raise ConsilienceError(
             f"nothing to fetch for '{name}'",
             expected=f"{', '.join(SOURCES)}; other suites come with consilience",
-            todo=hint if hint.startswith("Did") else "`consilience suite list` has all suites.",
+            todo=did_you_mean(name, list(SOURCES), instead=listed),
         )
     lines = (Path(__file__).parent / f"{name}.sha256").read_text(encoding="utf-8").splitlines()
     rows = (line.split(maxsplit=2) for line in lines if not line.startswith("#"))
     return [ReleasedFile(path, int(size), sha256) for sha256, size, path in rows]
+
+
+def altered(name: str, folder: Path) -> list[str]:
+    """The files of a release that are missing in ``folder`` or differ."""
+    return [file.path for file in listing(name) if not file.is_right(folder / file.path)]
 
 
 def fetch(
@@ -93,31 +102,31 @@ def fetch(
     file with another digest is never put in place. Each file may take ``SILENCE`` and its size over
     ``SLOWEST`` seconds. ``progress`` is called with the files that are done since, and all files.
     """
-    folder = data / name
-    files = listing(name)
+    folder, files, fetched = data / name, listing(name), 0
     _refuse_secrets(base or "")
-    fetched = 0
     progress(0, len(files))
     for file in files:
         target = folder / file.path
-        if not is_right(target, file):
+        if not file.is_right(target):
             _fetch_file(f"{base or SOURCES[name]}/{file.path}", target, file)
             fetched += 1
         progress(1, len(files))
     return folder, fetched
 
 
-def altered(name: str, folder: Path) -> list[str]:
-    """The files of a release that are missing in ``folder`` or differ."""
-    return [file.path for file in listing(name) if not is_right(folder / file.path, file)]
-
-
-def is_right(path: Path, file: ReleasedFile) -> bool:
-    """Whether the file is there with the listed size and digest."""
-    if not path.is_file() or path.stat().st_size != file.size:
-        return False
-    with path.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
+def _refuse_secrets(base: str) -> None:
+    """Refuse a URL with a user name and password, and one that may hide them; show neither."""
+    try:
+        parts = urllib.parse.urlsplit(base)
+        known = parts.port is None or parts.port >= 0
+    except ValueError:
+        known = False
+    if not known or "@" in parts.netloc:
+        raise ConsilienceError(
+            "a user name, a password or a port that is no number in the URL of --from",
+            expected="https://HOST/PATH",
+            todo="Leave the user out. If the source needs one, get the files with another program.",
+        )
 
 
 def _fetch_file(url: str, target: Path, file: ReleasedFile) -> None:
@@ -129,7 +138,7 @@ def _fetch_file(url: str, target: Path, file: ReleasedFile) -> None:
         reason = _attempt(url, part, file.size, deadline)
         if reason:
             continue
-        if is_right(part, file):
+        if file.is_right(part):
             part.replace(target)
             return
         size = part.stat().st_size
@@ -149,10 +158,31 @@ def _fetch_file(url: str, target: Path, file: ReleasedFile) -> None:
 
 
 def _attempt(url: str, part: Path, size: int, deadline: float) -> str:
-    """Download what ``part`` lacks; why that failed, where another attempt may succeed."""
+    """Download what ``part`` lacks; why that failed, where another attempt may succeed.
+
+    It runs in a thread: with a server that sends a byte a second a socket never times out, not even
+    while it reads headers.
+    """
+    over = threading.Event()
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            _download(url, part, size, over)
+        except BaseException as error:
+            failed.append(error)
+
     try:
         part.parent.mkdir(parents=True, exist_ok=True)
-        if not _within(deadline, lambda over: _download(url, part, size, over)):
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        finally:
+            over.set()
+        for error in failed:
+            raise error
+        if thread.is_alive():
             seconds = SILENCE + size / SLOWEST
             raise _unreachable(url, f"no {size:,} bytes in {seconds:.0f} seconds")
     except urllib.error.HTTPError as error:
@@ -172,56 +202,14 @@ def _attempt(url: str, part: Path, size: int, deadline: float) -> str:
     return ""
 
 
-def _refuse_secrets(base: str) -> None:
-    """Refuse a URL with a user name and password, and one that may hide them; show neither."""
-    try:
-        parts = urllib.parse.urlsplit(base)
-        known = parts.port is None or parts.port >= 0
-    except ValueError:
-        known = False
-    if not known or "@" in parts.netloc:
-        raise ConsilienceError(
-            "a user name, a password or a port that is no number in the URL of --from",
-            expected="https://HOST/PATH",
-            todo="Leave the user out. If the source needs one, get the files with another program.",
-        )
-
-
-def _within(deadline: float, work: Callable[[threading.Event], None]) -> bool:
-    """Whether ``work`` ends before the deadline, at which the event that it is given is set.
-
-    It runs in a thread: with a server that sends a byte a second a socket never times out, not even
-    while it reads headers.
-    """
-    over = threading.Event()
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work(over)
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    finally:
-        over.set()
-    if failed:
-        raise failed[0]
-    return not thread.is_alive()
-
-
 def _download(url: str, part: Path, size: int, over: threading.Event) -> None:
     """Complete ``part``, and read one byte beyond ``size`` to see that nothing follows."""
     have = part.stat().st_size if part.exists() else 0
     if have >= size:
         part.unlink()
         have = 0
-    request = urllib.request.Request(url, headers={"User-Agent": "consilience"})
-    if have:
-        request.add_header("Range", f"bytes={have}-")
+    headers = {"User-Agent": "consilience"} | ({"Range": f"bytes={have}-"} if have else {})
+    request = urllib.request.Request(url, headers=headers)
     with urllib.request.urlopen(request, timeout=SILENCE) as response:
         if not have or response.status != 206:
             have = 0
@@ -379,18 +367,17 @@ LAMA_CARDINALITIES: dict[str, Cardinality] = {"1-1": "N-1", "N-1": "N-1", "N-M":
 
 def pararel_root(folder: Path) -> Path | None:
     """The folder with ``pattern_data`` and ``trex_lms_vocab``: this one, or its ``data``."""
-    for root in (folder, folder / "data"):
-        if (root / "pattern_data" / "graphs_json").is_dir() and (root / "trex_lms_vocab").is_dir():
-            return root
-    return None
+    return _root(folder, "pattern_data/graphs_json", "trex_lms_vocab")
 
 
 def lama_root(folder: Path) -> Path | None:
     """The folder with ``relations.jsonl`` and ``TREx``: this one, or its ``data``."""
-    for root in (folder, folder / "data"):
-        if (root / "relations.jsonl").is_file() and (root / "TREx").is_dir():
-            return root
-    return None
+    return _root(folder, "TREx", "relations.jsonl")
+
+
+def _root(folder: Path, inside: str, beside: str) -> Path | None:
+    roots = (folder, folder / "data")
+    return next((one for one in roots if (one / inside).is_dir() and (one / beside).exists()), None)
 
 
 TREX = ("sub_label", "obj_label", "uuid")
@@ -466,7 +453,6 @@ class Layout:
     """A way in which the files of a suite are laid out in a folder."""
 
     name: str
-    """What messages call it."""
     root: Callable[[Path], Path | None]
     """The folder with the files, at or below a given one; None where they are not there."""
     read: Callable[[Path, Problems], Suite]
@@ -572,9 +558,6 @@ def places_in(root: Path) -> Places:
     return Places(patterns, {key: tuple(places) for key, places in facts.items()})
 
 
-EDGE_FLAGS = tuple(Edge.__slots__)
-
-
 def save_suite(suite: Suite, folder: str | Path) -> Path:
     """Write a suite of facts as a new folder that ``load_suite`` reads; the folder.
 
@@ -622,11 +605,7 @@ def _holds(folder: Path, suite: Suite) -> bool:
 def _write(suite: Suite, folder: Path) -> None:
     """Write the files of a suite to a new folder, and check that they hold the same suite."""
     tables: dict[str, list[dict[str, object]]] = {
-        "relations": [],
-        "patterns": [],
-        "facts": [],
-        "edges": [],
-        "names": [],
+        name: [] for name in ("relations", "patterns", "facts", "edges", "names")
     }
     for relation in suite:
         for name, rows in _rows_of(relation, suite.language).items():
@@ -638,7 +617,8 @@ def _write(suite: Suite, folder: Path) -> None:
     write_whole(folder / "suite.json", json.dumps(about).encode())
     for name, rows in tables.items():
         if rows or name not in ("edges", "names"):
-            write_whole(folder / f"{name}.jsonl", _lines(rows))
+            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            write_whole(folder / f"{name}.jsonl", "".join(lines).encode())
     if load_folder(folder).digest != suite.digest:
         raise ConsilienceError(
             f"the suite '{suite.name}' cannot be written as a folder",
@@ -649,29 +629,26 @@ def _write(suite: Suite, folder: Path) -> None:
 
 def _rows_of(relation: Relation, language: str) -> dict[str, list[dict[str, object]]]:
     """The rows of a relation in each table; ``language``: of the suite."""
+    patterns = []
+    for pattern in relation.patterns:
+        annotations = {
+            name: getattr(pattern, name) for name in ("lemma", "extended_lemma", "tense")
+        }
+        writing = {
+            "language": pattern.language if pattern.language != language else "",
+            "form": pattern.object_form,
+            "subject_form": pattern.subject_form,
+        }
+        written = {name: value for name, value in writing.items() if value}
+        patterns.append({"pattern": pattern.text, **annotations, **written})
     texts = [pattern.text for pattern in relation.patterns]
     return {
         "relations": [{"label": relation.label, "cardinality": relation.cardinality}],
-        "patterns": [
-            {
-                "pattern": pattern.text,
-                "lemma": pattern.lemma,
-                "extended_lemma": pattern.extended_lemma,
-                "tense": pattern.tense,
-                **_writing_of(pattern, language),
-            }
-            for pattern in relation.patterns
-        ],
-        "facts": [
-            {"item": fact.item, "subject": fact.subject, "object": fact.object}
-            for fact in relation.facts
-        ],
+        "patterns": patterns,
+        "facts": [asdict(fact) for fact in relation.facts],
         "edges": [
-            {
-                "pattern_a": texts[first],
-                "pattern_b": texts[second],
-                **{name: int(getattr(edge, name)) for name in EDGE_FLAGS},
-            }
+            {"pattern_a": texts[first], "pattern_b": texts[second]}
+            | {name: int(getattr(edge, name)) for name in Edge.__slots__}
             for (first, second), edge in sorted(relation.edges.items())
         ],
         "names": [
@@ -680,17 +657,3 @@ def _rows_of(relation: Relation, language: str) -> dict[str, list[dict[str, obje
             for name, text in names.items()
         ],
     }
-
-
-def _writing_of(pattern: Pattern, language: str) -> dict[str, object]:
-    """The columns of a pattern that say how it is written, without empty ones."""
-    columns = {
-        "language": pattern.language if pattern.language != language else "",
-        "form": pattern.object_form,
-        "subject_form": pattern.subject_form,
-    }
-    return {name: value for name, value in columns.items() if value}
-
-
-def _lines(rows: Iterable[Mapping[str, object]]) -> bytes:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()

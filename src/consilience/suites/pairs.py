@@ -13,11 +13,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install, missing_column
+from consilience.core.errors import ConsilienceError, did_you_mean, missing_column
 from consilience.core.factors import Design
 from consilience.core.items import Task, TaskKind, TextPair
 from consilience.core.text import AGGREGATES, control_in, names_a_file
-from consilience.files.read import parquet_metadata, parse_json, read_parquet, read_rows, read_text
+from consilience.files.read import parquet_metadata, parse_json, read_text
+from consilience.suites.questions import file_rows, hub_dataset
 from consilience.types import Candidates, Relation, Suite
 
 HUB = "hub"
@@ -46,7 +47,6 @@ class Pairs:
     """Sentence pairs of one source, in its order."""
 
     items: tuple[TextPair, ...]
-    """The pairs, in the order of the source."""
     notes: tuple[str, ...] = ()
     """What was left out."""
 
@@ -67,10 +67,7 @@ def read_pairs(source: str, task: Task, columns: Sequence[str] = ()) -> Pairs:
     names its own. Pairs without a label are left out, with a note. An unknown label, a missing
     column and a source without pairs raise. ``columns``: further texts to keep of each row.
     """
-    if source == HUB or source.startswith(HUB + ":"):
-        rows = _hub_rows(task, source.partition(":")[2])
-    else:
-        rows = _file_rows(Path(source), task)
+    rows = _rows_of(source, task)
     if not rows:
         raise ConsilienceError("no rows", where=source)
     names_of = (task.first, task.second, task.label)
@@ -205,27 +202,24 @@ def _word(label: object) -> str:
     return re.sub(r"(?<=\d)\.0+$", "", str(label).strip())
 
 
+_ABSENT = object()
+
+
 def _column(row: Row, names: Sequence[str], where: str) -> str:
     """The first of these names that the rows have."""
     for name in names:
-        if _has(row, name):
+        if _at(row, name, _ABSENT) is not _ABSENT:
             return name
     todo = "Rename a column, or name the columns of the file in a TOML file of the task."
     raise missing_column(names[0], list(row), expected=" or ".join(names), where=where, todo=todo)
 
 
-def _has(row: Row, name: str) -> bool:
+def _at(row: Row, name: str, absent: Any = None) -> Any:
+    """The value of a column; ``NAME.INNER`` may be one of an object in the column ``NAME``."""
     first, _, rest = name.partition(".")
     if name in row or not rest:
-        return name in row
-    return isinstance(row.get(first), Mapping) and _has(row[first], rest)
-
-
-def _at(row: Row, name: str) -> Any:
-    first, _, rest = name.partition(".")
-    if name in row or not rest:
-        return row.get(name)
-    return _at(row[first], rest) if isinstance(row.get(first), Mapping) else None
+        return row.get(name, absent)
+    return _at(row[first], rest, absent) if isinstance(row.get(first), Mapping) else absent
 
 
 def _ids(rows: Sequence[Row]) -> list[str]:
@@ -237,68 +231,31 @@ def _ids(rows: Sequence[Row]) -> list[str]:
     return [str(number) for number in range(len(rows))]
 
 
-def _file_rows(path: Path, task: Task) -> list[Row]:
+def _rows_of(source: str, task: Task) -> list[Row]:
+    """The rows of a file or of a split on the Hub; labels that it names are words of the task."""
+    if source == HUB or source.startswith(HUB + ":"):
+        if not task.hub:
+            raise ConsilienceError(
+                f"the task '{task.name}' names no dataset of the Hub", todo="Give a file."
+            )
+        split = source.partition(":")[2] or task.splits[1]
+        where = f"{'/'.join(task.hub)}, split '{split}'"
+        todo = "Check the network and the split, or give a file."
+        dataset = hub_dataset(*task.hub, split=split, where=where, todo=todo)
+        rows = [dict(row) for row in dataset]
+        features = dataset.features.items()
+        names = {name: one.names for name, one in features if type(one).__name__ == "ClassLabel"}
+        return _named(rows, names, task, where)
+    path = Path(source)
     if not path.is_file():
         raise ConsilienceError(
             "no such file",
-            where=str(path),
+            where=source,
             todo=f"Check the path, or name a split on the Hub: {HUB}:validation.",
         )
-    if path.suffix not in SUFFIXES:
-        raise ConsilienceError(
-            f"a file in '{path.suffix}'", expected=", ".join(SUFFIXES), where=str(path)
-        )
-    if path.suffix == ".parquet":
-        rows = read_parquet(path).rows(named=True)
-        return _named(rows, _parquet_names(parquet_metadata(path)), task, str(path))
-    if path.suffix == ".json":
-        return _objects(_document(path), path)
-    return [row for _, row in read_rows(path)]
-
-
-def _document(path: Path) -> Any:
-    try:
-        return parse_json(read_text(path))
-    except json.JSONDecodeError as error:
-        raise ConsilienceError(
-            f"not JSON: {error.msg} at column {error.colno}", where=f"{path}:{error.lineno}"
-        ) from error
-
-
-def _objects(document: Any, path: Path) -> list[Row]:
-    """A list of objects, or the one list of objects in an object."""
-    if isinstance(document, dict):
-        lists = [value for value in document.values() if isinstance(value, list)]
-        document = lists[0] if len(lists) == 1 else document
-    if not isinstance(document, list) or not all(isinstance(value, dict) for value in document):
-        raise ConsilienceError("no list of objects", expected="one object a pair", where=str(path))
-    return document
-
-
-def _hub_rows(task: Task, split: str) -> list[Row]:
-    if not task.hub:
-        raise ConsilienceError(
-            f"the task '{task.name}' names no dataset of the Hub", todo="Give a file."
-        )
-    split = split or task.splits[1]
-    try:
-        from datasets import ClassLabel, load_dataset
-    except ImportError as error:
-        raise ConsilienceError("datasets is not installed", todo=how_to_install("hub")) from error
-    name = f"{'/'.join(task.hub)}, split '{split}'"
-    try:
-        dataset = load_dataset(*task.hub, split=split)
-    except Exception as error:  # the network, a wrong name, a script: nearly anything
-        raise ConsilienceError(
-            f"cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0].rstrip('.')}",
-            where=name,
-            todo="Check the network and the split, or give a file.",
-        ) from error
-    features = dataset.features.items()
-    names = {
-        column: feature.names for column, feature in features if isinstance(feature, ClassLabel)
-    }
-    return _named([dict(row) for row in dataset], names, task, name)
+    rows = [dict(row) for _, row in file_rows(path, None, "pairs", SUFFIXES)]
+    names = _parquet_names(parquet_metadata(path)) if path.suffix == ".parquet" else {}
+    return _named(rows, names, task, source)
 
 
 def _parquet_names(metadata: Mapping[str, str]) -> dict[str, list[str]]:
@@ -315,12 +272,12 @@ def _parquet_names(metadata: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _named(
-    rows: Sequence[Row], names: Mapping[str, Sequence[str]], task: Task, where: str
+    rows: list[Row], names: Mapping[str, Sequence[str]], task: Task, where: str
 ) -> list[Row]:
     """Labels of a dataset that names them, as its words: their order may be another than ours."""
     column = next((name for name in task.label if rows and name in rows[0]), "")
     if column not in names:
-        return list(rows)
+        return rows
     words = dict(enumerate(names[column]))
     if set(words.values()) != set(task.labels) and not all(map(str.isdecimal, words.values())):
         raise ConsilienceError(
@@ -367,14 +324,10 @@ def load_task(spec: str, indicators: Sequence[str] | None = None) -> Task:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ConsilienceError(
-            f"cannot be read: {error.strerror}", where=str(path), todo="Check the path."
-        ) from error
+        return tomllib.loads(read_text(path))
     except RecursionError:
         raise ConsilienceError("not TOML: nested too deeply", where=str(path)) from None
-    except ValueError as error:  # not UTF-8, a number of thousands of digits
+    except ValueError as error:  # also a number of thousands of digits
         raise ConsilienceError(f"not TOML: {error}", where=str(path)) from error
 
 

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.expectations import Expectation, linked_questions
 from consilience.core.factors import OF_OPTIONS, Design, FactorialDesign
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
@@ -26,6 +26,7 @@ from consilience.suites.questions import (
     SUFFIXES,
     Questions,
     holds_facts,
+    hub_dataset,
     normal,
     questions_of_rows,
     read_question_file,
@@ -201,14 +202,16 @@ def _read(spec: str, columns: Mapping[str, str], problems: Problems) -> Question
     path = Path(spec)
     if not path.is_dir():
         if not path.is_file():
-            raise ConsilienceError("no such file", where=spec, todo=_similar_file(path))
+            folder = path.parent
+            names = [other.name for other in folder.iterdir()] if folder.is_dir() else []
+            todo = did_you_mean(path.name, names, instead="Check the path.")
+            raise ConsilienceError("no such file", where=spec, todo=todo)
         return with_expectations(read_question_file(path, columns, problems), path, problems)
-    files = _files_of(path)
+    find_table(path, FILES, SUFFIXES)  # two of them raise
+    files = _files_in(path)
     parts = [read_question_file(file, columns, problems) for file in files]
     notes = (*(note for part in parts for note in part.notes), *_not_read(path, files))
-    if len(parts) == 1:
-        named = replace(_named(parts[0], path), notes=notes)
-        return with_expectations(named, path, problems)
+    name = path.resolve().name
     items: dict[str, Question] = {}
     for question in (question for part in parts for question in part.items):
         if question.item in items:
@@ -219,26 +222,9 @@ def _read(spec: str, columns: Mapping[str, str], problems: Problems) -> Question
                     todo="Give each question its own item.",
                 )
             )
-        items[question.item] = question
-    questions = Questions(path.resolve().name, tuple(items.values()), notes)
-    return with_expectations(questions, path, problems)
-
-
-def _similar_file(path: Path) -> str:
-    """What to do about a file that does not exist: a similar name beside it."""
-    folder = path.parent
-    names = [other.name for other in folder.iterdir()] if folder.is_dir() else []
-    hint = did_you_mean(path.name, names)
-    return hint if hint.startswith("Did") else "Check the path."
-
-
-def _named(questions: Questions, folder: Path) -> Questions:
-    """Questions with the name of their folder in place of that of their file."""
-    name = folder.resolve().name
-    items = tuple(
-        replace(item, group=name) if item.group == FILES else item for item in questions.items
-    )
-    return Questions(name, items, questions.notes)
+        is_named = len(files) > 1 or question.group != FILES
+        items[question.item] = question if is_named else replace(question, group=name)
+    return with_expectations(Questions(name, tuple(items.values()), notes), path, problems)
 
 
 def _files_in(folder: Path) -> list[Path]:
@@ -247,19 +233,6 @@ def _files_in(folder: Path) -> list[Path]:
     return named or sorted(
         path for path in (folder / FILES).glob("*") if path.suffix in SUFFIXES and path.is_file()
     )
-
-
-def _files_of(folder: Path) -> list[Path]:
-    """The files of a folder of questions; two that are both called questions raise."""
-    files = _files_in(folder)
-    if len(files) > 1 and files[0].parent == folder:
-        raise ConsilienceError(
-            f"{files[0].name} and {files[1].name}",
-            expected="one file of questions, or several in a folder 'questions'",
-            where=str(folder),
-            todo="Remove one of them.",
-        )
-    return files
 
 
 def _not_read(folder: Path, files: Sequence[Path]) -> list[str]:
@@ -279,26 +252,16 @@ def _not_read(folder: Path, files: Sequence[Path]) -> list[str]:
 def _hub_rows(name: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
     dataset, _, split = name.partition(":")
     path, _, config = dataset.partition("@")
+    where = f"{HUB}{name}"
     if not split:
         raise ConsilienceError(
-            f"{HUB}{name} without a split",
+            f"{where} without a split",
             expected=f"{HUB}DATASET:SPLIT",
             todo=f"Name one: {HUB}{name or 'DATASET'}:test.",
         )
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise ConsilienceError("datasets is not installed", todo=how_to_install("hub")) from error
-    try:
-        rows = load_dataset(path, config or None, split=split)
-    except Exception as error:  # the network, a wrong name, a script: nearly anything
-        raise ConsilienceError(
-            f"cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0].rstrip('.')}",
-            where=f"{HUB}{name}",
-            todo="Check the network, the name, the configuration (@CONFIG) and the split.",
-        ) from error
-    for number, row in enumerate(rows, start=1):
-        yield f"{HUB}{name}, row {number}", dict(row)
+    todo = "Check the network, the name, the configuration (@CONFIG) and the split."
+    rows = hub_dataset(path, config or None, split=split, where=where, todo=todo)
+    return ((f"{where}, row {number}", dict(row)) for number, row in enumerate(rows, start=1))
 
 
 def select_questions(

@@ -77,9 +77,9 @@ class SuiteWords:
     """How answers may be counted."""
 
     @property
-    def nouns(self) -> tuple[str, str, str]:
-        """A group, an item and a variant."""
-        return self.group, self.item, self.variant
+    def instead(self) -> dict[str, str]:
+        """The nouns of a group, an item and a variant, by those of facts."""
+        return {"relation": self.group, "fact": self.item, "pattern": self.variant}
 
     @property
     def is_pooled(self) -> bool:
@@ -192,6 +192,8 @@ class Suite:
     """What should hold between the answers to its questions."""
     language: str = ENGLISH
     """The language that its facts are written in, as a BCP 47 tag."""
+    words: SuiteWords = FACT_WORDS
+    """What its groups, items and variants are called."""
 
     def __post_init__(self) -> None:
         others = [group for group in self.relations if not isinstance(group, Relation)]
@@ -274,13 +276,6 @@ class Suite:
         labelled = [group for group in self.relations if group.label == name]
         is_id = any(group.id == name for group in self.relations)
         return labelled[0] if len(labelled) == 1 and not is_id else self.relation(name)
-
-    @property
-    def words(self) -> SuiteWords:
-        """What its groups, items and variants are called."""
-        if any(group.patterns for group in self.relations):
-            return FACT_WORDS
-        return QUESTION_WORDS if any(group.facts for group in self.relations) else PAIR_WORDS
 
     @property
     def digest(self) -> str:

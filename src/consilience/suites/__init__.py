@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from consilience.core.errors import ConsilienceError, did_you_mean, shortened
+from consilience.core.items import Task
 from consilience.core.provenance import plugin
 from consilience.files.write import path_of
 from consilience.suites import question_suites
@@ -22,8 +23,9 @@ from consilience.suites.question_suites import (
     check_questions,
     is_questions,
     is_table_of_facts,
+    load_questions,
 )
-from consilience.suites.questions import MAKE_A_SUITE, SUFFIXES
+from consilience.suites.questions import MAKE_A_SUITE, SUFFIXES, Questions
 from consilience.types import Suite
 
 
@@ -122,6 +124,20 @@ def load_suite(
     return load_folder(folder, as_shipped=as_shipped)
 
 
+def load_any(
+    spec: str | Path,
+    data: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    *,
+    as_shipped: bool = False,
+) -> Suite | Questions | Task:
+    """The suite of facts, the questions or the task of sentence pairs of that name or file."""
+    name = _name_of(spec)
+    if is_questions(name):
+        return load_questions(name, columns)
+    return load_task(name) if is_task(name) else load_suite(spec, data, as_shipped=as_shipped)
+
+
 def check_suite(
     spec: str | Path,
     data: str | Path | None = None,
@@ -131,15 +147,16 @@ def check_suite(
 
     ``columns``: of questions, the names of the file's columns (``questions.COLUMNS``).
     """
-    if is_questions(_name_of(spec)):
-        return check_questions(_name_of(spec), columns)
-    if is_task(_name_of(spec)):
+    name = _name_of(spec)
+    if is_questions(name):
+        return check_questions(name, columns)
+    if is_task(name):
         try:
-            load_task(_name_of(spec))
+            load_task(name)
         except ConsilienceError as error:
             return [error]
         return []
-    return check_folder(suite_folder(_name_of(spec), data_dir(_path_or_none(data))))
+    return check_folder(suite_folder(name, data_dir(_path_or_none(data))))
 
 
 def _name_of(spec: object) -> str:

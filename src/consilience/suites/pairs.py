@@ -19,7 +19,7 @@ from consilience.core.items import Task, TaskKind, TextPair
 from consilience.core.text import AGGREGATES, control_in, names_a_file
 from consilience.files.read import parquet_metadata, parse_json, read_text
 from consilience.suites.questions import file_rows, hub_dataset
-from consilience.types import Candidates, Relation, Suite
+from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
 
 HUB = "hub"
 """``hub:SPLIT`` names a split of the task's dataset on the Hub, or of a folder of that layout."""
@@ -137,7 +137,7 @@ def suite_of_task(task: Task, forms: Sequence[str], *, writes_freely: bool) -> S
         )
         for group, is_text in groups
     )
-    return Suite(TASK_SUITE, relations, "strict")
+    return Suite(TASK_SUITE, relations, "strict", words=PAIR_WORDS)
 
 
 def sample_pairs(pairs: Pairs, limit: int, seed: int) -> Pairs:

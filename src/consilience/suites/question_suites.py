@@ -31,7 +31,7 @@ from consilience.suites.questions import (
     questions_of_rows,
     read_question_file,
 )
-from consilience.types import Candidates, Fact, Relation, Suite
+from consilience.types import QUESTION_WORDS, Candidates, Fact, Relation, Suite
 
 FOLDER = Path(__file__).parent / "mini"
 
@@ -331,7 +331,7 @@ def suite_of_questions(
     the candidates are these positions with the number of golds at each.
     """
     relations = tuple(_relation(group, design) for group in groups)
-    return Suite(name, relations, expectations=tuple(expectations))
+    return Suite(name, relations, expectations=tuple(expectations), words=QUESTION_WORDS)
 
 
 def _relation(group: GroupOfQuestions, design: FactorialDesign) -> Relation:

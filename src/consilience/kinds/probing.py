@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ from consilience.kinds.counting import (
     seed_notes,
 )
 from consilience.kinds.planning import (
-    GroupOfQueries,
     ProbePlan,
     Shard,
     ShardReport,
@@ -264,18 +262,6 @@ def plan_probe(
         for group in sizes
     }
     watch.say("sampling queries to estimate the time")
-
-    samples = inquiry.samples
-
-    def ask(group: str) -> int:
-        return inquiry.ask(group, samples[group]).height
-
-    def ask_all(group: str) -> int:
-        return inquiry.ask(group).height
-
-    groups = [
-        GroupOfQueries(partial(ask, group), left[group], partial(ask_all, group)) for group in sizes
-    ]
     queries = sum(sizes.values()) * len(inquiries)
     return ProbePlan(
         model=model_name(options.model),
@@ -287,7 +273,7 @@ def plan_probe(
         is_new=all(is_new for is_new, _ in existing.values()),
         loading=loading,
         **inquiry.extent,
-        **sampled_plan(inquiry.model, groups, sum(sizes.values()), options.noise_floor),
+        **sampled_plan(inquiry, left),
     )
 
 

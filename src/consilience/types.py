@@ -28,11 +28,9 @@ class Fact:
     """An item of a relation."""
 
     item: str
-    """Names the fact."""
     subject: str
-    """Its subject."""
     object: str
-    """Its gold object."""
+    """The gold."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -40,7 +38,6 @@ class Candidates:
     """The possible answers, in order of first appearance among the facts, which breaks ties."""
 
     words: tuple[str, ...]
-    """The candidates."""
     counts: tuple[int, ...]
     """How many facts have each as gold."""
 
@@ -83,12 +80,10 @@ class SuiteWords:
 
     @property
     def is_pooled(self) -> bool:
-        """Whether the headline numbers are of all items together."""
         return self.pool == "MICRO"
 
     @property
     def has_means(self) -> bool:
-        """Whether the headline numbers are means over groups."""
         return self.pool == "MACRO"
 
 
@@ -113,9 +108,7 @@ class Relation:
     id: str
     """Names the group in tables and files."""
     label: str
-    """What a reader calls it."""
     cardinality: Cardinality
-    """How many right objects a subject may have."""
     patterns: tuple[Pattern, ...]
     """The patterns, the base pattern first; none of a task or of questions."""
     facts: tuple[Fact, ...]
@@ -179,9 +172,7 @@ class Suite:
     """Groups that are asked together. ``suite["capital"]`` is a group, by its id or label."""
 
     name: str
-    """Names the suite."""
     relations: tuple[Relation, ...]
-    """The groups."""
     protocol: Protocol = "strict"
     """How answers are judged by default."""
     notes: tuple[str, ...] = ()
@@ -193,7 +184,6 @@ class Suite:
     language: str = ENGLISH
     """The language that its facts are written in, as a BCP 47 tag."""
     words: SuiteWords = FACT_WORDS
-    """What its groups, items and variants are called."""
 
     def __post_init__(self) -> None:
         others = [group for group in self.relations if not isinstance(group, Relation)]
@@ -325,16 +315,15 @@ def _relation_of(id_: str, texts: RelationTexts, names: NameTable) -> Relation:
     )
     golds = {(fact.subject, fact.object) for fact in facts}
     is_many = len({subject for subject, _ in golds}) < len(golds)
-    cardinality: Cardinality = "N-M" if is_many else "N-1"
+    pairs = [(fact.subject, fact.object) for fact in facts]
     problems: list[ConsilienceError] = []
-    written = names.of_relation(
-        id_, [(fact.subject, fact.object) for fact in facts], texts.patterns, problems
-    )
+    written = names.of_relation(id_, pairs, texts.patterns, problems)
     if problems:
         raise problems[0]
     return Relation(
-        id_, id_, cardinality, tuple(texts.patterns), facts, {}, Candidates.of(facts), names=written
-    )
+        id_, id_, "N-M" if is_many else "N-1", tuple(texts.patterns), facts, {},
+        Candidates.of(facts), names=written,
+    )  # fmt: skip
 
 
 def _listed(words: Sequence[str], most: int = 3) -> str:
@@ -347,8 +336,6 @@ class Query:
     """One item asked in one variant."""
 
     pattern: Pattern
-    """The variant."""
     subject: str
-    """The subject of the item."""
     gold: str
     """The gold; a language model only looks it up in its whole vocabulary."""

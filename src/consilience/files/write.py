@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 import polars as pl
 
@@ -138,22 +137,6 @@ def _lock(path: Path, mode: int) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
-
-
-def lock_file(file: IO[bytes]) -> bool:
-    """Whether no other process has locked the file; it is locked until it is closed.
-
-    True where a system has no locks.
-    """
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except (OSError, ImportError):
-        return True
-    return True
 
 
 def is_disk_full(error: BaseException) -> bool:

@@ -77,13 +77,11 @@ def answers_to_pairs(
     An answer that is no label stays as it is: a model wrote it. Another form than the original and
     ``known_forms`` raises. ``pairs``: those of the task; then another item raises, too.
     """
-    table = as_text(table)
     if pairs is not None:
-        check_columns(table, ("item",))
         rows = [(pair.item, pair.first, pair.label) for pair in pairs.items]
         known = pl.DataFrame(rows, ("item", "subject", "gold"), orient="row")
-        table = _with_known(table, known, task.name)
-    check_columns(table, ("item", "variant", "gold"))
+        table = _with_known(checked(table, ("item",)), known, task.name)
+    table = checked(table, ("item", "variant", "gold"))
     refuse_repeated(table)
     forms = variants_in(table)
     for form in forms:
@@ -97,25 +95,34 @@ def answers_to_pairs(
             where=WHERE,
         )
     forms = [ORIGINAL, *(form for form in forms if form != ORIGINAL)]
-    answers = _matched(table, {"": task.labels}, rule)
     wrong = table.filter(~pl.col("gold").is_in(list(task.labels)))
     if wrong.height:
         raise unknown(wrong["gold"][0], "label", list(task.labels), task.name, WHERE)
-    columns: dict[str, pl.Expr | pl.Series] = {
-        "suite": pl.lit(TASK_SUITE),
-        "group": pl.lit(generated_group(task)),
-        "item": table["item"],
-        "subject": table["subject"] if "subject" in table.columns else table["item"],
-        "variant": table["variant"],
-        "variant_index": table["variant"].replace_strict(forms, list(range(len(forms)))),
-        "gold": table["gold"],
-        "answer": answers,
-        "n_candidates": pl.lit(len(task.labels)),
-    }
-    return forms, table.select(
-        columns.get(name, pl.lit(None)).cast(dtype).alias(name)
-        for name, dtype in ANSWERS_SCHEMA.items()
+    answers = table.select(
+        "item",
+        "variant",
+        "gold",
+        suite=pl.lit(TASK_SUITE),
+        group=pl.lit(generated_group(task)),
+        subject="subject" if "subject" in table.columns else "item",
+        variant_index=pl.col("variant").replace_strict(forms, list(range(len(forms)))),
+        answer=_matched(table, {"": task.labels}, rule),
+        n_candidates=len(task.labels),
     )
+    return forms, recorded(answers)
+
+
+def recorded(table: pl.DataFrame) -> pl.DataFrame:
+    """The columns of a run; those that a table of somebody lacks are null."""
+    try:
+        return table.select(
+            pl.col(name).cast(dtype) if name in table.columns else pl.lit(None, dtype).alias(name)
+            for name, dtype in ANSWERS_SCHEMA.items()
+        )
+    except pl.exceptions.PolarsError as error:
+        raise ConsilienceError(
+            str(error), where=WHERE, todo="Correct the value or leave out the column."
+        ) from error
 
 
 def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl.DataFrame:
@@ -126,7 +133,7 @@ def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl
     of the facts, by default if it is exactly that text. Of a table with the log-probabilities of
     the candidates, the most probable one is the answer.
     """
-    table = with_facts(as_text(table), suite)
+    table = with_facts(table, suite)
     if LOG_PROBABILITIES in table.columns:
         return with_scores(table, suite)
     written = _written_candidates(suite)
@@ -139,9 +146,9 @@ def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl
 
 
 def with_facts(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """A table of text with the group, subject and gold of its items; others than those raise."""
+    """A table as text with the group, subject and gold of its items; others than those raise."""
     has_index = "variant_index" in table.columns
-    check_columns(table, ("item",) if has_index else ("item", "variant"))
+    table = checked(table, ("item",) if has_index else ("item", "variant"))
     known = pl.DataFrame(
         [
             (relation.id, fact.item, fact.subject, fact.object)
@@ -289,8 +296,9 @@ def answer_in(row: Row, candidates: Sequence[str], where: str) -> str | None:
     )
 
 
-def check_columns(table: pl.DataFrame, needed: Sequence[str]) -> None:
-    """Raise for a missing column, no rows, and an empty cell."""
+def checked(table: pl.DataFrame, needed: Sequence[str]) -> pl.DataFrame:
+    """A table as text; a missing column, no rows and an empty cell raise."""
+    table = as_text(table)
     names = [*needed, "answer"]
     other = {"answer_index", LOG_PROBABILITIES} & set(table.columns)
     for name in names:
@@ -310,6 +318,7 @@ def check_columns(table: pl.DataFrame, needed: Sequence[str]) -> None:
             raise ConsilienceError(
                 f"no '{name}'", where=f"{WHERE}, row {at + 1}", todo="Fill it in."
             )
+    return table
 
 
 def refuse_repeated(table: pl.DataFrame) -> None:
@@ -365,8 +374,7 @@ def answers_to_questions(
     variant's order. An unknown item, an unknown variant and an index that is no position raise.
     A question that has a variant in the suite and none in the table gets a row without an answer.
     """
-    table = as_text(table)
-    check_columns(table, ("item", "variant"))
+    table = checked(table, ("item", "variant"))
     refuse_repeated(table)
     known = {question.item: question for question in questions.items}
     variants = {name: _levels(name) for name in variants_in(table)}
@@ -496,7 +504,17 @@ def _shown(question: Question, levels: Levels, options: str | None, where: str) 
     texts = [option.text for option in question.options]
     size = len(texts)
     if options is not None:
-        shown = _parsed(options, where)
+        try:
+            shown = json.loads(options)
+        except json.JSONDecodeError:
+            shown = None
+        if not isinstance(shown, list):
+            raise ConsilienceError(
+                f"'options' is {options!r}",
+                expected="a list in JSON, as `consilience suite export` writes it",
+                where=where,
+            )
+        shown = list(map(str, shown))
         if sorted(shown) != sorted(texts):
             raise ConsilienceError(
                 f"the options of '{question.item}' are {', '.join(shown)}",
@@ -524,17 +542,3 @@ def _shown(question: Question, levels: Levels, options: str | None, where: str) 
     if size and style != "none":
         answers = labels_of(style, size)
     return Prompt((), answers, order, choices)
-
-
-def _parsed(options: str, where: str) -> list[str]:
-    try:
-        shown = json.loads(options)
-    except json.JSONDecodeError:
-        shown = None
-    if not isinstance(shown, list):
-        raise ConsilienceError(
-            f"'options' is {options!r}",
-            expected="a list in JSON, as `consilience suite export` writes it",
-            where=where,
-        )
-    return list(map(str, shown))

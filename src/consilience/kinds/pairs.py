@@ -385,9 +385,8 @@ class SentencePairs(Inquiry):
     def on_the_hub(cls, run: Run) -> tuple[str, str, str]:
         hub, _, split = str((run.record.get("options") or {}).get("data") or "").partition(":")
         if hub != HUB:
-            return "", "", ""
-        source: Sequence[str] = run.settings["task"].get("hub", ())
-        dataset, config, *_ = [*source, "", ""]
+            return super().on_the_hub(run)
+        dataset, config, *_ = [*run.settings["task"].get("hub", ()), "", ""]
         return dataset, config, split or "validation"
 
     @classmethod

@@ -371,14 +371,6 @@ def without_objects(relation: Relation, objects: Collection[str]) -> Relation:
     return replace(relation, facts=facts, candidates=Candidates.of(facts))
 
 
-def _texts_of(relation: Relation, word: str) -> set[str]:
-    """An object as each of the patterns writes it."""
-    return {
-        relation.written(word, pattern.language, pattern.object_form)
-        for pattern in relation.patterns
-    }
-
-
 def filter_vocabulary(suite: Suite, pieces: Mapping[str, Callable[[str], int]]) -> Suite:
     """Keep the facts whose object is one piece for every tokenizer (paper, Section 5.1).
 
@@ -390,12 +382,12 @@ def filter_vocabulary(suite: Suite, pieces: Mapping[str, Callable[[str], int]]) 
     relations: list[Relation] = []
     notes: list[str] = []
     for relation in suite.relations:
+        writings = {(pattern.language, pattern.object_form) for pattern in relation.patterns}
         split = {
             word
             for word in relation.candidates.words
-            if any(
-                count(text) != 1 for text in _texts_of(relation, word) for count in pieces.values()
-            )
+            for writing in writings
+            if any(count(relation.written(word, *writing)) != 1 for count in pieces.values())
         }
         rest = without_objects(relation, split)
         if dropped := len(relation.facts) - len(rest.facts):
@@ -489,7 +481,14 @@ def with_perturbed_patterns(suite: Suite, perturbations: Mapping[str, Perturbati
             unchanged[name] += sum(
                 one.text == two.text for one, two in zip(made, relation.patterns, strict=True)
             )
-            _refuse_alike(name, made, relation.id)
+            for text, count in Counter(pattern.text for pattern in made).items():
+                if count > 1:
+                    raise ConsilienceError(
+                        f"the perturbation '{name}' makes '{text}' of {count} patterns",
+                        expected="another text of each pattern",
+                        where=relation.id,
+                        todo="Leave the perturbation out, or all but one of these patterns.",
+                    )
             patterns += made
         relations.append(replace(relation, patterns=tuple(patterns)))
     size = sum(len(relation.patterns) for relation in suite.relations)
@@ -502,19 +501,6 @@ def with_perturbed_patterns(suite: Suite, perturbations: Mapping[str, Perturbati
     return replace(suite, relations=tuple(relations), notes=tuple(notes))
 
 
-def _refuse_alike(name: str, perturbed: Sequence[Pattern], group: str) -> None:
-    """Raise if a perturbation makes one text of two patterns."""
-    texts = [pattern.text for pattern in perturbed]
-    for text in texts:
-        if texts.count(text) > 1:
-            raise ConsilienceError(
-                f"the perturbation '{name}' makes '{text}' of {texts.count(text)} patterns",
-                expected="another text of each pattern",
-                where=group,
-                todo="Leave the perturbation out, or all but one of these patterns.",
-            )
-
-
 def with_asked_patterns(suite: Suite, answers: pl.DataFrame, names: Sequence[str]) -> Suite:
     """The suite with the perturbed patterns of an answers table; ``names``: of the perturbations.
 
@@ -523,17 +509,14 @@ def with_asked_patterns(suite: Suite, answers: pl.DataFrame, names: Sequence[str
     if not names:
         return suite
     variants = answers.select("group", "variant").unique(maintain_order=True)
-    by_group: dict[str, list[str]] = {}
-    for group, variant in variants.iter_rows():
-        by_group.setdefault(group, []).append(variant)
     relations = []
     for relation in suite.relations:
         patterns = list(relation.patterns)
         for name in names:
             texts = [
                 variant.removeprefix(f"{name}: ")
-                for variant in by_group.get(relation.id, [])
-                if variant.startswith(f"{name}: ")
+                for group, variant in variants.iter_rows()
+                if group == relation.id and variant.startswith(f"{name}: ")
             ]
             patterns += [
                 replace(base, text=text, form=name)
@@ -561,7 +544,6 @@ class RelationStatistics:
     relation: str
     label: str
     cardinality: str
-    """N-1 or N-M."""
     patterns: int
     syntactic_variants: float
     """Kinds of patterns by syntax (``variants``); NaN where edges are not known."""
@@ -570,7 +552,6 @@ class RelationStatistics:
     facts: int
     subjects: int
     candidates: int
-    """Number of different objects."""
     majority: float
     """Share of the facts that have the most frequent object."""
     shared_subjects: int
@@ -590,11 +571,8 @@ class SuiteStatistics:
     min_patterns: int
     max_patterns: int
     mean_patterns: float
-    """Patterns of a relation."""
     mean_syntactic_variants: float
-    """Kinds of patterns of a relation by syntax."""
     mean_lexical_variants: float
-    """Kinds of patterns of a relation by lemmas."""
     facts: int
     queries: int
     """Facts times patterns, summed over relations."""

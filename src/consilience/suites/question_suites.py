@@ -551,7 +551,6 @@ class QuestionStatistics:
     phrasings: int
     languages: int
     expectations: int
-    """Number of expectations between answers."""
     by_group: tuple[GroupStatistics, ...] = field(repr=False)
 
 

@@ -136,8 +136,7 @@ def test_headline_numbers_in_plain_sentences():
         == "The answer is right in every pattern for 20.0\xa0% of a relation's facts, on average."
     )
     groups = [replace(group, patterns=()) for group in run.suite.relations]
-    questions = replace(run, suite=replace(run.suite, relations=groups))
-    assert questions.suite.words is QUESTION_WORDS
+    questions = replace(run, suite=replace(run.suite, relations=groups, words=QUESTION_WORDS))
     violated = replace(run.summary.rows[0], metric="violation_rate", value=0.9)
     sentence = headline_sentences.sentence_of(questions, violated, 0.8)
     assert sentence.replace("\xa0", " ") == (

@@ -40,22 +40,15 @@ def data_dir(folder: Path | None = None) -> Path:
 
 
 def suite_folder(spec: str, data: Path) -> Path:
-    """The folder of a suite that is named or given as a path."""
+    """The folder of a suite of facts that is named or given as a path."""
+    folder = Path(spec)
     if spec in BUNDLED:
         return BUNDLED[spec]
     if is_table_of_facts(spec):
-        raise ConsilienceError(
-            f"'{spec}' is a table of facts",
-            expected="a suite of facts: mini, pararel, or a folder",
-            todo=MAKE_A_SUITE,
-        )
-    if spec in question_suites.QUESTION_SUITES or (Path(spec).exists() and is_questions(spec)):
-        raise ConsilienceError(
-            f"'{spec}' is a suite of questions",
-            expected="a suite of facts: mini, pararel, or a folder",
-            todo=f"Ask them with `consilience probe --suite {spec}`, or read them in Python with "
-            "load_questions.",
-        )
+        raise _of_another_kind(spec, "table of facts", MAKE_A_SUITE)
+    if spec in question_suites.QUESTION_SUITES or (folder.exists() and is_questions(spec)):
+        todo = f"Ask them with `consilience probe --suite {spec}`, or read them in Python with "
+        raise _of_another_kind(spec, "suite of questions", f"{todo}load_questions.")
     if spec in SUITE_NAMES:
         folder = data / spec
         if not folder.is_dir():
@@ -67,16 +60,12 @@ def suite_folder(spec: str, data: Path) -> Path:
                 "--data-dir.",
             )
         return folder
-    folder = Path(spec)
     if not folder.exists() and (plugged := plugin("consilience.suites", spec)):
         return Path(plugged())
     if is_task(spec) and not folder.is_dir():
-        raise ConsilienceError(
-            f"'{spec}' is a task of sentence pairs",
-            expected="a suite of facts: mini, pararel, or a folder",
-            todo=f"Ask its pairs with `consilience probe --suite {spec}`; train on them with "
-            f"`consilience finetune --task {spec}`.",
-        )
+        todo = f"Ask its pairs with `consilience probe --suite {spec}`; train on them with "
+        todo += f"`consilience finetune --task {spec}`."
+        raise _of_another_kind(spec, "task of sentence pairs", todo)
     if not folder.exists():
         raise _no_suite(folder, spec)
     if not folder.is_dir():
@@ -89,6 +78,11 @@ def suite_folder(spec: str, data: Path) -> Path:
     return folder
 
 
+def _of_another_kind(spec: str, kind: str, todo: str) -> ConsilienceError:
+    expected = "a suite of facts: mini, pararel, or a folder"
+    return ConsilienceError(f"'{spec}' is a {kind}", expected=expected, todo=todo)
+
+
 def _no_suite(folder: Path, spec: str) -> ConsilienceError:
     """The error for a suite that is neither a name nor a folder, with similar names."""
     parent = folder.parent
@@ -96,12 +90,12 @@ def _no_suite(folder: Path, spec: str) -> ConsilienceError:
     nearby = [path.name for path in paths if path.is_dir()]
     if os.sep not in spec:
         files = [path.name for path in paths if is_questions(str(path))]
-        known = [*SUITE_NAMES, *TASKS, *nearby, *files]
-        similar = get_close_matches(shortened(spec, 200), known, n=1)
+        known = [*SUITE_NAMES, *TASKS]
+        similar = get_close_matches(shortened(spec, 200), [*known, *nearby, *files], n=1)
         return ConsilienceError(
             f"no suite '{spec}' and no such file or folder",
             expected="the name of a suite, a file of questions, or a folder",
-            todo=did_you_mean(spec, similar or [*SUITE_NAMES, *TASKS]),
+            todo=did_you_mean(spec, similar or known),
         )
     shown = [name for name in nearby if not name.startswith(".")]
     todo = did_you_mean(folder.name, shown).replace("Known:", f"Folders in {parent}:")

@@ -285,12 +285,6 @@ def _scan(content: bytes) -> None:
             raise pickle.UnpicklingError(f"it holds a text of {len(argument):,} characters")
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"a pattern is a {type(value).__name__}, not text")
-    return value
-
-
 def read_graph(path: Path) -> tuple[list[str], dict[tuple[int, int], Edge]]:
     """The patterns of a graph in the order of its nodes, and its edges ``(i, j)``, ``i < j``.
 
@@ -302,7 +296,10 @@ def read_graph(path: Path) -> tuple[list[str], dict[tuple[int, int], Edge]]:
         _scan(content)
         graph = _GraphUnpickler(io.BytesIO(content)).load()
         nodes = {node: position for position, node in enumerate(graph._node)}
-        patterns = [_text(node.lm_pattern) for node in nodes]
+        patterns = [node.lm_pattern for node in nodes]
+        for one in patterns:
+            if not isinstance(one, str):
+                raise TypeError(f"a pattern is a {type(one).__name__}, not text")
         directed = {
             (nodes[a], nodes[b]): _edge(attributes["edge_type"])
             for a, neighbours in graph._adj.items()

@@ -365,13 +365,6 @@ def _value(name: str, value: Any, where: str) -> Any:
     return value
 
 
-def check_task(task: Task, where: str) -> None:
-    """Refuse a task that cannot be asked, or whose perturbations could change the meaning."""
-    for is_right, problem, expected in _checks(task):
-        if not is_right:
-            raise ConsilienceError(problem, expected=expected, where=where)
-
-
 ENTRIES: Mapping[str, set[int]] = {
     "indicators": {2},
     "t5_fields": {0, 2},
@@ -379,6 +372,13 @@ ENTRIES: Mapping[str, set[int]] = {
     "hub": {0, 1, 2},
 }
 """How many entries a field may have."""
+
+
+def check_task(task: Task, where: str) -> None:
+    """Refuse a task that cannot be asked, or whose perturbations could change the meaning."""
+    for is_right, problem, expected in _checks(task):
+        if not is_right:
+            raise ConsilienceError(problem, expected=expected, where=where)
 
 
 def _checks(task: Task) -> Iterator[tuple[bool, str, str]]:
@@ -397,8 +397,9 @@ def _checks(task: Task) -> Iterator[tuple[bool, str, str]]:
         yield is_word, f"the label {label!r}", expected
     for name in ("indicators", "t5_fields"):
         pair = [text.strip() for text in getattr(task, name)]
+        changed = [{change(text) for text in pair} for change in (str.casefold, str.upper)]
+        differs = not pair or (all(pair) and all(len(texts) > 1 for texts in changed))
         expected = "two that differ, not in case alone, or REVERSE would change the meaning"
-        differs = not pair or (all(pair) and not _alike(*pair))
         yield differs, f"the {name} {', '.join(pair)}", expected
     fits = task.threshold is None or len(task.labels) == 2
     yield fits, f"a threshold and {len(task.labels)} labels", "2 labels"
@@ -411,11 +412,6 @@ def _checks(task: Task) -> Iterator[tuple[bool, str, str]]:
         f"the name '{task.name}'",
         "letters, digits, '.', '_' and '-', no '.' or 'checkpoint' first, and not MACRO or MICRO",
     )
-
-
-def _alike(first: str, second: str) -> bool:
-    """Whether two texts can become one when their case changes; upper: Turkish has a dotless i."""
-    return first.casefold() == second.casefold() or first.upper() == second.upper()
 
 
 _BUNDLED = Path(__file__).with_name("tasks.toml")

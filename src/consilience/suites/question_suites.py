@@ -420,7 +420,13 @@ def questions_of_relation(
     ``several``: whether phrasings name their language; None where the patterns have several.
     """
     several = bool(relation.design.languages) if several is None else several
-    _refuse_sample(relation)
+    total = sum(relation.candidates.counts)
+    if relation.cardinality == "N-M" and len(relation.facts) < total:
+        raise ConsilienceError(
+            f"{len(relation.facts)} of {total} facts of the relation '{relation.id}' (N-M)",
+            expected="all its facts, to know every right object of a subject",
+            todo="Make the questions of the whole suite, and take a sample of the questions.",
+        )
     golds: dict[str, dict[str, None]] = {}
     for fact in relation.facts:
         golds.setdefault(fact.subject, {})[normal(fact.object)] = None
@@ -456,16 +462,6 @@ def _choices(relation: Relation) -> dict[str, Choice]:
         word: Choice(word, tuple(text for text in of_word[1:] if counts[normal(text)] == 1))
         for word, of_word in texts.items()
     }
-
-
-def _refuse_sample(relation: Relation) -> None:
-    total = sum(relation.candidates.counts)
-    if relation.cardinality == "N-M" and len(relation.facts) < total:
-        raise ConsilienceError(
-            f"{len(relation.facts)} of {total} facts of the relation '{relation.id}' (N-M)",
-            expected="all its facts, to know every right object of a subject",
-            todo="Make the questions of the whole suite, and take a sample of the questions.",
-        )
 
 
 def _question(
@@ -556,22 +552,19 @@ class QuestionStatistics:
 
 def question_statistics(questions: Questions) -> QuestionStatistics:
     """Count a whole suite of questions."""
-    rows = tuple(_of_group(name, items) for name, items in questions.groups.items())
+    rows = []
+    for name, items in questions.groups.items():
+        phrasings = [item.phrasings for item in items]
+        options = [len(item.options) for item in items]
+        positions = Counter(item.gold_position for item in items if item.options)
+        share = max(positions.values()) / positions.total() if positions else float("nan")
+        sizes = (len(items), min(phrasings), max(phrasings), min(options), max(options))
+        rows.append(GroupStatistics(name, *sizes, share))
     return QuestionStatistics(
         groups=len(rows),
         questions=len(questions),
         phrasings=sum(sum(map(len, item.paraphrases.values())) for item in questions.items),
         languages=len(questions.languages),
         expectations=len(questions.expectations),
-        by_group=rows,
-    )
-
-
-def _of_group(name: str, items: Sequence[Question]) -> GroupStatistics:
-    phrasings = [item.phrasings for item in items]
-    options = [len(item.options) for item in items]
-    positions = Counter(item.gold_position for item in items if item.options)
-    share = max(positions.values()) / sum(positions.values()) if positions else float("nan")
-    return GroupStatistics(
-        name, len(items), min(phrasings), max(phrasings), min(options), max(options), share
+        by_group=tuple(rows),
     )

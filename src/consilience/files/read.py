@@ -332,24 +332,22 @@ def read_parquet(path: Path) -> pl.DataFrame:
     try:
         size = path.stat().st_size
         rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
-        if rows > ROWS and rows > size * ROWS_A_BYTE:
-            raise ConsilienceError(
-                f"{rows:,} rows in {size:,} bytes",
-                expected=f"at most {ROWS_A_BYTE} rows for each byte",
-                where=str(path),
-                todo="The file is damaged, or made to exhaust memory. Get it again.",
-            )
-        table = pl.read_parquet(path, glob=False)  # equal texts share their memory
-        if (unpacked := int(table.estimated_size())) > UNPACKED and unpacked > size * TIMES_PARQUET:
-            raise ConsilienceError(
-                f"{size:,} bytes that unpack to {unpacked:,}",
-                expected=f"at most {TIMES_PARQUET:,} times the size of the file",
-                where=str(path),
-                todo="The file is damaged, or made to exhaust memory. Get it again.",
-            )
-        return table
+        problem, expected = f"{rows:,} rows in {size:,} bytes", f"{ROWS_A_BYTE} rows for each byte"
+        if rows <= ROWS or rows <= size * ROWS_A_BYTE:
+            table = pl.read_parquet(path, glob=False)  # equal texts share their memory
+            unpacked = int(table.estimated_size())
+            if unpacked <= UNPACKED or unpacked <= size * TIMES_PARQUET:
+                return table
+            problem = f"{size:,} bytes that unpack to {unpacked:,}"
+            expected = f"{TIMES_PARQUET:,} times the size of the file"
     except POLARS_FAULTS as error:
         raise _no_table(path, error) from error
+    raise ConsilienceError(
+        problem,
+        expected=f"at most {expected}",
+        where=str(path),
+        todo="The file is damaged, or made to exhaust memory. Get it again.",
+    )
 
 
 def read_csv(path: Path, **options: Any) -> pl.DataFrame:

@@ -57,19 +57,26 @@ def lm_eval_rows(rows: Iterable[tuple[str, Cells]]) -> Iterator[dict[str, Any]]:
     """The rows of a log of one of our tasks, with the place of each; another task raises."""
     for where, row in rows:
         doc = row["doc"] if isinstance(row.get("doc"), dict) else {}
-        absent = [name for name in DOCUMENT if name not in doc]
-        if absent:
-            raise ConsilienceError(
-                f"a document of lm-evaluation-harness without {', '.join(absent)}",
-                expected="a task that `consilience suite export --format lm-eval` wrote",
-                where=where,
-                todo="Answers to other tasks have no variants to compare.",
-            )
+        expected = "a task that `consilience suite export --format lm-eval` wrote"
+        _refuse_another(DOCUMENT, doc, "a document of lm-evaluation-harness", "", expected, where)
         yield {
             **{name: doc[name] for name in DOCUMENT},
             **({"options": doc["options"]} if "options" in doc else {}),
             LOG_PROBABILITIES: _log_probabilities(row.get("filtered_resps"), where),
         }
+
+
+def _refuse_another(
+    names: Sequence[str], cells: Cells, what: str, inside: str, expected: str, where: str
+) -> None:
+    """Raise for a row of a log that lacks what our tasks write into it."""
+    if absent := [name for name in names if name not in cells]:
+        raise ConsilienceError(
+            f"{what} without {', '.join(absent)}{inside}",
+            expected=expected,
+            where=where,
+            todo="Answers to other tasks have no variants to compare.",
+        )
 
 
 def _log_probabilities(replies: Any, where: str) -> list[float]:
@@ -91,15 +98,9 @@ def inspect_rows(path: Path) -> Iterator[dict[str, Any]]:
     """
     samples = _read_inspect(path).samples or ()
     for sample in samples:
-        names = ("item", "variant", "variant_index")
-        absent = [name for name in names if name not in sample.metadata]
-        if absent:
-            raise ConsilienceError(
-                f"a sample of inspect_ai without {', '.join(absent)} in its metadata",
-                expected="a log of consilience/suite",
-                where=f"{path}, sample {sample.id}",
-                todo="Answers to other tasks have no variants to compare.",
-            )
+        names, where = ("item", "variant", "variant_index"), f"{path}, sample {sample.id}"
+        what, inside = "a sample of inspect_ai", " in its metadata"
+        _refuse_another(names, sample.metadata, what, inside, "a log of consilience/suite", where)
     return sample_rows(
         [(sample.metadata, sample.epoch, sample.output.completion) for sample in samples]
     )
@@ -259,9 +260,10 @@ def as_polars(frame: object, where: str = THE_FRAME) -> pl.DataFrame:
         return frame
     if isinstance(frame, pl.LazyFrame):
         return frame.collect()
-    if not _is_pandas(frame):
+    kind = type(frame)
+    if kind.__name__ != "DataFrame" or kind.__module__.partition(".")[0] != "pandas":
         raise ConsilienceError(
-            f"{where} is of type {type(frame).__name__}",
+            f"{where} is of type {kind.__name__}",
             expected="a polars or pandas DataFrame",
             todo="Make one with polars.DataFrame(...), or read a file with read_answers(path).",
         )
@@ -291,11 +293,6 @@ def as_pandas(frame: pl.DataFrame) -> Any:
             todo="Install it with `pip install pandas`, or use to_polars().",
         ) from error
     return pd.DataFrame({name: frame[name].to_list() for name in frame.columns})
-
-
-def _is_pandas(frame: object) -> bool:
-    kind = type(frame)
-    return kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas"
 
 
 @dataclass(slots=True)

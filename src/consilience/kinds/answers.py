@@ -382,6 +382,7 @@ def answers_to_questions(
         variants = dict(sorted(variants.items(), key=lambda entry: _natural(entry[1])))
     design = _design_of(list(variants.values()))
     of_open = design.without(OF_OPTIONS)
+    cells = {one: {name: at for at, name in enumerate(one.names)} for one in (design, of_open)}
     by_group: dict[str, list[Answered]] = {}
     for number, row in enumerate(table.iter_rows(named=True), start=1):
         where = f"{WHERE}, row {number}"
@@ -389,7 +390,16 @@ def answers_to_questions(
         if question is None:
             raise unknown(str(row["item"]), "item", list(known), questions.name, where)
         levels = variants[str(row["variant"])]
-        variant = _variant_index(design if question.options else of_open, levels, where)
+        of_question = design if question.options else of_open
+        name = ", ".join(f"{name}={levels[name]}" for name in FACTORS if name in levels) or "base"
+        if (variant := cells[of_question].get(name)) is None:
+            names = ", ".join(factor.name for factor in of_question.factors)
+            raise ConsilienceError(
+                f"a variant with the levels of {', '.join(levels) or 'no factor'}",
+                expected=f"levels of {names or 'no factor'}, as other rows have",
+                where=where,
+                todo="Write the variants as `consilience suite export` does.",
+            )
         prompt = _shown(question, levels, row.get("options"), where)
         style = levels.get("labels", Presentation().labels)
         answer: dict[str, object] = {"excluded": NO_ANSWER}
@@ -421,10 +431,7 @@ def answers_to_questions(
 def _missing(rows: Sequence[Answered], design: FactorialDesign) -> list[Answered]:
     """The variants that questions of the rows have in the suite and not in the rows."""
     known = {(question.item, variant) for question, variant, _, _ in rows}
-    levels = [
-        {factor.name: factor.levels[at] for factor, at in zip(design.factors, cell, strict=True)}
-        for cell in design.cells
-    ]
+    levels = list(map(levels_of, design.names))
     return [
         (question, variant, Prompt((), (), ()), {"excluded": NO_ROW})
         for question in {question.item: question for question, _, _, _ in rows}.values()
@@ -469,34 +476,17 @@ def _levels(variant: str) -> Levels:
 
 def _design_of(variants: Sequence[Levels]) -> FactorialDesign:
     """The design whose variants these are; those of open questions lack the factors of options."""
-    names = [name for name in FACTORS if any(name in levels for levels in variants)]
     factors = tuple(
         Factor(name, tuple(dict.fromkeys(levels[name] for levels in variants if name in levels)))
-        for name in names
+        for name in FACTORS
+        if any(name in levels for levels in variants)
     )
-    whole = [levels for levels in variants if len(levels) == len(names)]
-    design = FactorialDesign(factors, ())
-    cells = tuple(dict.fromkeys(_cell(design, levels) for levels in whole))
-    return FactorialDesign(factors, cells)
-
-
-def _variant_index(design: FactorialDesign, levels: Levels, where: str) -> int:
-    """The position of a variant in a design; one that lacks a factor of the others raises."""
-    missing = [factor.name for factor in design.factors if factor.name not in levels]
-    cell = None if missing else _cell(design, levels)
-    if cell not in design.cells:
-        names = [factor.name for factor in design.factors]
-        raise ConsilienceError(
-            f"a variant with the levels of {', '.join(levels) or 'no factor'}",
-            expected=f"levels of {', '.join(names) or 'no factor'}, as other rows have",
-            where=where,
-            todo="Write the variants as `consilience suite export` does.",
-        )
-    return design.cells.index(cell)
-
-
-def _cell(design: FactorialDesign, levels: Levels) -> tuple[int, ...]:
-    return tuple(factor.levels.index(levels[factor.name]) for factor in design.factors)
+    cells = [
+        tuple(factor.levels.index(levels[factor.name]) for factor in factors)
+        for levels in variants
+        if len(levels) == len(factors)
+    ]
+    return FactorialDesign(factors, tuple(dict.fromkeys(cells)))
 
 
 def _shown(question: Question, levels: Levels, options: str | None, where: str) -> Prompt:

@@ -529,18 +529,17 @@ def _writes(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> bool:
     if options.match:
         rule_of(options.match)  # an unknown one raises
     is_here = options.model.partition(":")[0] not in SERVED
-    if options.noise_floor and is_here and all(group.writes_freely for group in groups):
-        raise ConsilienceError(
-            "--noise-floor of written answers",
-            expected="questions with options, of which one is chosen",
-            todo="Measure the noise of sampling instead: --samples 2 --temperature 0.7.",
-        )
-    if options.option_score and all(group.writes_freely for group in groups):
-        raise ConsilienceError(
-            "--option-score of written answers",
-            expected="questions with options, of which one is chosen",
-            todo="Leave it out, or leave --generate out.",
-        )
+    sampling = "Measure the noise of sampling instead: --samples 2 --temperature 0.7."
+    for is_wanted, flag, todo in (
+        (options.noise_floor and is_here, "--noise-floor", sampling),
+        (options.option_score, "--option-score", "Leave it out, or leave --generate out."),
+    ):
+        if is_wanted and all(group.writes_freely for group in groups):
+            raise ConsilienceError(
+                f"{flag} of written answers",
+                expected="questions with options, of which one is chosen",
+                todo=todo,
+            )
     if any(group.writes_freely for group in groups):
         return True
     usual = ProbeOptions()

@@ -237,11 +237,10 @@ def signoff_notes(folder: Path, suite: Suite) -> list[str]:
     """A note where there are sign-offs of patterns that the suite does not have."""
     patterns = _patterns(suite)
     gone = [one for one in _all_signoffs(folder, []) if (one.relation, one.pattern) not in patterns]
-    if not gone:
-        return []
     return [
         f"sign-offs of patterns that the suite does not have: {len(gone)}, such as "
-        f"'{gone[0].pattern}' of '{gone[0].relation}'"
+        f"'{one.pattern}' of '{one.relation}'"
+        for one in gone[:1]
     ]
 
 

@@ -65,7 +65,7 @@ FRAME_FAULTS = [
     ({"relation": ["a/b"], "subject": ["a"], "object": ["b"]}, ["[X] [Y]"],
      "row 1: the relation id 'a/b'; expected a short name"),
     ({"item": ["1", "1"], "subject": ["a", "b"], "object": ["c", "c"]}, ["[X] [Y]"],
-     "row 2: the item '1' is 'b', 'c' here and 'a', 'c' in the frame, row 1"),
+     "row 2: duplicate item '1' of 'questions'"),
     ({"subject": [], "object": []}, ["[X] [Y]"], "the frame: no rows"),
     (FACTS, {"prot": PATTERNS}, "patterns of the relation 'prot', which has no facts"),
     (FACTS, "[X] [Y]", "patterns of type str; expected a list of texts"),
@@ -214,5 +214,5 @@ def test_a_fault_of_names_says_what_to_add(names, message):
 
 def test_a_text_is_one_pattern():
     twice = {**CAPITALS, "pattern": ["[X]: [Y]"] * 4}
-    with pytest.raises(ConsilienceError, match="row 3: the pattern .* in another language or form"):
+    with pytest.raises(ConsilienceError, match="row 3: duplicate pattern .*the first is the frame, row 1"):
         Suite.from_frame(pl.DataFrame(twice), names=pl.DataFrame(NAMES))

@@ -13,6 +13,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from consilience.core.errors import ConsilienceError, did_you_mean, shortened, unknown_name
 from consilience.core.patterns import (
     ENGLISH,
@@ -234,6 +236,22 @@ def names_of_rows(
             row.is_new((relation, writing, spelled), places, what)
             of_writing[spelled] = WrittenName(cells["text"], row.where)
     return NameTable(language, table)
+
+
+def rows_of_frame(frame: pl.DataFrame, where: str, **usual: str) -> Iterator[Row]:
+    """The rows of a frame; the first problem raises. ``usual``: values of empty cells."""
+    for at, cells in enumerate(frame.iter_rows(named=True), start=1):
+        known = {name: text for name, text in usual.items() if cells.get(name) is None}
+        yield row_of(f"{where}, row {at}", cells | known)
+
+
+def row_of(where: str, cells: Mapping[str, Any]) -> Row:
+    """A row whose first problem raises; whole numbers are texts."""
+    texts = {
+        name: str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        for name, value in cells.items()
+    }
+    return Row(where, texts, FirstProblem())
 
 
 def suite_rows(path: Path, problems: Problems) -> Iterator[Row]:

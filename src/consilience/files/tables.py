@@ -7,7 +7,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
@@ -16,8 +15,7 @@ from zipfile import BadZipFile
 
 import polars as pl
 
-from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install, missing_column
-from consilience.core.patterns import ENGLISH, NameTable, Pattern
+from consilience.core.errors import ConsilienceError, how_to_install
 from consilience.files.read import (
     POLARS_FAULTS,
     read_csv,
@@ -27,7 +25,6 @@ from consilience.files.read import (
     refuse_large_workbook,
     whole_characters,
 )
-from consilience.files.rows import NAMES, FirstProblem, Row, names_of_rows
 from consilience.files.write import texts_of
 
 LOG_PROBABILITIES = "log_probabilities"
@@ -248,8 +245,6 @@ def read_workbook(path: Path) -> pl.DataFrame:
 
 THE_FRAME = "the frame"
 
-THE_NAMES = "the frame of names"
-
 
 def as_polars(frame: object, where: str = THE_FRAME) -> pl.DataFrame:
     """A polars or pandas frame as a polars frame; anything else raises.
@@ -293,198 +288,3 @@ def as_pandas(frame: pl.DataFrame) -> Any:
             todo="Install it with `pip install pandas`, or use to_polars().",
         ) from error
     return pd.DataFrame({name: frame[name].to_list() for name in frame.columns})
-
-
-@dataclass(slots=True)
-class RelationTexts:
-    """The texts of one relation, and where each was first: a row, or a position in a list."""
-
-    patterns: dict[Pattern, str] = field(default_factory=dict)
-    """The patterns, the base pattern first, and their places."""
-    facts: dict[tuple[str, str, str], str] = field(default_factory=dict)
-    """Item (empty where the facts are numbered), subject and object, and their places."""
-    items: dict[str, tuple[str, str, str]] = field(default_factory=dict)
-    """The fact of each item."""
-
-    def add_pattern(self, row: Row, language: str) -> None:
-        """Add that of a row. The same again changes nothing; its text in another language raises.
-
-        ``language``: of a pattern that names none.
-        """
-        pattern = row.pattern(language=language)
-        for known, earlier in self.patterns.items():
-            if pattern is not None and known.text == pattern.text and known != pattern:
-                row.report(
-                    f"the pattern '{pattern.text}' in another language or form than in {earlier}",
-                    expected="each text once, because it names the variant",
-                )
-        if pattern is not None:
-            self.patterns.setdefault(pattern, row.where)
-
-    def add_fact(self, row: Row) -> None:
-        """Add that of a row. The same again changes nothing; another fact of its item raises."""
-        item = row.optional_text("item")
-        fact = (item, row.text("subject"), row.text("object"))
-        known = self.items.setdefault(item, fact) if item else fact
-        if known != fact:
-            row.report(
-                f"the item '{item}' is '{fact[1]}', '{fact[2]}' here and '{known[1]}', "
-                f"'{known[2]}' in {self.facts[known]}",
-                expected="one subject and one object for each item",
-            )
-        self.facts.setdefault(fact, row.where)
-
-
-Texts = dict[str, RelationTexts]
-"""Relation -> its texts."""
-
-
-def _rows(frame: pl.DataFrame, where: str, **usual: str) -> Iterator[Row]:
-    """The rows of a frame; the first problem raises. ``usual``: values of empty cells."""
-    for at, cells in enumerate(frame.iter_rows(named=True), start=1):
-        known = {name: text for name, text in usual.items() if cells.get(name) is None}
-        yield _row(f"{where}, row {at}", cells | known)
-
-
-def _row(where: str, cells: Mapping[str, Any]) -> Row:
-    """A row whose first problem raises; whole numbers are texts."""
-    texts = {
-        name: str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        for name, value in cells.items()
-    }
-    return Row(where, texts, FirstProblem())
-
-
-def texts_of_frame(
-    frame: object, patterns: object = None, relation: str = "facts", language: str = ENGLISH
-) -> Texts:
-    """The facts and patterns of a frame by relation.
-
-    ``patterns``: the patterns of all relations, or of each by its name, where the frame has none.
-    ``relation``: the name of the relation where the frame has no such column. ``language``: of
-    patterns that name none.
-    """
-    table = as_polars(frame)
-    _check_columns(table, has_patterns=patterns is not None)
-    usual = {} if "relation" in table.columns else {"relation": relation}
-    return _texts_of_rows(_rows(table, THE_FRAME, **usual), patterns, language=language)
-
-
-def names_of_frame(frame: object, language: str, texts: Texts) -> NameTable:
-    """The names of a frame, in a suite whose facts are in ``language``."""
-    table = as_polars(frame, THE_NAMES)
-    for name in NAMES.needed:
-        if name not in table.columns:
-            raise missing_column(
-                name, table.columns,
-                expected="the columns name, language and text; form and relation are optional",
-                where=THE_NAMES,
-            )  # fmt: skip
-    facts = {
-        id_: [name for _, *fact in of_relation.facts for name in fact]
-        for id_, of_relation in texts.items()
-    }
-    rows = _rows(table, THE_NAMES, language=language)
-    return names_of_rows(rows, language, facts, FirstProblem())
-
-
-def texts_of_lists(patterns: object, facts: object, relation: str = "facts") -> Texts:
-    """The same from lists: patterns, and facts as (subject, object) or {subject: object}.
-
-    Both may be mappings from the name of a relation.
-    """
-    by_relation: Mapping[Any, Any] = {relation: facts}
-    if isinstance(facts, Mapping) and not any(
-        isinstance(value, str | int) for value in facts.values()
-    ):
-        by_relation = facts
-    if not by_relation:
-        raise ConsilienceError("no facts", expected="pairs (subject, object)")
-    rows = (
-        _row(f"{name}, fact {at}", {"relation": name, "subject": subject, "object": object_})
-        for name, of_relation in by_relation.items()
-        for at, (subject, object_) in enumerate(_pairs(of_relation, name), start=1)
-    )
-    return _texts_of_rows(rows, patterns, by_relation)
-
-
-def _texts_of_rows(
-    rows: Iterable[Row], patterns: object, relations: Iterable[Any] = (), language: str = ENGLISH
-) -> Texts:
-    """The facts and patterns of rows; ``patterns`` as in a frame.
-
-    ``relations``: the names of relations that may have no row.
-    """
-    texts: Texts = {}
-    for name in relations:
-        row = _row("the facts", {"relation": name})
-        row.is_relation_id(row.text("relation"))
-        texts[name] = RelationTexts()
-    for row in rows:
-        id_ = row.text("relation")
-        row.is_relation_id(id_)
-        of_relation = texts.setdefault(id_, RelationTexts())
-        given = {name for name, cell in row.cells.items() if cell is not None}
-        if "pattern" in given:
-            of_relation.add_pattern(row, language)
-        if given & {"subject", "object"} or patterns is not None:
-            of_relation.add_fact(row)
-    if patterns is not None:
-        _add_patterns(texts, patterns, language)
-    return texts
-
-
-def _check_columns(table: pl.DataFrame, *, has_patterns: bool) -> None:
-    """Raise for a missing or unknown column."""
-    needed = ["subject", "object"] if has_patterns else ["subject", "object", "pattern"]
-    for name in needed:
-        if name not in table.columns:
-            apart = "Add it, or give the patterns apart: from_frame(frame, patterns=[...])."
-            raise missing_column(
-                name,
-                table.columns,
-                expected=f"the columns {', '.join(needed)}; relation and item are optional",
-                where=THE_FRAME,
-                todo=apart if name == "pattern" else "",
-            )
-    if has_patterns and "pattern" in table.columns:
-        raise ConsilienceError(
-            "patterns in the column 'pattern' and in patterns=",
-            expected="one of the two",
-            where=THE_FRAME,
-        )
-    if table.is_empty():
-        raise ConsilienceError("no rows", where=THE_FRAME)
-
-
-def _add_patterns(texts: Texts, patterns: object, language: str) -> None:
-    """Add patterns that were given apart from the facts."""
-    by_relation = patterns if isinstance(patterns, Mapping) else dict.fromkeys(texts, patterns)
-    for name, of_relation in by_relation.items():
-        if name not in texts:
-            raise ConsilienceError(
-                f"patterns of the relation '{name}', which has no facts",
-                todo=did_you_mean(str(name), list(texts)),
-            )
-        if isinstance(of_relation, str) or not isinstance(of_relation, Iterable):
-            raise ConsilienceError(
-                f"patterns of type {type(of_relation).__name__}",
-                expected="a list of texts, or one for each relation: {'capital': ['[X] is [Y].']}",
-            )
-        for at, pattern in enumerate(of_relation, start=1):
-            texts[name].add_pattern(_row(f"{name}, pattern {at}", {"pattern": pattern}), language)
-
-
-def _pairs(facts: object, relation: object) -> Iterator[tuple[object, object]]:
-    """The facts of a list or of a mapping from subjects; what is no pair raises."""
-    if isinstance(facts, Mapping):
-        facts = facts.items()
-    is_list = isinstance(facts, Iterable) and not isinstance(facts, str)
-    for at, fact in enumerate(facts if is_list else [facts], start=1):  # type: ignore[arg-type]
-        if isinstance(fact, str) or not isinstance(fact, Sequence) or len(fact) != 2:
-            raise ConsilienceError(
-                f"{fact!r}",
-                expected="a pair (subject, object), such as ('France', 'Paris')",
-                where=f"{relation}, fact {at}",
-            )
-        yield fact[0], fact[1]

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import Edge
-from consilience.core.patterns import ENGLISH, NameTable, Pattern
+from consilience.core.patterns import ENGLISH
 from consilience.core.text import (
     ENDINGS,
     LANGUAGE_TAG,
@@ -38,13 +38,11 @@ from consilience.files.rows import (
     suite_rows,
 )
 from consilience.suites.perturbations import Perturbation, register
-from consilience.types import Candidates, Cardinality, Fact, Relation, Suite
+from consilience.types import Candidates, Cardinality, Draft, Relation, Suite, names_in
 
 CARDINALITIES: tuple[Cardinality, ...] = ("N-1", "N-M")
 
 RELATIONS = Table(("relation",), ("label", "cardinality"), {"cardinality": CARDINALITIES})
-
-FACTS = ("subject", "object", "item")
 
 ABOUT = (
     "name", "language", "description", "licence", "license", "creator", "url", "date", "version",
@@ -52,67 +50,6 @@ ABOUT = (
 )  # fmt: skip
 """The keys of ``suite.json``; others are the user's own."""
 
-
-@dataclass(slots=True)
-class Draft:
-    """A relation while its tables are read; ``where``: the place of its row, for messages."""
-
-    id: str
-    label: str
-    cardinality: Cardinality
-    where: str
-    patterns: dict[str, Pattern] = field(default_factory=dict)
-    """Its patterns by their text in Unicode form NFC."""
-    places: dict[Any, str] = field(default_factory=dict)
-    """``file:line`` of each pattern, item and edge."""
-    facts: list[Fact] = field(default_factory=list)
-    edges: dict[tuple[int, int], Edge] = field(default_factory=dict)
-
-    def relation(
-        self, names: NameTable, problems: Problems, *, needs_patterns: bool = True
-    ) -> Relation:
-        """The relation; a missing pattern, fact or name is reported."""
-        for values, noun in (
-            (self.patterns or not needs_patterns, "pattern"),
-            (self.facts, "fact"),
-        ):
-            if not values:
-                error = ConsilienceError(
-                    f"the relation '{self.id}' has no {noun}",
-                    where=self.where,
-                    todo=f"Add {noun}s to it or remove it.",
-                )
-                problems.append(error)
-        patterns, facts = tuple(self.patterns.values()), tuple(self.facts)
-        places = {pattern: self.places[pattern] for pattern in patterns}
-        pairs = [(fact.subject, fact.object) for fact in facts]
-        written = names.of_relation(self.id, pairs, places, problems) if facts else {}
-        return Relation(
-            self.id, self.label, self.cardinality, patterns, facts, self.edges,
-            Candidates.of(facts), names=written,
-        )  # fmt: skip
-
-    def add_pattern(self, row: Row, pattern: Pattern) -> None:
-        """Add a pattern; one that is there already is reported."""
-        text = nfc(pattern.text)
-        first = self.patterns.setdefault(text, pattern)
-        form = "" if first.text == pattern.text else ", in another Unicode form (NFC or NFD)"
-        todo = f"Remove one of the two; the first is {self.places.get(first)}. "
-        todo += "`suite audit --fix` keeps the first."
-        row.is_new(first, self.places, f"pattern '{pattern.text}' of '{self.id}'{form}", todo)
-
-    def read_facts(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
-        """Add the facts of rows; ``columns``: those of the subject, the object and the item."""
-        for row in rows:
-            subject, object_ = (row.text(name) for name in columns[:2])
-            if not subject or not object_:
-                continue
-            item = row.optional_text(columns[2]) or f"{self.id}-{len(self.facts) + 1}"
-            row.is_new(item, self.places, f"{columns[2]} '{item}' of '{self.id}'", OWN_ITEM)
-            self.facts.append(Fact(item, subject, object_))
-
-
-OWN_ITEM = "Give each fact its own."
 
 Drafts = dict[str, Draft]
 
@@ -157,13 +94,10 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
             draft.add_pattern(row, pattern)
     for row in rows("facts"):
         nowhere = Draft("", "", "N-1", "")  # its other faults are reported too
-        (_draft_of(row, drafts) or nowhere).read_facts([row], FACTS)
+        (_draft_of(row, drafts) or nowhere).add_fact(row)
     for row in rows("edges"):
         _add_edge(row, drafts)
-    facts = {
-        id_: [name for fact in draft.facts for name in (fact.subject, fact.object)]
-        for id_, draft in drafts.items()
-    }
+    facts = {id_: names_in(draft.facts) for id_, draft in drafts.items()}
     unused = Problems()
     names = names_of_rows(rows("names"), language, facts, unused)
     before = len(problems)

@@ -26,9 +26,9 @@ from consilience.core.patterns import ENGLISH, NameTable
 from consilience.files.read import read_rows
 from consilience.files.rows import Problems, raise_first, suite_rows
 from consilience.files.write import cannot_write, path_of, write_whole
-from consilience.suites.facts import Draft, folder_root, leave_out_objects, read_folder
+from consilience.suites.facts import folder_root, leave_out_objects, read_folder
 from consilience.suites.proposals import check_provenance, read_signoffs
-from consilience.types import Cardinality, Relation, Suite
+from consilience.types import Cardinality, Draft, Relation, Suite
 
 SOURCES: dict[str, str] = {
     "pararel": "https://raw.githubusercontent.com/yanaiela/pararel/"
@@ -393,7 +393,8 @@ def read_pararel(root: Path, problems: Problems) -> Suite:
                     draft.add_pattern(row, pattern)
             graph = root / "pattern_data" / "graphs" / f"{id_}.graph"
             draft.edges = _read_edges(graph, [*draft.patterns], problems)
-            draft.read_facts(suite_rows(root / "trex_lms_vocab" / path.name, problems), TREX)
+            for row in suite_rows(root / "trex_lms_vocab" / path.name, problems):
+                draft.add_fact(row, TREX)
             relations.append(draft.relation(NameTable(ENGLISH), problems))
     has_edges = any(relation.edges for relation in relations)
     notes = () if has_edges else ("no pattern graphs: no numbers for kinds of edits",)
@@ -436,7 +437,8 @@ def read_lama(root: Path, problems: Problems) -> Suite:
             label = row.optional_text("label") or id_
             draft = Draft(id_, label, LAMA_CARDINALITIES[type_], str(path))
             draft.add_pattern(row, pattern)
-            draft.read_facts(suite_rows(path, problems), TREX)
+            for fact in suite_rows(path, problems):
+                draft.add_fact(fact, TREX)
             relations[id_] = draft.relation(NameTable(ENGLISH), problems)
     if not relations and not problems:
         raise ConsilienceError(

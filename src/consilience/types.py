@@ -139,6 +139,13 @@ class Relation:
     """How subjects and objects are written in each language and form that a pattern needs. Without
     an entry they are written as in the facts."""
 
+    @classmethod
+    def of_design(
+        cls, id_: str, facts: tuple[Fact, ...], candidates: Candidates, design: Design
+    ) -> Relation:
+        """A task or a group of questions."""
+        return cls(id_, id_, "N-1", (), facts, {}, candidates, design)
+
     @property
     def design(self) -> Design:
         """Which variants are compared, and what is counted of them."""

@@ -122,21 +122,12 @@ def suite_of_task(task: Task, forms: Sequence[str], *, writes_freely: bool) -> S
     """
     positive = task.labels[-1] if "f1" in task.metrics else ""
     groups = [(task.name, False)] + [(generated_group(task), True)] * writes_freely
-    relations = tuple(
-        Relation(
-            id=group,
-            label=group,
-            cardinality="N-1",
-            patterns=(),
-            facts=(),
-            edges={},
-            candidates=Candidates(task.labels, (0,) * len(task.labels)),
-            given_design=Design.of_forms(
-                forms, task.labels, writes_freely=is_text, positive=positive
-            ),
-        )
+    candidates = Candidates(task.labels, (0,) * len(task.labels))
+    designs = (
+        (group, Design.of_forms(forms, task.labels, writes_freely=is_text, positive=positive))
         for group, is_text in groups
     )
+    relations = tuple(Relation.of_design(group, (), candidates, one) for group, one in designs)
     return Suite(TASK_SUITE, relations, "strict", words=PAIR_WORDS)
 
 

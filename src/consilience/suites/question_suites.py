@@ -341,20 +341,9 @@ def _relation(group: GroupOfQuestions, design: FactorialDesign) -> Relation:
         candidates = Candidates(words, tuple(counts[at] for at in range(group.options)))
     else:
         candidates = Candidates.of(group.facts)
-    return Relation(
-        id=group.id,
-        label=group.id,
-        cardinality="N-1",
-        patterns=(),
-        facts=group.facts,
-        edges={},
-        candidates=candidates,
-        given_design=Design.of_cells(
-            group.design(design),
-            group.options,
-            writes_freely=group.writes_freely and group.options > 0,
-        ),
-    )
+    is_written = group.writes_freely and group.options > 0
+    cells = Design.of_cells(group.design(design), group.options, writes_freely=is_written)
+    return Relation.of_design(group.id, group.facts, candidates, cells)
 
 
 QUESTIONS = {

@@ -214,5 +214,7 @@ def test_a_fault_of_names_says_what_to_add(names, message):
 
 def test_a_text_is_one_pattern():
     twice = {**CAPITALS, "pattern": ["[X]: [Y]"] * 4}
-    with pytest.raises(ConsilienceError, match="row 3: duplicate pattern .*the first is the frame, row 1"):
+    with pytest.raises(
+        ConsilienceError, match="row 3: duplicate pattern .*the first is the frame, row 1"
+    ):
         Suite.from_frame(pl.DataFrame(twice), names=pl.DataFrame(NAMES))

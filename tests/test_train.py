@@ -420,8 +420,8 @@ def test_a_single_validation_fact_without_an_answer_is_no_end(model_folder, tmp_
     )
     part = replace(known, facts=facts, candidates=Candidates.of(facts))
     suite = replace(SUITE, relations=(*SUITE.relations[:2], part, SUITE.relations[3]))
-    trained = train(model_folder("bert"), tmp_path / "o", suite, epochs=1)
-    assert 0 <= trained.validation["accuracy"] <= 1
+    train(model_folder("bert"), tmp_path / "o", suite, epochs=1)
+    assert list((tmp_path / "o").rglob("*.safetensors"))
 
 
 def test_what_only_the_model_can_tell_is_refused(model_folder, tmp_path):

@@ -500,8 +500,9 @@ def _pairs(facts: object, relation: object) -> Iterator[tuple[object, object]]:
     """The facts of a list or of a mapping from subjects; what is no pair raises."""
     if isinstance(facts, Mapping):
         facts = facts.items()
-    is_list = isinstance(facts, Iterable) and not isinstance(facts, str)
-    for at, fact in enumerate(facts if is_list else [facts], start=1):  # type: ignore[arg-type]
+    if isinstance(facts, str) or not isinstance(facts, Iterable):
+        facts = [facts]
+    for at, fact in enumerate(facts, start=1):
         if isinstance(fact, str) or not isinstance(fact, Sequence) or len(fact) != 2:
             raise ConsilienceError(
                 f"{fact!r}",

@@ -96,10 +96,7 @@ HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def whole_characters(value: Any) -> Any:
-    """A value of JSON with U+FFFD instead of each half of a surrogate pair without its other half.
-
-    A text that a tool truncated inside an emoji ends in such a half. UTF-8 cannot encode it.
-    """
+    """A value of JSON with U+FFFD for each half of a surrogate pair, which UTF-8 cannot encode."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict):
@@ -351,10 +348,7 @@ def read_parquet(path: Path) -> pl.DataFrame:
 
 
 def read_csv(path: Path, **options: Any) -> pl.DataFrame:
-    """A CSV file, gzipped or not; ``options`` are those of ``polars.read_csv``.
-
-    One that unpacks to far more than its size is refused before it is read.
-    """
+    """A CSV file by ``polars.read_csv``, gzipped or not; one that unpacks to too much raises."""
     try:
         _refuse_bomb(path)
         table = pl.read_csv(path, glob=False, **options)

@@ -151,10 +151,7 @@ class Row:
         return is_valid
 
     def pattern(self, column: str = "pattern", language: str = ENGLISH) -> Pattern | None:
-        """The pattern in that column, with its annotations; None where there is no valid one.
-
-        ``language``: of a pattern that names none.
-        """
+        """The pattern in that column, in its language or ``language``; None if it is not valid."""
         text = self.text(column)
         if not text:
             return None
@@ -179,10 +176,7 @@ class Row:
         self.report(f"the relation '{id_}' is not among the relations", todo=hint)
 
     def is_relation_id(self, id_: str) -> bool:
-        """Whether an id can name a relation's file of answers; otherwise it is reported.
-
-        An empty id is not reported here: ``text`` has reported it.
-        """
+        """Whether an id can name a file of answers; otherwise it is reported, if not empty."""
         is_valid = names_a_group(id_)
         if id_ and not is_valid:
             self.report(f"the relation id '{id_}'", expected=GROUP_NAME, todo="Rename it.")

@@ -89,10 +89,7 @@ def _log_probabilities(replies: Any, where: str) -> list[float]:
 
 
 def inspect_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a log of one of our tasks in inspect_ai; another task raises.
-
-    A sample without an output, because of an error, has no answer.
-    """
+    """The rows of a log of our tasks in inspect_ai; a sample without an output has no answer."""
     samples = _read_inspect(path).samples or ()
     for sample in samples:
         names, where = ("item", "variant", "variant_index"), f"{path}, sample {sample.id}"
@@ -219,10 +216,7 @@ def text_of(value: Any) -> str | None:
 
 
 def read_workbook(path: Path) -> pl.DataFrame:
-    """The first sheet of an Excel workbook, with its empty rows; a date is text such as 2026-11-23.
-
-    Row 1 names the columns.
-    """
+    """The first sheet of a workbook, with empty rows; a date is text. Row 1 names the columns."""
     try:
         import fastexcel
     except ImportError as error:
@@ -247,10 +241,7 @@ THE_FRAME = "the frame"
 
 
 def as_polars(frame: object, where: str = THE_FRAME) -> pl.DataFrame:
-    """A polars or pandas frame as a polars frame; anything else raises.
-
-    Missing values of pandas become null. pyarrow is not needed.
-    """
+    """A polars or pandas frame as a polars frame with nulls; pyarrow is not needed."""
     if isinstance(frame, pl.DataFrame):
         return frame
     if isinstance(frame, pl.LazyFrame):

@@ -157,10 +157,7 @@ def cannot_write(path: Path, error: OSError) -> ConsilienceError:
 
 
 def _standard_stream(existing: os.stat_result | None) -> int | None:
-    """The descriptor of standard output or error where a path leads to it.
-
-    What is written there has to follow what was printed, also where it is a regular file.
-    """
+    """The descriptor of standard output or error, flushed, where a path leads to it."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # closed, or not a file
             if existing and os.path.samestat(existing, os.fstat(stream.fileno())):

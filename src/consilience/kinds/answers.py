@@ -190,10 +190,7 @@ def with_scores(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
 
 
 def log_probabilities(text: str | None, size: int, where: str) -> list[float]:
-    """The log-probabilities of ``size`` candidates, a list in JSON.
-
-    All are NaN where there are none, and where one is NaN: the most probable one is then not known.
-    """
+    """Of ``size`` candidates, a list in JSON; all are NaN where there are none or one is NaN."""
     try:
         values = [np.nan] * size if text is None else list(map(float, json.loads(text)))
     except (TypeError, ValueError) as error:
@@ -228,10 +225,7 @@ def _written_candidates(suite: Suite) -> dict[tuple[str, str], list[Choice]]:
 
 
 def _with_known(table: pl.DataFrame, known: pl.DataFrame, suite: str) -> pl.DataFrame:
-    """The table with the columns of ``known``: what the suite says of each item.
-
-    A group or an item that the suite does not have raises, and so does another subject or gold.
-    """
+    """The table with what ``known`` says of each item; another item, subject or gold raises."""
     on: list[str] = [name for name in ("group", "item") if name in table.columns]
     on = [name for name in on if name in known.columns]
     keys = table.select(on).with_row_index("row", 1)
@@ -260,10 +254,7 @@ def _matched(
     rule: Rule | None,
     written: Mapping[tuple[str, str], Sequence[Choice]] = {},
 ) -> pl.Series:
-    """The answers as words of their group, where they are; "" is the group of all rows.
-
-    ``written``: the choices of a group and variant, where they are other texts than ``words``.
-    """
+    """The answers as words of their group ("": of all rows), ``written`` as in a variant."""
     choices = {group: [Choice(word) for word in of_group] for group, of_group in words.items()}
     known: dict[tuple[str, str, str], str] = {}
     answers: list[str | None] = []

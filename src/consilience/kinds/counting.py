@@ -80,10 +80,7 @@ def count_run(
     seed: int = 0,
     answers: Sequence[Answers] | None = None,
 ) -> CountedRun:
-    """The numbers of a run that is opened, with the noise floor that it measured.
-
-    ``answers``: those of each seed, where they are prepared already.
-    """
+    """The numbers of a run with its noise floor; ``answers``: of each seed, if prepared."""
     names = [part.label if run.parts else "" for part in run.seeds]
     tables = answers or run.tables
     by_seed = dict(zip(names, tables, strict=True))

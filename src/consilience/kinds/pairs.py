@@ -382,7 +382,8 @@ class SentencePairs(Inquiry):
         hub, _, split = str((run.record.get("options") or {}).get("data") or "").partition(":")
         if hub != HUB:
             return super().on_the_hub(run)
-        dataset, config, *_ = [*run.settings["task"].get("hub", ()), "", ""]
+        source: Sequence[str] = run.settings["task"].get("hub", ())
+        dataset, config, *_ = [*source, "", ""]
         return dataset, config, split or "validation"
 
     @classmethod

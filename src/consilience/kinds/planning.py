@@ -192,10 +192,7 @@ class ProbePlan(Shown):
 
 
 def together(plans: Sequence[ProbePlan]) -> ProbePlan:
-    """The requests, tokens and cost of several plans of models behind a URL; the rest is the first.
-
-    The cost is that of the plans with a price.
-    """
+    """The requests, tokens and cost of several plans together; the rest is that of the first."""
     costs = [plan.cost for plan in plans if plan.cost is not None]
     names = ("queries", "complete", "sampled", "repeated", "sent")
     return replace(
@@ -235,8 +232,8 @@ def sampled_plan(inquiry: Inquiry, left: Mapping[str, int]) -> dict[str, Any]:
     """
     samples = inquiry.samples
 
-    def ask(group: str) -> int:
-        return inquiry.ask(group, samples[group]).height
+    def ask(group: str, *, whole: bool = False) -> int:
+        return inquiry.ask(group, None if whole else samples[group]).height
 
     client: Client | None = getattr(inquiry.model, "client", None)
     if client is None or client.is_free:
@@ -256,7 +253,7 @@ def sampled_plan(inquiry: Inquiry, left: Mapping[str, int]) -> dict[str, Any]:
                 now = time.monotonic()
                 whole = now + (now - start) * size / sampled
                 if sampled < size and whole < begin + SAMPLED_SECONDS:
-                    plan, sampled = planned(lambda group=group: inquiry.ask(group).height)
+                    plan, sampled = planned(partial(ask, group, whole=True))
                 plans.append((plan, sampled, size))
     finally:
         client.plan = None
@@ -286,10 +283,7 @@ def sampled_plan(inquiry: Inquiry, left: Mapping[str, int]) -> dict[str, Any]:
 def complete_groups(
     folder: Path, settings: Mapping[str, object] | None = None
 ) -> tuple[bool, set[str]]:
-    """Whether a folder has no run yet, and the groups that its run has answers of.
-
-    A folder with a run of other ``settings`` raises, as the run itself would.
-    """
+    """Whether a folder has no run, and its complete groups; one of other ``settings`` raises."""
     record = record_of(folder)
     if not record:
         return True, set()

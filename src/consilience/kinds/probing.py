@@ -54,10 +54,7 @@ def probe(
     suite: Suite | Questions | None = None,
     model: LanguageModel | PairModel | PromptModel | None = None,
 ) -> CountedRun:
-    """Ask a model a suite, and measure its answers; the run is kept in its folder.
-
-    ``suite`` and ``model``: values in place of those that the options name.
-    """
+    """Ask a model a suite, measure its answers and keep the run; values may replace the names."""
     inquiries = inquiries_of(options, watch, suite=suite, model=model)
     return probe_all(inquiries, options_record(options, {"suite": suite, "model": model}), watch)
 
@@ -65,10 +62,7 @@ def probe(
 def probe_all(
     inquiries: Sequence[Inquiry], named: Mapping[str, Any], watch: Watch = SILENT
 ) -> CountedRun:
-    """Ask what is not yet complete, count all answers, and finish the run.
-
-    ``named``: the options, for the record.
-    """
+    """Ask what is not complete, count all answers, finish the run; ``named``: the options."""
     runs = []
     for inquiry in inquiries:
         runs.append(_finished(inquiry, _open_run(inquiry, named), watch))

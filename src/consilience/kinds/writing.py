@@ -61,10 +61,7 @@ def decision_prompting(
     factors: Sequence[Factor],
     groups: Sequence[GroupOfQuestions],
 ) -> Prompting:
-    """How questions become requests; open questions and options that change nothing raise.
-
-    An option is named by its text where labels do not vary.
-    """
+    """How questions become requests; open questions and options that change nothing raise."""
     if any(group.writes_freely for group in groups):
         raise ConsilienceError(
             "open questions to a decision model, which chooses among options",

@@ -1,7 +1,4 @@
-"""Files become suites: ``load_suite`` knows three layouts and two names.
-
-This room knows files and values, no model and no metric.
-"""
+"""Files become suites. This package knows files and values, no model and no metric."""
 
 from __future__ import annotations
 
@@ -110,10 +107,7 @@ def _no_suite(folder: Path, spec: str) -> ConsilienceError:
 def load_suite(
     spec: str | Path, data: str | Path | None = None, *, as_shipped: bool = False
 ) -> Suite:
-    """The suite of that name or folder; the first thing wrong with it is raised.
-
-    ``as_shipped`` keeps the tuples of the ParaRel release that the paper leaves out.
-    """
+    """The suite of facts of that name or folder (``load_folder``); the first thing wrong raises."""
     folder = suite_folder(_name_of(spec), data_dir(_path_or_none(data)))
     return load_folder(folder, as_shipped=as_shipped)
 
@@ -137,10 +131,7 @@ def check_suite(
     data: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> list[ConsilienceError]:
-    """Everything that is wrong with a suite, in the order of its files; of a task, the first.
-
-    ``columns``: of questions, the names of the file's columns (``questions.COLUMNS``).
-    """
+    """Everything that is wrong with a suite; ``columns``: of questions, what they are called."""
     name = _name_of(spec)
     if is_questions(name):
         return check_questions(name, columns)

@@ -238,8 +238,8 @@ def _rules(row: Row, questions: list[Question]) -> dict[Texts, Texts]:
         key = tuple(_answer(row, *one) for one in zip(texts, questions[:-1], strict=True))
         if key in rules:
             row.report(f"'{left}' more than once in 'map'", todo="Join what it implies with '|'.")
-        expected = right if isinstance(right, list | tuple) else str(right).split(OR)
-        rules[key] = _answers(row, expected, questions[-1])
+        conclusions = right if isinstance(right, list | tuple) else str(right).split(OR)
+        rules[key] = _answers(row, conclusions, questions[-1])
     return rules
 
 

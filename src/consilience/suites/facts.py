@@ -112,10 +112,7 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
 
 
 def _unused_names_note(unused: Problems) -> tuple[str, ...]:
-    """A note on the rows of the table that name no subject or object; none without any.
-
-    A name with several rows is shown once.
-    """
+    """A note on the rows of the table that name no subject or object, each name once."""
     first: dict[str, str] = {}
     for row in unused:
         hint = f" {row.todo}" if row.todo.startswith("Did") else ""
@@ -236,10 +233,7 @@ def _in_languages(relation: Relation, languages: Collection[str]) -> Relation:
 
 
 def sample_facts(suite: Suite, limit: int, seed: int) -> Suite:
-    """At most ``limit`` facts a relation, sampled with ``seed``, in the suite's order.
-
-    The candidates stay those of all facts, so that a sample is no easier than the whole.
-    """
+    """At most ``limit`` facts a relation, by ``seed``, in their order; all candidates stay."""
     if limit < 1:
         raise ConsilienceError(f"a limit of {limit} facts", expected="1 or more")
 
@@ -254,10 +248,7 @@ def sample_facts(suite: Suite, limit: int, seed: int) -> Suite:
 
 
 def replace_facts(suite: Suite, source: Suite) -> Suite:
-    """The suite's patterns with the facts that another suite has of the same relations.
-
-    The objects that the suite leaves out are left out of these facts too.
-    """
+    """The suite's patterns with another suite's facts, without the objects that it leaves out."""
     facts = {relation.id: relation.facts for relation in source.relations}
     missing = [relation.id for relation in suite.relations if relation.id not in facts]
     if missing:
@@ -436,10 +427,7 @@ def with_perturbed_patterns(suite: Suite, perturbations: Mapping[str, Perturbati
 
 
 def with_asked_patterns(suite: Suite, answers: pl.DataFrame, names: Sequence[str]) -> Suite:
-    """The suite with the perturbed patterns of an answers table; ``names``: of the perturbations.
-
-    A perturbed variant is called ``NAME: TEXT``.
-    """
+    """The suite with the perturbed patterns of an answers table, called ``NAME: TEXT`` there."""
     if not names:
         return suite
     variants = answers.select("group", "variant").unique(maintain_order=True)

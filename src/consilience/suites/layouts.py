@@ -286,10 +286,7 @@ def _scan(content: bytes) -> None:
 
 
 def read_graph(path: Path) -> tuple[list[str], dict[tuple[int, int], Edge]]:
-    """The patterns of a graph in the order of its nodes, and its edges ``(i, j)``, ``i < j``.
-
-    Released graphs are complete and symmetric; one whose two directions differ is refused.
-    """
+    """The patterns, and the edges ``(i, j)``, ``i < j``; one with two directions raises."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -482,10 +479,7 @@ def layout_of(folder: Path) -> tuple[Layout, Path]:
 
 
 def load_folder(folder: Path, *, as_shipped: bool = False) -> Suite:
-    """The suite in a folder; the first problem raises.
-
-    ``as_shipped`` keeps the tuples of a release that its paper leaves out.
-    """
+    """The suite in a folder; ``as_shipped`` keeps tuples that the paper of a release leaves out."""
     layout, root = layout_of(folder)
     problems: Problems = []
     suite = layout.read(root, problems)

@@ -116,10 +116,7 @@ def generated_group(task: Task) -> str:
 
 
 def suite_of_task(task: Task, forms: Sequence[str], *, writes_freely: bool) -> Suite:
-    """The suite of a task in its forms, the original first.
-
-    Its groups are the task and, if the model ``writes_freely``, what it writes.
-    """
+    """The suite of a task in its forms: the task and, if ``writes_freely``, what is written."""
     positive = task.labels[-1] if "f1" in task.metrics else ""
     groups = [(task.name, False)] + [(generated_group(task), True)] * writes_freely
     candidates = Candidates(task.labels, (0,) * len(task.labels))
@@ -263,12 +260,12 @@ def _parquet_names(metadata: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _named(
-    rows: list[Row], names: Mapping[str, Sequence[str]], task: Task, where: str
+    rows: Sequence[Row], names: Mapping[str, Sequence[str]], task: Task, where: str
 ) -> list[Row]:
     """Labels of a dataset that names them, as its words: their order may be another than ours."""
     column = next((name for name in task.label if rows and name in rows[0]), "")
     if column not in names:
-        return rows
+        return list(rows)
     words = dict(enumerate(names[column]))
     if set(words.values()) != set(task.labels) and not all(map(str.isdecimal, words.values())):
         raise ConsilienceError(
@@ -296,10 +293,7 @@ def is_task(spec: str) -> bool:
 
 
 def load_task(spec: str, indicators: Sequence[str] | None = None) -> Task:
-    """The task of that name, or of that TOML file (``docs/tasks.md``).
-
-    ``indicators``: others than the task's, one for each sentence.
-    """
+    """The task of that name or TOML file (``docs/tasks.md``), also with other ``indicators``."""
     if not is_task(spec):
         raise ConsilienceError(
             f"no task '{spec}'",

@@ -115,10 +115,7 @@ def read_proposals(path: Path, problems: Problems) -> list[Proposal]:
 
 
 def scores_of(row: Row, known: Collection[str]) -> dict[str, float]:
-    """The numbers in the cells of a row that are not ``known``; one that is not finite is reported.
-
-    Truth values are 1 and 0.
-    """
+    """The finite numbers of a row beside the ``known`` columns; truth values are 1 and 0."""
     scores = {
         name: value
         for name, cell in row.cells.items()
@@ -224,10 +221,7 @@ class SignOff:
 
 
 def read_signoffs(folder: Path, suite: Suite, problems: Problems) -> list[SignOff]:
-    """The valid rows of a suite's table of sign-offs; what is wrong goes to ``problems``.
-
-    Rows on patterns that the suite no longer has are a record, and left out.
-    """
+    """The valid sign-offs of the patterns that a suite has; what is wrong goes to ``problems``."""
     patterns = _patterns(suite)
     signoffs = _all_signoffs(folder, problems)
     return [one for one in signoffs if (one.relation, one.pattern) in patterns]

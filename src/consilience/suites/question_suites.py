@@ -43,10 +43,7 @@ QUESTION_SUITES = {
 
 
 def mini_questions(name: str = "mini-questions") -> Questions:
-    """The suite of that name, one of ``NAMES``; its items are the facts of ``mini``, in its order.
-
-    ``mini-open`` has no relation in which several answers to a question are right (N-M).
-    """
+    """The suite of that name, of the facts of ``mini``; ``mini-open`` without N-M relations."""
     is_open = name == "mini-open"
     aliases: dict[tuple[str, str, str], tuple[str, ...]] = {}
     for row in _rows("aliases"):
@@ -154,11 +151,7 @@ def is_table_of_facts(spec: str) -> bool:
 def load_questions(
     spec: str | PathLike[str], columns: Mapping[str, str] | None = None
 ) -> Questions:
-    """The questions of a file, of a folder, of the Hub, or of a name; the first problem raises.
-
-    ``columns``: the file's names of the columns that are called otherwise there
-    (``questions.COLUMNS``).
-    """
+    """The questions of a file, a folder, the Hub or a name; ``columns``: names of its columns."""
     problems: Problems = []
     questions = _read(str(path_of(spec, "a file of questions")), columns or {}, problems)
     raise_first(problems)
@@ -267,10 +260,7 @@ def _hub_rows(name: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
 def select_questions(
     questions: Questions, groups: Sequence[str] | None, limit: int | None, seed: int
 ) -> Questions:
-    """The questions of some groups, at most ``limit`` of each, sampled by ``seed``.
-
-    Questions that expectations link are sampled together, in all groups.
-    """
+    """At most ``limit`` questions of some groups, by ``seed``; linked ones are drawn together."""
     by_group = questions.groups
     linked = linked_questions(questions.expectations)
 
@@ -297,10 +287,7 @@ def select_questions(
 def groups_of_questions(
     questions: Questions, *, writes_freely: bool = False
 ) -> list[GroupOfQuestions]:
-    """What is counted of each group.
-
-    Open questions are always written freely. A group with both kinds of questions raises.
-    """
+    """What is counted of each group; one with options and open questions raises."""
     groups = []
     for name, items in questions.groups.items():
         sizes = [len(item.options) for item in items]

@@ -162,10 +162,7 @@ def renamed(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, A
 
 
 def _phrasing_number(column: str) -> int | None:
-    """The number of the phrasing that a column such as ``question_2`` has; None of others.
-
-    ``question2`` and ``Question 2`` are the same column.
-    """
+    """The number in ``question_2``, ``question2`` or ``Question 2``; None of other columns."""
     match = re.fullmatch(r"question[ _-]?(\d+)", column.strip().casefold())
     return int(match[1]) if match else None
 
@@ -339,10 +336,7 @@ def _phrasings(row: Row) -> dict[str, list[str]]:
 
 
 def _answer(row: Row, item: str) -> tuple[Choice, tuple[Choice, ...]]:
-    """The gold and the options of a question.
-
-    With distractors the options are in an order that ``item`` decides.
-    """
+    """The gold and the options of a question; with distractors ``item`` decides their order."""
     value = row.cells.get("answer")
     if isinstance(value, list | tuple):
         value = ALIAS_SEPARATOR.join(map(str, value))
@@ -543,10 +537,7 @@ SUFFIXES = (".jsonl", ".csv", ".tsv", ".json", ".yaml", ".yml", ".toml", ".parqu
 
 
 def read_question_file(path: Path, columns: Mapping[str, str], problems: Problems) -> Questions:
-    """The questions of a file; the errors of its rows go to ``problems``.
-
-    ``columns``: the file's name of each of ``COLUMNS`` that is called otherwise there.
-    """
+    """The questions of a file, with its names of ``COLUMNS``; errors go to ``problems``."""
     rows = file_rows(path, problems)
     items, notes = questions_of_rows(rows, path.stem, columns, problems, source=str(path))
     return Questions(path.stem, items, notes)
@@ -558,10 +549,7 @@ def file_rows(
     name: str = "questions",
     suffixes: Sequence[str] = SUFFIXES,
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """The rows of a file with their places; without ``problems`` the first one raises.
-
-    ``name``: what its list of rows is called.
-    """
+    """The rows of a file, or of its list ``name``; without ``problems`` the first one raises."""
     if path.suffix not in suffixes:
         raise ConsilienceError(
             f"a file in '{path.suffix}'", expected=", ".join(suffixes), where=str(path)

@@ -15,7 +15,7 @@ import re
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -227,7 +227,13 @@ def _table_rows(
     for where, row in read_cells(path, "\t" if path.suffix == ".tsv" else ",", quoted=quoted):
         if not header:
             header = row
-            _check_header(header, where, path)
+            if len(header) == 1 and path.suffix != ".tsv":
+                _refuse_other_separator(header[0], where)
+            for at, name in enumerate(header):
+                if name.strip() and name in header[:at]:
+                    raise ConsilienceError(
+                        f"two columns '{name}'", where=where, todo="Rename or remove one of them."
+                    )
         elif len(row) == len(header):
             yield where, dict(zip(header, row, strict=True))
         elif any(cell.strip() for cell in row):
@@ -238,21 +244,6 @@ def _table_rows(
                 todo="Check for missing or extra separators, and for line breaks in a cell.",
             )
             yield where, fault
-
-
-def _check_header(header: Sequence[str], where: str, path: Path) -> None:
-    """Raise for a table with another separator than expected, and for two columns of one name."""
-    separator = "\t" if path.suffix == ".tsv" else ","
-    todo = _other_separator(header[0], {"separator": separator}) if len(header) == 1 else ""
-    if todo:
-        raise ConsilienceError(
-            "a table of one column", expected="commas between columns", where=where, todo=todo
-        )
-    repeated = [name for at, name in enumerate(header) if name.strip() and name in header[:at]]
-    if repeated:
-        raise ConsilienceError(
-            f"two columns '{repeated[0]}'", where=where, todo="Rename or remove one of them."
-        )
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | ConsilienceError]]:
@@ -354,12 +345,10 @@ def read_csv(path: Path, **options: Any) -> pl.DataFrame:
         table = pl.read_csv(path, glob=False, **options)
     except (*POLARS_FAULTS, EOFError, zlib.error) as error:
         encoded = "utf-8" in str(error).lower()
-        todo = LATIN_1 if encoded else _other_separator(_first_line(path), options)
+        todo = LATIN_1 if encoded else _other_separator(_first_line(path))
         raise _no_table(path, error, todo) from error
-    if table.width == 1 and (todo := _other_separator(table.columns[0], options)):
-        raise ConsilienceError(
-            "a table of one column", expected="commas between columns", where=str(path), todo=todo
-        )
+    if table.width == 1:
+        _refuse_other_separator(table.columns[0], str(path))
     return table
 
 
@@ -374,13 +363,19 @@ def _first_line(path: Path) -> str:
         return ""
 
 
-def _other_separator(header: str, options: Mapping[str, Any]) -> str:
-    """What to do with a table whose header has another separator than expected."""
-    expected = options.get("separator", ",")
+def _other_separator(header: str) -> str:
+    """What to do with a table whose header has another separator than commas."""
     for separator, name in ((";", "semicolons"), ("\t", "tabs")):
-        if expected == "," and header.count(separator) > header.count(","):
+        if header.count(separator) > header.count(","):
             return f"Its columns are separated by {name}. Save it with commas."
     return ""
+
+
+def _refuse_other_separator(header: str, where: str) -> None:
+    if todo := _other_separator(header):
+        raise ConsilienceError(
+            "a table of one column", expected="commas between columns", where=where, todo=todo
+        )
 
 
 def _refuse_bomb(path: Path) -> None:

@@ -18,7 +18,7 @@ from consilience.metrics.differences import compare
 from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import chosen, original
 from consilience.suites.perturbations import forms_of as forms_of_pair
-from consilience.types import Candidates, Relation, Suite
+from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
 
 FORMS = ("original", "reverse", "signal")
 MRPC = TASKS["mrpc"]
@@ -48,7 +48,7 @@ def suite_of(runs, labels=("no", "yes"), *, positive=""):
         Relation(group, group, "N-1", (), (), {}, Candidates(labels, (0,) * len(labels)), design)
         for group in sorted(groups)
     ]
-    return Suite("calum", tuple(relations), "strict")
+    return Suite("calum", tuple(relations), "strict", words=PAIR_WORDS)
 
 
 def measured(runs, labels=("no", "yes"), *, positive="", seed=0):

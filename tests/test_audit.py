@@ -21,9 +21,8 @@ from consilience.core.factors import Edge
 from consilience.core.items import Choice, Question
 from consilience.options.suites import AuditOptions
 from consilience.suites import check_suite
-from consilience.suites.layouts import load_folder
+from consilience.suites.layouts import load_folder, places_in
 from consilience.suites.questions import Questions
-from consilience.suites.rows import places_in
 from consilience.types import Suite
 
 CAPITALS = [("France", "Paris"), ("Italy", "Rome")]

@@ -53,7 +53,7 @@ from consilience.report.run_view import PairView, RunView
 from consilience.report.table import CI, Cell, Column, Table, intervals_below, number_text
 from consilience.results.reporting import fact_layouts, question_layouts
 from consilience.suites.pairs import TASKS
-from consilience.types import QUESTION_WORDS, Suite
+from consilience.types import FACT_WORDS, QUESTION_WORDS, Suite
 from pair_builders import answers_of, suite_of
 from report_builders import (
     CASES,
@@ -136,8 +136,7 @@ def test_headline_numbers_in_plain_sentences():
         == "The answer is right in every pattern for 20.0\xa0% of a relation's facts, on average."
     )
     groups = [replace(group, patterns=()) for group in run.suite.relations]
-    questions = replace(run, suite=replace(run.suite, relations=groups))
-    assert questions.suite.words is QUESTION_WORDS
+    questions = replace(run, suite=replace(run.suite, relations=groups, words=QUESTION_WORDS))
     violated = replace(run.summary.rows[0], metric="violation_rate", value=0.9)
     sentence = headline_sentences.sentence_of(questions, violated, 0.8)
     assert sentence.replace("\xa0", " ") == (
@@ -219,7 +218,7 @@ def test_figures_round_as_tables_do():
     patterns = pl.DataFrame(
         {"run": "a", "group": "g", "variant_index": [0, 1], "variant": ["x", "y"]}
     )
-    spec = json.dumps(spec_of(matrix_figure(pairs, patterns, "g", {})))
+    spec = json.dumps(spec_of(matrix_figure(pairs, patterns, "g", {}, FACT_WORDS)))
     assert f'"v": 12.5, "shown": "{number_text(0.125, "share", 0)}"' in spec
 
 
@@ -505,7 +504,7 @@ def test_the_matrix_has_each_pair_in_two_cells_beside_its_patterns(tmp_path):
     patterns = pl.DataFrame(words, schema=["group", "variant_index", "variant"], orient="row")
     named = [each.with_columns(run=pl.lit("a")) for each in (pairs, patterns)]
     names = {"R": "r", "S": "s"}
-    save_figure(matrix_figure(*named, "R", names), tmp_path / "matrix.svg")
+    save_figure(matrix_figure(*named, "R", names, FACT_WORDS), tmp_path / "matrix.svg")
 
     def texts_in(role):
         """What is drawn there, with its place from the left and the top."""

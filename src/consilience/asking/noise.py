@@ -93,7 +93,7 @@ def _ask_facts(relation: Relation | None, group: Group, model: LanguageModel) ->
 
 def pair_samples(presented: Presented, size: int, generator: random.Random) -> list[Sample]:
     """Any pairs that can be asked, in any forms."""
-    group = pairs_of(presented)
+    group = pairs_of(presented, presented.task.name)
     asks = [one for one in group.asks if one.why_not is None]
     asks = generator.sample(asks, min(size, len(asks)))
     return [(partial(_answers, group, lambda some, of: asker.ask(some, of.score)), asks)]

@@ -198,7 +198,7 @@ def _sentences(form: Form) -> list[str]:
     return sorted(segment.sentence for segment in form)
 
 
-def pairs_of(presented: Presented, *, writes_freely: bool = False) -> Group:
+def pairs_of(presented: Presented, name: str) -> Group:
     """The pairs in their forms; those with the same first sentence are one subject."""
     task = presented.task
     if all(presented.reasons):
@@ -214,7 +214,6 @@ def pairs_of(presented: Presented, *, writes_freely: bool = False) -> Group:
         for item, (forms, reason) in enumerate(zip(presented.forms, presented.reasons, strict=True))
         for variant, form in enumerate(forms)
     ]
-    name = generated_group(task) if writes_freely else task.name
     return Group(TASK_SUITE, name, items, presented.names, asks, ANSWERS_SCHEMA)
 
 
@@ -222,7 +221,7 @@ def ask_labels(
     presented: Presented, model: PairModel, *, progress: Progress = lambda done: None
 ) -> pl.DataFrame:
     """The labels that the model finds most probable: an answers table, group the task's name."""
-    return asker.ask(pairs_of(presented), model.score, progress=progress)
+    return asker.ask(pairs_of(presented, presented.task.name), model.score, progress=progress)
 
 
 def ask_text(
@@ -237,7 +236,7 @@ def ask_text(
     def read(text: str, ask: Ask) -> dict[str, object]:
         return {"answer": matched_word(text, labels) or text, "n_candidates": len(labels)}
 
-    group = pairs_of(presented, writes_freely=True)
+    group = pairs_of(presented, generated_group(presented.task))
     return asker.ask_texts(group, lambda forms, _: write(forms), read, progress=progress)
 
 

@@ -24,6 +24,7 @@ from consilience.core.errors import ConsilienceError, needs_extra
 from consilience.core.factors import Edge, VariantPair
 from consilience.core.text import counted
 from consilience.files.read import parse_json, read_rows, read_text
+from consilience.files.rows import find_table
 from consilience.files.write import write_whole
 from consilience.metrics.statistics import Floats
 from consilience.options import Output
@@ -31,10 +32,9 @@ from consilience.options.suites import AuditOptions
 from consilience.report.export import Shown
 from consilience.report.table import Column, Table, Value
 from consilience.runs.run import open_runs
-from consilience.suites.layouts import layout_of
+from consilience.suites.layouts import layout_of, places_in
 from consilience.suites.question_suites import SUITE_NAMES, columns_of, is_questions, load_questions
 from consilience.suites.questions import Questions
-from consilience.suites.rows import find_table, places_in
 from consilience.types import Relation, Suite
 
 CHECK_MODULES = (pattern_checks, checks)

@@ -17,7 +17,7 @@ from consilience.core.factors import Edge, VariantPair
 from consilience.core.patterns import ENGLISH, Pattern
 from consilience.core.text import counted, fold_case, listed, whole_words
 from consilience.metrics.statistics import Floats
-from consilience.suites.rows import Places
+from consilience.suites.layouts import Places
 from consilience.types import Relation, Suite
 
 Severity = Literal["error", "warning", "note"]

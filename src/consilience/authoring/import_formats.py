@@ -25,6 +25,7 @@ from consilience.authoring.importing import (
 from consilience.core.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
 from consilience.core.text import counted, is_language_tag
 from consilience.files.read import parse_json, read_rows, read_text
+from consilience.files.rows import Row, refuse_misspelt, suite_rows
 from consilience.files.tables import ENDINGS, read_answer_file, read_workbook
 from consilience.options import Output
 from consilience.options.suites import ImportOptions
@@ -32,7 +33,6 @@ from consilience.report.export import Shown, rows_of
 from consilience.suites.layouts import LAMA_CARDINALITIES, load_folder, pararel_root
 from consilience.suites.proposals import Proposal, provenance_of, read_proposals, scores_of
 from consilience.suites.question_suites import columns_of
-from consilience.suites.rows import Row, refuse_misspelt, suite_rows
 
 PATTERN_FIELDS = ("pattern", "template")
 """The fields that files with one relation each have for a pattern: ParaRel's and LPAQA's."""

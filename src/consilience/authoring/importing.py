@@ -19,11 +19,11 @@ from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.patterns import ENGLISH
 from consilience.core.text import LANGUAGE_TAG, counted, is_language_tag
 from consilience.files.read import read_text
+from consilience.files.rows import Problems, find_table, raise_first, suite_rows
 from consilience.files.write import cannot_write, path_of, write_whole
 from consilience.suites.facts import folder_root, read_folder
 from consilience.suites.layouts import N_TO_1, N_TO_M, check_folder
 from consilience.suites.proposals import TABLE, Proposal
-from consilience.suites.rows import Problems, find_table, raise_first, suite_rows
 from consilience.types import Candidates, Cardinality, Fact, Relation, Suite
 
 Rows = Sequence[Mapping[str, object]]

@@ -21,6 +21,7 @@ from consilience.authoring.audit import cautions, writable_folder
 from consilience.authoring.checks import is_english
 from consilience.authoring.importing import new_suite
 from consilience.core.errors import ConsilienceError, shortened
+from consilience.core.items import Task
 from consilience.core.process import Watch
 from consilience.core.text import counted
 from consilience.files.read import parse_json, read_text
@@ -32,8 +33,7 @@ from consilience.report.metric_tables import question_table, statistics_tables
 from consilience.report.table import Column, Table, Value
 from consilience.suites import question_suites
 from consilience.suites.facts import SuiteStatistics, suite_statistics
-from consilience.suites.layouts import fetch, layout_of, load_folder
-from consilience.suites.pairs import is_task, load_task
+from consilience.suites.layouts import Places, fetch, layout_of, load_folder, places_in
 from consilience.suites.proposals import (
     VERDICTS,
     Proposal,
@@ -48,12 +48,9 @@ from consilience.suites.question_suites import (
     SUITE_NAMES,
     QuestionStatistics,
     columns_of,
-    is_questions,
-    load_questions,
     question_statistics,
 )
 from consilience.suites.questions import Questions
-from consilience.suites.rows import Places, places_in
 from consilience.types import Suite
 
 BEGIN, END = (
@@ -461,17 +458,16 @@ def _notes_and_size(
     suite: str, data_dir: Path | None, columns: Mapping[str, str]
 ) -> tuple[list[str], str]:
     """Notes on a suite without errors; its size, or the labels of a task."""
-    if is_questions(suite):
-        questions = load_questions(suite, columns)
-        counts = question_statistics(questions)
+    chosen = suites.load_any(suite, data_dir, columns)
+    if isinstance(chosen, Questions):
+        counts = question_statistics(chosen)
         sizes = [counted(counts.groups, "group"), _kinds(counts)]
         sizes.append(counted(counts.phrasings, "phrasing"))
         sizes += [counted(counts.expectations, "expectation")] * (counts.expectations > 0)
-        return [*questions.notes, *cautions(questions)], ", ".join(sizes)
-    if is_task(suite):
-        labels = ", ".join(load_task(suite).labels)
+        return [*chosen.notes, *cautions(chosen)], ", ".join(sizes)
+    if isinstance(chosen, Task):
+        labels = ", ".join(chosen.labels)
         return [], f"a task of sentence pairs with the labels {labels}"
-    chosen = suites.load_suite(suite, data_dir)
     sizes_of = suite_statistics(chosen)
     parts = {
         "relation": sizes_of.relations,
@@ -498,23 +494,30 @@ def counted_suite(
     suite: str, data_dir: Path | None, columns: Sequence[str] | None, *, as_shipped: bool
 ) -> Lines:
     """The sizes of a suite."""
-    if is_questions(suite):
-        questions = load_questions(suite, columns_of(columns))
-        counts = question_statistics(questions)
-        document = {"suite": questions.name, **asdict(counts)}
-        return Lines(document, question_table(counts, questions.name))
-    chosen = suites.load_suite(suite, data_dir, as_shipped=as_shipped)
+    chosen = loaded_suite(suite, data_dir, columns_of(columns), as_shipped=as_shipped)
+    if isinstance(chosen, Questions):
+        counts = question_statistics(chosen)
+        document = {"suite": chosen.name, **asdict(counts)}
+        return Lines(document, question_table(counts, chosen.name))
     statistics = suite_statistics(chosen)
     tables = statistics_tables(statistics, chosen.name)
     return Lines({"suite": chosen.name, **asdict(statistics)}, *tables, notes=chosen.notes)
 
 
-def loaded_suite(suite: str | Path | Suite | Questions) -> Suite | Questions:
-    """The suite of a name, a folder or a file; a value stays."""
+def loaded_suite(
+    suite: str | Path | Suite | Questions,
+    data_dir: Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    *,
+    as_shipped: bool = False,
+) -> Suite | Questions:
+    """The suite of a name, a folder or a file; a value stays. A task of sentence pairs raises."""
     if isinstance(suite, Suite | Questions):
         return suite
-    of_questions = is_questions(str(suite))
-    return load_questions(str(suite)) if of_questions else suites.load_suite(suite)
+    chosen = suites.load_any(suite, data_dir, columns, as_shipped=as_shipped)
+    if isinstance(chosen, Task):
+        return suites.load_suite(suite)
+    return chosen
 
 
 def statistics_of(suite: Suite | Questions) -> SuiteStatistics | QuestionStatistics:

@@ -118,8 +118,10 @@ def shortened(text: str, longest: int = LONGEST) -> str:
     return f"{text[:half]} ... {text[-half:]}"
 
 
-def did_you_mean(word: str, known: list[str]) -> str:
+def did_you_mean(word: str, known: list[str], instead: str | None = None) -> str:
     """A hint for an unknown name: the closest known one, or all of them where they are few.
+
+    ``instead``: in place of all of them, where none is similar.
 
     The dashes of options count for nothing: they would make any two short options similar.
     """
@@ -129,30 +131,29 @@ def did_you_mean(word: str, known: list[str]) -> str:
     close = get_close_matches(shortened(word.lstrip("-"), 200), plain, n=1)
     if close:
         return f"Did you mean '{plain[close[0]]}'?"
+    if instead is not None:
+        return instead
     most = 12 if len(known) > 15 else 15  # "and 1 more" would be longer than the name
     shown = ", ".join(known[:most]) + (f" and {len(known) - 12} more" if len(known) > most else "")
     return f"Known: {shown.removesuffix('.')}."
 
 
-def unknown_name(found: str, name: str, known: Iterable[str]) -> ConsilienceError:
+def unknown_name(found: str, name: str, known: Iterable[str], where: str = "") -> ConsilienceError:
     """The error for an unknown name: all known ones, and the closest where one is similar."""
     names = list(known)
-    hint = did_you_mean(name, names)
-    return ConsilienceError(
-        found, expected=", ".join(names), todo=hint if hint.startswith("Did") else ""
-    )
+    todo = did_you_mean(name, names, instead="")
+    return ConsilienceError(found, expected=", ".join(names), where=where, todo=todo)
 
 
 def missing_column(
     name: str, columns: list[str], *, expected: str, where: str, todo: str = ""
 ) -> ConsilienceError:
     """The error for a table without a column; ``todo``: what to do where no name is similar."""
-    hint = did_you_mean(name, columns)
     return ConsilienceError(
         f"no column '{name}' among {', '.join(columns) or 'none'}",
         expected=expected,
         where=where,
-        todo=hint if hint.startswith("Did") else todo,
+        todo=did_you_mean(name, columns, instead=todo),
     )
 
 

@@ -46,10 +46,7 @@ def kind_of_run(run: Run) -> type[Inquiry]:
 def inquiries_of(
     options: ProbeOptions, watch: Watch = SILENT, *, suite: Any = None, model: Any = None
 ) -> Sequence[Inquiry]:
-    """What ``probe`` asks with these options, without loading the model.
-
-    One for each seed of classifiers of sentence pairs; else one. Options that do not fit raise.
-    """
+    """What ``probe`` asks: one inquiry for each seed of classifiers of sentence pairs; else one."""
     options.check_connection()
     kind = kind_of(options.suite if suite is None else suite, options.as_questions)
     return kind.of_options(options, watch, suite, model)
@@ -61,10 +58,7 @@ def suite_of(
     protocol: Protocol | None = None,
     data_dir: Path | None = None,
 ) -> tuple[Suite, Protocol]:
-    """What a run is counted by; the suite and the protocol that are None are those of the run.
-
-    A run of sentence pairs or of questions says itself what it was asked.
-    """
+    """What a run is counted by; the suite and the protocol that are None are those of the run."""
     return kind_of_run(run).suite_of(run, name, protocol, data_dir)
 
 
@@ -90,10 +84,7 @@ def refuse_other_kinds(run: Run) -> None:
 
 
 def suite_notes(run: Run, suite: Suite) -> list[str]:
-    """A note where the suite is not as it was when a run was asked; none where it is gone.
-
-    ``suite``: the whole suite that the run is counted by.
-    """
+    """A note where the whole suite of a run is not as it was when it was asked; none without it."""
     kind = kind_of_run(run)
     return [] if kind.is_as_asked(run, suite) else [kind.changed_suite(run, suite)]
 

@@ -155,15 +155,11 @@ class SentencePairs(Inquiry):
         if options.template and not options.generate:
             raise ConsilienceError("--template without --generate", todo="Add --generate.")
         is_plain = self.is_given or options.model.startswith("baseline:")
-        refused: dict[str, object] = {}
-        if is_plain or options.generate:
-            refused |= {"--input": options.input, "--pool": options.pool}
-            refused |= {"--model-labels": options.model_labels}
-        if is_plain:
-            refused |= {"--max-length": options.max_length, "--generate": options.generate}
-        kind = "a function or a baseline" if is_plain else "--generate"
-        for flag, value in refused.items():
-            if value:
+        of_classifiers = ["input", "pool", "model_labels"] * (is_plain or options.generate)
+        for name in [*of_classifiers, *["max_length", "generate"] * is_plain]:
+            if getattr(options, name):
+                kind = "a function or a baseline" if is_plain else "--generate"
+                flag = f"--{name.replace('_', '-')}"
                 raise ConsilienceError(f"{flag} with {kind}", todo="Leave it out.")
 
     @property
@@ -385,7 +381,7 @@ class SentencePairs(Inquiry):
     def on_the_hub(cls, run: Run) -> tuple[str, str, str]:
         hub, _, split = str((run.record.get("options") or {}).get("data") or "").partition(":")
         if hub != HUB:
-            return "", "", ""
+            return super().on_the_hub(run)
         source: Sequence[str] = run.settings["task"].get("hub", ())
         dataset, config, *_ = [*source, "", ""]
         return dataset, config, split or "validation"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ from consilience.kinds.counting import (
     seed_notes,
 )
 from consilience.kinds.planning import (
-    GroupOfQueries,
     ProbePlan,
     Shard,
     ShardReport,
@@ -56,10 +54,7 @@ def probe(
     suite: Suite | Questions | None = None,
     model: LanguageModel | PairModel | PromptModel | None = None,
 ) -> CountedRun:
-    """Ask a model a suite, and measure its answers; the run is kept in its folder.
-
-    ``suite`` and ``model``: values in place of those that the options name.
-    """
+    """Ask a model a suite, measure its answers and keep the run; values may replace the names."""
     inquiries = inquiries_of(options, watch, suite=suite, model=model)
     return probe_all(inquiries, options_record(options, {"suite": suite, "model": model}), watch)
 
@@ -67,10 +62,7 @@ def probe(
 def probe_all(
     inquiries: Sequence[Inquiry], named: Mapping[str, Any], watch: Watch = SILENT
 ) -> CountedRun:
-    """Ask what is not yet complete, count all answers, and finish the run.
-
-    ``named``: the options, for the record.
-    """
+    """Ask what is not complete, count all answers, finish the run; ``named``: the options."""
     runs = []
     for inquiry in inquiries:
         runs.append(_finished(inquiry, _open_run(inquiry, named), watch))
@@ -264,18 +256,6 @@ def plan_probe(
         for group in sizes
     }
     watch.say("sampling queries to estimate the time")
-
-    samples = inquiry.samples
-
-    def ask(group: str) -> int:
-        return inquiry.ask(group, samples[group]).height
-
-    def ask_all(group: str) -> int:
-        return inquiry.ask(group).height
-
-    groups = [
-        GroupOfQueries(partial(ask, group), left[group], partial(ask_all, group)) for group in sizes
-    ]
     queries = sum(sizes.values()) * len(inquiries)
     return ProbePlan(
         model=model_name(options.model),
@@ -287,7 +267,7 @@ def plan_probe(
         is_new=all(is_new for is_new, _ in existing.values()),
         loading=loading,
         **inquiry.extent,
-        **sampled_plan(inquiry.model, groups, sum(sizes.values()), options.noise_floor),
+        **sampled_plan(inquiry, left),
     )
 
 

@@ -111,14 +111,13 @@ def design_of(kind: str, factors: Sequence[Factor], seed: int) -> FactorialDesig
 
 def _usual_factors(questions: Questions) -> list[Factor]:
     """What varies if nothing is said."""
-    languages, phrasings = questions.languages, _numbers(_phrasings(questions))
     orders = _orders("rotations", questions) if _most_options(questions) > 1 else ()
-    levels = {"language": languages, "paraphrase": phrasings, "order": orders}
+    levels = {
+        "language": questions.languages,
+        "paraphrase": _phrasings(questions),
+        "order": orders,
+    }
     return [Factor(name, tuple(of)) for name, of in levels.items() if len(of) > 1]
-
-
-def _phrasings(questions: Questions) -> int:
-    return max(question.phrasings for question in questions.items)
 
 
 def _most_options(questions: Questions) -> int:
@@ -127,6 +126,10 @@ def _most_options(questions: Questions) -> int:
 
 def _numbers(size: int) -> tuple[str, ...]:
     return tuple(map(str, range(1, size + 1)))
+
+
+def _phrasings(questions: Questions) -> tuple[str, ...]:
+    return _numbers(max(question.phrasings for question in questions.items))
 
 
 def _listed(value: str) -> list[str]:
@@ -144,8 +147,9 @@ def _some_of(name: str, value: str, known: Sequence[str]) -> Sequence[str]:
 
 def _paraphrases(value: str, questions: Questions) -> Sequence[str]:
     """``all``, a number of phrasings, or their numbers."""
-    most = _phrasings(questions)
-    numbers = list(_numbers(most)) if value == ALL else _listed(value)
+    every = _phrasings(questions)
+    numbers = every if value == ALL else _listed(value)
+    most = len(every)
     if not all(number.isdecimal() and 0 < int(number) <= most for number in numbers) or not numbers:
         raise ConsilienceError(
             f"--vary paraphrase={value}",
@@ -182,20 +186,17 @@ def _orders(value: str, questions: Questions) -> Sequence[str]:
     levels = _listed(value)
     levels = levels if "given" in levels else ["given", *levels]
     for level in levels:
-        if not _is_order(level, size):
+        try:
+            is_order = permutation(level, size) is not None
+        except ValueError:
+            is_order = False
+        if not is_order:
             raise ConsilienceError(
                 f"--vary order={level}",
                 expected="rotations, reversed, shuffles:K, all, or orders of the options such as "
                 f"{ascii_uppercase[:size][::-1]}",
             )
     return levels
-
-
-def _is_order(level: str, size: int) -> bool:
-    try:
-        return permutation(level, size) is not None
-    except ValueError:
-        return False
 
 
 def _refuse_orders(count: int, value: str) -> None:

@@ -81,6 +81,13 @@ def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
     if path.suffix != ".gguf" and not path.is_dir():
         if spec.startswith((".", "/", "~")) or spec.count("/") > 1:
             raise ModelError("no such folder", where=spec, todo="Check the path.")
+        if ":" in spec:
+            kinds = ["baseline", "packaged", *SERVED, *ROUTES]
+            raise ModelError(
+                f"no such kind of model: '{scheme}:'",
+                expected=f"a Hub id, a folder, or {':NAME, '.join(kinds)}:NAME",
+                todo=did_you_mean(scheme, kinds, instead=""),
+            )
         return ModelSource(spec, spec, options | ({"revision": revision} if revision else {}), {})
     if revision:
         raise ModelError(

@@ -13,7 +13,7 @@ import polars.selectors as cs
 
 from consilience.report.export import BLACK, COLOURS, INK, Rows
 from consilience.report.run_view import NOISE, FactorView, parts_of
-from consilience.types import FACT_WORDS, SuiteWords
+from consilience.types import SuiteWords
 
 if TYPE_CHECKING:
     import altair
@@ -447,7 +447,7 @@ def in_tenths(items: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def item_figure(items: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> altair.Chart:
+def item_figure(items: pl.DataFrame, words: SuiteWords) -> altair.Chart:
     """How many items have how much agreement, in tenths; ``items`` as for ``in_tenths``."""
     import altair as alt
 
@@ -493,7 +493,7 @@ def matrix_figure(
     patterns: pl.DataFrame,
     group: str,
     names: Mapping[str, str],
-    words: SuiteWords = FACT_WORDS,
+    words: SuiteWords,
 ) -> altair.Chart:
     """How often each two patterns or forms of a group agree; menus choose group and run.
 

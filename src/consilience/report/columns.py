@@ -14,7 +14,7 @@ from consilience.core.text import counted
 from consilience.metrics.differences import SUBJECTS
 from consilience.metrics.registry import label_of, short_label_of
 from consilience.report.table import CI, Column, Table, Value, bounds_of, estimate
-from consilience.types import FACT_WORDS, SuiteWords
+from consilience.types import SuiteWords
 
 Columns = Mapping[str | tuple[str, str], Column]
 """The columns of a data frame by name, in the order in which they are shown; two names: bounds."""
@@ -81,7 +81,7 @@ def test_in_words(test: str, words: SuiteWords) -> str:
     return test.replace("subjects", words.clusters).replace("relations", f"{words.group}s")
 
 
-def contradictions(rows: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> list[str]:
+def contradictions(rows: pl.DataFrame, clusters: str = "subjects") -> list[str]:
     """A note on rows (``COMPARISON_SCHEMA``) where only one of p and the interval is clear.
 
     Both are over the same subjects. Sign flips (``metrics.flips``) give a small p where nearly all
@@ -92,7 +92,7 @@ def contradictions(rows: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> list[s
     count = by_subjects.filter((pl.col("p") < 0.05) != is_clear).height
     if not count:
         return []
-    of = words.clusters
+    of = clusters
     return [
         f"In {counted(count, 'row')} only one of p < 0.05 and an interval without 0 holds: p flips "
         f"the signs of the {of}' differences, the interval resamples the {of}. They differ "
@@ -244,9 +244,12 @@ FORM_CHANGES: Columns = {
 
 def in_words(table: Table, words: SuiteWords) -> Table:
     """The table with the headings that a kind of suite has for its groups, items and variants."""
-    known = zip(FACT_WORDS.nouns, words.nouns, strict=True)
     forms = ("{}", "{}s", "closest {}", "all {}s agree")
-    names = {form.format(one): form.format(other) for one, other in known for form in forms}
+    names = {
+        form.format(one): form.format(other)
+        for one, other in words.instead.items()
+        for form in forms
+    }
     columns = [
         replace(column, heading=names.get(column.heading, column.heading))
         for column in table.columns

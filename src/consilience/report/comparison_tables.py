@@ -247,7 +247,7 @@ def _notes(
     if by is None:
         yield from _most_different(compared, labels, suite.words.group)
     yield from (f"{note}." for note in few_relations(rows, suite))
-    yield from contradictions(rows, suite.words)
+    yield from contradictions(rows, suite.words.clusters)
     undefined = rows.filter((pl.col("metric") == CORRECTED) & pl.col("difference").is_nan())
     if by is None and undefined.height:
         yield CONSTANT

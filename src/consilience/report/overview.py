@@ -44,7 +44,7 @@ from consilience.report.run_view import (
     values_of,
 )
 from consilience.report.table import CI, Cell, Column, Table, Value, with_interval
-from consilience.types import FACT_WORDS, SuiteWords
+from consilience.types import SuiteWords
 
 
 def page_in_words(page: Page, words: SuiteWords) -> Page:
@@ -70,7 +70,7 @@ class _Words:
 
     def __init__(self, words: SuiteWords) -> None:
         self.words = words
-        pairs = zip(FACT_WORDS.nouns, words.nouns, strict=True)
+        pairs = words.instead.items()
         known = {one + s: other + s for one, other in pairs for s in ("", "s")}
         self.known = known | {one.capitalize(): other.capitalize() for one, other in known.items()}
         self.pattern = re.compile(rf"\b({'|'.join(self.known)})\b")

@@ -189,12 +189,12 @@ class FoundExamples(Shown):
     def printed(self, output: Output) -> Iterator[Table | str]:
         """A table for each kind."""
         shown = [reply for items in self.by_kind.values() for one in items for reply in one.replies]
-        is_of_questions = any(reply.prompt is not None for reply in shown)
+        has_prompts = any(reply.prompt is not None for reply in shown)
         for kind, items in self.by_kind.items():
             title = about(kind)
-            if is_of_questions:
+            if has_prompts:
                 title = title.partition(" (example")[0].replace("pattern", "variant")
-            table_of = question_example_table if is_of_questions else example_table
+            table_of = question_example_table if has_prompts else example_table
             yield table_of(items, title) if items else f"{title}: none"
 
     def document(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from consilience.report.export import Shown, record_of, rows_of
 from consilience.report.metric_tables import language_differences
 from consilience.report.table import Table
 from consilience.runs.run import Run, open_runs
-from consilience.types import QUESTION_WORDS, Suite
+from consilience.types import Suite
 
 SHOWN = 5
 """Questions that a note names."""
@@ -366,11 +366,11 @@ class Comparison(Shown):
         """The differences, and which tables have details."""
         yield self.shown(output.show, output.by)
         if output.by is None and output.format == "table" and len(self.runs) > 1:
-            groups, is_of_questions = self.suite.relations, self.suite.words is QUESTION_WORDS
+            groups = self.suite.relations
             has_languages = any(group.design.languages for group in groups)
             names = ["group", *["edit"] * any(group.edges for group in groups)]
             names += ["form"] * any(len(group.design.forms) > 1 for group in groups)
-            names += ["factor"] * (has_languages or is_of_questions)
+            names += ["factor"] * (has_languages or self.suite.words.is_pooled)
             yield f"Details: --by {', '.join(names)} or metric"
 
     def document(self) -> dict[str, Any]:

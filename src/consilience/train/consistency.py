@@ -292,7 +292,7 @@ def train(
         is_finished = folder.is_finished()
     if not is_finished:
         trainer = make_trainer(subject, plan, weight, folder)
-        if math.isnan(trainer.validate(facts=1)[BEST_METRIC]):
+        if all(math.isnan(trainer.validate(facts)[BEST_METRIC]) for facts in (1, None)):
             raise ConsilienceError(
                 f"no answer to any question of {', '.join(plan.validation)}",
                 expected="validation relations whose candidates the model's tokenizer knows",

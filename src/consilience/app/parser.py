@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 from click.core import ParameterSource
@@ -16,34 +16,7 @@ from click.core import ParameterSource
 from consilience.app.command import KNOWN, Command, Group
 from consilience.app.configuration import Defaults, defaults_of, in_force
 from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.options import (
-    ADVANCED,
-    COUNTING,
-    ENDPOINTS,
-    FACTS,
-    FACTS_AND_OWN,
-    FACTS_AND_PAIRS,
-    GENERAL,
-    MODEL,
-    OUTPUT,
-    OWN,
-    PAIRS,
-    PAIRS_AND_OWN,
-    QUESTIONS,
-    TRAINING,
-    OptionField,
-    Output,
-    option_fields,
-)
-
-ARGUMENTS, OPTIONS = "Arguments", "Options"
-"""The headings of what has no heading of its own."""
-
-PANELS = (
-    ARGUMENTS, OPTIONS, MODEL, ENDPOINTS, QUESTIONS, FACTS, FACTS_AND_OWN, FACTS_AND_PAIRS, OWN,
-    PAIRS, PAIRS_AND_OWN, TRAINING, COUNTING, OUTPUT, ADVANCED, GENERAL,
-)  # fmt: skip
-"""Headings of options, in the order of the help."""
+from consilience.options import OptionField, Output, Panel, option_fields
 
 METAVARS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH"}
 """The placeholder of a value in the help, by its type."""
@@ -96,10 +69,10 @@ class FieldOption(click.Option):
             type=None if is_flag else Value(field),
             is_flag=is_flag or None,  # False would make values optional
             multiple=field.is_repeated,
-            required=field.is_required,
+            required=field.default is MISSING,
             help=field.option.help,
         )
-        self.field, self.panel = field, field.option.panel or OPTIONS
+        self.field, self.panel = field, field.option.panel or "Options"
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Its names and its value, and what it does; a rare one only with ``--all``."""
@@ -110,7 +83,7 @@ class FieldOption(click.Option):
         metavar = option.metavar or "|".join(field.choices) or METAVARS.get(field.type.__name__, "")
         from_file = ctx.default_map or {}
         default = from_file.get(field.name, field.default)
-        facts = ["required"] if field.is_required else []
+        facts = ["required"] if field.default is MISSING else []
         if not (default is None or default is False or default in (MISSING, "", ())):
             facts.append(f"default: {_shown(default)}")
         is_set = field.name in from_file
@@ -130,9 +103,9 @@ class FieldArgument(click.Argument):
             [field.name],
             type=Value(field),
             nargs=-1 if field.is_list else 1,
-            required=field.is_required,
+            required=field.default is MISSING,
         )
-        self.field, self.panel = field, ARGUMENTS
+        self.field, self.panel = field, "Arguments"
         self.shown = field.option.metavar or field.name.upper()
 
     def make_metavar(self, ctx: click.Context) -> str:
@@ -337,8 +310,8 @@ def write_options(
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx)
         if record is not None:
-            panels.setdefault(getattr(param, "panel", GENERAL), []).append(record)
-    for panel, rows in sorted(panels.items(), key=lambda item: PANELS.index(item[0])):
+            panels.setdefault(getattr(param, "panel", "General"), []).append(record)
+    for panel, rows in sorted(panels.items(), key=lambda item: get_args(Panel).index(item[0])):
         with formatter.section(panel):
             formatter.write_dl(rows)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from consilience.app.command import command
-from consilience.options import OUTPUT, TableBy, Watched, opt
+from consilience.options import TableBy, Watched, opt
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 
@@ -20,12 +20,12 @@ class ProbeCommand(ProbeOptions, Watched):
 
     by: TableBy = None
     dry_run: bool = opt(
-        "Print what would be asked, and an estimate of the time; write nothing.",
-        default=False, panel=OUTPUT)
+        "Print what would be asked, and an estimate of the time; write nothing.", default=False,
+        panel="Output")
     shard: str | None = opt(
-        "Ask only part I of N parts of the groups, such as 1/8. The process that completes the run "
-        "prints its numbers (docs/reliability.md).",
-        default=None, metavar="I/N", panel=OUTPUT, is_rare=True)
+        "Ask only part I of N parts of the groups, such as 1/8. The process that completes the "
+        "run prints its numbers (docs/reliability.md).", default=None, metavar="I/N",
+        panel="Output", is_rare=True)
 
 
 @command(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.app.command import command
-from consilience.options import OUTPUT, opt, options_of, takes
+from consilience.options import opt, options_of, takes
 from consilience.options.runs import (
     CompareOptions,
     GateOptions,
@@ -49,8 +49,7 @@ class GateCommand(GateOptions):
 
     plan: bool = opt(
         "Check nothing: print the power of each rule, and how many items, groups and repeats give "
-        "a power of 80 %.",
-        default=False, panel=OUTPUT)
+        "a power of 80 %.", default=False, panel="Output")
 
 
 @command(GateCommand, "gate", panel="Measure", output=("junit", "format", "json"), examples=(

@@ -8,21 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.app.command import command, group
-from consilience.options import (
-    ADVANCED,
-    FACTS,
-    QUESTIONS,
-    AsShipped,
-    ColumnNames,
-    DataDir,
-    FilePath,
-    Options,
-    SuiteArgument,
-    Watched,
-    arg,
-    opt,
-    takes,
-)
+from consilience.options import FilePath, Options, Watched, arg, opt, shared, takes
 from consilience.options.suites import (
     AuditOptions,
     CardOptions,
@@ -64,7 +50,7 @@ TABLE = ("csv", "json")
 class SuiteListOptions(Options):
     """The options of ``suite list``."""
 
-    data_dir: DataDir = opt(default=None)
+    data_dir: shared.DataDir = opt(default=None)
 
 
 class NewSuiteOptions(Options):
@@ -78,10 +64,10 @@ class FetchOptions(Watched):
     """The options of ``suite fetch``."""
 
     name: str = arg("The suite to download: pararel.")
-    data_dir: DataDir = opt(default=None)
+    data_dir: shared.DataDir = opt(default=None)
     source: str | None = opt(
-        "Download the same files from another URL.",
-        default=None, metavar="URL", flag="from", panel=ADVANCED)
+        "Download the same files from another URL.", default=None, metavar="URL", flag="from",
+        panel="Advanced")
 
 
 class CheckOptions(Options):
@@ -90,20 +76,21 @@ class CheckOptions(Options):
     suite: str = arg(
         "The suite: a name, a folder, a file of questions, or a task of sentence pairs or its "
         "TOML file.", metavar="SUITE")
-    columns: ColumnNames = opt(default=None, panel=QUESTIONS)
+    columns: shared.ColumnNames = opt(default=None, panel="Questions")
+    data_dir: shared.DataDir = opt(default=None)
     shared: bool = opt(
         "Also demand what a shared suite of facts needs: provenance with a licence and an "
-        "accepted sign-off for every pattern, and a current data card.", default=False, panel=FACTS)
-    data_dir: DataDir = opt(default=None)
+        "accepted sign-off for every pattern, and a current data card.", default=False,
+        panel="Facts only")
 
 
 class StatsOptions(Options):
     """The options of ``suite stats``."""
 
-    suite: SuiteArgument
-    columns: ColumnNames = opt(default=None, panel=QUESTIONS)
-    data_dir: DataDir = opt(default=None)
-    as_shipped: AsShipped = False
+    suite: shared.SuiteArgument
+    columns: shared.ColumnNames = opt(default=None, panel="Questions")
+    data_dir: shared.DataDir = opt(default=None)
+    as_shipped: shared.AsShipped = False
 
 
 @command(SuiteListOptions, "suite list", examples=("suite list", "suite list --json"))

@@ -118,10 +118,11 @@ def shortened(text: str, longest: int = LONGEST) -> str:
     return f"{text[:half]} ... {text[-half:]}"
 
 
-def did_you_mean(word: str, known: list[str]) -> str:
+def did_you_mean(word: str, known: list[str], otherwise: str | None = None) -> str:
     """A hint for an unknown name: the closest known one, or all of them where they are few.
 
-    The dashes of options count for nothing: they would make any two short options similar.
+    ``otherwise``: what to say where no name is similar. The dashes of options count for nothing:
+    they would make any two short options similar.
     """
     from difflib import get_close_matches
 
@@ -129,6 +130,8 @@ def did_you_mean(word: str, known: list[str]) -> str:
     close = get_close_matches(shortened(word.lstrip("-"), 200), plain, n=1)
     if close:
         return f"Did you mean '{plain[close[0]]}'?"
+    if otherwise is not None:
+        return otherwise
     most = 12 if len(known) > 15 else 15  # "and 1 more" would be longer than the name
     shown = ", ".join(known[:most]) + (f" and {len(known) - 12} more" if len(known) > most else "")
     return f"Known: {shown.removesuffix('.')}."
@@ -137,85 +140,48 @@ def did_you_mean(word: str, known: list[str]) -> str:
 def unknown_name(found: str, name: str, known: Iterable[str]) -> ConsilienceError:
     """The error for an unknown name: all known ones, and the closest where one is similar."""
     names = list(known)
-    hint = did_you_mean(name, names)
-    return ConsilienceError(
-        found, expected=", ".join(names), todo=hint if hint.startswith("Did") else ""
-    )
+    return ConsilienceError(found, expected=", ".join(names), todo=did_you_mean(name, names, ""))
 
 
 def missing_column(
     name: str, columns: list[str], *, expected: str, where: str, todo: str = ""
 ) -> ConsilienceError:
     """The error for a table without a column; ``todo``: what to do where no name is similar."""
-    hint = did_you_mean(name, columns)
+    found = f"no column '{name}' among {', '.join(columns) or 'none'}"
     return ConsilienceError(
-        f"no column '{name}' among {', '.join(columns) or 'none'}",
-        expected=expected,
-        where=where,
-        todo=hint if hint.startswith("Did") else todo,
+        found, expected=expected, where=where, todo=did_you_mean(name, columns, todo)
     )
 
 
 By = Literal["group", "edit", "pattern", "form", "factor", "variant", "metric"]
 """What a table of numbers has a row for. A group is a relation, a task or a group of questions."""
 
-TableFormat = Literal["table", "md", "latex", "csv", "json"]
-"""How a table is printed; ``json`` is the whole document of ``--json``."""
-
 Protocol = Literal["published", "strict"]
 """How answers are counted: by the papers' released code, or by the definitions in their text."""
 
+# Choices of options, whose help says what they mean.
+TableFormat = Literal["table", "md", "latex", "csv", "json"]
 MultiToken = Literal["exclude", "left-to-right"]
-"""Masked models: exclude candidates of several tokens, or fill them in from left to right."""
-
 Undecided = Literal["fail", "pass"]
-"""What a rule of a gate that is not decided does to the exit status."""
-
 ExportFormat = Literal["jsonl", "csv", "lm-eval"]
-"""The format of exported prompts: rows, or a task of lm-evaluation-harness."""
-
 PublishFormat = Literal["eee", "model-card", "eval-results", "dataset"]
-"""The format of published results: Every Eval Ever, a model card, the Hub's results, a data set."""
-
 CandidateSet = Literal["objects", "vocabulary"]
-"""What may be answered: the objects of the relation, or every word that the model has."""
-
 Long = Literal["truncate", "exclude"]
-"""What happens to an item with a variant that is too long for the model."""
-
 Joined = Literal["pair", "string"]
-"""Two segments with the tokenizer's separator between, or one string with a space between."""
-
 Pool = Literal["last", "end", "mean"]
-"""Where a decoder's head reads: the last token, an end token after it, or the mean of all."""
-
 Loss = Literal["vote", "pairs", "cosine", "released"]
-"""The consistency loss (``train/objectives.py``): ``pairs`` is that of the ParaRel paper."""
-
 TrainingText = Literal["patterns", "file", "none"]
-"""What language modelling reads: the filled patterns, the lines of a file, or nothing."""
+StopOn = Literal["accuracy", "loss"]
+Colour = Literal["subject", "object", "pattern"]
+ExampleKind = Literal[
+    "right_and_wrong", "same_wrong", "scattered", "other_gold", "gold_in_subject", "always_right"
+]
 
 Sampling = Literal["proportional", "square-root", "even"]
 """How many batches each task has in an epoch: like its pairs, like their square root, or the same.
 
 The main task always has all of its own once. ``proportional`` is MT-DNN's.
 """
-
-StopOn = Literal["accuracy", "loss"]
-"""What early stopping and the best checkpoint look at, on the main task's validation pairs."""
-
-ExampleKind = Literal[
-    "right_and_wrong",
-    "same_wrong",
-    "scattered",
-    "other_gold",
-    "gold_in_subject",
-    "always_right",
-]
-"""Kinds of examples (``analysis/examples.py``)."""
-
-Colour = Literal["subject", "object", "pattern"]
-"""What the colours of a drawing of vectors mean."""
 
 SERVED = ("openai", "llamacpp")
 """Prefixes of models that a server scores: behind a URL, or llama.cpp's in this process."""
@@ -226,20 +192,17 @@ SMALL_TASKS = ("rte", "mrpc")
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How a model is loaded."""
+    """How a model is loaded: the options of ``probe`` with these names."""
 
     device: str = "auto"
-    """The device: auto, cpu, cuda, cuda:1 or mps."""
     dtype: str = "float32"
-    """The precision of its weights: float32, bfloat16 or float16."""
     revision: str | None = None
-    """Its revision on the Hub; None for the latest."""
+    """None for the latest."""
     trust_remote_code: bool = False
     """Whether the Python code that comes with it is run; without, a model that needs it raises."""
 
 
 DEFAULT_LOADING = Loading()
-"""In single precision on an accelerator, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +214,6 @@ class Connection:
     key_variable: str | None = None
     """The environment variable of the key; None for ``OPENAI_API_KEY``, where the key is safe."""
     max_requests: int | None = None
-    """Requests that may be sent; None for any number."""
     max_tokens: int | None = None
     """Tokens that may be read and written; None for any number."""
     price: tuple[float, float] | None = None

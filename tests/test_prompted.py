@@ -16,8 +16,8 @@ from consilience.asking.questions import (
 )
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
-from consilience.core.items import Choice, Question
-from consilience.core.presentation import TEMPLATES, Presentation, PromptScores, Template
+from consilience.core.items import Choice, Question, Scores
+from consilience.core.presentation import TEMPLATES, Presentation, Template
 from consilience.models import prompt_reader
 from consilience.models.fast.tree_attention import KeyValueStore
 from consilience.models.loading import load_pretrained
@@ -141,7 +141,7 @@ class FirstLabel:
     def score(self, prompts):
         totals = [-np.arange(len(prompt.answers), dtype=float) for prompt in prompts]
         tokens = [np.arange(1, len(prompt.answers) + 1) for prompt in prompts]
-        yield PromptScores(np.arange(len(prompts)), totals, tokens)
+        yield Scores.of_rows(np.arange(len(prompts)), totals, tokens)
 
 
 def test_answers_are_options_in_whatever_order_they_were_shown():

@@ -10,13 +10,10 @@ from dataclasses import dataclass, field
 from consilience.core.errors import ConsilienceError
 from consilience.core.text import closes_sentence, counted, listed
 
-_ALTERNATIVES = (("은", "는"), ("이", "가"), ("을", "를"), ("과", "와"), ("아", "야"))
-"""(after a final consonant, after a vowel)"""
-
 PARTICLES: dict[str, tuple[str, str]] = {
-    notation: forms
-    for forms in _ALTERNATIVES
-    for notation in (f"{forms[0]}({forms[1]})", f"{forms[1]}({forms[0]})")
+    notation: (closed, open_)
+    for closed, open_ in ("은는", "이가", "을를", "과와", "아야")
+    for notation in (f"{closed}({open_})", f"{open_}({closed})")
 } | {"(으)": ("으", ""), "(이)": ("이", "")}
 """Notation -> what is written after a final consonant, and after a vowel.
 
@@ -120,29 +117,10 @@ class Pattern:
         return f"Pattern({self.name!r})"
 
     @classmethod
-    def parse(
-        cls,
-        text: str,
-        *,
-        lemma: str = "",
-        extended_lemma: str = "",
-        tense: str = "",
-        language: str = ENGLISH,
-        object_form: str = "",
-        subject_form: str = "",
-        where: str = "",
-    ) -> Pattern:
+    def parse(cls, text: str, *, where: str = "", **fields: str) -> Pattern:
         """Parse ``"[X] was born in [Y]."``; ``where``: its place, for a message."""
         _check_slots(text, where)
-        return cls(
-            text,
-            lemma,
-            extended_lemma,
-            tense,
-            language=language,
-            object_form=object_form,
-            subject_form=subject_form,
-        )
+        return cls(text, **fields)
 
     @property
     def name(self) -> str:

@@ -37,16 +37,6 @@ class Defaults:
     data_dir: str = ""
     """The folder of fetched suites, which is ``CONSILIENCE_DATA`` while the command runs."""
 
-    def origin(self, error: ConsilienceError, fields: Iterable[OptionField]) -> str:
-        """The defaults of ``fields`` that a message quotes, as a sentence for it; or empty."""
-        keys = []
-        for one in fields:
-            value = self.values[one.name]
-            texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-            if any(str(text) in str(error) for text in [one.flag, *texts]):
-                keys.append(f"{one.key} = {value!r}")
-        return f"{self.file} has {', '.join(keys)}." if keys else ""
-
 
 @contextmanager
 def in_force(arguments: Sequence[str], data_dir: str) -> Iterator[None]:

@@ -37,6 +37,10 @@ OTHER_WAYS = dict.fromkeys(
 """What to type instead of an option that a command does not have."""
 
 
+FROM_FILE = ParameterSource.DEFAULT_MAP
+"""How click calls a default that the configuration file sets."""
+
+
 class Value(click.ParamType):  # type: ignore[type-arg]
     """The value of a field, from a text that was typed or from a configuration file."""
 
@@ -118,7 +122,36 @@ class FieldArgument(click.Argument):
         return self.shown, self.field.option.help
 
 
-class ClickCommand(click.Command):
+class Entry(click.Command):
+    """A command or a group, with options under the headings of their panels and with examples."""
+
+    entry: Command | Group
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of each panel under its heading; general options come last."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                panels.setdefault(getattr(param, "panel", "General"), []).append(record)
+        for panel in filter(panels.get, get_args(Panel)):
+            with formatter.section(panel):
+                formatter.write_dl(panels[panel])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, each on lines of its own; further lines begin with an option."""
+        for at, example in enumerate(self.entry.examples):
+            lines = [""]
+            for part in re.split(r" (?=--)", f"consilience {example}"):
+                if len(lines[-1]) + len(part) > WIDTH - 10:
+                    lines.append(part)
+                else:
+                    lines[-1] = f"{lines[-1]} {part}".strip()
+            formatter.write("" if at else "\nExamples:\n")
+            formatter.write("  " + " \\\n      ".join(lines) + "\n")
+
+
+class ClickCommand(Entry):
     """A command whose parameters are fields; a configuration file has defaults of them."""
 
     def __init__(self, entry: Command) -> None:
@@ -133,12 +166,12 @@ class ClickCommand(click.Command):
         name = entry.path.split()[-1]
         super().__init__(name, params=params, help=entry.help, context_settings=dict(SETTINGS))
         self.entry, self.defaults, self.used = entry, Defaults(), list[OptionField]()
-        self.shows_all = False
+        self.is_help = self.shows_all = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments; options that are not given have the defaults of the file."""
-        is_help = bool({"-h", "--help"} & {*args}) or ctx.resilient_parsing
-        if is_help:
+        self.is_help = bool({"-h", "--help"} & {*args}) or ctx.resilient_parsing
+        if self.is_help:
             self.shows_all = "--all" in args or ctx.resilient_parsing
             args = [one for one in args if one != "--all"]
         fields = {
@@ -150,14 +183,15 @@ class ClickCommand(click.Command):
         try:
             self.defaults = defaults_of(self.entry.path.split(), fields, named, _tops(ctx))
         except ConsilienceError as error:
-            if not is_help:
+            if not self.is_help:
                 raise
             self.defaults = Defaults()
             if not ctx.resilient_parsing:
                 click.echo(f"note: no defaults are read from a file: {error}", err=True)
         ctx.default_map = dict(self.defaults.values)
         rest = super().parse_args(ctx, args)
-        self.used = [one for one in fields.values() if _source(ctx, one.name) == "DEFAULT_MAP"]
+        sources = {one: ctx.get_parameter_source(one.name) for one in fields.values()}
+        self.used = [one for one, source in sources.items() if source == FROM_FILE]
         return rest
 
     def invoke(self, ctx: click.Context) -> int:
@@ -175,12 +209,14 @@ class ClickCommand(click.Command):
                 shown = self.entry.run(kind(**_given(kind, ctx), **more))
                 return 0 if shown is None else present(shown, self._output(ctx))
         except ConsilienceError as error:
-            if origin := self.defaults.origin(error, self.used):
-                raise ConsilienceError(
-                    error.found, expected=error.expected, where=error.where, kind=error.kind,
-                    todo=f"{error.todo} {origin}".strip(),
-                ) from error  # fmt: skip
-            raise
+            key = next((one.key for one in self.used if one.name == error.option), None)
+            if key is None:
+                raise
+            origin = f"{self.defaults.file} has {key} = {self.defaults.values[error.option]!r}."
+            raise ConsilienceError(
+                error.found, expected=error.expected, where=error.where, kind=error.kind,
+                todo=f"{error.todo} {origin}".strip(),
+            ) from error  # fmt: skip
 
     def _output(self, ctx: click.Context) -> Output:
         from consilience.app.console import out
@@ -197,25 +233,21 @@ class ClickCommand(click.Command):
             if field.name != "quiet" and ctx.params[field.name] != field.default
             for argument in field.typed(ctx.params[field.name])
         ]
-        if self.defaults.data_dir and _source(ctx, "data_dir") == "DEFAULT":
+        if self.defaults.data_dir and "data_dir" not in _given(self.entry.options, ctx):
             folder = self.defaults.data_dir.removeprefix(f"{Path.cwd()}{os.sep}")
             arguments += ["--data-dir", folder]
         return arguments
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write options under the headings of their panels, and where the rest is."""
-        write_options(self, ctx, formatter)
+        """Write the options, and where those are that are not shown."""
+        super().format_options(ctx, formatter)
         shown = [one for one in self.params if isinstance(one, FieldOption)]
         hidden = sum(one.field.option.is_rare for one in shown)
         if hidden and not self.shows_all:
             formatter.write(f"\n{hidden} more options: {ctx.command_path} --help --all\n")
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples."""
-        write_examples(self.entry, formatter)
 
-
-class ClickGroup(click.Group):
+class ClickGroup(Entry, click.Group):
     """A group of commands.
 
     ``load``: imports the module that declares a command, or all. ``names``: its commands, where
@@ -273,11 +305,7 @@ class ClickGroup(click.Group):
         for panel, rows in panels.items():
             with formatter.section(panel):
                 formatter.write_dl(rows)
-        write_options(self, ctx, formatter)
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples."""
-        write_examples(self.entry, formatter)
+        super().format_options(ctx, formatter)
 
 
 def within(path: str) -> dict[str, Command | Group]:
@@ -302,35 +330,6 @@ def run_program(program: ClickGroup) -> None:
         raise _usage_error(error) from error
 
 
-def write_options(
-    command: click.Command, ctx: click.Context, formatter: click.HelpFormatter
-) -> None:
-    """Write the options of each panel under its heading; general options come last."""
-    panels: dict[str, list[tuple[str, str]]] = {}
-    for param in command.get_params(ctx):
-        record = param.get_help_record(ctx)
-        if record is not None:
-            panels.setdefault(getattr(param, "panel", "General"), []).append(record)
-    for panel, rows in sorted(panels.items(), key=lambda item: get_args(Panel).index(item[0])):
-        with formatter.section(panel):
-            formatter.write_dl(rows)
-
-
-def write_examples(entry: Command | Group, formatter: click.HelpFormatter) -> None:
-    """Write the examples, each on a line of its own; further lines begin with an option."""
-    if not entry.examples:
-        return
-    with formatter.section("Examples"):
-        for example in entry.examples:
-            lines = [""]
-            for part in re.split(r" (?=--)", f"consilience {example}"):
-                if len(lines[-1]) + len(part) > WIDTH - 10:
-                    lines.append(part)
-                else:
-                    lines[-1] = f"{lines[-1]} {part}".strip()
-            formatter.write("  " + " \\\n      ".join(lines) + "\n")
-
-
 def _usage_error(error: click.ClickException) -> ConsilienceError:
     """Our error for one of the parser."""
     ctx = getattr(error, "ctx", None)
@@ -340,17 +339,13 @@ def _usage_error(error: click.ClickException) -> ConsilienceError:
     if isinstance(error, click.NoSuchOption):
         params = ctx.command.get_params(ctx) if ctx else []
         known = [name for param in params for name in param.opts if name.startswith("-")]
+        known += ["--all"] if getattr(ctx and ctx.command, "is_help", False) else []
         message = f"no option '{error.option_name}'"
-        hint = did_you_mean(error.option_name, known)
         todo = OTHER_WAYS.get((where, error.option_name)) or (
-            hint if hint.startswith("Did") else f"See `{where} --help`."
+            did_you_mean(error.option_name, known, f"See `{where} --help`.")
         )
-    elif isinstance(error, click.MissingParameter) and isinstance(
-        param, FieldOption | FieldArgument
-    ):
-        is_argument = isinstance(param, FieldArgument)
-        name = param.shown if isinstance(param, FieldArgument) else param.opts[-1]
-        message = f"missing {'argument' if is_argument else 'option'} '{name}'"
+    elif isinstance(error, click.MissingParameter) and hasattr(param, "field"):
+        message = f"missing {param.param_type_name} '{getattr(param, 'shown', param.opts[-1])}'"
         todo = f"{param.field.option.help} {todo}"
     else:
         message = (
@@ -362,14 +357,9 @@ def _usage_error(error: click.ClickException) -> ConsilienceError:
 
 def _given(kind: type, ctx: click.Context) -> Mapping[str, Any]:
     """The fields that have a value on the command line or in the file; others have defaults."""
-    chosen = ("COMMANDLINE", "DEFAULT_MAP")
     names = [field.name for field in option_fields(kind)]
-    return {name: ctx.params[name] for name in names if _source(ctx, name) in chosen}
-
-
-def _source(ctx: click.Context, name: str) -> str:
-    source = ctx.get_parameter_source(name)
-    return source.name if isinstance(source, ParameterSource) else ""
+    chosen = (ParameterSource.COMMANDLINE, FROM_FILE)
+    return {name: ctx.params[name] for name in names if ctx.get_parameter_source(name) in chosen}
 
 
 def _general(ctx: click.Context, name: str) -> Any:

@@ -27,11 +27,21 @@ class ConsilienceError(Exception):
     status = 2
     """The exit status of a command that it ends."""
     kind: Kind = ""
+    option = ""
+    """The field of the option that it is about, where one is; a configuration file may set it."""
 
     def __init__(
-        self, found: str, *, expected: str = "", where: str = "", todo: str = "", kind: Kind = ""
+        self,
+        found: str,
+        *,
+        expected: str = "",
+        where: str = "",
+        todo: str = "",
+        kind: Kind = "",
+        option: str = "",
     ) -> None:
         self.kind = kind or self.kind
+        self.option = option or self.option
         self.found = shortened(found)
         self.expected = shortened(expected)
         self.where = shortened(where)
@@ -51,14 +61,16 @@ class ConsilienceError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """As an error comes from another process: from its parts, not from its message."""
-        parts = {name: getattr(self, name) for name in ("expected", "where", "todo", "kind")}
+        parts = {
+            name: getattr(self, name) for name in ("expected", "where", "todo", "kind", "option")
+        }
         return partial(ConsilienceError, self.found, **parts), ()
 
 
 class ModelError(ConsilienceError):
     """A model that cannot be found or loaded."""
 
-    kind = "model"
+    kind, option = "model", "model"
 
 
 class UnansweredError(ConsilienceError):

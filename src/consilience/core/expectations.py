@@ -64,7 +64,6 @@ class Reference:
     """A question that an expectation is about, in one phrasing or in each."""
 
     item: str
-    """Names the question."""
     paraphrase: str = ""
     """The phrasing, a level of the factor ``paraphrase``; empty for that of each variant."""
     options: Texts = ()
@@ -79,11 +78,9 @@ class Expectation:
     """
 
     kind: ExpectationKind
-    """One of ``KINDS``."""
     premises: tuple[Reference, ...]
     """The questions whose answers decide what is expected; one for ``same`` and ``different``."""
     conclusion: Reference
-    """The question whose answer is expected."""
     rules: Mapping[Texts, Texts] = field(default_factory=dict, hash=False)
     """Answers to the premises -> answers that the conclusion may get; empty for ``same`` and
     ``different``."""
@@ -207,11 +204,9 @@ class Instance:
     """An expectation in one variant."""
 
     expectation: Expectation
-    """What is expected."""
     variants: Texts
     """The variant of each premise and of the conclusion."""
     answers: tuple[str | None, ...]
-    """The answers to the premises and to the conclusion; None for no answer."""
     probabilities: tuple[Probabilities, ...] = ()
     """Those of the options of the premises and of the conclusion; empty where one has none."""
 
@@ -274,19 +269,17 @@ def instances(
     names = {frozenset(levels.items()): name for name, levels in filled.items()}
     known: set[Texts] = set()
     for levels in filled.values():
-        chosen = tuple(
-            names.get(
-                frozenset({**levels, PARAPHRASE: one.paraphrase or levels[PARAPHRASE]}.items()), ""
-            )
-            for one in expectation.references
-        )
+        fixed = [
+            {PARAPHRASE: one.paraphrase or levels[PARAPHRASE]} for one in expectation.references
+        ]
+        chosen = tuple(names.get(frozenset((levels | of).items()), "") for of in fixed)
         queries = list(zip(expectation.items, chosen, strict=True))
         if chosen not in known and all(query in replies for query in queries):
             known.add(chosen)
             answers = tuple(replies[query] for query in queries)
-            known_of = [probabilities[query] for query in queries if query in probabilities]
-            has_all = len(known_of) == len(queries)
-            yield Instance(expectation, chosen, answers, tuple(known_of) if has_all else ())
+            has_all = all(query in probabilities for query in queries)
+            of_options = tuple(probabilities[query] for query in queries) if has_all else ()
+            yield Instance(expectation, chosen, answers, of_options)
 
 
 Counted = tuple[tuple[Instance, ...], ...]
@@ -299,11 +292,11 @@ def with_answers_of(counted: Counted, others: Counted) -> Counted:
     common = []
     for of in counted:
         pairs = [(one, known.get((one.expectation, one.variants))) for one in of]
-        common.append(
-            tuple(
-                one if other.is_answered else replace(one, answers=(None,) * len(one.answers))
-                for one, other in pairs
-                if other is not None
-            )
-        )
-    return tuple(of for of in common if of)
+        kept = [
+            one if other.is_answered else replace(one, answers=(None,) * len(one.answers))
+            for one, other in pairs
+            if other is not None
+        ]
+        if kept:
+            common.append(tuple(kept))
+    return tuple(common)

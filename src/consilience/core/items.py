@@ -165,18 +165,14 @@ class Task:
     """A task of sentence pairs: what its files hold, and how a model reads a pair."""
 
     name: str
-    """Names the task."""
     kind: TaskKind
     """Inference or similarity (CALUM, Section 4.1)."""
     first: tuple[str, ...]
     """Names of the column with the first sentence, in order of preference; a dot leads into nested
-    objects."""
+    objects. Those of the second sentence and of the label:"""
     second: tuple[str, ...]
-    """The same for the second sentence."""
     label: tuple[str, ...]
-    """The same for the label."""
     indicators: tuple[str, str]
-    """The text before each sentence."""
     labels: tuple[str, ...]
     """The label words; numbers in a file are positions among them."""
     t5_fields: tuple[str, ...] = ()
@@ -196,13 +192,9 @@ class TextPair:
     """One labelled sentence pair."""
 
     item: str
-    """Names the pair."""
     first: str
-    """The first sentence."""
     second: str
-    """The second sentence."""
     label: str
-    """One of its task's label words."""
     columns: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Other sentences of its row, by column; only those that perturbations ask for."""
 
@@ -212,13 +204,9 @@ class Segment:
     """A sentence after its indicator: ``before + indicator + after + sentence``."""
 
     indicator: str
-    """Says which sentence follows."""
     sentence: str
-    """The sentence."""
     before: str = ""
-    """Symbols before the indicator."""
     after: str = ": "
-    """Symbols after the indicator."""
 
     @property
     def mark(self) -> str:
@@ -282,7 +270,6 @@ class Question:
     """An item of a question suite."""
 
     item: str
-    """Names the question."""
     group: str
     """The group that it is reported in."""
     paraphrases: Mapping[str, tuple[str, ...]] = field(hash=False)
@@ -292,7 +279,6 @@ class Question:
     options: tuple[Choice, ...] = ()
     """What may be chosen, in the order of the file; empty for an open question."""
     context: str = ""
-    """A text that the question is about."""
     where: str = field(default="", compare=False)
     """``file:line`` of its first row; empty where it comes from no file."""
     written: Mapping[tuple[str, int], tuple[str, ...]] = field(default_factory=dict, hash=False)

@@ -203,6 +203,7 @@ class ProbeOptions(Options):
                 f"{field.flag} with --model {self.model}",
                 expected="a model behind a URL: openai:NAME, decisions:NAME or systemone:NAME",
                 todo=todo,
+                option=field.name,
             )
 
 
@@ -233,4 +234,5 @@ def refuse_options(options: Any, kind: str, name: str) -> None:
                 f"{field.flag} with {name}",
                 expected=f"--suite {' or '.join(EXAMPLES[other] for other in kinds)}",
                 todo=f"Leave {field.flag} out.",
+                option=field.name,
             )

@@ -144,7 +144,7 @@ def test_near_ties_of_the_rule_are_decided_alone():
 
 
 @pytest.mark.parametrize(
-    "known", [{"bounds": [np.array([False, True, False])]}, {"refused": ["too long"]}]
+    "known", [{"bounds": np.array([[False, True, False]])}, {"unasked": ["too long"]}]
 )
 def test_a_difference_is_not_known_where_the_subtrahend_is_none(known):
     """An upper bound of what is subtracted gives a lower bound, which decides nothing."""

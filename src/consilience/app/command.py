@@ -30,7 +30,6 @@ class Command:
     panel: str
     """The heading that it is listed under."""
     examples: Sequence[str]
-    """Command lines, without ``consilience``."""
     output: Sequence[str]
     """The fields of ``Output`` that it has, besides those that all commands have."""
 

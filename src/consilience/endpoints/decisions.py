@@ -323,14 +323,15 @@ class DecisionPairs:
         Where a server rounds one to 0, the scores only order the labels.
         """
         for scores in self.model.score([self._prompt(form) for form in forms]):
-            is_bound = np.array(scores.bounds)
-            totals = np.where(is_bound, np.nextafter(scores.totals, -np.inf), scores.totals)
+            totals, is_bound = scores.totals, scores.bounds
+            if totals is not None and is_bound is not None:
+                totals = np.where(is_bound, np.nextafter(totals, -np.inf), totals)
             yield Scores(
                 scores.rows,
                 self.labels,
                 totals,
-                unasked=scores.refused[0],
-                answers_only=bool(is_bound.any()),
+                unasked=scores.unasked,
+                answers_only=is_bound is not None,
             )
 
     def _prompt(self, form: Form) -> Prompt:

@@ -159,7 +159,8 @@ def fault(record: object, fields: Fields, needed: Sequence[str] = (), prefix: st
     for kind, names in fields.items():
         for name in names:
             if name in record and not KINDS[kind](record[name]):
-                return f"'{prefix}{name}' is {truncated(json.dumps(record[name]), 100)}; expected {kind}"
+                shown = truncated(json.dumps(record[name]), 100)
+                return f"'{prefix}{name}' is {shown}; expected {kind}"
     return ""
 
 

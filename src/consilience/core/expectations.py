@@ -5,23 +5,8 @@ conclusion may get. It is violated where the conclusion gets another answer, and
 the premises do not meet its condition. An *instance* of it is one variant: its questions with their
 answers.
 
-What studies of consistency call these relations, and how they are written here:
-
-- BECEL (Jang, Kwon and Lukasiewicz, COLING 2022, and its released ``evaluation_metrics.py``).
-  Semantic: ``same`` for two paraphrases. Negational: ``different`` for a statement and its
-  negation. Symmetric: ``same`` for (a, b) and (b, a). Its conditioned rates count only the pairs
-  whose first answer is a given label: ``condition``. Transitive: ``implied`` with two premises,
-  counted where both get their gold, which is what the map then names.
-- Negated LAMA (Kassner and Schuetze, ACL 2020): ``different`` for a question and its negation,
-  which no answer can satisfy both.
-- Implied questions (Ribeiro, Guestrin and Singh, ACL 2019): ``implied`` from the answer to a
-  question to a yes-or-no question about that answer. They too count only implications of answers
-  that the model gave.
-- Coherent probabilities: P(yes | question) + P(yes | negation) = 1 (the negation check of Fluri,
-  Paleka and Tramèr, SaTML 2024, and of Paleka et al., ICLR 2025): ``opposite`` or
-  ``complementary``, and how far the probabilities of the options are from it. ``merges``: the
-  probability of an option that two options were merged into is the sum of theirs.
-- The reversal curse (Berglund et al., ICLR 2024): ``implied`` from "A is B" to "B is A".
+docs/expectations.md says what studies of consistency call these relations, and how they are
+written here.
 """
 
 from __future__ import annotations

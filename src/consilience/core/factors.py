@@ -38,7 +38,7 @@ Cell = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """Something that differs between variants."""
+    """Something that differs between variants, and its levels, the base level first."""
 
     name: str
     levels: tuple[str, ...]
@@ -116,14 +116,14 @@ class FactorialDesign:
     @property
     def names(self) -> tuple[str, ...]:
         """The name of each cell, such as ``order=rotation 1, labels=A``; ``base`` without any."""
-        return tuple(
-            ", ".join(
+        levels = [
+            [
                 f"{factor.name}={factor.levels[at]}"
                 for factor, at in zip(self.factors, cell, strict=True)
-            )
-            or "base"
+            ]
             for cell in self.cells
-        )
+        ]
+        return tuple(", ".join(of_cell) or "base" for of_cell in levels)
 
     @property
     def is_full(self) -> bool:
@@ -225,16 +225,16 @@ def _language_kinds(patterns: Sequence[Pattern]) -> dict[str, list[VariantPair]]
         return {}
     order = [*zip(languages, languages, strict=True), *combinations(languages, 2)]
     kinds: dict[str, list[VariantPair]] = {WITHIN: [], BETWEEN: []}
-    kinds |= {_language_kind(*pair): [] for pair in order}
+    kinds |= {_language_kind(pair): [] for pair in order}
     for first, second in combinations(range(len(patterns)), 2):
         pair = sorted((patterns[at].language for at in (first, second)), key=languages.index)
-        kinds[_language_kind(*pair)].append((first, second))
+        kinds[_language_kind(pair)].append((first, second))
         kinds[WITHIN if pair[0] == pair[1] else BETWEEN].append((first, second))
     return {kind: pairs for kind, pairs in kinds.items() if pairs}
 
 
-def _language_kind(first: str, second: str) -> str:
-    return OF_LANGUAGE + (first if first == second else f"{first}/{second}")
+def _language_kind(pair: Iterable[str]) -> str:
+    return OF_LANGUAGE + "/".join(dict.fromkeys(pair))
 
 
 def _positions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:

@@ -292,9 +292,9 @@ OPEN_RULE = "contains"
 """The rule of open questions where none is named: models answer them in sentences."""
 
 DEFAULT_RULES = f"{OPEN_RULE} for open questions, else {DEFAULT_RULE}"
-"""Both in words, as helps and settings of runs have them."""
 
 REGEX = "regex:"
+"""What a rule with a pattern of its own begins with."""
 
 NO_CHOICE = "matches no choice"
 """The reason where a text is none of the choices."""
@@ -464,57 +464,38 @@ def _only(values: Callable[[str], Sequence[str]], kind: str, text: str) -> Extra
     return Extracted("", text, reason)
 
 
-RULES: Mapping[str, Rule] = {
-    rule.name: rule
-    for rule in (
-        Rule(
-            "exact",
-            "The text is the choice or its label; surrounding spaces do not count.",
-            "equality",
-            lambda text: Extracted(text.strip(), text.strip()),
-            str.strip,
-            parses_labels=False,
-        ),
-        Rule(
-            DEFAULT_RULE,
-            "The first line after 'the answer is' is the choice, but for case, punctuation, spaces "
-            "and a leading article.",
-            "after SQuAD's normalize_answer (Rajpurkar et al. 2016)",
-            _in_line(normalized),
-            normalized,
-        ),
-        Rule(
-            OPEN_RULE,
-            "The choice, and no other, is in the text after 'the answer is', in whole words.",
-            "answer-string containment, as in open-domain question answering (Chen et al. 2017)",
-            lambda text: Extracted(normalized(_after_lead_in(text)), _announced(text)),
-            normalized,
-            finds_within=True,
-        ),
-        Rule(
-            "first-word",
-            "The first word after 'the answer is' is the first word of the choice.",
-            "ours, for answers such as yes and no",
-            _in_line(_first_word),
-            _first_word,
-        ),
-        Rule(
-            "number",
-            "The only number in the first line after 'the answer is' equals that of the choice.",
-            "numbers_in_text.numbers_in; comparison by value as in GSM8K (Cobbe et al. 2021)",
-            lambda text: _only(_numbers, "number", _announced(text)),
-            lambda text: _only(_numbers, "number", text).answer,
-        ),
-        Rule(
-            "date",
-            "The only date in the first line after 'the answer is' equals that of the choice, to "
-            "the same precision.",
-            "dates_in_text.dates_in; ISO 8601",
-            lambda text: _only(dates_in, "date", _announced(text)),
-            lambda text: _only(dates_in, "date", text).answer,
-        ),
-    )
-}
+RULES: Mapping[str, Rule] = {rule.name: rule for rule in (
+    Rule(
+        "exact", "The text is the choice or its label; surrounding spaces do not count.",
+        "equality", lambda text: Extracted(text.strip(), text.strip()), str.strip,
+        parses_labels=False),
+    Rule(
+        DEFAULT_RULE,
+        "The first line after 'the answer is' is the choice, but for case, punctuation, spaces and "
+        "a leading article.", "after SQuAD's normalize_answer (Rajpurkar et al. 2016)",
+        _in_line(normalized), normalized),
+    Rule(
+        OPEN_RULE,
+        "The choice, and no other, is in the text after 'the answer is', in whole words.",
+        "answer-string containment, as in open-domain question answering (Chen et al. 2017)",
+        lambda text: Extracted(normalized(_after_lead_in(text)), _announced(text)), normalized,
+        finds_within=True),
+    Rule(
+        "first-word", "The first word after 'the answer is' is the first word of the choice.",
+        "ours, for answers such as yes and no", _in_line(_first_word), _first_word),
+    Rule(
+        "number",
+        "The only number in the first line after 'the answer is' equals that of the choice.",
+        "numbers_in_text.numbers_in; comparison by value as in GSM8K (Cobbe et al. 2021)",
+        lambda text: _only(_numbers, "number", _announced(text)),
+        lambda text: _only(_numbers, "number", text).answer),
+    Rule(
+        "date",
+        "The only date in the first line after 'the answer is' equals that of the choice, to the "
+        "same precision.", "dates_in_text.dates_in; ISO 8601",
+        lambda text: _only(dates_in, "date", _announced(text)),
+        lambda text: _only(dates_in, "date", text).answer),
+)}  # fmt: skip
 """The rules by name; ``rule_of`` makes those of ``regex:PATTERN``."""
 
 
@@ -598,16 +579,15 @@ def _named(extracted: Extracted, choices: Sequence[Choice], rule: Rule) -> set[i
     equal = {at for at, choice in enumerate(choices) if extracted.passage in choice.texts}
     if len(equal) == 1:
         return equal
+    answer = extracted.answer
     keys = [{rule.key(text) for text in choice.texts} for choice in choices]
-    if not extracted.answer:  # no value: equal to choices without a value
+    if not answer:  # no value: equal to choices without a value
         answer = normalized(extracted.passage)
-        keys = [
-            {normalized(text) for text in choice.texts if not rule.key(text)} for choice in choices
-        ]
-        return {at for at, of_choice in enumerate(keys) if answer in of_choice}
-    if rule.finds_within:
-        return _within(extracted.answer, keys)
-    return {at for at, of_choice in enumerate(keys) if extracted.answer in of_choice}
+        plain = [[text for text in choice.texts if not rule.key(text)] for choice in choices]
+        keys = [set(map(normalized, texts)) for texts in plain]
+    elif rule.finds_within:
+        return _within(answer, keys)
+    return {at for at, of_choice in enumerate(keys) if answer in of_choice}
 
 
 def _within(answer: str, keys: Sequence[set[str]]) -> set[int]:

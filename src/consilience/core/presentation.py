@@ -18,9 +18,6 @@ from consilience.core.scoring_rules import Reply
 SLOTS = ("context", "question", "options", "instruction", "sep")
 """What a template may have in braces."""
 
-SEPARATOR = ": "
-"""What follows ``Question`` and ``Answer`` unless another separator is asked for."""
-
 LABEL_STYLES = {"A": ascii_uppercase, "a": ascii_lowercase, "1": "", "none": ""}
 """The styles of option labels, and their letters; numbers have no end."""
 
@@ -129,7 +126,7 @@ class Presentation:
     """The order of the options (``orders``)."""
     labels: str = "A"
     template: Template = TEMPLATES["plain"]
-    separator: str = SEPARATOR
+    separator: str = ": "
     case: str = "given"
     draw: int = 0
     reply: Reply = "label"
@@ -229,13 +226,9 @@ def premise_of(presentation: Presentation, texts: Sequence[str]) -> Prompt:
     ending = template.ending(values, presentation.case)
     ending = (ending.strip() and ending) or f"Answer{presentation.separator}"
     return Prompt(
-        (("user", ending),),
-        tuple(texts),
-        tuple(range(len(texts))),
-        are_labels=False,
-        is_chat=template.is_chat,
-        system=template.system,
-    )
+        (("user", ending),), tuple(texts), tuple(range(len(texts))), are_labels=False,
+        is_chat=template.is_chat, system=template.system,
+    )  # fmt: skip
 
 
 def _gold_at(example: Question, order: Sequence[int]) -> int:

@@ -19,16 +19,10 @@ DEFAULT_MODEL = "packaged:smollm2"
 """The model that is asked if none is named."""
 
 BEHIND_A_URL = ("openai", "decisions", "systemone")
-"""Prefixes of models that a server has."""
-
-MAYBE_HERE = ("systemone",)
-"""Prefixes of models that run here if no URL is given."""
+"""Prefixes of models that a server has; one of ``systemone`` runs here if no URL is given."""
 
 SERVED = (*BEHIND_A_URL, "llamacpp")
 """Prefixes of models that answer requests, there or in this process."""
-
-OF_LLAMACPP = ("scoring",)
-"""Options of models behind a URL that a model of llama.cpp in this process has, too."""
 
 
 # fmt: off
@@ -153,7 +147,7 @@ class ProbeOptions(Options):
         A model behind a URL without a URL raises, and so do options of one for another model.
         """
         scheme, _, name = self.model.partition(":")
-        if scheme not in BEHIND_A_URL or (scheme in MAYBE_HERE and self.base_url is None):
+        if scheme not in BEHIND_A_URL or (scheme == "systemone" and self.base_url is None):
             self._refuse_connection()
             return None
         if not name:
@@ -173,26 +167,19 @@ class ProbeOptions(Options):
                 expected="the prices of a million tokens read and of a million written, as in "
                 "--price 0.15,0.60",
             )
+        price = (self.price[0], self.price[1]) if self.price is not None else None
         return Connection(
-            self.base_url,
-            self.api_key_env,
-            self.max_requests,
-            self.max_tokens,
-            (self.price[0], self.price[1]) if self.price is not None else None,
-            self.concurrency,
-            self.timeout,
-            self.scoring,
-            self.tokenizer,
+            self.base_url, self.api_key_env, self.max_requests, self.max_tokens, price,
+            self.concurrency, self.timeout, self.scoring, self.tokenizer,
         )
 
     def _refuse_connection(self) -> None:
-        """Raise for an option of models behind a URL."""
+        """Raise for an option of models behind a URL; one of llama.cpp has ``scoring``, too."""
+        scheme, _, name = self.model.partition(":")
         for field in option_fields(ProbeOptions):
-            is_set = getattr(self, field.name) != field.default
-            scheme, _, name = self.model.partition(":")
-            if field.option.panel != "Models behind a URL" or not is_set:
-                continue
-            if scheme == "llamacpp" and field.name in OF_LLAMACPP:
+            is_of_url = field.option.panel == "Models behind a URL"
+            is_known = scheme == "llamacpp" and field.name == "scoring"
+            if is_known or not is_of_url or getattr(self, field.name) == field.default:
                 continue
             todo = f"Leave {field.flag} out."
             if field.name == "base_url" and not name:

@@ -543,14 +543,14 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         for name, text in CHANGED.items()
         if name in now and now[name] != before[name]
     ]
-    first, products = before.get("products", {}), now.get("products", {})
-    if products and first and _library(first) != _library(products):
-        notes.append(f"resumed with products of {_library(products)}, not {_library(first)}")
+    products = [
+        f"{one['products'].get('library')} on {one['products'].get('processor')}"
+        for one in (before, now)
+        if one.get("products")
+    ]
+    if len({*products}) == 2:
+        notes.append(f"resumed with products of {products[1]}, not {products[0]}")
     return notes
-
-
-def _library(products: Mapping[str, Any]) -> str:
-    return f"{products.get('library')} on {products.get('processor')}"
 
 
 def _show(value: object) -> str:

@@ -181,7 +181,8 @@ class ClickCommand(Entry):
         }
         named = _named_configuration(args) or _general(ctx, "config")
         try:
-            self.defaults = defaults_of(self.entry.path.split(), fields, named, _tops(ctx))
+            commands = getattr(ctx.find_root().command, "names", ())
+            self.defaults = defaults_of(self.entry.path.split(), fields, named, commands)
         except ConsilienceError as error:
             if not self.is_help:
                 raise
@@ -196,18 +197,21 @@ class ClickCommand(Entry):
 
     def invoke(self, ctx: click.Context) -> int:
         """Call the function with the values of its options, and print its result; the status."""
-        from consilience.app.console import Screen, err, present
+        from consilience.app.console import Screen, err, out, present
 
         err.quiet = bool(_general(ctx, "quiet"))
         if self.used:
             keys = ", ".join(field.key for field in self.used)
             err.print(f"defaults from {self.defaults.file}: {keys}")
         kind = self.entry.options
+        names = {*GENERALS, *self.entry.output}
+        chosen = {name: value for name, value in _given(Output, ctx).items() if name in names}
+        output = Output(**chosen, width=out.table_width)
         more = {"watch": Screen()} if hasattr(kind, "watch") else {}
         try:
             with in_force(self._typed(ctx), self.defaults.data_dir):
                 shown = self.entry.run(kind(**_given(kind, ctx), **more))
-                return 0 if shown is None else present(shown, self._output(ctx))
+                return 0 if shown is None else present(shown, output)
         except ConsilienceError as error:
             key = next((one.key for one in self.used if one.name == error.option), None)
             if key is None:
@@ -217,13 +221,6 @@ class ClickCommand(Entry):
                 error.found, expected=error.expected, where=error.where, kind=error.kind,
                 todo=f"{error.todo} {origin}".strip(),
             ) from error  # fmt: skip
-
-    def _output(self, ctx: click.Context) -> Output:
-        from consilience.app.console import out
-
-        names = {"config", "quiet", *self.entry.output}
-        values = {name: value for name, value in _given(Output, ctx).items() if name in names}
-        return Output(**values, width=out.table_width)
 
     def _typed(self, ctx: click.Context) -> list[str]:
         """The values of the file as arguments, where they are not the program's own defaults."""
@@ -362,20 +359,9 @@ def _given(kind: type, ctx: click.Context) -> Mapping[str, Any]:
     return {name: ctx.params[name] for name in names if ctx.get_parameter_source(name) in chosen}
 
 
-def _general(ctx: click.Context, name: str) -> Any:
+def _general(ctx: click.Context | None, name: str) -> Any:
     """A general option, which may be given before the name of the command too."""
-    at: click.Context | None = ctx
-    while at is not None:
-        if at.params.get(name):
-            return at.params[name]
-        at = at.parent
-    return None
-
-
-def _tops(ctx: click.Context) -> list[str]:
-    """The names of all commands at the top."""
-    program = ctx.find_root().command
-    return program.list_commands(ctx) if isinstance(program, ClickGroup) else []
+    return ctx and (ctx.params.get(name) or _general(ctx.parent, name))
 
 
 def _named_configuration(arguments: Sequence[str]) -> str | None:

@@ -59,6 +59,15 @@ class Group:
     """Factor -> its level in each variant."""
 
 
+def _padded(rows: Sequence[npt.NDArray[Any]], fill: float) -> npt.NDArray[Any]:
+    """Rows of different lengths as one matrix, with ``fill`` at their ends."""
+    width = max(map(len, rows), default=0)
+    matrix = np.full((len(rows), width), fill, np.asarray(fill).dtype)
+    for at, row in enumerate(rows):
+        matrix[at, : len(row)] = row
+    return matrix
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Scores:
     """The scores of what some asks may be answered with.
@@ -117,24 +126,15 @@ class Scores:
 
         Without ``lengths`` the model has no probabilities.
         """
-        width = max(map(len, totals), default=0)
-        matrix = np.full((len(rows), width), np.nan)
-        is_bound = np.zeros(matrix.shape, dtype=bool)
-        sizes = np.zeros(matrix.shape, dtype=np.int64)
-        for row, of_row in enumerate(totals):
-            matrix[row, : len(of_row)] = of_row
-            if bounds:
-                is_bound[row, : len(of_row)] = bounds[row]
-            if lengths is not None:
-                sizes[row, : len(of_row)] = lengths[row]
+        is_bound = _padded(bounds, False) if bounds else None
         return cls(
             rows,
-            totals=matrix,
+            totals=_padded(totals, np.nan),
             unasked=refused or None,
             answers_only=lengths is None,
-            bounds=is_bound if is_bound.any() else None,
+            bounds=is_bound if is_bound is not None and is_bound.any() else None,
             is_complete=lengths is not None,
-            lengths=None if lengths is None else sizes,
+            lengths=None if lengths is None else _padded(lengths, 0),
             texts=texts,
         )
 

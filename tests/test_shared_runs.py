@@ -88,12 +88,6 @@ def test_a_run_is_repeated_from_its_record(tmp_path):
     assert options_of_record(record_of(tmp_path), str(tmp_path)) == options
 
 
-def test_a_record_with_the_names_of_fields_is_read():
-    record = {"options": {"folder": "runs/a", "joined": "string", "longest": 64}}
-    options = ProbeOptions(out="runs/a", input="string", max_length=64)
-    assert options_of_record(record, "run") == options
-
-
 def test_options_of_every_type_are_recorded():
     options = replace(
         ProbeOptions(), seed=3, timeout=1.5, as_shipped=True, columns=("a=b",), price=(1.0, 2.0)

@@ -126,15 +126,10 @@ class Claim:
     """What a test demands of a run: the arguments of ``assert_consistent``."""
 
     rules: Sequence[str]
-    """Rules on the numbers of the run, as ``gate`` reads them."""
     at_least: float | None
-    """The share of the pairs of variants of each item that must agree; None: 1 without rules."""
     baseline: str | PathLike[str] | None
-    """The run that rules compare with."""
     undecided: Undecided
-    """What an undecided rule does."""
     examples: int
-    """How many items the message shows."""
 
 
 class Runs:

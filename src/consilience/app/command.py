@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from consilience.options import Options, takes
@@ -30,7 +31,6 @@ class Command:
     panel: str
     """The heading that it is listed under."""
     examples: Sequence[str]
-    """Command lines, without ``consilience``."""
     output: Sequence[str]
     """The fields of ``Output`` that it has, besides those that all commands have."""
 
@@ -69,6 +69,16 @@ def command(
         return takes(kind)(function)
 
     return decorate
+
+
+class Lazy:
+    """A module of this package that is imported when something of it is used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(f"consilience.{self._name}"), name)
 
 
 def group(path: str, about: str, panel: str = "Commands") -> None:

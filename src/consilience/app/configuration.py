@@ -37,16 +37,6 @@ class Defaults:
     data_dir: str = ""
     """The folder of fetched suites, which is ``CONSILIENCE_DATA`` while the command runs."""
 
-    def origin(self, error: ConsilienceError, fields: Iterable[OptionField]) -> str:
-        """The defaults of ``fields`` that a message quotes, as a sentence for it; or empty."""
-        keys = []
-        for one in fields:
-            value = self.values[one.name]
-            texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-            if any(str(text) in str(error) for text in [one.flag, *texts]):
-                keys.append(f"{one.key} = {value!r}")
-        return f"{self.file} has {', '.join(keys)}." if keys else ""
-
 
 @contextmanager
 def in_force(arguments: Sequence[str], data_dir: str) -> Iterator[None]:
@@ -92,7 +82,15 @@ def defaults_of(
     values = {key: value for key, value in values.items() if not fields[key].option.is_of_run}
     values |= section
     if named is None and ENVIRONMENT not in os.environ:
-        _refuse_found(values, fields, file)
+        tests = {key: fields[key].option.needs_trust for key in values}
+        if keys := [key for key, test in tests.items() if test and test(values[key])]:
+            raise ConsilienceError(
+                f"{', '.join(keys)} in a configuration file that was found, not named",
+                expected="what runs code, sends a key or uploads in a file that you name, or on "
+                "the command line",
+                where=str(file),
+                todo=f"If you trust the file, add --config {file}.",
+            )
     data_dir = ""
     if (folder := values.pop("data-dir", None)) and "CONSILIENCE_DATA" not in os.environ:
         data_dir = str(file.parent / folder)
@@ -105,23 +103,18 @@ def defaults_of(
 
 def _find(named: str | None) -> Path | None:
     """The file that was named, or the nearest one up to the root of the repository."""
-    if named is None:
-        named = os.environ.get(ENVIRONMENT)
+    named = os.environ.get(ENVIRONMENT) if named is None else named
     if named is not None:
         return Path(named) if named else None
-    return next(_candidates(Path.cwd()), None)
-
-
-def _candidates(folder: Path) -> Iterator[Path]:
-    """The files with defaults in a folder and in those above it, the nearest first."""
-    above = [folder, *folder.parents]
+    above = [Path.cwd(), *Path.cwd().parents]
     root = next((at for at, parent in enumerate(above) if (parent / ".git").exists()), 0)
     for parent in above[: root + 1]:
         if (parent / NAME).is_file():
-            yield parent / NAME
+            return parent / NAME
         project = parent / "pyproject.toml"
         if project.is_file() and "[tool.consilience" in project.read_text("utf-8", "replace"):
-            yield project
+            return project
+    return None
 
 
 def _read(file: Path) -> Table:
@@ -161,20 +154,6 @@ def _check(key: str, field: OptionField, value: Any, file: Path) -> None:
         raise ConsilienceError(
             f"invalid value for '{key}': {value!r}", expected=error.expected, where=str(file)
         ) from error
-
-
-def _refuse_found(values: Table, fields: Mapping[str, OptionField], file: Path) -> None:
-    """Raise where a file that nobody named has a value that needs trust."""
-    tests = {key: fields[key].option.needs_trust for key in values}
-    keys = [key for key, needs_trust in tests.items() if needs_trust and needs_trust(values[key])]
-    if keys:
-        raise ConsilienceError(
-            f"{', '.join(keys)} in a configuration file that was found, not named",
-            expected="what runs code, sends a key or uploads in a file that you name, or on the "
-            "command line",
-            where=str(file),
-            todo=f"If you trust the file, add --config {file}.",
-        )
 
 
 def _refuse_unknown(keys: Iterable[str], known: Sequence[str], file: Path, kind: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -28,9 +28,9 @@ from consilience.core.errors import shortened
 from consilience.core.process import Advance
 from consilience.core.text import CONTROLS, duration, visible
 from consilience.files.write import write_whole
-from consilience.options import Output
+from consilience.options import UNLIMITED, Output
 from consilience.report.export import Shown, as_csv, as_latex, as_markdown, without_nan
-from consilience.report.table import Table, all_notes
+from consilience.report.table import Table, all_notes, fitted_text
 
 
 class Terminal(Console):
@@ -41,13 +41,10 @@ class Terminal(Console):
 
         Lines of text are not wrapped.
         """
-        from consilience.report.table import Table, fitted_text
-
-        width = self.table_width
         rule = "─" if self.encoding.startswith("utf") else "-"
         for item in objects:
             if isinstance(item, Table):
-                super().print(fitted_text(item, width, rule), soft_wrap=True)
+                super().print(fitted_text(item, self.table_width, rule), soft_wrap=True)
         others = [item for item in objects if not isinstance(item, Table)]
         if others or not objects:
             is_text = all(isinstance(item, str) for item in others)
@@ -56,8 +53,6 @@ class Terminal(Console):
     @property
     def table_width(self) -> int:
         """How wide a table may be: as the screen, or without a limit in a pipe."""
-        from consilience.options import UNLIMITED
-
         columns = os.environ.get("COLUMNS", "")
         width = self.width if self.is_terminal else UNLIMITED
         return int(columns) if columns.isdigit() else width
@@ -78,12 +73,6 @@ INTERVAL = 60
 
 out = Terminal(markup=False, highlight=False)
 err = Terminal(stderr=True, markup=False, highlight=False)
-
-
-def warn(warnings: Iterable[str]) -> None:
-    """Say what a reader should know."""
-    for warning in warnings:
-        err.print(f"note: {shortened(warning)}")
 
 
 class _Rate(ProgressColumn):
@@ -150,58 +139,37 @@ def _rate(steps_a_second: float) -> str:
     return f"{steps_a_second:,.1f}/s"
 
 
-@contextmanager
-def progress_shown(text: str, total: int | None, unit: str) -> Iterator[_Bar | _Log]:
-    """Show steps on standard error: a bar in a terminal, lines in a file or a pipe."""
-    collect_garbage()
-    if not err.is_terminal:
-        log = _Log(text, total, unit)
-        yield log
-        log.end()
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        _Rate(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err, disable=err.quiet) as progress:
-        yield _Bar(progress, text, total)
-
-
-@contextmanager
-def quiet_libraries(loads: str = "") -> Iterator[None]:
-    """Keep the bars and advice of the model libraries out of the output.
-
-    ``loads``: the model that is loaded first, which takes seconds and is announced in one line.
-    """
-    if loads and not loads.startswith("baseline:"):
-        err.print(f"loading {loads} ...")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    try:
-        from transformers.utils import logging
-    except ImportError:
-        yield
-        return
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    yield
-
-
 class Screen:
     """Shows the progress of a command on standard error (``core/process.py``)."""
 
-    def loading(self, model: str) -> AbstractContextManager[None]:
-        """One line, and silence of the model libraries."""
-        return quiet_libraries(model)
+    @contextmanager
+    def loading(self, model: str) -> Iterator[None]:
+        """A line on what takes seconds; the model libraries print no bars and no advice."""
+        if model and not model.startswith("baseline:"):
+            err.print(f"loading {model} ...")
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+        with suppress(ImportError):
+            from transformers.utils import logging
 
-    def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
-        """A bar, or lines where standard error is no terminal."""
-        return progress_shown(text, total, unit)
+            logging.set_verbosity_error()
+            logging.disable_progress_bar()
+        yield
+
+    @contextmanager
+    def steps(self, text: str, total: int | None, unit: str) -> Iterator[Advance]:
+        """A bar in a terminal, lines in a file or a pipe."""
+        collect_garbage()
+        if not err.is_terminal:
+            log = _Log(text, total, unit)
+            yield log
+            log.end()
+            return
+        columns = (
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
+            _Rate(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+        )  # fmt: skip
+        with Progress(*columns, console=err, disable=err.quiet) as progress:
+            yield _Bar(progress, text, total)
 
     def say(self, step: str) -> None:
         """One line."""
@@ -222,7 +190,8 @@ def present(shown: Shown, output: Output) -> int:
                 _print_table(item, output)
             else:
                 out.print(item)
-        warn(shown.remarks(output))
+        for remark in shown.remarks(output):
+            err.print(f"note: {shortened(remark)}")
     if after := shown.then(output):
         return present(after, output)
     if output.is_document:
@@ -232,12 +201,9 @@ def present(shown: Shown, output: Output) -> int:
 
 
 def _print_table(table: Table, output: Output) -> None:
-    match output.format:
-        case "csv":
-            out.print(as_csv(table), end="")
-        case "md":
-            out.print(as_markdown(replace(table, notes=all_notes(table))), end="")
-        case "latex":
-            out.print(as_latex(replace(table, notes=all_notes(table))), end="")
-        case _:
-            out.print(table)
+    writers = {"csv": as_csv, "md": as_markdown, "latex": as_latex}
+    if (write := writers.get(output.format)) is None:
+        out.print(table)
+        return
+    is_csv = output.format == "csv"
+    out.print(write(table if is_csv else replace(table, notes=all_notes(table))), end="")

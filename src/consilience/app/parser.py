@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 from click.core import ParameterSource
@@ -16,34 +16,7 @@ from click.core import ParameterSource
 from consilience.app.command import KNOWN, Command, Group
 from consilience.app.configuration import Defaults, defaults_of, in_force
 from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.options import (
-    ADVANCED,
-    COUNTING,
-    ENDPOINTS,
-    FACTS,
-    FACTS_AND_OWN,
-    FACTS_AND_PAIRS,
-    GENERAL,
-    MODEL,
-    OUTPUT,
-    OWN,
-    PAIRS,
-    PAIRS_AND_OWN,
-    QUESTIONS,
-    TRAINING,
-    OptionField,
-    Output,
-    option_fields,
-)
-
-ARGUMENTS, OPTIONS = "Arguments", "Options"
-"""The headings of what has no heading of its own."""
-
-PANELS = (
-    ARGUMENTS, OPTIONS, MODEL, ENDPOINTS, QUESTIONS, FACTS, FACTS_AND_OWN, FACTS_AND_PAIRS, OWN,
-    PAIRS, PAIRS_AND_OWN, TRAINING, COUNTING, OUTPUT, ADVANCED, GENERAL,
-)  # fmt: skip
-"""Headings of options, in the order of the help."""
+from consilience.options import OptionField, Output, Panel, option_fields
 
 METAVARS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH"}
 """The placeholder of a value in the help, by its type."""
@@ -62,6 +35,10 @@ OTHER_WAYS = dict.fromkeys(
     "Use --with 'probe=--limit 5'.",
 )
 """What to type instead of an option that a command does not have."""
+
+
+FROM_FILE = ParameterSource.DEFAULT_MAP
+"""How click calls a default that the configuration file sets."""
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]
@@ -96,10 +73,10 @@ class FieldOption(click.Option):
             type=None if is_flag else Value(field),
             is_flag=is_flag or None,  # False would make values optional
             multiple=field.is_repeated,
-            required=field.is_required,
+            required=field.default is MISSING,
             help=field.option.help,
         )
-        self.field, self.panel = field, field.option.panel or OPTIONS
+        self.field, self.panel = field, field.option.panel or "Options"
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Its names and its value, and what it does; a rare one only with ``--all``."""
@@ -110,7 +87,7 @@ class FieldOption(click.Option):
         metavar = option.metavar or "|".join(field.choices) or METAVARS.get(field.type.__name__, "")
         from_file = ctx.default_map or {}
         default = from_file.get(field.name, field.default)
-        facts = ["required"] if field.is_required else []
+        facts = ["required"] if field.default is MISSING else []
         if not (default is None or default is False or default in (MISSING, "", ())):
             facts.append(f"default: {_shown(default)}")
         is_set = field.name in from_file
@@ -130,9 +107,9 @@ class FieldArgument(click.Argument):
             [field.name],
             type=Value(field),
             nargs=-1 if field.is_list else 1,
-            required=field.is_required,
+            required=field.default is MISSING,
         )
-        self.field, self.panel = field, ARGUMENTS
+        self.field, self.panel = field, "Arguments"
         self.shown = field.option.metavar or field.name.upper()
 
     def make_metavar(self, ctx: click.Context) -> str:
@@ -145,7 +122,36 @@ class FieldArgument(click.Argument):
         return self.shown, self.field.option.help
 
 
-class ClickCommand(click.Command):
+class Entry(click.Command):
+    """A command or a group, with options under the headings of their panels and with examples."""
+
+    entry: Command | Group
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of each panel under its heading; general options come last."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                panels.setdefault(getattr(param, "panel", "General"), []).append(record)
+        for panel in filter(panels.get, get_args(Panel)):
+            with formatter.section(panel):
+                formatter.write_dl(panels[panel])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, each on lines of its own; further lines begin with an option."""
+        for at, example in enumerate(self.entry.examples):
+            lines = [""]
+            for part in re.split(r" (?=--)", f"consilience {example}"):
+                if len(lines[-1]) + len(part) > WIDTH - 10:
+                    lines.append(part)
+                else:
+                    lines[-1] = f"{lines[-1]} {part}".strip()
+            formatter.write("" if at else "\nExamples:\n")
+            formatter.write("  " + " \\\n      ".join(lines) + "\n")
+
+
+class ClickCommand(Entry):
     """A command whose parameters are fields; a configuration file has defaults of them."""
 
     def __init__(self, entry: Command) -> None:
@@ -160,12 +166,12 @@ class ClickCommand(click.Command):
         name = entry.path.split()[-1]
         super().__init__(name, params=params, help=entry.help, context_settings=dict(SETTINGS))
         self.entry, self.defaults, self.used = entry, Defaults(), list[OptionField]()
-        self.shows_all = False
+        self.is_help = self.shows_all = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments; options that are not given have the defaults of the file."""
-        is_help = bool({"-h", "--help"} & {*args}) or ctx.resilient_parsing
-        if is_help:
+        self.is_help = bool({"-h", "--help"} & {*args}) or ctx.resilient_parsing
+        if self.is_help:
             self.shows_all = "--all" in args or ctx.resilient_parsing
             args = [one for one in args if one != "--all"]
         fields = {
@@ -175,46 +181,46 @@ class ClickCommand(click.Command):
         }
         named = _named_configuration(args) or _general(ctx, "config")
         try:
-            self.defaults = defaults_of(self.entry.path.split(), fields, named, _tops(ctx))
+            commands = getattr(ctx.find_root().command, "names", ())
+            self.defaults = defaults_of(self.entry.path.split(), fields, named, commands)
         except ConsilienceError as error:
-            if not is_help:
+            if not self.is_help:
                 raise
             self.defaults = Defaults()
             if not ctx.resilient_parsing:
                 click.echo(f"note: no defaults are read from a file: {error}", err=True)
         ctx.default_map = dict(self.defaults.values)
         rest = super().parse_args(ctx, args)
-        self.used = [one for one in fields.values() if _source(ctx, one.name) == "DEFAULT_MAP"]
+        sources = {one: ctx.get_parameter_source(one.name) for one in fields.values()}
+        self.used = [one for one, source in sources.items() if source == FROM_FILE]
         return rest
 
     def invoke(self, ctx: click.Context) -> int:
         """Call the function with the values of its options, and print its result; the status."""
-        from consilience.app.console import Screen, err, present
+        from consilience.app.console import Screen, err, out, present
 
         err.quiet = bool(_general(ctx, "quiet"))
         if self.used:
             keys = ", ".join(field.key for field in self.used)
             err.print(f"defaults from {self.defaults.file}: {keys}")
         kind = self.entry.options
+        names = {*GENERALS, *self.entry.output}
+        chosen = {name: value for name, value in _given(Output, ctx).items() if name in names}
+        output = Output(**chosen, width=out.table_width)
         more = {"watch": Screen()} if hasattr(kind, "watch") else {}
         try:
             with in_force(self._typed(ctx), self.defaults.data_dir):
                 shown = self.entry.run(kind(**_given(kind, ctx), **more))
-                return 0 if shown is None else present(shown, self._output(ctx))
+                return 0 if shown is None else present(shown, output)
         except ConsilienceError as error:
-            if origin := self.defaults.origin(error, self.used):
-                raise ConsilienceError(
-                    error.found, expected=error.expected, where=error.where, kind=error.kind,
-                    todo=f"{error.todo} {origin}".strip(),
-                ) from error  # fmt: skip
-            raise
-
-    def _output(self, ctx: click.Context) -> Output:
-        from consilience.app.console import out
-
-        names = {"config", "quiet", *self.entry.output}
-        values = {name: value for name, value in _given(Output, ctx).items() if name in names}
-        return Output(**values, width=out.table_width)
+            key = next((one.key for one in self.used if one.name == error.option), None)
+            if key is None:
+                raise
+            origin = f"{self.defaults.file} has {key} = {self.defaults.values[error.option]!r}."
+            raise ConsilienceError(
+                error.found, expected=error.expected, where=error.where, kind=error.kind,
+                todo=f"{error.todo} {origin}".strip(),
+            ) from error  # fmt: skip
 
     def _typed(self, ctx: click.Context) -> list[str]:
         """The values of the file as arguments, where they are not the program's own defaults."""
@@ -224,25 +230,21 @@ class ClickCommand(click.Command):
             if field.name != "quiet" and ctx.params[field.name] != field.default
             for argument in field.typed(ctx.params[field.name])
         ]
-        if self.defaults.data_dir and _source(ctx, "data_dir") == "DEFAULT":
+        if self.defaults.data_dir and "data_dir" not in _given(self.entry.options, ctx):
             folder = self.defaults.data_dir.removeprefix(f"{Path.cwd()}{os.sep}")
             arguments += ["--data-dir", folder]
         return arguments
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write options under the headings of their panels, and where the rest is."""
-        write_options(self, ctx, formatter)
+        """Write the options, and where those are that are not shown."""
+        super().format_options(ctx, formatter)
         shown = [one for one in self.params if isinstance(one, FieldOption)]
         hidden = sum(one.field.option.is_rare for one in shown)
         if hidden and not self.shows_all:
             formatter.write(f"\n{hidden} more options: {ctx.command_path} --help --all\n")
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples."""
-        write_examples(self.entry, formatter)
 
-
-class ClickGroup(click.Group):
+class ClickGroup(Entry, click.Group):
     """A group of commands.
 
     ``load``: imports the module that declares a command, or all. ``names``: its commands, where
@@ -300,11 +302,7 @@ class ClickGroup(click.Group):
         for panel, rows in panels.items():
             with formatter.section(panel):
                 formatter.write_dl(rows)
-        write_options(self, ctx, formatter)
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples."""
-        write_examples(self.entry, formatter)
+        super().format_options(ctx, formatter)
 
 
 def within(path: str) -> dict[str, Command | Group]:
@@ -329,35 +327,6 @@ def run_program(program: ClickGroup) -> None:
         raise _usage_error(error) from error
 
 
-def write_options(
-    command: click.Command, ctx: click.Context, formatter: click.HelpFormatter
-) -> None:
-    """Write the options of each panel under its heading; general options come last."""
-    panels: dict[str, list[tuple[str, str]]] = {}
-    for param in command.get_params(ctx):
-        record = param.get_help_record(ctx)
-        if record is not None:
-            panels.setdefault(getattr(param, "panel", GENERAL), []).append(record)
-    for panel, rows in sorted(panels.items(), key=lambda item: PANELS.index(item[0])):
-        with formatter.section(panel):
-            formatter.write_dl(rows)
-
-
-def write_examples(entry: Command | Group, formatter: click.HelpFormatter) -> None:
-    """Write the examples, each on a line of its own; further lines begin with an option."""
-    if not entry.examples:
-        return
-    with formatter.section("Examples"):
-        for example in entry.examples:
-            lines = [""]
-            for part in re.split(r" (?=--)", f"consilience {example}"):
-                if len(lines[-1]) + len(part) > WIDTH - 10:
-                    lines.append(part)
-                else:
-                    lines[-1] = f"{lines[-1]} {part}".strip()
-            formatter.write("  " + " \\\n      ".join(lines) + "\n")
-
-
 def _usage_error(error: click.ClickException) -> ConsilienceError:
     """Our error for one of the parser."""
     ctx = getattr(error, "ctx", None)
@@ -367,17 +336,13 @@ def _usage_error(error: click.ClickException) -> ConsilienceError:
     if isinstance(error, click.NoSuchOption):
         params = ctx.command.get_params(ctx) if ctx else []
         known = [name for param in params for name in param.opts if name.startswith("-")]
+        known += ["--all"] if getattr(ctx and ctx.command, "is_help", False) else []
         message = f"no option '{error.option_name}'"
-        hint = did_you_mean(error.option_name, known)
         todo = OTHER_WAYS.get((where, error.option_name)) or (
-            hint if hint.startswith("Did") else f"See `{where} --help`."
+            did_you_mean(error.option_name, known, f"See `{where} --help`.")
         )
-    elif isinstance(error, click.MissingParameter) and isinstance(
-        param, FieldOption | FieldArgument
-    ):
-        is_argument = isinstance(param, FieldArgument)
-        name = param.shown if isinstance(param, FieldArgument) else param.opts[-1]
-        message = f"missing {'argument' if is_argument else 'option'} '{name}'"
+    elif isinstance(error, click.MissingParameter) and hasattr(param, "field"):
+        message = f"missing {param.param_type_name} '{getattr(param, 'shown', param.opts[-1])}'"
         todo = f"{param.field.option.help} {todo}"
     else:
         message = (
@@ -389,30 +354,14 @@ def _usage_error(error: click.ClickException) -> ConsilienceError:
 
 def _given(kind: type, ctx: click.Context) -> Mapping[str, Any]:
     """The fields that have a value on the command line or in the file; others have defaults."""
-    chosen = ("COMMANDLINE", "DEFAULT_MAP")
     names = [field.name for field in option_fields(kind)]
-    return {name: ctx.params[name] for name in names if _source(ctx, name) in chosen}
+    chosen = (ParameterSource.COMMANDLINE, FROM_FILE)
+    return {name: ctx.params[name] for name in names if ctx.get_parameter_source(name) in chosen}
 
 
-def _source(ctx: click.Context, name: str) -> str:
-    source = ctx.get_parameter_source(name)
-    return source.name if isinstance(source, ParameterSource) else ""
-
-
-def _general(ctx: click.Context, name: str) -> Any:
+def _general(ctx: click.Context | None, name: str) -> Any:
     """A general option, which may be given before the name of the command too."""
-    at: click.Context | None = ctx
-    while at is not None:
-        if at.params.get(name):
-            return at.params[name]
-        at = at.parent
-    return None
-
-
-def _tops(ctx: click.Context) -> list[str]:
-    """The names of all commands at the top."""
-    program = ctx.find_root().command
-    return program.list_commands(ctx) if isinstance(program, ClickGroup) else []
+    return ctx and (ctx.params.get(name) or _general(ctx.parent, name))
 
 
 def _named_configuration(arguments: Sequence[str]) -> str | None:

@@ -65,8 +65,7 @@ def run(main: Callable[[], None]) -> None:
     A command that a signal ends exits with 128 and the number of the signal.
     """
     try:
-        for argument in sys.argv[1:]:
-            _check_text(argument)
+        _check_arguments()
         try:
             main()
         finally:
@@ -124,15 +123,16 @@ def _fail(error: ConsilienceError) -> NoReturn:
     sys.exit(error.status)
 
 
-def _check_text(argument: str) -> None:
+def _check_arguments() -> None:
     """Raise for an argument that is no text, as which Python passes names in other encodings."""
-    try:
-        argument.encode()
-    except UnicodeEncodeError as error:
-        raise ConsilienceError(
-            f"the argument '{argument}' is not in {sys.getfilesystemencoding().upper()}",
-            todo="Rename the file, or use a UTF-8 locale.",
-        ) from error
+    for argument in sys.argv[1:]:
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise ConsilienceError(
+                f"the argument '{argument}' is not in {sys.getfilesystemencoding().upper()}",
+                todo="Rename the file, or use a UTF-8 locale.",
+            ) from error
 
 
 class _Stream(io.FileIO):
@@ -152,13 +152,11 @@ def _forgiving(stream: TextIO | None) -> TextIO | None:
     """The stream, without errors for a closed pipe or for what its encoding lacks."""
     if not isinstance(stream, io.TextIOWrapper):
         return stream  # closed
-    return io.TextIOWrapper(
-        io.BufferedWriter(_Stream(stream.fileno(), "wb", closefd=False)),
-        encoding=stream.encoding,
-        errors="replace",
-        line_buffering=stream.line_buffering,
-        write_through=stream.write_through,
-    )
+    binary = io.BufferedWriter(_Stream(stream.fileno(), "wb", closefd=False))
+    facts = {
+        name: getattr(stream, name) for name in ("encoding", "line_buffering", "write_through")
+    }
+    return io.TextIOWrapper(binary, errors="replace", **facts)
 
 
 def _stop_at_once(number: int, frame: FrameType | None) -> None:

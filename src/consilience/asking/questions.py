@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 from typing import Protocol as Interface
 
@@ -32,7 +32,6 @@ from consilience.core.items import (
 from consilience.core.presentation import (
     Presentation,
     Prompt,
-    PromptScores,
     Template,
     labels_of,
     premise_of,
@@ -102,7 +101,7 @@ class PromptModel(Interface):
     def text(self, prompt: Prompt) -> str:
         """What the model reads."""
 
-    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores | PromptScores]:
+    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
         """The scores of the answers of prompts, each prompt in exactly one of the values."""
 
 
@@ -342,13 +341,7 @@ def ask_asks(
             totals[row, :size] = values
         return replace(scores, totals=totals, unasked=reasons)
 
-    score = partial(_aligned, model)
-    return asker.ask(group, score, rescale=rescale, progress=progress)
-
-
-def _aligned(model: PromptModel, prompts: Sequence[Prompt]) -> Iterator[Scores]:
-    for scores in model.score(prompts):
-        yield scores.aligned() if isinstance(scores, PromptScores) else scores
+    return asker.ask(group, model.score, rescale=rescale, progress=progress)
 
 
 def _distinct_totals(prompts: Sequence[Prompt], model: PromptModel) -> list[Floats]:
@@ -358,7 +351,7 @@ def _distinct_totals(prompts: Sequence[Prompt], model: PromptModel) -> list[Floa
     """
     totals: dict[Prompt, dict[str, float]] = {_sorted(prompt): {} for prompt in prompts}
     distinct = list(totals)
-    for scores in _aligned(model, distinct) if distinct else ():
+    for scores in model.score(distinct) if distinct else ():
         assert scores.totals is not None
         unknown = np.zeros_like(scores.totals, bool) if scores.bounds is None else scores.bounds
         for at, row in enumerate(scores.rows):

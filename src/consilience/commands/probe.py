@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from consilience.app.command import command
-from consilience.options import OUTPUT, TableBy, Watched, opt
+from consilience.app.command import Lazy, command
+from consilience.options import TableBy, Watched, opt
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 
 if TYPE_CHECKING:
+    from consilience.kinds import planning, probing
     from consilience.report.export import Shown
+    from consilience.results import evaluation
+else:
+    planning = Lazy("kinds.planning")
+    probing = Lazy("kinds.probing")
+    evaluation = Lazy("results.evaluation")
 
 # fmt: off
 
@@ -20,12 +26,12 @@ class ProbeCommand(ProbeOptions, Watched):
 
     by: TableBy = None
     dry_run: bool = opt(
-        "Print what would be asked, and an estimate of the time; write nothing.",
-        default=False, panel=OUTPUT)
+        "Print what would be asked, and an estimate of the time; write nothing.", default=False,
+        panel="Output")
     shard: str | None = opt(
-        "Ask only part I of N parts of the groups, such as 1/8. The process that completes the run "
-        "prints its numbers (docs/reliability.md).",
-        default=None, metavar="I/N", panel=OUTPUT, is_rare=True)
+        "Ask only part I of N parts of the groups, such as 1/8. The process that completes the "
+        "run prints its numbers (docs/reliability.md).", default=None, metavar="I/N",
+        panel="Output", is_rare=True)
 
 
 @command(
@@ -41,11 +47,7 @@ def probe(options: ProbeCommand) -> Shown:
     phrasing and order of options. The run is kept in a folder. Rerun the same command to resume
     an interrupted run.
     """
-    from consilience.kinds import probing
-    from consilience.kinds.planning import Shard, ShardReport
-    from consilience.results import evaluation
-
-    shard = None if options.shard is None else Shard.parse(options.shard)
+    shard = None if options.shard is None else planning.Shard.parse(options.shard)
     if options.dry_run:
         if shard is None:
             return probing.plan_probe(options, options.watch)
@@ -55,7 +57,7 @@ def probe(options: ProbeCommand) -> Shown:
     if shard is None:
         return evaluation.printed_probe(probing.probe(options, options.watch))
     done = probing.probe_shard(options, shard, options.watch)
-    if isinstance(done, ShardReport):
+    if isinstance(done, planning.ShardReport):
         return evaluation.printed_shard(done)
     return evaluation.printed_probe(done)
 
@@ -71,7 +73,4 @@ def score(options: ScoreOptions) -> Shown:
     an example. The results of promptfoo (.json) need no suite. Logs of lm-evaluation-harness
     (--log_samples) and inspect_ai (.eval) are read, too: docs/harnesses.md.
     """
-    from consilience.kinds import probing
-    from consilience.results import evaluation
-
     return evaluation.printed_score(options, probing.score(options))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from consilience.app.command import command
+from consilience.app.command import Lazy, command
 from consilience.options import takes
 from consilience.options.runs import ReproduceOptions
 
 if TYPE_CHECKING:
     from consilience.report.export import Shown
-    from consilience.reproduce.reproduction import Reproduction
+    from consilience.reproduce import reproduction as work
+else:
+    work = Lazy("reproduce.reproduction")
 
 # fmt: off
 
@@ -24,17 +26,13 @@ def reproduce(options: ReproduceOptions) -> Shown:
     Runs the commands that the table needs and reuses existing runs. Rerun the same command to
     resume. A row whose model or data is missing is marked `unavailable`.
     """
-    from consilience.reproduce.reproduction import recipes, reproduce
-
-    return recipes() if options.name is None else reproduce(options, options.watch)
+    return work.recipes() if options.name is None else work.reproduce(options, options.watch)
 
 
 @takes(ReproduceOptions)
-def reproduce_table(options: ReproduceOptions) -> Reproduction:
+def reproduce_table(options: ReproduceOptions) -> work.Reproduction:
     """Run the commands that a table of a paper takes, and put our numbers next to the paper's."""
-    from consilience.reproduce.reproduction import reproduce
-
-    return reproduce(options, options.watch)
+    return work.reproduce(options, options.watch)
 
 
 def list_tables() -> dict[str, str]:

@@ -6,8 +6,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.app.command import command
-from consilience.options import OUTPUT, opt, options_of, takes
+from consilience.app.command import Lazy, command
+from consilience.options import opt, options_of, takes
 from consilience.options.runs import (
     CompareOptions,
     GateOptions,
@@ -17,11 +17,17 @@ from consilience.options.runs import (
 )
 
 if TYPE_CHECKING:
-    from consilience.gating.gate import Gate, GatePlan
-    from consilience.publish.publication import Publication
-    from consilience.report.export import Lines
-    from consilience.results.comparing import Comparison
-    from consilience.results.verifying import Verification
+    from consilience.gating import gate as gating
+    from consilience.publish import publication
+    from consilience.report import export
+    from consilience.results import comparing, reporting, verifying
+else:
+    gating = Lazy("gating.gate")
+    publication = Lazy("publish.publication")
+    export = Lazy("report.export")
+    comparing = Lazy("results.comparing")
+    reporting = Lazy("results.reporting")
+    verifying = Lazy("results.verifying")
 
 # fmt: off
 
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
     examples=(
         "compare runs/before runs/after",
         "compare BERT=runs/bert RoBERTa=runs/roberta --csv differences.csv"))
-def compare(options: CompareOptions) -> Comparison:
+def compare(options: CompareOptions) -> comparing.Comparison:
     """Compare runs on the same questions, or the languages of one run, with intervals and tests.
 
     Each difference is a later run minus the first: paired, with a 95 % confidence interval, an
@@ -39,9 +45,7 @@ def compare(options: CompareOptions) -> Comparison:
     also adjusted over relations or forms. One run of a suite with several languages: every two of
     its languages are compared on the same facts.
     """
-    from consilience.results.comparing import compare_runs
-
-    return compare_runs(options)
+    return comparing.compare_runs(options)
 
 
 class GateCommand(GateOptions):
@@ -49,14 +53,13 @@ class GateCommand(GateOptions):
 
     plan: bool = opt(
         "Check nothing: print the power of each rule, and how many items, groups and repeats give "
-        "a power of 80 %.",
-        default=False, panel=OUTPUT)
+        "a power of 80 %.", default=False, panel="Output")
 
 
 @command(GateCommand, "gate", panel="Measure", output=("junit", "format", "json"), examples=(
     'gate runs/new --rule "consistency >= 0.8" --junit gate.xml',
     'gate runs/new --baseline runs/old --rule "consistency no worse than baseline by 3 points"'))
-def gate_command(options: GateCommand) -> Gate | GatePlan:
+def gate_command(options: GateCommand) -> gating.Gate | gating.GatePlan:
     """Pass or fail a run by rules on its numbers: exit status 0 or 3, for CI.
 
     A rule passes if the 90 % interval of the number is on the right side of the limit (each bound
@@ -64,31 +67,25 @@ def gate_command(options: GateCommand) -> Gate | GatePlan:
     The gate passes if all rules pass. Rules are options, or `rule = ["..."]` in the table [gate]
     of consilience.toml. docs/gate.md has examples for GitHub Actions and GitLab.
     """
-    from consilience.gating.gate import gate, plan_gate
-
-    return plan_gate(options) if options.plan else gate(options)
+    return gating.plan_gate(options) if options.plan else gating.gate(options)
 
 
 @takes(GateOptions)
-def gate(options: GateOptions) -> Gate:
+def gate(options: GateOptions) -> gating.Gate:
     """Check rules on the numbers of a run, or of several of the same model."""
-    from consilience.gating.gate import gate
-
-    return gate(options)
+    return gating.gate(options)
 
 
 @takes(GateOptions)
-def plan_gate(options: GateOptions) -> GatePlan:
+def plan_gate(options: GateOptions) -> gating.GatePlan:
     """The power of each rule at the size of the run, and the sizes at which it is 80 %."""
-    from consilience.gating.gate import plan_gate
-
-    return plan_gate(options)
+    return gating.plan_gate(options)
 
 
 @command(VerifyOptions, "verify", panel="Measure", examples=(
     "verify runs/bert",
     "verify runs/bert --sample 500 --device cpu"))
-def verify_run(options: VerifyOptions) -> Verification:
+def verify_run(options: VerifyOptions) -> verifying.Verification:
     """Ask a sample of a run again, and say whether this machine gives the same answers.
 
     Answers files are checked against their digests. Exit status: 0 same answers, 3 answers
@@ -97,28 +94,23 @@ def verify_run(options: VerifyOptions) -> Verification:
     sends a key (--trust-remote-code, FILE.py:FUNCTION, --base-url, --api-key-env) is never taken
     from the record of a run: repeat these options if you trust the run.
     """
-    from consilience.results.verifying import verify
-
-    return verify(options, options.watch)
+    return verifying.verify(options, options.watch)
 
 
 @command(ReportOptions, "report", panel="Measure", examples=(
     "report runs/bert",
     "report runs/before runs/after --out both.html --figures figures"))
-def report(options: ReportOptions) -> Lines:
+def report(options: ReportOptions) -> export.Lines:
     """Make one page on a run, or on several side by side: numbers, figures, examples, cautions.
 
     It is one file that opens without a network, on a phone and on paper. docs/report.md
     explains each of its numbers.
     """
-    from consilience.report.export import Lines, record_of
-    from consilience.results.reporting import report, save_report
-
-    made = report(options, options.watch)
-    files = [str(path) for path in save_report(made, options)]
-    record = record_of(runs=[str(run.path) for run in made.runs])
+    made = reporting.report(options, options.watch)
+    files = [str(path) for path in reporting.save_report(made, options)]
+    record = export.record_of(runs=[str(run.path) for run in made.runs])
     document = {"run": record, "files": files, "warnings": made.notes}
-    return Lines(document, *files, notes=made.notes)
+    return export.Lines(document, *files, notes=made.notes)
 
 
 def write_report(runs: Any, page: str | PathLike[str], **options: Any) -> Path:
@@ -126,16 +118,14 @@ def write_report(runs: Any, page: str | PathLike[str], **options: Any) -> Path:
 
     A run is a result, a ``Run`` or a folder. ``options`` are those of ``consilience report``.
     """
-    from consilience.results.reporting import report, save_report
-
     chosen = options_of(ReportOptions, {"runs": runs, "out": page, **options})
-    return save_report(report(chosen, chosen.watch), chosen)[0]
+    return reporting.save_report(reporting.report(chosen, chosen.watch), chosen)[0]
 
 
 @command(PublishOptions, "publish", panel="Measure", examples=(
     "publish runs/bert --format eee --model-id google-bert/bert-base-cased",
     "publish runs/bert --format dataset --push my-org/bert-on-mini"))
-def publish_command(options: PublishOptions) -> Publication:
+def publish_command(options: PublishOptions) -> publication.Publication:
     """Write the results of a run in a format in which others read them, and upload them if asked.
 
     Nothing is sent without --push. No folder, host name or key of this machine is published, and no
@@ -143,15 +133,11 @@ def publish_command(options: PublishOptions) -> Publication:
     """
     from dataclasses import replace
 
-    from consilience.publish.publication import publish
-
-    made = publish(replace(options, yes=False), options.watch)
+    made = publication.publish(replace(options, yes=False), options.watch)
     return replace(made, is_agreed=options.yes)
 
 
 @takes(PublishOptions)
-def publish_run(options: PublishOptions) -> Publication:
+def publish_run(options: PublishOptions) -> publication.Publication:
     """Write the files of a format and, with ``push`` and ``yes``, upload them."""
-    from consilience.publish.publication import publish
-
-    return publish(options, options.watch)
+    return publication.publish(options, options.watch)

@@ -7,22 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.app.command import command, group
-from consilience.options import (
-    ADVANCED,
-    FACTS,
-    QUESTIONS,
-    AsShipped,
-    ColumnNames,
-    DataDir,
-    FilePath,
-    Options,
-    SuiteArgument,
-    Watched,
-    arg,
-    opt,
-    takes,
-)
+from consilience.app.command import Lazy, command, group
+from consilience.options import FilePath, Options, Watched, arg, opt, shared, takes
 from consilience.options.suites import (
     AuditOptions,
     CardOptions,
@@ -36,19 +22,37 @@ from consilience.options.suites import (
 )
 
 if TYPE_CHECKING:
+    from consilience import suites
+    from consilience.authoring import (
+        audit,
+        import_formats,
+        pattern_mining,
+        pattern_sheets,
+        rewriting,
+        sharing,
+    )
     from consilience.authoring.annotation import ScoredSheets
-    from consilience.authoring.audit import SuiteAudit
     from consilience.authoring.importing import ImportPlan
-    from consilience.authoring.pattern_mining import Matches, MinedPatterns
-    from consilience.authoring.pattern_sheets import Sheets
-    from consilience.authoring.rewriting import Rewriting
-    from consilience.authoring.sharing import WrittenCard
+    from consilience.integrations import lm_eval_folder
+    from consilience.kinds import exporting
     from consilience.kinds.base import ExportedRow
     from consilience.report.export import Shown
+    from consilience.suites import layouts, question_suites
     from consilience.suites.facts import SuiteStatistics
-    from consilience.suites.question_suites import QuestionStatistics
     from consilience.suites.questions import Questions
     from consilience.types import Suite
+else:
+    audit = Lazy("authoring.audit")
+    import_formats = Lazy("authoring.import_formats")
+    pattern_mining = Lazy("authoring.pattern_mining")
+    pattern_sheets = Lazy("authoring.pattern_sheets")
+    rewriting = Lazy("authoring.rewriting")
+    sharing = Lazy("authoring.sharing")
+    lm_eval_folder = Lazy("integrations.lm_eval_folder")
+    exporting = Lazy("kinds.exporting")
+    suites = Lazy("suites")
+    layouts = Lazy("suites.layouts")
+    question_suites = Lazy("suites.question_suites")
 
 group(
     "suite",
@@ -64,7 +68,7 @@ TABLE = ("csv", "json")
 class SuiteListOptions(Options):
     """The options of ``suite list``."""
 
-    data_dir: DataDir = opt(default=None)
+    data_dir: shared.DataDir = opt(default=None)
 
 
 class NewSuiteOptions(Options):
@@ -78,10 +82,10 @@ class FetchOptions(Watched):
     """The options of ``suite fetch``."""
 
     name: str = arg("The suite to download: pararel.")
-    data_dir: DataDir = opt(default=None)
+    data_dir: shared.DataDir = opt(default=None)
     source: str | None = opt(
-        "Download the same files from another URL.",
-        default=None, metavar="URL", flag="from", panel=ADVANCED)
+        "Download the same files from another URL.", default=None, metavar="URL", flag="from",
+        panel="Advanced")
 
 
 class CheckOptions(Options):
@@ -90,28 +94,27 @@ class CheckOptions(Options):
     suite: str = arg(
         "The suite: a name, a folder, a file of questions, or a task of sentence pairs or its "
         "TOML file.", metavar="SUITE")
-    columns: ColumnNames = opt(default=None, panel=QUESTIONS)
+    columns: shared.ColumnNames = opt(default=None, panel="Questions")
+    data_dir: shared.DataDir = opt(default=None)
     shared: bool = opt(
         "Also demand what a shared suite of facts needs: provenance with a licence and an "
-        "accepted sign-off for every pattern, and a current data card.", default=False, panel=FACTS)
-    data_dir: DataDir = opt(default=None)
+        "accepted sign-off for every pattern, and a current data card.", default=False,
+        panel="Facts only")
 
 
 class StatsOptions(Options):
     """The options of ``suite stats``."""
 
-    suite: SuiteArgument
-    columns: ColumnNames = opt(default=None, panel=QUESTIONS)
-    data_dir: DataDir = opt(default=None)
-    as_shipped: AsShipped = False
+    suite: shared.SuiteArgument
+    columns: shared.ColumnNames = opt(default=None, panel="Questions")
+    data_dir: shared.DataDir = opt(default=None)
+    as_shipped: shared.AsShipped = False
 
 
 @command(SuiteListOptions, "suite list", examples=("suite list", "suite list --json"))
 def suite_list(options: SuiteListOptions) -> Shown:
     """List the suites that have a name, with their folders."""
-    from consilience.authoring.sharing import listed_suites
-
-    return listed_suites(options.data_dir)
+    return sharing.listed_suites(options.data_dir)
 
 
 @command(NewSuiteOptions, "suite new", examples=(
@@ -123,9 +126,7 @@ def suite_new(options: NewSuiteOptions) -> Shown:
     The folder has the data and a README that explains its columns. An existing folder must be
     empty.
     """
-    from consilience.authoring.sharing import made_suite
-
-    return made_suite(options.folder, facts=options.facts)
+    return sharing.made_suite(options.folder, facts=options.facts)
 
 
 @command(FetchOptions, "suite fetch", examples=(
@@ -133,9 +134,7 @@ def suite_new(options: NewSuiteOptions) -> Shown:
     "suite fetch pararel --data-dir data"))
 def suite_fetch(options: FetchOptions) -> Shown:
     """Download a suite of the papers, and check every file."""
-    from consilience.authoring.sharing import fetched_suite
-
-    return fetched_suite(options.name, options.data_dir, options.source, options.watch)
+    return sharing.fetched_suite(options.name, options.data_dir, options.source, options.watch)
 
 
 @command(CheckOptions, "suite check", examples=("suite check mini", "suite check path/to/suite"))
@@ -146,45 +145,39 @@ def suite_check(options: CheckOptions) -> Shown:
     relation with several objects, duplicate facts, objects that differ only in case or spaces,
     and relations with one pattern. The TOML file of a task of sentence pairs is checked, too.
     """
-    from consilience.authoring.sharing import checked_suite
-
-    return checked_suite(options.suite, options.data_dir, options.columns, shared=options.shared)
+    return sharing.checked_suite(
+        options.suite, options.data_dir, options.columns, shared=options.shared
+    )
 
 
 @command(CardOptions, "suite card", examples=("suite card my-suite", "suite card my-suite --json"))
-def write_card(options: CardOptions) -> WrittenCard:
+def write_card(options: CardOptions) -> sharing.WrittenCard:
     """Write the data card (README.md) and the metadata (croissant.json) of a suite folder.
 
     The card has the statistics of the ParaRel paper's Tables 1 and 8, where the patterns come from,
     and who judged them. Only its own part of README.md is replaced. Name, description, licence,
     creator, url, date, version and citation come from suite.json.
     """
-    from consilience.authoring.sharing import write_card
-
-    return write_card(options)
+    return sharing.write_card(options)
 
 
 @command(AuditOptions, "suite audit", output=TABLE, examples=(
     "suite audit mini",
     "suite audit my-suite --fix"))
-def audit_suite(options: AuditOptions) -> SuiteAudit:
+def audit_suite(options: AuditOptions) -> audit.SuiteAudit:
     """Look for mistakes in a suite, and for what decides its numbers.
 
     Each finding has its severity, its place, the evidence, and what to do. Errors make the suite
     unusable, warnings are probable mistakes, and notes decide what numbers mean. Checks that need a
     parser or an encoder are run where these are installed.
     """
-    from consilience.authoring.audit import audit_suite
-
-    return audit_suite(options)
+    return audit.audit_suite(options)
 
 
 @command(StatsOptions, "suite stats", examples=("suite stats mini", "suite stats mini --json"))
 def count_suite(options: StatsOptions) -> Shown:
     """Count the relations, patterns and facts of a suite (ParaRel paper, Table 1)."""
-    from consilience.authoring.sharing import counted_suite
-
-    return counted_suite(
+    return sharing.counted_suite(
         options.suite, options.data_dir, options.columns, as_shipped=options.as_shipped
     )
 
@@ -201,14 +194,11 @@ def suite_export(options: ExportOptions) -> Shown | None:
     writes a task of lm-evaluation-harness into the folder --out (docs/harnesses.md).
     """
     if options.format == "lm-eval":
-        from consilience.integrations.lm_eval_folder import written_task
 
-        return written_task(options)
-    from consilience.kinds.exporting import exported_lines, written_prompts
-
+        return lm_eval_folder.written_task(options)
     if options.out is not None:
-        return written_prompts(options, options.out)
-    for line in exported_lines(options):
+        return exporting.written_prompts(options, options.out)
+    for line in exporting.exported_lines(options):
         sys.stdout.write(line)
     return None
 
@@ -216,24 +206,20 @@ def suite_export(options: ExportOptions) -> Shown | None:
 @takes(ExportOptions)
 def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
     """The prompts of a suite as rows."""
-    from consilience.kinds.exporting import export_prompts
-
-    return export_prompts(options)
+    return exporting.export_prompts(options)
 
 
 @command(MineOptions, "suite mine", examples=(
     "suite mine leads.jsonl --suite mini --groups capital --out proposals.jsonl",
     "suite mine leads.jsonl --like '[X], the capital of [Y]'"))
-def mine_patterns(options: MineOptions) -> MinedPatterns | Matches:
+def mine_patterns(options: MineOptions) -> pattern_mining.MinedPatterns | pattern_mining.Matches:
     """Find patterns in a corpus: sentences that connect subject and object of known facts.
 
     The patterns of each relation are ranked by specificity: the lower bound of the share of its
     facts among the facts of all relations that a pattern connects. No model under test takes part.
     With --like, the corpus is searched for sentences that mining would turn into an example.
     """
-    from consilience.authoring.pattern_mining import mine_patterns
-
-    return mine_patterns(options, options.watch)
+    return pattern_mining.mine_patterns(options, options.watch)
 
 
 @command(ImportOptions, "suite import", output=TABLE, examples=(
@@ -248,23 +234,20 @@ def suite_import(options: ImportOptions) -> Shown:
     are listed: patterns that differ in determiners only, or in one token of three or more. Each
     pattern gets a row in the table `provenance`.
     """
-    from consilience.authoring.import_formats import PrintedImport, import_patterns
-
-    return PrintedImport(import_patterns(options), is_dry=options.dry_run)
+    plan = import_formats.import_patterns(options)
+    return import_formats.PrintedImport(plan, is_dry=options.dry_run)
 
 
 @takes(ImportOptions)
 def import_patterns(options: ImportOptions) -> ImportPlan:
     """Import patterns and facts into a suite folder; what was added and left out."""
-    from consilience.authoring.import_formats import import_patterns
-
-    return import_patterns(options)
+    return import_formats.import_patterns(options)
 
 
 @command(RewriteOptions, "suite rewrite", examples=(
     "suite rewrite mini --model packaged:smollm2 --groups capital --out proposals.jsonl",
     "suite rewrite my-suite --model org/writer --judge org/judge --out proposals.jsonl"))
-def rewrite_patterns(options: RewriteOptions) -> Rewriting:
+def rewrite_patterns(options: RewriteOptions) -> rewriting.Rewriting:
     """Propose paraphrases of base patterns with a language model.
 
     The model writes new sentences for the base pattern of each relation, with [X] and [Y] in them.
@@ -273,9 +256,7 @@ def rewrite_patterns(options: RewriteOptions) -> Rewriting:
     pattern. The score is first measured on the patterns of the suite. Edit the file of proposals,
     then take it in with `suite import`.
     """
-    from consilience.authoring.rewriting import rewrite_patterns
-
-    return rewrite_patterns(options, options.watch)
+    return rewriting.rewrite_patterns(options, options.watch)
 
 
 group("suite annotate", "Make annotation sheets for people, and score their answers.")
@@ -284,31 +265,27 @@ group("suite annotate", "Make annotation sheets for people, and score their answ
 @command(SheetOptions, "suite annotate sheet", examples=(
     "suite annotate sheet --task rte --data rte.tsv --out sheets",
     "suite annotate sheet --task mrpc --data hub:validation --items 50 --out sheets"))
-def make_sheets(options: SheetOptions) -> Sheets:
+def make_sheets(options: SheetOptions) -> pattern_sheets.Sheets:
     """Sample sentence pairs, and write a page and a table with all their forms per annotator.
 
     Give each annotator the page or the table, and never key.json. The page works without a
     network. It downloads a table of answers: put that table into the folder, in place of the
     empty one.
     """
-    from consilience.authoring.pattern_sheets import make_sheets
-
-    return make_sheets(options)
+    return pattern_sheets.make_sheets(options)
 
 
 @command(PatternSheetOptions, "suite annotate patterns", examples=(
     "suite annotate patterns mini --out sheets",
     "suite annotate patterns my-suite --patterns 20 --people Ana,Ben --out sheets"))
-def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
+def make_pattern_sheets(options: PatternSheetOptions) -> pattern_sheets.Sheets:
     """Ask people whether patterns mean the same as the base pattern (ParaRel paper, Section 4).
 
     Each annotator gets a page and a table with tasks of seven pairs of sentences: five patterns
     beside the base pattern of their relation, and two controls that do not mean the same. The page
     works without a network. Keep key.json to yourself.
     """
-    from consilience.authoring.pattern_sheets import make_pattern_sheets
-
-    return make_pattern_sheets(options)
+    return pattern_sheets.make_pattern_sheets(options)
 
 
 @command(ScoreSheetsOptions, "suite annotate score", output=TABLE, examples=(
@@ -320,24 +297,18 @@ def annotate_score(options: ScoreSheetsOptions) -> Shown:
     For sheets on patterns: agreement with the suite on paraphrases and on controls, and between
     annotators (ParaRel paper, Section 4).
     """
-    from consilience.authoring.pattern_sheets import ScoredByPeople, count_sheets
-
-    return ScoredByPeople(*count_sheets(options), options.sign)
+    return pattern_sheets.ScoredByPeople(*pattern_sheets.count_sheets(options), options.sign)
 
 
 @takes(ScoreSheetsOptions)
 def score_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str, Any]]:
     """The numbers of the answers of annotators, and their record for a JSON document."""
-    from consilience.authoring.pattern_sheets import count_sheets
-
-    return count_sheets(options)
+    return pattern_sheets.count_sheets(options)
 
 
 def list_suites() -> dict[str, str]:
     """The suites that have a name, and what they are."""
-    from consilience.suites.question_suites import SUITE_NAMES
-
-    return dict(SUITE_NAMES)
+    return dict(question_suites.SUITE_NAMES)
 
 
 def fetch_suite(
@@ -347,23 +318,18 @@ def fetch_suite(
 
     ``source``: another URL with the same files.
     """
-    from consilience import suites
-    from consilience.suites.layouts import fetch
-
-    folder, _ = fetch(name, suites.data_dir(None if data is None else Path(data)), base=source)
+    data_dir = suites.data_dir(None if data is None else Path(data))
+    folder, _ = layouts.fetch(name, data_dir, base=source)
     return folder
 
 
-def suite_stats(suite: str | Path | Suite | Questions) -> SuiteStatistics | QuestionStatistics:
+def suite_stats(
+    suite: str | Path | Suite | Questions,
+) -> SuiteStatistics | question_suites.QuestionStatistics:
     """Count what a suite holds: relations, patterns, facts and candidates; or questions."""
-    from consilience.authoring.sharing import loaded_suite, statistics_of
-
-    return statistics_of(loaded_suite(suite))
+    return sharing.statistics_of(sharing.loaded_suite(suite))
 
 
 def suite_cautions(suite: str | Path | Suite | Questions) -> list[str]:
     """Properties of a suite that are no errors but decide what its numbers mean."""
-    from consilience.authoring.audit import cautions
-    from consilience.authoring.sharing import loaded_suite
-
-    return cautions(loaded_suite(suite))
+    return audit.cautions(sharing.loaded_suite(suite))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from consilience.app.command import command
+from consilience.app.command import Lazy, command
 from consilience.options.training import FinetuneOptions, ImproveOptions
 
 if TYPE_CHECKING:
-    from consilience.train.improvement import Finetuning, Improvement
+    from consilience.train import improvement
+else:
+    improvement = Lazy("train.improvement")
 
 # fmt: off
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     "currency --lambda 1 --epochs 1 --train-facts 8 --validation-facts 8 --limit 2",
     "improve --model bert-base-cased --suite pararel --train-groups P36,P138 "
     "--validation-groups P19 --seeds 42,43 --out runs/better"))
-def improve(options: ImproveOptions) -> Improvement | None:
+def improve(options: ImproveOptions) -> improvement.Improvement | None:
     """Train a model to give one answer to all patterns of a fact, and measure the gain.
 
     The loss is `vote` by default; that of the ParaRel paper is --loss pairs. Trains with each
@@ -26,9 +28,7 @@ def improve(options: ImproveOptions) -> Improvement | None:
     validation relations, and compares the model before and after on the held-out relations. Rerun
     the same command to resume an interrupted run.
     """
-    from consilience.train.improvement import improve
-
-    return improve(options, options.watch)
+    return improvement.improve(options, options.watch)
 
 
 @command(FinetuneOptions, "finetune", panel="Improve", examples=(
@@ -36,12 +36,10 @@ def improve(options: ImproveOptions) -> Improvement | None:
     "--out models/rte",
     "finetune --model packaged:minilm --task mrpc --train train.tsv --validation dev.tsv "
     "--seeds 0 --limit 64 --out models/mrpc"))
-def finetune(options: FinetuneOptions) -> Finetuning | None:
+def finetune(options: FinetuneOptions) -> improvement.Finetuning | None:
     """Fine-tune a classifier on the original form of sentence pairs (CALUM, Sections 4.3, 6.1).
 
     The best checkpoint of each seed is saved as --out/seed-N/TASK. Rerun the same command to
     resume an interrupted run.
     """
-    from consilience.train.improvement import finetune
-
-    return finetune(options, options.watch)
+    return improvement.finetune(options, options.watch)

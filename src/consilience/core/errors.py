@@ -27,11 +27,21 @@ class ConsilienceError(Exception):
     status = 2
     """The exit status of a command that it ends."""
     kind: Kind = ""
+    option = ""
+    """The field of the option that it is about, where one is; a configuration file may set it."""
 
     def __init__(
-        self, found: str, *, expected: str = "", where: str = "", todo: str = "", kind: Kind = ""
+        self,
+        found: str,
+        *,
+        expected: str = "",
+        where: str = "",
+        todo: str = "",
+        kind: Kind = "",
+        option: str = "",
     ) -> None:
         self.kind = kind or self.kind
+        self.option = option or self.option
         self.found = shortened(found)
         self.expected = shortened(expected)
         self.where = shortened(where)
@@ -51,14 +61,16 @@ class ConsilienceError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """As an error comes from another process: from its parts, not from its message."""
-        parts = {name: getattr(self, name) for name in ("expected", "where", "todo", "kind")}
+        parts = {
+            name: getattr(self, name) for name in ("expected", "where", "todo", "kind", "option")
+        }
         return partial(ConsilienceError, self.found, **parts), ()
 
 
 class ModelError(ConsilienceError):
     """A model that cannot be found or loaded."""
 
-    kind = "model"
+    kind, option = "model", "model"
 
 
 class UnansweredError(ConsilienceError):
@@ -118,12 +130,11 @@ def shortened(text: str, longest: int = LONGEST) -> str:
     return f"{text[:half]} ... {text[-half:]}"
 
 
-def did_you_mean(word: str, known: list[str], instead: str | None = None) -> str:
+def did_you_mean(word: str, known: list[str], otherwise: str | None = None) -> str:
     """A hint for an unknown name: the closest known one, or all of them where they are few.
 
-    ``instead``: in place of all of them, where none is similar.
-
-    The dashes of options count for nothing: they would make any two short options similar.
+    ``otherwise``: what to say where no name is similar. The dashes of options count for nothing:
+    they would make any two short options similar.
     """
     from difflib import get_close_matches
 
@@ -131,8 +142,8 @@ def did_you_mean(word: str, known: list[str], instead: str | None = None) -> str
     close = get_close_matches(shortened(word.lstrip("-"), 200), plain, n=1)
     if close:
         return f"Did you mean '{plain[close[0]]}'?"
-    if instead is not None:
-        return instead
+    if otherwise is not None:
+        return otherwise
     most = 12 if len(known) > 15 else 15  # "and 1 more" would be longer than the name
     shown = ", ".join(known[:most]) + (f" and {len(known) - 12} more" if len(known) > most else "")
     return f"Known: {shown.removesuffix('.')}."
@@ -141,7 +152,7 @@ def did_you_mean(word: str, known: list[str], instead: str | None = None) -> str
 def unknown_name(found: str, name: str, known: Iterable[str], where: str = "") -> ConsilienceError:
     """The error for an unknown name: all known ones, and the closest where one is similar."""
     names = list(known)
-    todo = did_you_mean(name, names, instead="")
+    todo = did_you_mean(name, names, "")
     return ConsilienceError(found, expected=", ".join(names), where=where, todo=todo)
 
 
@@ -149,74 +160,41 @@ def missing_column(
     name: str, columns: list[str], *, expected: str, where: str, todo: str = ""
 ) -> ConsilienceError:
     """The error for a table without a column; ``todo``: what to do where no name is similar."""
+    found = f"no column '{name}' among {', '.join(columns) or 'none'}"
     return ConsilienceError(
-        f"no column '{name}' among {', '.join(columns) or 'none'}",
-        expected=expected,
-        where=where,
-        todo=did_you_mean(name, columns, instead=todo),
+        found, expected=expected, where=where, todo=did_you_mean(name, columns, todo)
     )
 
 
 By = Literal["group", "edit", "pattern", "form", "factor", "variant", "metric"]
 """What a table of numbers has a row for. A group is a relation, a task or a group of questions."""
 
-TableFormat = Literal["table", "md", "latex", "csv", "json"]
-"""How a table is printed; ``json`` is the whole document of ``--json``."""
-
 Protocol = Literal["published", "strict"]
 """How answers are counted: by the papers' released code, or by the definitions in their text."""
 
+# Choices of options, whose help says what they mean.
+TableFormat = Literal["table", "md", "latex", "csv", "json"]
 MultiToken = Literal["exclude", "left-to-right"]
-"""Masked models: exclude candidates of several tokens, or fill them in from left to right."""
-
 Undecided = Literal["fail", "pass"]
-"""What a rule of a gate that is not decided does to the exit status."""
-
 ExportFormat = Literal["jsonl", "csv", "lm-eval"]
-"""The format of exported prompts: rows, or a task of lm-evaluation-harness."""
-
 PublishFormat = Literal["eee", "model-card", "eval-results", "dataset"]
-"""The format of published results: Every Eval Ever, a model card, the Hub's results, a data set."""
-
 CandidateSet = Literal["objects", "vocabulary"]
-"""What may be answered: the objects of the relation, or every word that the model has."""
-
 Long = Literal["truncate", "exclude"]
-"""What happens to an item with a variant that is too long for the model."""
-
 Joined = Literal["pair", "string"]
-"""Two segments with the tokenizer's separator between, or one string with a space between."""
-
 Pool = Literal["last", "end", "mean"]
-"""Where a decoder's head reads: the last token, an end token after it, or the mean of all."""
-
 Loss = Literal["vote", "pairs", "cosine", "released"]
-"""The consistency loss (``train/objectives.py``): ``pairs`` is that of the ParaRel paper."""
-
 TrainingText = Literal["patterns", "file", "none"]
-"""What language modelling reads: the filled patterns, the lines of a file, or nothing."""
+StopOn = Literal["accuracy", "loss"]
+Colour = Literal["subject", "object", "pattern"]
+ExampleKind = Literal[
+    "right_and_wrong", "same_wrong", "scattered", "other_gold", "gold_in_subject", "always_right"
+]
 
 Sampling = Literal["proportional", "square-root", "even"]
 """How many batches each task has in an epoch: like its pairs, like their square root, or the same.
 
 The main task always has all of its own once. ``proportional`` is MT-DNN's.
 """
-
-StopOn = Literal["accuracy", "loss"]
-"""What early stopping and the best checkpoint look at, on the main task's validation pairs."""
-
-ExampleKind = Literal[
-    "right_and_wrong",
-    "same_wrong",
-    "scattered",
-    "other_gold",
-    "gold_in_subject",
-    "always_right",
-]
-"""Kinds of examples (``analysis/examples.py``)."""
-
-Colour = Literal["subject", "object", "pattern"]
-"""What the colours of a drawing of vectors mean."""
 
 SERVED = ("openai", "llamacpp")
 """Prefixes of models that a server scores: behind a URL, or llama.cpp's in this process."""
@@ -227,20 +205,17 @@ SMALL_TASKS = ("rte", "mrpc")
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How a model is loaded."""
+    """How a model is loaded: the options of ``probe`` with these names."""
 
     device: str = "auto"
-    """The device: auto, cpu, cuda, cuda:1 or mps."""
     dtype: str = "float32"
-    """The precision of its weights: float32, bfloat16 or float16."""
     revision: str | None = None
-    """Its revision on the Hub; None for the latest."""
+    """None for the latest."""
     trust_remote_code: bool = False
     """Whether the Python code that comes with it is run; without, a model that needs it raises."""
 
 
 DEFAULT_LOADING = Loading()
-"""In single precision on an accelerator, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +227,6 @@ class Connection:
     key_variable: str | None = None
     """The environment variable of the key; None for ``OPENAI_API_KEY``, where the key is safe."""
     max_requests: int | None = None
-    """Requests that may be sent; None for any number."""
     max_tokens: int | None = None
     """Tokens that may be read and written; None for any number."""
     price: tuple[float, float] | None = None

@@ -5,23 +5,8 @@ conclusion may get. It is violated where the conclusion gets another answer, and
 the premises do not meet its condition. An *instance* of it is one variant: its questions with their
 answers.
 
-What studies of consistency call these relations, and how they are written here:
-
-- BECEL (Jang, Kwon and Lukasiewicz, COLING 2022, and its released ``evaluation_metrics.py``).
-  Semantic: ``same`` for two paraphrases. Negational: ``different`` for a statement and its
-  negation. Symmetric: ``same`` for (a, b) and (b, a). Its conditioned rates count only the pairs
-  whose first answer is a given label: ``condition``. Transitive: ``implied`` with two premises,
-  counted where both get their gold, which is what the map then names.
-- Negated LAMA (Kassner and Schuetze, ACL 2020): ``different`` for a question and its negation,
-  which no answer can satisfy both.
-- Implied questions (Ribeiro, Guestrin and Singh, ACL 2019): ``implied`` from the answer to a
-  question to a yes-or-no question about that answer. They too count only implications of answers
-  that the model gave.
-- Coherent probabilities: P(yes | question) + P(yes | negation) = 1 (the negation check of Fluri,
-  Paleka and Tramèr, SaTML 2024, and of Paleka et al., ICLR 2025): ``opposite`` or
-  ``complementary``, and how far the probabilities of the options are from it. ``merges``: the
-  probability of an option that two options were merged into is the sum of theirs.
-- The reversal curse (Berglund et al., ICLR 2024): ``implied`` from "A is B" to "B is A".
+docs/expectations.md says what studies of consistency call these relations, and how they are
+written here.
 """
 
 from __future__ import annotations
@@ -64,7 +49,6 @@ class Reference:
     """A question that an expectation is about, in one phrasing or in each."""
 
     item: str
-    """Names the question."""
     paraphrase: str = ""
     """The phrasing, a level of the factor ``paraphrase``; empty for that of each variant."""
     options: Texts = ()
@@ -79,11 +63,9 @@ class Expectation:
     """
 
     kind: ExpectationKind
-    """One of ``KINDS``."""
     premises: tuple[Reference, ...]
     """The questions whose answers decide what is expected; one for ``same`` and ``different``."""
     conclusion: Reference
-    """The question whose answer is expected."""
     rules: Mapping[Texts, Texts] = field(default_factory=dict, hash=False)
     """Answers to the premises -> answers that the conclusion may get; empty for ``same`` and
     ``different``."""
@@ -207,11 +189,9 @@ class Instance:
     """An expectation in one variant."""
 
     expectation: Expectation
-    """What is expected."""
     variants: Texts
     """The variant of each premise and of the conclusion."""
     answers: tuple[str | None, ...]
-    """The answers to the premises and to the conclusion; None for no answer."""
     probabilities: tuple[Probabilities, ...] = ()
     """Those of the options of the premises and of the conclusion; empty where one has none."""
 
@@ -274,19 +254,17 @@ def instances(
     names = {frozenset(levels.items()): name for name, levels in filled.items()}
     known: set[Texts] = set()
     for levels in filled.values():
-        chosen = tuple(
-            names.get(
-                frozenset({**levels, PARAPHRASE: one.paraphrase or levels[PARAPHRASE]}.items()), ""
-            )
-            for one in expectation.references
-        )
+        fixed = [
+            {PARAPHRASE: one.paraphrase or levels[PARAPHRASE]} for one in expectation.references
+        ]
+        chosen = tuple(names.get(frozenset((levels | of).items()), "") for of in fixed)
         queries = list(zip(expectation.items, chosen, strict=True))
         if chosen not in known and all(query in replies for query in queries):
             known.add(chosen)
             answers = tuple(replies[query] for query in queries)
-            known_of = [probabilities[query] for query in queries if query in probabilities]
-            has_all = len(known_of) == len(queries)
-            yield Instance(expectation, chosen, answers, tuple(known_of) if has_all else ())
+            has_all = all(query in probabilities for query in queries)
+            of_options = tuple(probabilities[query] for query in queries) if has_all else ()
+            yield Instance(expectation, chosen, answers, of_options)
 
 
 Counted = tuple[tuple[Instance, ...], ...]
@@ -299,11 +277,11 @@ def with_answers_of(counted: Counted, others: Counted) -> Counted:
     common = []
     for of in counted:
         pairs = [(one, known.get((one.expectation, one.variants))) for one in of]
-        common.append(
-            tuple(
-                one if other.is_answered else replace(one, answers=(None,) * len(one.answers))
-                for one, other in pairs
-                if other is not None
-            )
-        )
-    return tuple(of for of in common if of)
+        kept = [
+            one if other.is_answered else replace(one, answers=(None,) * len(one.answers))
+            for one, other in pairs
+            if other is not None
+        ]
+        if kept:
+            common.append(tuple(kept))
+    return tuple(common)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from math import prod
 from typing import Literal
 
@@ -38,28 +38,22 @@ Cell = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """Something that differs between variants."""
+    """Something that differs between variants, and its levels, the base level first."""
 
     name: str
-    """One of ``FACTORS``."""
     levels: tuple[str, ...]
-    """The names of its levels, the base level first."""
 
     def __post_init__(self) -> None:
         if self.name not in FACTORS:
-            raise ConsilienceError(
-                f"no factor '{self.name}'", todo=did_you_mean(self.name, list(FACTORS))
-            )
-        duplicates = [level for level in self.levels if self.levels.count(level) > 1]
-        if duplicates:
-            raise ConsilienceError(
-                f"the level '{duplicates[0]}' of the factor '{self.name}' more than once",
-                todo="Remove one of them.",
-            )
+            todo = did_you_mean(self.name, list(FACTORS))
+            raise ConsilienceError(f"no factor '{self.name}'", todo=todo)
+        known = f"the factor '{self.name}'"
+        for level in self.levels:
+            if self.levels.count(level) > 1:
+                found = f"the level '{level}' of {known} more than once"
+                raise ConsilienceError(found, todo="Remove one of them.")
         if not self.levels:
-            raise ConsilienceError(
-                f"the factor '{self.name}' without a level", expected="one level or more"
-            )
+            raise ConsilienceError(f"{known} without a level", expected="one level or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +67,20 @@ class FactorialDesign:
     @classmethod
     def full(cls, factors: Sequence[Factor]) -> FactorialDesign:
         """Every combination of the levels."""
-        size = prod(len(factor.levels) for factor in factors)
-        _refuse_too_many(size, factors)
-        return cls(
-            tuple(factors), tuple(product(*(range(len(factor.levels)) for factor in factors)))
-        )
+        _refuse_too_many(_size(factors), factors)
+        cells = product(*(range(len(factor.levels)) for factor in factors))
+        return cls(tuple(factors), tuple(cells))
 
     @classmethod
     def one_factor(cls, factors: Sequence[Factor]) -> FactorialDesign:
         """The base variant, and each other level of one factor with the base levels of the rest."""
-        return cls(tuple(factors), tuple(dict.fromkeys(_star((0,) * len(factors), factors))))
+        base = (0,) * len(factors)
+        others = [
+            _replaced(base, at, level)
+            for at, factor in enumerate(factors)
+            for level in range(1, len(factor.levels))
+        ]
+        return cls(tuple(factors), (base, *others))
 
     @classmethod
     def radial(cls, factors: Sequence[Factor], points: int, seed: int) -> FactorialDesign:
@@ -93,7 +91,6 @@ class FactorialDesign:
         it interacts with, is estimated without bias (Jansen 1999; Campolongo et al. 2011). It
         takes ``points * (1 + factors)`` variants instead of all combinations.
         """
-        size = prod(len(factor.levels) for factor in factors)
         if points < 1:
             raise ConsilienceError(f"{points} points of a radial design", expected="1 or more")
         generator = random.Random(seed)
@@ -107,7 +104,7 @@ class FactorialDesign:
                 if len(factor.levels) > 1:
                     level = generator.randrange(len(factor.levels) - 1)
                     cells[_replaced(center, at, level + (level >= center[at]))] = None
-        _refuse_too_many(min(len(cells), size), factors)
+        _refuse_too_many(min(len(cells), _size(factors)), factors)
         return cls(tuple(factors), tuple(cells))
 
     def without(self, names: Collection[str]) -> FactorialDesign:
@@ -119,19 +116,19 @@ class FactorialDesign:
     @property
     def names(self) -> tuple[str, ...]:
         """The name of each cell, such as ``order=rotation 1, labels=A``; ``base`` without any."""
-        return tuple(
-            ", ".join(
+        levels = [
+            [
                 f"{factor.name}={factor.levels[at]}"
                 for factor, at in zip(self.factors, cell, strict=True)
-            )
-            or "base"
+            ]
             for cell in self.cells
-        )
+        ]
+        return tuple(", ".join(of_cell) or "base" for of_cell in levels)
 
     @property
     def is_full(self) -> bool:
         """Whether it has every combination of the levels."""
-        return len(self.cells) == prod(len(factor.levels) for factor in self.factors)
+        return len(self.cells) == _size(self.factors)
 
     def levels(self, name: str) -> tuple[str, ...]:
         """The level of a factor in each cell."""
@@ -140,18 +137,16 @@ class FactorialDesign:
 
     def pairs_by_factor(self) -> dict[str, tuple[tuple[int, int], ...]]:
         """The pairs of cells that differ in one factor only, by its name."""
-        pairs: dict[str, list[tuple[int, int]]] = {
-            factor.name: [] for factor in self.factors if len(factor.levels) > 1
-        }
+        pairs: dict[str, tuple[tuple[int, int], ...]] = {}
         for at, factor in enumerate(self.factors):
-            if factor.name not in pairs:
+            if len(factor.levels) < 2:
                 continue
             others: dict[Cell, list[int]] = {}
             for position, cell in enumerate(self.cells):
                 others.setdefault(cell[:at] + cell[at + 1 :], []).append(position)
-            for positions in others.values():
-                pairs[factor.name].extend(combinations(positions, 2))
-        return {name: tuple(sorted(of_factor)) for name, of_factor in pairs.items()}
+            of_factor = (combinations(positions, 2) for positions in others.values())
+            pairs[factor.name] = tuple(sorted(chain(*of_factor)))
+        return pairs
 
 
 def several_factors(kinds: Iterable[str]) -> list[str]:
@@ -167,13 +162,9 @@ def levels_of(variant: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def _star(center: Cell, factors: Sequence[Factor]) -> Iterator[Cell]:
-    """A cell, and the cells that differ from it in one factor."""
-    yield center
-    for at, factor in enumerate(factors):
-        for level in range(len(factor.levels)):
-            if level != center[at]:
-                yield _replaced(center, at, level)
+def _size(factors: Sequence[Factor]) -> int:
+    """How many combinations of levels there are."""
+    return prod(len(factor.levels) for factor in factors)
 
 
 def _replaced(cell: Cell, at: int, level: int) -> Cell:
@@ -211,16 +202,8 @@ class Edge:
         """The name of the edit kind; every edge with another determiner is ``diff_determiner``."""
         if self.determiner:
             return "diff_determiner"
-        return EDIT_KINDS[self.syntactic, self.lexical]
-
-
-EDIT_KINDS: Mapping[tuple[bool, bool], str] = {
-    (True, False): "diff_syntax",
-    (False, True): "diff_lexical",
-    (True, True): "diff_both",
-    (False, False): "no_change",
-}
-"""(syntactic change, lexical change) of an edge whose determiners are the same -> its name."""
+        kinds = ("no_change", "diff_lexical", "diff_syntax", "diff_both")
+        return kinds[2 * self.syntactic + self.lexical]
 
 
 WITHIN, BETWEEN = "within languages", "between languages"
@@ -242,25 +225,24 @@ def _language_kinds(patterns: Sequence[Pattern]) -> dict[str, list[VariantPair]]
         return {}
     order = [*zip(languages, languages, strict=True), *combinations(languages, 2)]
     kinds: dict[str, list[VariantPair]] = {WITHIN: [], BETWEEN: []}
-    kinds |= {_language_kind(*pair): [] for pair in order}
+    kinds |= {_language_kind(pair): [] for pair in order}
     for first, second in combinations(range(len(patterns)), 2):
         pair = sorted((patterns[at].language for at in (first, second)), key=languages.index)
-        kinds[_language_kind(*pair)].append((first, second))
+        kinds[_language_kind(pair)].append((first, second))
         kinds[WITHIN if pair[0] == pair[1] else BETWEEN].append((first, second))
     return {kind: pairs for kind, pairs in kinds.items() if pairs}
 
 
-def _variants_by_language(patterns: Sequence[Pattern]) -> dict[str, tuple[int, ...]]:
-    """The positions of the patterns of each language; {} where all have the same."""
-    languages: dict[str, list[int]] = {}
-    for at, pattern in enumerate(patterns):
-        languages.setdefault(pattern.language, []).append(at)
-    several = len(languages) > 1
-    return {name: tuple(variants) for name, variants in languages.items() if several}
+def _language_kind(pair: Iterable[str]) -> str:
+    return OF_LANGUAGE + "/".join(dict.fromkeys(pair))
 
 
-def _language_kind(first: str, second: str) -> str:
-    return OF_LANGUAGE + (first if first == second else f"{first}/{second}")
+def _positions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """The positions of each name."""
+    positions: dict[str, list[int]] = {}
+    for at, name in enumerate(names):
+        positions.setdefault(name, []).append(at)
+    return {name: tuple(of_name) for name, of_name in positions.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,31 +285,29 @@ class Design:
         The kinds are the edit kinds of ``edges`` and the languages of the patterns, or the
         perturbations.
         """
-        forms: dict[str, list[int]] = {}
-        for at, pattern in enumerate(patterns):
-            forms.setdefault(pattern.form or ORIGINAL, []).append(at)
-        kinds: dict[str, list[VariantPair]] = {}
-        compared: tuple[VariantPair, ...] | None = None
-        if len(forms) == 1:
-            for pair, edge in sorted(edges.items()):
-                kinds.setdefault(edge.kind, []).append(pair)
-            kinds |= _language_kinds(patterns)
-        else:
-            base = forms[ORIGINAL]
+        forms = _positions(pattern.form or ORIGINAL for pattern in patterns)
+        languages = _positions(pattern.language for pattern in patterns)
+        is_perturbed = len(forms) > 1
+        kinds: Mapping[str, Sequence[VariantPair]]
+        if is_perturbed:
             kinds = {
-                form: list(zip(base, variants, strict=True))
+                form: list(zip(forms[ORIGINAL], variants, strict=True))
                 for form, variants in forms.items()
                 if form != ORIGINAL
             }
-            compared = tuple(pair for pairs in kinds.values() for pair in pairs)
+        else:
+            by_kind: dict[str, list[VariantPair]] = {}
+            for pair, edge in sorted(edges.items()):
+                by_kind.setdefault(edge.kind, []).append(pair)
+            kinds = by_kind | _language_kinds(patterns)
         return cls(
             variants=tuple(pattern.name for pattern in patterns),
-            forms={form: tuple(variants) for form, variants in forms.items()},
-            compared=compared,
+            forms=forms,
+            compared=tuple(chain(*kinds.values())) if is_perturbed else None,
             kinds={kind: tuple(pairs) for kind, pairs in kinds.items()},
             unit="tuple",
             is_averaged=True,
-            languages=_variants_by_language(patterns) if len(forms) == 1 else {},
+            languages={} if is_perturbed or len(languages) < 2 else languages,
         )
 
     @classmethod
@@ -344,7 +324,7 @@ class Design:
         return cls(
             variants=tuple(forms),
             forms={form: (at,) for at, form in enumerate(forms)},
-            compared=tuple(pair for pairs in kinds.values() for pair in pairs),
+            compared=tuple(chain(*kinds.values())),
             kinds=kinds,
             unit="item",
             is_averaged=False,

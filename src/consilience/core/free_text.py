@@ -21,26 +21,14 @@ from consilience.core.text import (
 )
 
 UNITS = (
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
-    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),
-    "nineteen",
-)
-"""The words for 0 to 19."""
-
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+    "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+)  # fmt: skip
 TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-"""The words for 20, 30, ..., 90."""
-
-SCALES: Mapping[str, int] = {
-    "hundred": 100,
-    "thousand": 10**3,
-    "million": 10**6,
-    "billion": 10**9,
-    "trillion": 10**12,
-}
-"""The words that multiply the number before them."""
-
 SMALL = {word: value for value, word in enumerate(UNITS)}
 SMALL |= {word: 10 * value for value, word in enumerate(TENS, 2)}
+SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+"""The words that multiply the number before them."""
 
 MOST_DIGITS = 300
 """The largest power of ten, so that a text such as 1e999999999 takes no memory."""
@@ -81,12 +69,6 @@ _UNREAD = re.compile(
 """What makes the value of a text another one than that of its numbers."""
 
 
-def _without_vulgar(match: re.Match[str]) -> str:
-    """``7/2`` for ``3½``."""
-    fraction = Fraction(unicodedata.numeric(match[2])).limit_denominator(10)
-    return str(int(match[1] or 0) + fraction)
-
-
 def numbers_in(text: str) -> list[Fraction]:
     """The numbers of a text, in its order, as exact values.
 
@@ -101,7 +83,8 @@ def numbers_in(text: str) -> list[Fraction]:
     one: ``1k``, ``1,5``, ``0x10``, ``10^3``, ``2-3``, ``3rd``. So do ``5 + 5``, ``not 5``, ``half a
     million`` and ``2 Millionen``. A unit is a word of its own; a few may follow without a space.
     """
-    joined = _VULGAR.sub(_without_vulgar, _GROUPS.sub(_joined, text))
+    joined = _GROUPS.sub(lambda groups: re.sub(r"\D", "", groups[0]), text)
+    joined = _VULGAR.sub(_as_fraction, joined)
     plain = unicodedata.normalize("NFKC", _POWERS.sub("^", joined)).casefold()
     plain = _BETWEEN_WORDS.sub(" ", _MARKUP.sub(" ", plain.replace("\u2212", "-")))
     plain = "".join(" " if unicodedata.category(c) == "Sc" else c for c in plain)
@@ -129,23 +112,21 @@ def numbers_in(text: str) -> list[Fraction]:
     return [*numbers, *_spoken(words)]
 
 
-def _joined(match: re.Match[str]) -> str:
-    """The digits of groups that spaces or apostrophes separate."""
-    return re.sub(r"\D", "", match[0])
+def _as_fraction(vulgar: re.Match[str]) -> str:
+    """``7/2`` for ``3½``."""
+    fraction = Fraction(unicodedata.numeric(vulgar[2])).limit_denominator(10)
+    return str(int(vulgar[1] or 0) + fraction)
 
 
 def shown(value: Fraction) -> str:
     """A number as a decimal, or as a fraction where its decimals do not end."""
-    rest = value.denominator
-    places = 0
-    while rest % 10 == 0 or rest % 2 == 0 or rest % 5 == 0:
-        rest = rest // 10 if rest % 10 == 0 else rest // (2 if rest % 2 == 0 else 5)
-        places += 1
-    if rest != 1:
-        return f"{value.numerator}/{value.denominator}"
-    digits = str(abs(value * 10**places).numerator).rjust(places + 1, "0")
-    whole, decimals = digits[: len(digits) - places], digits[len(digits) - places :].rstrip("0")
-    return ("-" if value < 0 else "") + whole + ("." + decimals if decimals else "")
+    size = value.denominator
+    places = next((places for places in range(size.bit_length()) if 10**places % size == 0), None)
+    if places is None:
+        return str(value)
+    digits = str(abs(value) * 10**places).rjust(places + 1, "0")
+    decimals = f".{digits[-places:]}" if places else ""
+    return ("-" if value < 0 else "") + digits[: len(digits) - places] + decimals
 
 
 def _written(digits: str) -> Fraction | None:
@@ -203,9 +184,9 @@ def _continues(current: Fraction, value: Fraction, word: str) -> bool:
 
 
 MONTHS = (
-    *("january", "february", "march", "april", "may", "june", "july", "august"),
-    *("september", "october", "november", "december"),
-)
+    "january", "february", "march", "april", "may", "june", "july", "august", "september",
+    "october", "november", "december",
+)  # fmt: skip
 """The names of the months; their first three letters, and sept, count too."""
 
 _NAME = rf"(?P<m>{'|'.join([*MONTHS, 'sept', *(name[:3] for name in MONTHS)])})\.?"
@@ -231,26 +212,10 @@ _FORMS = tuple(
 
 _RANGE = re.compile(r"\d\w*\W*(?:to|and|or)?\W*\Z")
 _WORD_BEFORE = re.compile(r"\b(\w+) \Z")
-_BEFORE_YEAR = frozenset(
-    (
-        "in",
-        "year",
-        "is",
-        "was",
-        "be",
-        "s",
-        "en",
-        "em",
-        "im",
-        "jahr",
-        "jahre",
-        "ann\u00e9e",
-        "a\u00f1o",
-        "anno",
-        "ano",
-        "nel",
-    )
-)
+_BEFORE_YEAR = frozenset((
+    "in", "year", "is", "was", "be", "s", "en", "em", "im", "jahr", "jahre", "ann\u00e9e",
+    "a\u00f1o", "anno", "ano", "nel",
+))  # fmt: skip
 """The words that may precede a year or month without being a part of the date."""
 
 
@@ -303,7 +268,8 @@ def _value(match: re.Match[str]) -> str | None:
         return readings[0] if readings else None
     if month is None:
         return year
-    number = int(month) if month.isdigit() else _number_of(month)
+    names = [name[:3] for name in MONTHS]
+    number = int(month) if month.isdigit() else 1 + names.index(month[:3])
     # Without a day the first day of the month, without a year a leap year.
     whole = _iso(year or "2000", number, int(day or 1))
     if whole is None:
@@ -319,11 +285,6 @@ def _iso(year: str | None, month: int, day: int) -> str | None:
         return None
 
 
-def _number_of(name: str) -> int:
-    """The number of a month from its name."""
-    return next(at for at, month in enumerate(MONTHS, 1) if month.startswith(name[:3]))
-
-
 DEFAULT_RULE = "normalized"
 """The rule where none is named, but for open questions."""
 
@@ -331,13 +292,9 @@ OPEN_RULE = "contains"
 """The rule of open questions where none is named: models answer them in sentences."""
 
 DEFAULT_RULES = f"{OPEN_RULE} for open questions, else {DEFAULT_RULE}"
-"""Both in words, as helps and settings of runs have them."""
 
 REGEX = "regex:"
 """What a rule with a pattern of its own begins with."""
-
-NO_TEXT = "no text"
-"""The reason where a model wrote nothing but spaces."""
 
 NO_CHOICE = "matches no choice"
 """The reason where a text is none of the choices."""
@@ -386,7 +343,6 @@ class Rule:
     """How an answer is extracted from a written text and compared with choices."""
 
     name: str
-    """Names the rule: the value of an option."""
     meaning: str
     """When a text is a choice, in one sentence."""
     source: str
@@ -478,77 +434,18 @@ def _announced(text: str) -> str:
     return _after_lead_in(text).split("\n")[0].strip()
 
 
-RULES: dict[str, Rule] = {}
-"""The rules by name; ``rule_of`` makes those of ``regex:PATTERN``."""
+def _in_line(key: Callable[[str], str]) -> Callable[[str], Extracted]:
+    """Extracts the first line after ``the answer is``, as ``key`` has it."""
+
+    def extract(text: str) -> Extracted:
+        line = _announced(text)
+        return Extracted(key(line), line)
+
+    return extract
 
 
-def rule(
-    name: str,
-    meaning: str,
-    source: str,
-    *,
-    key: Callable[[str], str] = normalized,
-    parses_labels: bool = True,
-    finds_within: bool = False,
-) -> Callable[[Callable[[str], Extracted]], Callable[[str], Extracted]]:
-    """Add a rule to the table; a duplicate name is refused."""
-
-    def add(extract: Callable[[str], Extracted]) -> Callable[[str], Extracted]:
-        if name in RULES:
-            raise ValueError(f"the rule '{name}' more than once")
-        RULES[name] = Rule(name, meaning, source, extract, key, parses_labels, finds_within)
-        return extract
-
-    return add
-
-
-@rule(
-    "exact",
-    "The text is the choice or its label; surrounding spaces do not count.",
-    "equality",
-    key=str.strip,
-    parses_labels=False,
-)
-def _exact(text: str) -> Extracted:
-    return Extracted(text.strip(), text.strip())
-
-
-@rule(
-    DEFAULT_RULE,
-    "The first line after 'the answer is' is the choice, but for case, punctuation, spaces and a "
-    "leading article.",
-    "after SQuAD's normalize_answer (Rajpurkar et al. 2016)",
-)
-def _normalized(text: str) -> Extracted:
-    line = _announced(text)
-    return Extracted(normalized(line), line)
-
-
-@rule(
-    "contains",
-    "The choice, and no other, is in the text after 'the answer is', in whole words.",
-    "answer-string containment, as in open-domain question answering (Chen et al. 2017)",
-    finds_within=True,
-)
-def _contains(text: str) -> Extracted:
-    rest = _after_lead_in(text)
-    return Extracted(normalized(rest), rest.split("\n")[0].strip())
-
-
-def _first(text: str) -> str:
-    """The first word of the normalized text."""
+def _first_word(text: str) -> str:
     return normalized(text).partition(" ")[0]
-
-
-@rule(
-    "first-word",
-    "The first word after 'the answer is' is the first word of the choice.",
-    "ours, for answers such as yes and no",
-    key=_first,
-)
-def _first_word(text: str) -> Extracted:
-    line = _announced(text)
-    return Extracted(_first(line), line)
 
 
 def _numbers(text: str) -> list[str]:
@@ -567,25 +464,39 @@ def _only(values: Callable[[str], Sequence[str]], kind: str, text: str) -> Extra
     return Extracted("", text, reason)
 
 
-@rule(
-    "number",
-    "The only number in the first line after 'the answer is' equals that of the choice.",
-    "numbers_in_text.numbers_in; comparison by value as in GSM8K (Cobbe et al. 2021)",
-    key=lambda text: _only(_numbers, "number", text).answer,
-)
-def _number(text: str) -> Extracted:
-    return _only(_numbers, "number", _announced(text))
-
-
-@rule(
-    "date",
-    "The only date in the first line after 'the answer is' equals that of the choice, to the same "
-    "precision.",
-    "dates_in_text.dates_in; ISO 8601",
-    key=lambda text: _only(dates_in, "date", text).answer,
-)
-def _date(text: str) -> Extracted:
-    return _only(dates_in, "date", _announced(text))
+RULES: Mapping[str, Rule] = {rule.name: rule for rule in (
+    Rule(
+        "exact", "The text is the choice or its label; surrounding spaces do not count.",
+        "equality", lambda text: Extracted(text.strip(), text.strip()), str.strip,
+        parses_labels=False),
+    Rule(
+        DEFAULT_RULE,
+        "The first line after 'the answer is' is the choice, but for case, punctuation, spaces and "
+        "a leading article.", "after SQuAD's normalize_answer (Rajpurkar et al. 2016)",
+        _in_line(normalized), normalized),
+    Rule(
+        OPEN_RULE,
+        "The choice, and no other, is in the text after 'the answer is', in whole words.",
+        "answer-string containment, as in open-domain question answering (Chen et al. 2017)",
+        lambda text: Extracted(normalized(_after_lead_in(text)), _announced(text)), normalized,
+        finds_within=True),
+    Rule(
+        "first-word", "The first word after 'the answer is' is the first word of the choice.",
+        "ours, for answers such as yes and no", _in_line(_first_word), _first_word),
+    Rule(
+        "number",
+        "The only number in the first line after 'the answer is' equals that of the choice.",
+        "numbers_in_text.numbers_in; comparison by value as in GSM8K (Cobbe et al. 2021)",
+        lambda text: _only(_numbers, "number", _announced(text)),
+        lambda text: _only(_numbers, "number", text).answer),
+    Rule(
+        "date",
+        "The only date in the first line after 'the answer is' equals that of the choice, to the "
+        "same precision.", "dates_in_text.dates_in; ISO 8601",
+        lambda text: _only(dates_in, "date", _announced(text)),
+        lambda text: _only(dates_in, "date", text).answer),
+)}  # fmt: skip
+"""The rules by name; ``rule_of`` makes those of ``regex:PATTERN``."""
 
 
 def rule_of(name: str) -> Rule:
@@ -651,7 +562,7 @@ def match(text: str, choices: Sequence[Choice], rule: Rule, labels: Sequence[str
     none, unless it is equal to one of them as written.
     """
     if not text.strip():
-        return Match(None, "", NO_TEXT)
+        return Match(None, "", "no text")
     extracted = rule.extract(text)
     answer = extracted.answer or normalized(extracted.passage or text)
     positions = _named(extracted, choices, rule) | _labelled(extracted, choices, labels, rule)
@@ -668,16 +579,15 @@ def _named(extracted: Extracted, choices: Sequence[Choice], rule: Rule) -> set[i
     equal = {at for at, choice in enumerate(choices) if extracted.passage in choice.texts}
     if len(equal) == 1:
         return equal
+    answer = extracted.answer
     keys = [{rule.key(text) for text in choice.texts} for choice in choices]
-    if not extracted.answer:  # no value: equal to choices without a value
+    if not answer:  # no value: equal to choices without a value
         answer = normalized(extracted.passage)
-        keys = [
-            {normalized(text) for text in choice.texts if not rule.key(text)} for choice in choices
-        ]
-        return {at for at, of_choice in enumerate(keys) if answer in of_choice}
-    if rule.finds_within:
-        return _within(extracted.answer, keys)
-    return {at for at, of_choice in enumerate(keys) if extracted.answer in of_choice}
+        plain = [[text for text in choice.texts if not rule.key(text)] for choice in choices]
+        keys = [set(map(normalized, texts)) for texts in plain]
+    elif rule.finds_within:
+        return _within(answer, keys)
+    return {at for at, of_choice in enumerate(keys) if answer in of_choice}
 
 
 def _within(answer: str, keys: Sequence[set[str]]) -> set[int]:

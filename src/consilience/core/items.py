@@ -59,6 +59,15 @@ class Group:
     """Factor -> its level in each variant."""
 
 
+def _padded(rows: Sequence[npt.NDArray[Any]], fill: float) -> npt.NDArray[Any]:
+    """Rows of different lengths as one matrix, with ``fill`` at their ends."""
+    width = max(map(len, rows), default=0)
+    matrix = np.full((len(rows), width), fill, np.asarray(fill).dtype)
+    for at, row in enumerate(rows):
+        matrix[at, : len(row)] = row
+    return matrix
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Scores:
     """The scores of what some asks may be answered with.
@@ -117,24 +126,15 @@ class Scores:
 
         Without ``lengths`` the model has no probabilities.
         """
-        width = max(map(len, totals), default=0)
-        matrix = np.full((len(rows), width), np.nan)
-        is_bound = np.zeros(matrix.shape, dtype=bool)
-        sizes = np.zeros(matrix.shape, dtype=np.int64)
-        for row, of_row in enumerate(totals):
-            matrix[row, : len(of_row)] = of_row
-            if bounds:
-                is_bound[row, : len(of_row)] = bounds[row]
-            if lengths is not None:
-                sizes[row, : len(of_row)] = lengths[row]
+        is_bound = _padded(bounds, False) if bounds else None
         return cls(
             rows,
-            totals=matrix,
+            totals=_padded(totals, np.nan),
             unasked=refused or None,
             answers_only=lengths is None,
-            bounds=is_bound if is_bound.any() else None,
+            bounds=is_bound if is_bound is not None and is_bound.any() else None,
             is_complete=lengths is not None,
-            lengths=None if lengths is None else sizes,
+            lengths=None if lengths is None else _padded(lengths, 0),
             texts=texts,
         )
 
@@ -165,18 +165,14 @@ class Task:
     """A task of sentence pairs: what its files hold, and how a model reads a pair."""
 
     name: str
-    """Names the task."""
     kind: TaskKind
     """Inference or similarity (CALUM, Section 4.1)."""
     first: tuple[str, ...]
     """Names of the column with the first sentence, in order of preference; a dot leads into nested
-    objects."""
+    objects. Those of the second sentence and of the label:"""
     second: tuple[str, ...]
-    """The same for the second sentence."""
     label: tuple[str, ...]
-    """The same for the label."""
     indicators: tuple[str, str]
-    """The text before each sentence."""
     labels: tuple[str, ...]
     """The label words; numbers in a file are positions among them."""
     t5_fields: tuple[str, ...] = ()
@@ -196,13 +192,9 @@ class TextPair:
     """One labelled sentence pair."""
 
     item: str
-    """Names the pair."""
     first: str
-    """The first sentence."""
     second: str
-    """The second sentence."""
     label: str
-    """One of its task's label words."""
     columns: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Other sentences of its row, by column; only those that perturbations ask for."""
 
@@ -212,13 +204,9 @@ class Segment:
     """A sentence after its indicator: ``before + indicator + after + sentence``."""
 
     indicator: str
-    """Says which sentence follows."""
     sentence: str
-    """The sentence."""
     before: str = ""
-    """Symbols before the indicator."""
     after: str = ": "
-    """Symbols after the indicator."""
 
     @property
     def mark(self) -> str:
@@ -282,7 +270,6 @@ class Question:
     """An item of a question suite."""
 
     item: str
-    """Names the question."""
     group: str
     """The group that it is reported in."""
     paraphrases: Mapping[str, tuple[str, ...]] = field(hash=False)
@@ -292,7 +279,6 @@ class Question:
     options: tuple[Choice, ...] = ()
     """What may be chosen, in the order of the file; empty for an open question."""
     context: str = ""
-    """A text that the question is about."""
     where: str = field(default="", compare=False)
     """``file:line`` of its first row; empty where it comes from no file."""
     written: Mapping[tuple[str, int], tuple[str, ...]] = field(default_factory=dict, hash=False)

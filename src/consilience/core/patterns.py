@@ -10,13 +10,10 @@ from dataclasses import dataclass, field
 from consilience.core.errors import ConsilienceError
 from consilience.core.text import closes_sentence, counted, listed
 
-_ALTERNATIVES = (("은", "는"), ("이", "가"), ("을", "를"), ("과", "와"), ("아", "야"))
-"""(after a final consonant, after a vowel)"""
-
 PARTICLES: dict[str, tuple[str, str]] = {
-    notation: forms
-    for forms in _ALTERNATIVES
-    for notation in (f"{forms[0]}({forms[1]})", f"{forms[1]}({forms[0]})")
+    notation: (closed, open_)
+    for closed, open_ in ("은는", "이가", "을를", "과와", "아야")
+    for notation in (f"{closed}({open_})", f"{open_}({closed})")
 } | {"(으)": ("으", ""), "(이)": ("이", "")}
 """Notation -> what is written after a final consonant, and after a vowel.
 
@@ -73,9 +70,7 @@ def _final(name: str) -> int | None:
     return next((final for ending, final in _LATIN_FINALS if letters.endswith(ending)), 0)
 
 
-SUBJECT_SLOT = "[X]"
-
-OBJECT_SLOT = "[Y]"
+SUBJECT_SLOT, OBJECT_SLOT = "[X]", "[Y]"
 
 ENGLISH = "en"
 """The language of patterns and facts that name none."""
@@ -98,11 +93,9 @@ class Pattern:
     form: str = ""
     """The perturbation that made the pattern of another one; empty for a pattern of the suite."""
     language: str = ENGLISH
-    """Its language, as a BCP 47 tag."""
     object_form: str = ""
     """The form that the object is written in, such as ``dative``; empty for the base form."""
     subject_form: str = ""
-    """The form that the subject is written in."""
     parts: tuple[str, str, str] = field(init=False)
     """The literal text before, between and after the two slots."""
     object_first: bool = field(init=False)
@@ -120,29 +113,10 @@ class Pattern:
         return f"Pattern({self.name!r})"
 
     @classmethod
-    def parse(
-        cls,
-        text: str,
-        *,
-        lemma: str = "",
-        extended_lemma: str = "",
-        tense: str = "",
-        language: str = ENGLISH,
-        object_form: str = "",
-        subject_form: str = "",
-        where: str = "",
-    ) -> Pattern:
+    def parse(cls, text: str, *, where: str = "", **fields: str) -> Pattern:
         """Parse ``"[X] was born in [Y]."``; ``where``: its place, for a message."""
         _check_slots(text, where)
-        return cls(
-            text,
-            lemma,
-            extended_lemma,
-            tense,
-            language=language,
-            object_form=object_form,
-            subject_form=subject_form,
-        )
+        return cls(text, **fields)
 
     @property
     def name(self) -> str:
@@ -207,7 +181,7 @@ def _check_slots(text: object, where: str = "") -> None:
             expected="text such as '[X] was born in [Y].'",
             where=where,
         )
-    for slot, role in ((SUBJECT_SLOT, "subject"), (OBJECT_SLOT, "object")):
+    for slot, role in zip((SUBJECT_SLOT, OBJECT_SLOT), ROLES, strict=True):
         count = text.count(slot)
         if count != 1:
             raise ConsilienceError(
@@ -218,8 +192,7 @@ def _check_slots(text: object, where: str = "") -> None:
             )
 
 
-NAMED = 3
-"""The number of missing names that a message shows."""
+ROLES = ("subject", "object")
 
 Writing = tuple[str, str]
 """A language and a form in which names are written, such as ``("de", "dative")``; the base form is
@@ -257,30 +230,26 @@ class NameTable:
         objects. ``places``: the patterns, and where each is.
         """
         names: dict[Writing, dict[str, str]] = {}
-        subjects, objects = (dict.fromkeys(fact[at] for fact in facts) for at in (0, 1))
+        wanted = {role: dict.fromkeys(fact[at] for fact in facts) for at, role in enumerate(ROLES)}
         needed: dict[tuple[str, Writing], Pattern] = {}
         for pattern in places:
             needed.setdefault(("object", (pattern.language, pattern.object_form)), pattern)
             needed.setdefault(("subject", (pattern.language, pattern.subject_form)), pattern)
         for (role, writing), pattern in needed.items():
-            rows = self._rows_of(relation, writing)
+            # the rows of the relation come before those of all
+            rows = {**self.rows.get(("", writing), {}), **self.rows.get((relation, writing), {})}
             is_own = writing == (self.language, "")
             if is_own and not rows:
                 continue
-            wanted = objects if role == "object" else subjects
-            missing = [] if is_own else [name for name in wanted if name not in rows]
-            if missing:
+            texts = {name: rows[name].text if name in rows else name for name in wanted[role]}
+            lost = [] if is_own else [name for name in texts if name not in rows]
+            if lost:
                 where = places[pattern]
-                problems.append(_missing(role, relation, writing, missing, len(wanted), where))
-            texts = {name: rows[name].text if name in rows else name for name in wanted}
+                problems.append(_missing(role, relation, writing, lost, len(texts), where))
             names.setdefault(writing, {}).update(texts)
             if role == "object":
                 problems += _homonyms(relation, writing, texts, rows)
         return names
-
-    def _rows_of(self, relation: str, writing: Writing) -> dict[str, WrittenName]:
-        """The rows of a writing by name; those of the relation come before those of all."""
-        return {**self.rows.get(("", writing), {}), **self.rows.get((relation, writing), {})}
 
 
 def _missing(
@@ -293,7 +262,7 @@ def _missing(
     shown = [f"'{name}'" for name in missing]
     return ConsilienceError(
         f"{len(missing)} of {counted(total, role)} of '{relation}' without a name in "
-        f"{shown_writing(writing)}: {listed(shown, NAMED)}",
+        f"{shown_writing(writing)}: {listed(shown, 3)}",
         expected="a row for each in the table names",
         where=where,
         todo=f"Add rows such as {example}.",

@@ -6,29 +6,19 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import factorial
 from string import ascii_lowercase, ascii_uppercase
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from consilience.core.errors import ConsilienceError, did_you_mean, shortened
-from consilience.core.items import Choice, Question, Scores
+from consilience.core.items import Choice, Question
 from consilience.core.items import NoAnswer as NoAnswer  # noqa: PLC0414
 from consilience.core.scoring_rules import Reply
 
 SLOTS = ("context", "question", "options", "instruction", "sep")
 """What a template may have in braces."""
 
-SEPARATOR = ": "
-"""What follows ``Question`` and ``Answer`` unless another separator is asked for."""
-
-LABEL_STYLES: Mapping[str, str] = {
-    "A": ascii_uppercase,
-    "a": ascii_lowercase,
-    "1": "",
-    "none": "",
-}
+LABEL_STYLES = {"A": ascii_uppercase, "a": ascii_lowercase, "1": "", "none": ""}
 """The styles of option labels, and their letters; numbers have no end."""
 
 CASES = ("given", "upper", "lower")
@@ -54,30 +44,28 @@ class Template:
     """The text around a question."""
 
     name: str
-    """Names the template."""
     text: str
     """A text with ``{question}`` and other ``SLOTS``."""
     is_chat: bool = False
     """Whether it is the user's turn of a chat, in the form that the model was trained on."""
     system: str = ""
-    """The system prompt of a chat."""
     parts: tuple[tuple[str, str], ...] = field(init=False, repr=False)
     """The literal text before each slot, and the slot; the last slot is empty."""
 
     def __post_init__(self) -> None:
         pieces = re.split(r"\{(\w+)\}", self.text)
         slots = pieces[1::2]
+        shown = f"the template '{shortened(self.text, 80)}'"
         for slot in slots:
             if slot not in SLOTS:
                 raise ConsilienceError(
-                    f"the slot {{{slot}}} in the template '{shortened(self.text, 80)}'",
+                    f"the slot {{{slot}}} in {shown}",
                     expected=", ".join(f"{{{known}}}" for known in SLOTS),
                     todo=did_you_mean(slot, list(SLOTS)),
                 )
         if slots.count("question") != 1:
             raise ConsilienceError(
-                f"{slots.count('question')} times {{question}} in the template "
-                f"'{shortened(self.text, 80)}'",
+                f"{slots.count('question')} times {{question}} in {shown}",
                 expected="exactly one {question}, where the question goes",
                 todo="Correct it.",
             )
@@ -133,21 +121,14 @@ class Presentation:
     """How a question is presented in one variant: a level of each factor."""
 
     language: str = ""
-    """The language of the question."""
     paraphrase: int = 0
-    """The position of the phrasing."""
     order: str = "given"
     """The order of the options (``orders``)."""
     labels: str = "A"
-    """One of ``LABEL_STYLES``."""
     template: Template = TEMPLATES["plain"]
-    """The text around it."""
-    separator: str = SEPARATOR
-    """What ``{sep}`` becomes."""
+    separator: str = ": "
     case: str = "given"
-    """One of ``CASES``."""
     draw: int = 0
-    """The draw of the examples."""
     reply: Reply = "label"
     """What the model is to answer with; the text where the options have no labels."""
 
@@ -174,15 +155,11 @@ class Prompt:
     are_labels: bool = True
     """Whether the answers are labels of options; False where they are their texts."""
     is_chat: bool = False
-    """Whether the turns are those of a chat."""
     system: str = ""
-    """The system prompt of a chat."""
     group: str = ""
     """The group of the question; no model but a baseline may read it."""
     context: str = ""
-    """The text that the question is about; a model that reads the turns has it there."""
     question: str = ""
-    """The question itself, without its context and options."""
 
     @property
     def text(self) -> str:
@@ -192,32 +169,6 @@ class Prompt:
             for role, text in self.turns
         ]
         return "".join(texts).rstrip(" ")
-
-
-@dataclass(frozen=True, slots=True)
-class PromptScores:
-    """The scores of what some prompts may be answered with, a list for each row.
-
-    See ``Scores``; ``tokens`` are its ``lengths`` and ``refused`` is ``unasked``.
-    """
-
-    rows: npt.NDArray[np.int64]
-    totals: Sequence[npt.NDArray[np.float64]]
-    tokens: Sequence[npt.NDArray[np.int64]] | None = None
-    texts: Sequence[str] = ()
-    bounds: Sequence[npt.NDArray[np.bool_]] = ()
-    refused: Sequence[str | None] = ()
-
-    def aligned(self) -> Scores:
-        """The same as one value."""
-        return Scores.of_rows(
-            self.rows,
-            self.totals,
-            self.tokens,
-            texts=self.texts,
-            bounds=self.bounds,
-            refused=self.refused,
-        )
 
 
 def present(
@@ -243,27 +194,23 @@ def present(
     turns: list[tuple[Role, str]] = []
     for solved in examples:
         example = solved.in_phrasing(presentation.language, 0)
-        shown = tuple(range(len(example.options)))
-        turns.append(("user", _filled(example, presentation, 0, shown)))
-        turns.append(
-            ("assistant", _answers(example, presentation, shown)[_gold_at(example, shown)])
-        )
+        given = tuple(range(len(example.options)))
+        answers = _answers(example, presentation, given)
+        turns.append(("user", _filled(example, presentation, 0, given)))
+        turns.append(("assistant", answers[_gold_at(example, given)]))
     turns.append(("user", _filled(question, presentation, presentation.paraphrase, order)))
-    template = presentation.template
-    answers = _answers(question, presentation, order)
-    are_labels = bool(question.options) and presentation.asks_for_labels
     return Prompt(
         tuple(turns),
-        answers,
+        _answers(question, presentation, order),
         order,
         tuple(question.options[at] for at in order),
         _gold_at(question, order),
-        are_labels,
-        template.is_chat,
-        template.system,
+        bool(question.options) and presentation.asks_for_labels,
+        presentation.template.is_chat,
+        presentation.template.system,
         question.group,
         question.context,
-        question.paraphrases[presentation.language][presentation.paraphrase],
+        texts[presentation.paraphrase],
     )
 
 
@@ -279,13 +226,9 @@ def premise_of(presentation: Presentation, texts: Sequence[str]) -> Prompt:
     ending = template.ending(values, presentation.case)
     ending = (ending.strip() and ending) or f"Answer{presentation.separator}"
     return Prompt(
-        (("user", ending),),
-        tuple(texts),
-        tuple(range(len(texts))),
-        are_labels=False,
-        is_chat=template.is_chat,
-        system=template.system,
-    )
+        (("user", ending),), tuple(texts), tuple(range(len(texts))), are_labels=False,
+        is_chat=template.is_chat, system=template.system,
+    )  # fmt: skip
 
 
 def _gold_at(example: Question, order: Sequence[int]) -> int:
@@ -312,24 +255,18 @@ def _filled(
     language = presentation.language
     if language not in question.paraphrases:
         language = next(iter(question.paraphrases))
+    marks = ["-"] * len(order)
+    if presentation.labels != "none":
+        marks = [f"{label}." for label in labels_of(presentation.labels, len(order))]
+    options = [question.options[at].text for at in order]
     values = {
         "context": question.context,
         "question": question.paraphrases[language][paraphrase],
-        "options": _listed(question, presentation.labels, order),
+        "options": "\n".join(map(" ".join, zip(marks, options, strict=True))),
         "instruction": INSTRUCTIONS[style],
         "sep": presentation.separator,
     }
     return presentation.template.fill(values, presentation.case)
-
-
-def _listed(question: Question, style: str, order: Sequence[int]) -> str:
-    """The options, one a line, after their labels."""
-    texts = [question.options[at].text for at in order]
-    if style == "none":
-        return "\n".join(f"- {text}" for text in texts)
-    return "\n".join(
-        f"{label}. {text}" for label, text in zip(labels_of(style, len(texts)), texts, strict=True)
-    )
 
 
 def labels_of(style: str, count: int) -> tuple[str, ...]:
@@ -373,13 +310,10 @@ def permutation(order: str, size: int, seed: int = 0) -> tuple[int, ...] | None:
 
 def _shuffles(size: int, number: int, seed: int) -> tuple[int, ...] | None:
     """The ``number``-th of the different drawn orders, none of them the given one."""
+    if number >= factorial(size):
+        return None
     drawn: dict[tuple[int, ...], None] = {tuple(range(size)): None}
     generator = random.Random(f"{seed} {size}")
-    possible = 1
-    for factor in range(2, size + 1):
-        possible *= factor
-    if number >= possible:
-        return None
     while len(drawn) <= number:
         drawn[tuple(generator.sample(range(size), size))] = None
     return list(drawn)[number]

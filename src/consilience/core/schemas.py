@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import polars as pl
 
-ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {
-    "suite": pl.String,
-    "group": pl.String,
-    "item": pl.String,
-    "subject": pl.String,
-    "variant": pl.String,
-    "variant_index": pl.Int32,
-    "gold": pl.String,
-    "gold_token": pl.String,
-    "answer": pl.String,
-    "logprob": pl.Float64,
-    "gold_logprob": pl.Float64,
-    "gold_rank": pl.Int32,
-    "margin": pl.Float64,
-    "text_logprob": pl.Float64,
-    "gold_text_logprob": pl.Float64,
-    "n_candidates": pl.Int32,
-    "excluded": pl.String,
-}
+Schema = dict[str, type[pl.DataType]]
+
+
+def _schema(*rows: tuple[type[pl.DataType], str]) -> Schema:
+    """Columns in their order: for each row a type and the names of the columns that have it."""
+    return {name: type_ for type_, names in rows for name in names.split()}
+
+
+ANSWERS_SCHEMA: Schema = _schema(
+    (pl.String, "suite group item subject variant"),
+    (pl.Int32, "variant_index"),
+    (pl.String, "gold gold_token answer"),
+    (pl.Float64, "logprob gold_logprob"),
+    (pl.Int32, "gold_rank"),
+    (pl.Float64, "margin text_logprob gold_text_logprob"),
+    (pl.Int32, "n_candidates"),
+    (pl.String, "excluded"),
+)
 """One row a query, in the order of facts and, within a fact, of patterns.
 
 ``logprob`` and ``gold_logprob`` are log-probabilities in nats, normalised over the candidates.
@@ -47,21 +46,12 @@ FLIPS = "flips"
 SCORE_CHANGE = "score_change"
 """The metric of a server's noise floor: the largest change of a score, in nats."""
 
-METRICS_SCHEMA: dict[str, type[pl.DataType]] = {
-    "metric": pl.String,
-    "suite": pl.String,
-    "group": pl.String,
-    "subset": pl.String,
-    "value": pl.Float64,
-    "std": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "n": pl.Int64,
-    "n_excluded": pl.Int64,
-    "seeds": pl.Int64,
-    "seed_low": pl.Float64,
-    "seed_high": pl.Float64,
-}
+METRICS_SCHEMA: Schema = _schema(
+    (pl.String, "metric suite group subset"),
+    (pl.Float64, "value std low high"),
+    (pl.Int64, "n n_excluded seeds"),
+    (pl.Float64, "seed_low seed_high"),
+)
 """One row a number: a fraction from 0 to 1, ``score_change`` in nats; NaN where there is no data.
 
 - ``subset``: ``all``, an edit kind, or a form of the items.
@@ -72,28 +62,14 @@ METRICS_SCHEMA: dict[str, type[pl.DataType]] = {
   of the 95 % interval of that mean over seeds.
 """
 
-COMPARISON_SCHEMA: dict[str, type[pl.DataType]] = {
-    "metric": pl.String,
-    "suite": pl.String,
-    "group": pl.String,
-    "subset": pl.String,
-    "first": pl.String,
-    "second": pl.String,
-    "first_value": pl.Float64,
-    "second_value": pl.Float64,
-    "difference": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "test": pl.String,
-    "p": pl.Float64,
-    "p_holm": pl.Float64,
-    "q_value": pl.Float64,
-    "detectable": pl.Float64,
-    "n": pl.Int64,
-    "n_excluded": pl.Int64,
-    "seeds": pl.Int64,
-    "p_seeds": pl.Float64,
-}
+COMPARISON_SCHEMA: Schema = _schema(
+    (pl.String, "metric suite group subset first second"),
+    (pl.Float64, "first_value second_value difference low high"),
+    (pl.String, "test"),
+    (pl.Float64, "p p_holm q_value detectable"),
+    (pl.Int64, "n n_excluded seeds"),
+    (pl.Float64, "p_seeds"),
+)
 """One row a difference, ``second`` minus ``first``, of means over as many seeds of both.
 
 - ``low``, ``high``: bounds of its 95 % interval.
@@ -104,13 +80,9 @@ COMPARISON_SCHEMA: dict[str, type[pl.DataType]] = {
 - ``p_seeds``: p of Welch's t test over seeds; NaN for one seed.
 """
 
-PRECISION_SCHEMA: dict[str, type[pl.DataType]] = {
-    "error": pl.Float64,
-    "within_error": pl.Float64,
-    "skewness": pl.Float64,
-    "clusters": pl.Int64,
-    "units": pl.Int64,
-}
+PRECISION_SCHEMA: Schema = _schema(
+    (pl.Float64, "error within_error skewness"), (pl.Int64, "clusters units")
+)
 """Further columns of the metrics and comparison tables: what their intervals are made of.
 
 - ``error``: the standard error; 0 where nothing varies.

@@ -63,44 +63,23 @@ class ScoringRule:
         return scores
 
 
-RULES: Mapping[str, ScoringRule] = {
-    rule.name: rule
-    for rule in (
-        ScoringRule(
-            "label",
-            "label",
-            "log-probability of the option's label",
-            "MMLU (Hendrycks et al., ICLR 2021); Robinson and Wingate, ICLR 2023",
-        ),
-        ScoringRule(
-            "sum",
-            "text",
-            "log-probability of the option's text",
-            "lm-evaluation-harness, acc",
-        ),
-        ScoringRule(
-            "mean",
-            "text",
-            "log-probability of the option's text, divided by its tokens",
-            "GPT-3 (Brown et al., NeurIPS 2020), Section 2.4",
-            per="token",
-        ),
-        ScoringRule(
-            "bytes",
-            "text",
-            "log-probability of the option's text, divided by its bytes in UTF-8",
-            "lm-evaluation-harness, acc_norm, which divides by characters: the same for ASCII",
-            per="byte",
-        ),
-        ScoringRule(
-            "pmi",
-            "text",
-            "log-probability of the option's text, minus that without the question",
-            "domain conditional PMI (Holtzman et al., EMNLP 2021, Section 4)",
-            has_premise=True,
-        ),
-    )
-}
+RULES: Mapping[str, ScoringRule] = {rule.name: rule for rule in (
+    ScoringRule(
+        "label", "label", "log-probability of the option's label",
+        "MMLU (Hendrycks et al., ICLR 2021); Robinson and Wingate, ICLR 2023"),
+    ScoringRule(
+        "sum", "text", "log-probability of the option's text", "lm-evaluation-harness, acc"),
+    ScoringRule(
+        "mean", "text", "log-probability of the option's text, divided by its tokens",
+        "GPT-3 (Brown et al., NeurIPS 2020), Section 2.4", per="token"),
+    ScoringRule(
+        "bytes", "text", "log-probability of the option's text, divided by its bytes in UTF-8",
+        "lm-evaluation-harness, acc_norm, which divides by characters: the same for ASCII",
+        per="byte"),
+    ScoringRule(
+        "pmi", "text", "log-probability of the option's text, minus that without the question",
+        "domain conditional PMI (Holtzman et al., EMNLP 2021, Section 4)", has_premise=True),
+)}  # fmt: skip
 """The scoring rules of language models by name."""
 
 DECISION = ScoringRule(
@@ -126,13 +105,10 @@ def rule_for(name: str, labels: Sequence[str]) -> ScoringRule:
     if name not in RULES:
         raise unknown_name(f"no scoring rule '{name}'", name, RULES)
     if name == "label" and not has_labels:
+        texts = [name for name, rule in RULES.items() if rule.reply == "text"]
         raise ConsilienceError(
             "options without labels, scored by their labels",
-            expected=f"labels, or a rule for texts: {', '.join(_text_rules())}",
+            expected=f"labels, or a rule for texts: {', '.join(texts)}",
             todo="Leave the level none of labels out, or take another rule.",
         )
     return RULES[name]
-
-
-def _text_rules() -> list[str]:
-    return [name for name, rule in RULES.items() if rule.reply == "text"]

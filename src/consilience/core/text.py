@@ -119,10 +119,6 @@ def whole_words(text: str) -> re.Pattern[str]:
     return re.compile(before + re.escape(text) + after)
 
 
-MAX_NAME_BYTES = 100
-"""The longest id that can be part of a file name everywhere, in bytes of UTF-8."""
-
-
 _NO_FILE = re.compile(
     r"\..*|.*[. ]|(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?|.*[<>:\"/\\|?*\x00-\x1f\ud800-\udfff].*",
     re.IGNORECASE | re.DOTALL,
@@ -133,9 +129,9 @@ _NO_FILE = re.compile(
 def names_a_file(id_: str) -> bool:
     """Whether a file of this name, with any suffix, stays in its folder on every system.
 
-    False for an empty id, one of ``_NO_FILE`` and one of more than ``MAX_NAME_BYTES`` bytes.
+    False for an empty id, one of ``_NO_FILE`` and one of more than 100 bytes of UTF-8.
     """
-    return not _NO_FILE.fullmatch(id_) and 0 < len(id_.encode()) <= MAX_NAME_BYTES
+    return not _NO_FILE.fullmatch(id_) and 0 < len(id_.encode()) <= 100
 
 
 LANGUAGE_TAG = "a BCP 47 tag such as de, pt-BR or zh-Hant"

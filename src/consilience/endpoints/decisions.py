@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from consilience.core.errors import Connection, ConsilienceError, shortened
 from consilience.core.items import Choice, Form, Task, TaskKind, as_lines
-from consilience.core.presentation import Prompt, PromptScores
+from consilience.core.presentation import Prompt
 from consilience.core.text import counted
 from consilience.endpoints.client import Refused
 from consilience.types import Scores
@@ -236,7 +236,7 @@ class DecisionModel:
             return f"{size} options, and a decision takes {self.most_options}"
         return "two options have the same text" if len(_options(prompt)) < size else None
 
-    def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
+    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
         """The logarithms of the probabilities of options; equal requests are sent once."""
         rows: dict[str, list[int]] = {}
         for row, prompt in enumerate(prompts):
@@ -250,7 +250,7 @@ class DecisionModel:
                 answer = self.route.answer(reply)
                 self._named[str(reply.get("model", ""))] += 1
             read = [self._read(answer, prompts[row]) for row in requests[at]]
-            yield PromptScores(
+            yield Scores.of_rows(
                 np.array(requests[at]),
                 [scores for scores, _, _ in read],
                 [np.ones(len(scores), dtype=np.int64) for scores, _, _ in read],
@@ -323,14 +323,15 @@ class DecisionPairs:
         Where a server rounds one to 0, the scores only order the labels.
         """
         for scores in self.model.score([self._prompt(form) for form in forms]):
-            is_bound = np.array(scores.bounds)
-            totals = np.where(is_bound, np.nextafter(scores.totals, -np.inf), scores.totals)
+            totals, is_bound = scores.totals, scores.bounds
+            if totals is not None and is_bound is not None:
+                totals = np.where(is_bound, np.nextafter(totals, -np.inf), totals)
             yield Scores(
                 scores.rows,
                 self.labels,
                 totals,
-                unasked=scores.refused[0],
-                answers_only=bool(is_bound.any()),
+                unasked=scores.unasked,
+                answers_only=is_bound is not None,
             )
 
     def _prompt(self, form: Form) -> Prompt:

@@ -438,6 +438,7 @@ def gate(options: GateOptions) -> Gate:
                 expected="another run, which is compared with the baseline",
                 todo="Name a later run; --plan takes the baseline, and says how much data the "
                 "rules need.",
+                option="baseline",
             )
         options = replace(options, baseline=None)
     if options.passes is not None and options.passes > many:

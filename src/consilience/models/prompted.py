@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from consilience.core.presentation import Prompt, PromptScores
+from consilience.core.items import Scores
+from consilience.core.presentation import Prompt
 from consilience.models.fast import reproducibly
 from consilience.models.forward import Floats
 from consilience.models.loading import Pretrained
@@ -63,14 +64,14 @@ class OptionScorer(PromptReader):
             return f"{tokens} tokens, and the model takes {self.longest}"
         return None
 
-    def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
+    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
         """The log-probabilities of the answers of prompts, and the numbers of their tokens."""
         encoded = [self.encode(prompt) for prompt in prompts]
         self._encoded.clear()
         targets = [of_prompt for _, of_prompt in encoded]
         for rows, replies in self.replies([ids for ids, _ in encoded], targets):
             sizes = [np.array([len(target) for target in targets[row]]) for row in rows]
-            yield PromptScores(rows, replies.totals, sizes)
+            yield Scores.of_rows(rows, replies.totals, sizes)
 
     def score_alone(self, prompt: Prompt) -> Floats:
         """Log-probabilities (answer,) in nats, of a prompt in passes of its own."""

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Form, Task, as_string
-from consilience.core.presentation import NoAnswer, Prompt, PromptScores
+from consilience.core.presentation import NoAnswer, Prompt
 from consilience.endpoints.chats import ROUTE, Chats, why_not_enforced
 from consilience.endpoints.client import Client, Refused
 from consilience.endpoints.llamacpp import LlamaCppClient
@@ -124,7 +124,7 @@ class Served:
     def _why_not(self, prompt: Prompt) -> str | None:
         raise NotImplementedError
 
-    def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
+    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
         """The log-probabilities of the answers of prompts, and the numbers of their tokens."""
         raise NotImplementedError
 
@@ -195,14 +195,14 @@ class TokenScorer(Served):
         is_long = self.longest and tokens > self.longest
         return f"{tokens} tokens, and the model takes {self.longest}" if is_long else None
 
-    def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
+    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
         """The log-probabilities of the answers of prompts, and the numbers of their tokens."""
         read_ahead(self.tokens, prompts, has_answers=True)
         encoded, some = map(self.tokens.encode, prompts), 0
         parts = [Continuations(tuple(ids), tuple(map(tuple, targets))) for ids, targets in encoded]
         for at, totals in self.scorer.totals(parts):
             some += (has_bounds := bool(totals.is_bound.any()))
-            yield PromptScores(
+            yield Scores.of_rows(
                 np.array([at]),
                 [totals.values],
                 [np.array([len(target) for target in parts[at].targets])],
@@ -226,17 +226,17 @@ class ListedScorer(Served):
             return None
         return "the server scores labels of options in chats; texts need --scoring answers-only"
 
-    def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
+    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
         """The log-probabilities of the labels of prompts, or bounds of these."""
         some = 0
         for at, values in self.chats.listed([(messages_of(one), one.answers) for one in prompts]):
             rows, sizes = np.array([at]), [np.ones(len(prompts[at].answers), dtype=np.int64)]
             if isinstance(values, Refused):
                 nothing = [np.zeros(len(prompts[at].answers))]
-                yield PromptScores(rows, nothing, sizes, refused=[values.reason])
+                yield Scores.of_rows(rows, nothing, sizes, refused=[values.reason])
                 continue
             some += bool(values[1].any())
-            yield PromptScores(rows, [values[0]], sizes, bounds=[values[1]])
+            yield Scores.of_rows(rows, [values[0]], sizes, bounds=[values[1]])
         self._note_bounds(some, len(prompts))
 
 
@@ -258,14 +258,14 @@ class Answerer(Served):
             return why_not_enforced(prompt.answers)
         return "the server enforces answers in chats only"
 
-    def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
+    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
         """The answer that each prompt gets, or why it has none."""
         for at, answer in self.chats.answers([(messages_of(one), one.answers) for one in prompts]):
             answers = prompts[at].answers
             totals = np.full(len(answers), -np.inf)
             if not isinstance(answer, str):
                 totals[answer] = 0.0
-            yield PromptScores(
+            yield Scores.of_rows(
                 np.array([at]),
                 [totals],
                 texts=["" if isinstance(answer, str) else answers[answer]],

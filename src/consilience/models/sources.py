@@ -86,7 +86,7 @@ def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
             raise ModelError(
                 f"no such kind of model: '{scheme}:'",
                 expected=f"a Hub id, a folder, or {':NAME, '.join(kinds)}:NAME",
-                todo=did_you_mean(scheme, kinds, instead=""),
+                todo=did_you_mean(scheme, kinds, otherwise=""),
             )
         return ModelSource(spec, spec, options | ({"revision": revision} if revision else {}), {})
     if revision:

@@ -9,8 +9,8 @@ record of a run.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import wraps
 from pathlib import Path
 from types import NoneType, UnionType
@@ -28,16 +28,7 @@ from typing import (
     get_type_hints,
 )
 
-from consilience.core.errors import (
-    By,
-    ConsilienceError,
-    Joined,
-    Pool,
-    Protocol,
-    TableFormat,
-    did_you_mean,
-    missing,
-)
+from consilience.core.errors import By, ConsilienceError, TableFormat, did_you_mean, missing
 from consilience.core.process import SILENT, Watch
 
 if TYPE_CHECKING:
@@ -77,20 +68,27 @@ EXPECTED = {
 """What the message of a wrong value names, by the type of the option."""
 
 
+Panel = Literal[
+    "Arguments", "Options", "Model", "Models behind a URL", "Questions", "Facts only",
+    "Facts and questions only", "Facts and sentence pairs only", "Questions only",
+    "Sentence pairs only", "Sentence pairs and questions only", "Training", "Counting", "Output",
+    "Advanced", "General",
+]  # fmt: skip
+"""The headings of options, in the order of the help."""
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """How the command line presents a field."""
 
     help: str = ""
     metavar: str | None = None
-    """The placeholder of the value in the help."""
     flag: str | None = None
     """The name on the command line and in files, only where the field's is reserved in Python."""
     short: str | None = None
     min: int | None = None
     max: int | None = None
-    panel: str | None = None
-    """The heading in the help that the option stands under."""
+    panel: Panel | None = None
     is_argument: bool = False
     """Whether it is given by its position, without a name."""
     is_repeated: bool = False
@@ -166,7 +164,6 @@ class OptionField:
     """The possible values; empty where any is possible."""
     is_list: bool
     is_optional: bool
-    """Whether the value may be None."""
     default: Any
     """The default, or ``MISSING``."""
 
@@ -179,11 +176,6 @@ class OptionField:
     def flag(self) -> str:
         """The long name on the command line."""
         return f"--{self.key}"
-
-    @property
-    def is_required(self) -> bool:
-        """Whether there is no default."""
-        return self.default is MISSING
 
     @property
     def is_repeated(self) -> bool:
@@ -212,8 +204,15 @@ class OptionField:
             return self._checked(value)
         if isinstance(value, os.PathLike):
             value = [value]
-        if isinstance(value, str):
-            value = [value] if self.is_repeated else [*map(self._number, names_in(value))]
+        if isinstance(value, str) and self.is_repeated:
+            value = [value]
+        elif isinstance(value, str):
+            names = [name.strip() for name in value.split(",") if name.strip()]
+            if not names:
+                raise ConsilienceError(
+                    f"no name in '{value}'", expected="names with commas between"
+                )
+            value = [*map(self._number, names)]
         if not isinstance(value, Sequence | set):
             raise self._wrong(value, f"a list of values, each {EXPECTED[self.type]}")
         return tuple(map(self._checked, value))
@@ -240,8 +239,7 @@ class OptionField:
         """A single value, checked."""
         if self.choices and not (isinstance(value, str) and value in self.choices):
             raise self._wrong(value, " or ".join(map(repr, self.choices)))
-        is_path = isinstance(value, os.PathLike) or (self.type is Path and isinstance(value, str))
-        if is_path and self.type in (str, Path):
+        if self.type in (str, Path) and isinstance(value, str | os.PathLike):
             value = self.type(os.fspath(value))
         is_bool = isinstance(value, bool)
         if self.type is float and isinstance(value, int) and not is_bool:
@@ -268,41 +266,37 @@ _FIELDS: dict[type, list[OptionField]] = {}
 def option_fields(kind: type) -> list[OptionField]:
     """The fields of an options value that are options, in their order."""
     if kind not in _FIELDS:
-        _FIELDS[kind] = [*_read_fields(kind)]
+        _complete(kind)
+        hints = get_type_hints(kind, include_extras=True)
+        _FIELDS[kind] = [
+            _decoded(entry, hints[entry.name])
+            for entry in fields(kind)
+            if entry.metadata or get_origin(hints[entry.name]) is Annotated
+        ]
     return _FIELDS[kind]
 
 
-def _read_fields(kind: type) -> Iterator[OptionField]:
-    _complete(kind)
-    hints = get_type_hints(kind, include_extras=True)
-    for entry in fields(kind):
-        facts, hint = entry.metadata.get("facts", {}), hints[entry.name]
-        if entry.metadata or get_origin(hint) is Annotated:
-            yield _decoded(entry.name, hint, entry.default, facts)
-
-
-def _decoded(name: str, hint: Any, default: Any, facts: Mapping[str, Any]) -> OptionField:
+def _decoded(entry: Field[Any], hint: Any) -> OptionField:
     option = Option()
     if get_origin(hint) is Annotated:
         hint, option = get_args(hint)
-    is_union = get_origin(hint) in (Union, UnionType)
-    members = get_args(hint) if is_union else (hint,)
+    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     kind = next(member for member in members if member is not NoneType)
-    is_list = get_origin(kind) is not None and get_origin(kind) is not Literal
+    is_list = get_origin(kind) not in (None, Literal)
     kind = get_args(kind)[0] if is_list else kind
     choices = get_args(kind) if get_origin(kind) is Literal else ()
-    option = replace(option, **facts)
+    option = replace(option, **entry.metadata.get("facts", {}))
     return OptionField(
-        name, option, str if choices else kind, choices, is_list, NoneType in members, default
-    )
+        entry.name, option, str if choices else kind, choices, is_list, NoneType in members,
+        entry.default,
+    )  # fmt: skip
 
 
 def options_of(kind: type[T], keywords: Mapping[str, Any]) -> T:
     """An options value from keywords; an unknown, a missing and a wrong one raise."""
-    known = option_fields(kind)
     refuse_unknown(kind, keywords)
-    for entry in known:
-        if entry.is_required and entry.name not in keywords:
+    for entry in option_fields(kind):
+        if entry.default is MISSING and entry.name not in keywords:
             raise ConsilienceError(f"no value for '{entry.name}'", expected=f"{entry.name}=...")
     return kind(**keywords)
 
@@ -313,8 +307,7 @@ def refuse_unknown(kind: type, keywords: Mapping[str, Any]) -> None:
     known = {entry.name for entry in fields(kind)}
     for name in keywords:
         if name not in known:
-            hint = did_you_mean(name, shown)
-            todo = hint if hint.startswith("Did") else f"Known: {', '.join(shown)}."
+            todo = did_you_mean(name, shown, f"Known: {', '.join(shown)}.")
             raise ConsilienceError(f"no option '{name}'", todo=todo)
 
 
@@ -349,49 +342,27 @@ def takes(kind: Callable[P, T]) -> Callable[[Callable[[T], R]], Callable[P, R]]:
     return decorate
 
 
-def with_options(function: Callable[..., Any], kind: type) -> Signature:
-    """The signature of a function whose ``**options`` are those of an options value, for ``help``.
+def signature_of(kind: type, function: Callable[..., Any] | None = None) -> Signature:
+    """The options as parameters, with their defaults; those by position are first.
 
-    Options that are parameters of the function stay as the function has them.
+    ``function``: one whose ``**options`` are these; its own parameters stay as it has them.
     """
-    from inspect import Parameter, signature
+    from inspect import Parameter, Signature, signature
 
-    whole = signature(function)
-    named = [one for one in whole.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
-    names = {parameter.name for parameter in named}
-    more = signature_of(kind).parameters.values()
-    return whole.replace(parameters=[*named, *(one for one in more if one.name not in names)])
-
-
-def signature_of(kind: type) -> Signature:
-    """The options as parameters, with their defaults; those by position are first."""
-    from inspect import Parameter, Signature
-
-    return Signature(
-        [
-            Parameter(
-                entry.name,
-                Parameter.POSITIONAL_OR_KEYWORD
-                if entry.option.is_argument
-                else Parameter.KEYWORD_ONLY,
-                default=Parameter.empty if entry.is_required else entry.default,
-            )
-            for entry in option_fields(kind)
-        ]
-    )
-
-
-def names_in(listed: str) -> list[str]:
-    """The names of a list with commas."""
-    names = [name.strip() for name in listed.split(",") if name.strip()]
-    if not names:
-        raise ConsilienceError(f"no name in '{listed}'", expected="names with commas between")
-    return names
-
-
-def names_code(value: object) -> bool:
-    """Whether one of some names is a function in a Python file, ``FILE.py:FUNCTION``."""
-    return ".py:" in str(value)
+    whole = signature(function) if function else Signature()
+    own = {
+        name: one for name, one in whole.parameters.items() if one.kind is not Parameter.VAR_KEYWORD
+    }
+    more = [
+        Parameter(
+            entry.name,
+            Parameter.POSITIONAL_OR_KEYWORD if entry.option.is_argument else Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if entry.default is MISSING else entry.default,
+        )
+        for entry in option_fields(kind)
+    ]
+    more = sorted((one for one in more if one.name not in own), key=lambda one: one.kind)
+    return whole.replace(parameters=[*own.values(), *more])
 
 
 def shared_fields(options: Any, kind: type) -> dict[str, Any]:
@@ -401,131 +372,10 @@ def shared_fields(options: Any, kind: type) -> dict[str, Any]:
     return {name: getattr(options, name) for name in names if hasattr(options, name)}
 
 
-GENERAL = "General"
-"""The panel of the options that every command has."""
-MODEL, QUESTIONS, COUNTING = "Model", "Questions", "Counting"
-ENDPOINTS = "Models behind a URL"
-OUTPUT, TRAINING, ADVANCED = "Output", "Training", "Advanced"
-FACTS = "Facts only"
-PAIRS = "Sentence pairs only"
-OWN = "Questions only"
-FACTS_AND_OWN = "Facts and questions only"
-FACTS_AND_PAIRS = "Facts and sentence pairs only"
-PAIRS_AND_OWN = "Sentence pairs and questions only"
-"""Panels of options that only some kinds of suites have; others refuse them."""
-
 # fmt: off
-SuiteName = Annotated[str, Option(
-    "Ask this suite: mini, pararel, a task of sentence pairs, a file or a folder of questions, or "
-    "a folder of facts.", metavar="S", short="-s", panel=QUESTIONS)]
-FactSuiteName = Annotated[str, Option(
-    "Use this suite of facts: mini, pararel, or a folder.",
-    metavar="S", short="-s", panel=QUESTIONS)]
-SuiteArgument = Annotated[str, Option(
-    "The suite: mini, pararel or a folder.", metavar="SUITE", is_argument=True)]
-ProtocolName = Annotated[Protocol | None, Option(
-    "Count by the papers' released code (published) or by the definitions in their text (strict) "
-    "[default: published for ParaRel, else strict].", panel=COUNTING)]
-RunProtocol = Annotated[Protocol | None, Option(
-    "Count by the papers' released code (published) or by the definitions in their text (strict) "
-    "[default: that of the run].", panel=COUNTING)]
-RunSpecs = Annotated[Paths, Option(
-    "Folders of runs, or tables of answers; LABEL=RUN names one. The first is the reference.",
-    metavar="RUN", is_argument=True)]
-RunSuite = Annotated[str | None, Option(
-    "Use this suite: a name or a folder [default: that of the run].",
-    metavar="S", short="-s", panel=QUESTIONS, is_of_run=True)]
-Groups = Annotated[Sequence[str] | None, Option(
-    "Use only these relations or groups, such as P36,P19.", metavar="G,G", panel=QUESTIONS)]
-Limit = Annotated[int | None, Option(
-    "Ask at most this many facts of each relation, questions of each group, or sentence pairs.",
-    min=1, short="-n", panel=QUESTIONS)]
-FormNames = Annotated[Sequence[str] | None, Option(
-    "Also ask in these forms: names, `all`, or FILE.py:FUNCTION [default: reverse,signal for "
-    "sentence pairs, none for facts].", metavar="P,P", panel=QUESTIONS, needs_trust=names_code)]
-FactsFrom = Annotated[str | None, Option(
-    "Ask about the facts of this suite instead.", metavar="S", panel=FACTS)]
-PairData = Annotated[str | None, Option(
-    "Read the pairs from this file (TSV, CSV, JSON, JSONL, Parquet) or from hub:SPLIT.",
-    metavar="F", panel=PAIRS)]
-Half = Annotated[int | None, Option(
-    "Ask only the first (1) or second (2) half of --data.", min=1, max=2, panel=PAIRS)]
-Vary = Annotated[Sequence[str] | None, Option(
-    "Vary this factor, such as order=rotations, labels=A,1, paraphrase=all or "
-    "template=plain,chat; once for each factor. docs/factors.md has all factors. Of facts only "
-    "language=L,L [default: phrasings, languages, and rotations of the options].",
-    metavar="FACTOR=LEVELS", panel=FACTS_AND_OWN, is_repeated=True)]
-DesignName = Annotated[str, Option(
-    "Ask all combinations of levels (full), the base variant and each other level alone "
-    "(one-factor), or N drawn points with each factor changed once (radial:N).",
-    metavar="DESIGN", panel=OWN)]
-ColumnNames = Annotated[Sequence[str] | None, Option(
-    "Read the file's columns under these names, such as question=stem,options=A+B+C+D.",
-    metavar="OURS=YOURS", panel=OWN)]
-Shots = Annotated[int, Option(
-    "Show this many solved questions of the same group before each question.", min=0, panel=OWN)]
-SystemPrompt = Annotated[str | None, Option(
-    "Send this system prompt to a chat model.", metavar="TEXT", panel=OWN)]
-BootstrapSeed = Annotated[int, Option(
-    "Seed of the bootstrap and of the permutation tests.", min=0, panel=COUNTING)]
-SheetFolder = Annotated[FilePath, Option(
-    "Write the sheets to this new folder.", metavar="DIR", short="-o", panel=OUTPUT)]
-DataDir = Annotated[OptionalPath, Option(
-    "Read fetched suites from this folder [env: CONSILIENCE_DATA].", metavar="DIR", panel=ADVANCED)]
-Folder = Annotated[OptionalPath, Option(
-    "Write the run to this folder [default: a new folder in runs/].",
-    metavar="DIR", short="-o", panel=OUTPUT)]
-AsShipped = Annotated[bool, Option(
-    "Keep the ParaRel tuples that the ParaRel paper leaves out.", panel=ADVANCED)]
-Revision = Annotated[str | None, Option("Use this revision of a model on the Hub.", panel=MODEL)]
-Device = Annotated[str, Option(
-    "Run on this device: auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE", panel=MODEL)]
-Dtype = Annotated[str, Option(
-    "Compute in float32, bfloat16 or float16.", metavar="DTYPE", panel=MODEL)]
-TrustRemoteCode = Annotated[bool, Option(
-    "Run the Python code that comes with the model. Read that code first.",
-    panel=MODEL, needs_trust=bool)]
-BaseUrl = Annotated[str | None, Option(
-    "Send requests to this API, such as http://127.0.0.1:8000/v1, for --model openai:NAME, "
-    "decisions:NAME or systemone:NAME.", metavar="URL", panel=ENDPOINTS, needs_trust=bool)]
-ApiKeyEnv = Annotated[str | None, Option(
-    "Send the key in this environment variable [default: OPENAI_API_KEY if it is set, over https "
-    "or to this machine].", metavar="NAME", panel=ENDPOINTS, needs_trust=bool)]
-MaxRequests = Annotated[int | None, Option(
-    "Stop before more than this many requests are sent.", min=1, panel=ENDPOINTS)]
-MaxTokens = Annotated[int | None, Option(
-    "Stop before more than this many tokens are used.", min=1, panel=ENDPOINTS)]
-Price = Annotated[Sequence[float] | None, Option(
-    "Show the cost at these prices of a million tokens read and a million written.",
-    metavar="IN,OUT", min=0, panel=ENDPOINTS)]
-Scoring = Annotated[str | None, Option(
-    "Score candidates by this strategy (docs/endpoints.md) [default: the first that is proved].",
-    metavar="NAME", panel=ENDPOINTS)]
-LocalTokenizer = Annotated[str | None, Option(
-    "Use this model's tokenizer: a Hub id or a folder [default: that of a llama.cpp server].",
-    metavar="M", panel=ENDPOINTS)]
-Concurrency = Annotated[int | None, Option(
-    "Keep at most this many requests in flight [default: 8, up to 32 while it answers].",
-    min=1, panel=ENDPOINTS)]
-RequestTimeout = Annotated[float, Option(
-    "Give up a request after this many seconds without a complete reply.", min=1, panel=ENDPOINTS)]
-TrainingDevice = Annotated[str, Option(
-    "Train on this device: auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE", panel=TRAINING)]
-Bf16 = Annotated[bool, Option("Train in bfloat16.", panel=TRAINING)]
-GradientCheckpointing = Annotated[bool, Option("Use less memory and more time.", panel=TRAINING)]
-Indicators = Annotated[Sequence[str] | None, Option(
-    "Write these words before the two sentences: Premise,Hypothesis.", metavar="A,B", panel=PAIRS)]
-InputFormat = Annotated[Joined | None, Option(
-    "Give the model two segments (pair: the default of encoders) or one text (string).",
-    panel=PAIRS)]
-ReadAt = Annotated[Pool | None, Option(
-    "Decoders: classify by the last token, by an end token after it, or by the mean.", panel=PAIRS)]
-MaxLength = Annotated[int | None, Option(
-    "Truncate sentence pairs to this many tokens, and exclude longer prompts of questions "
-    "[default: the model's limit].", min=8, panel=PAIRS_AND_OWN)]
 TableBy = Annotated[By | None, Option(
     "Print a table of details, with a row for each relation, task or group of questions (group), "
-    "kind of edit, pattern, form, factor, variant or metric.", panel=OUTPUT)]
+    "kind of edit, pattern, form, factor, variant or metric.", panel="Output")]
 UNLIMITED = 1_000_000
 """The width of a table in a pipe."""
 
@@ -535,31 +385,29 @@ class Output(Options):
 
     show: Sequence[str] = opt(
         "Print these metrics [default: those of the summary]; --csv and --json have all.",
-        default=(), metavar="M,M", panel=OUTPUT)
+        default=(), metavar="M,M", panel="Output")
     by: TableBy = None
     examples: int = opt(
-        "Print this many changed answers as examples; inconsistent.csv has all.",
-        default=0, min=0, panel=PAIRS, is_rare=True)
+        "Print this many changed answers as examples; inconsistent.csv has all.", default=0, min=0,
+        panel="Sentence pairs only", is_rare=True)
     csv: OptionalPath = opt(
-        "Also write the table to this CSV file.", default=None, metavar="FILE", panel=OUTPUT
-    )
+        "Also write the table to this CSV file.", default=None, metavar="FILE", panel="Output")
     junit: OptionalPath = opt(
-        "Also write the checks to this file as JUnit XML, which CI systems show.",
-        default=None, metavar="FILE", panel=OUTPUT)
+        "Also write the checks to this file as JUnit XML, which CI systems show.", default=None,
+        metavar="FILE", panel="Output")
     details: bool = opt(
-        "Also print Table 7, every training, and the differences of each relation.",
-        default=False, panel=OUTPUT)
+        "Also print Table 7, every training, and the differences of each relation.", default=False,
+        panel="Output")
     format: TableFormat = opt(
         "Print in this format: a table, Markdown (md), LaTeX (latex), CSV with all digits, or "
-        "json, the document that --json prints.",
-        default="table", panel=OUTPUT)
-    json: bool = opt("Print only one JSON document.", default=False, panel=OUTPUT)
+        "json, the document that --json prints.", default="table", panel="Output")
+    json: bool = opt("Print only one JSON document.", default=False, panel="Output")
     config: str | None = opt(
         "Read defaults from this TOML file [default: consilience.toml, if there is one].",
-        default=None, metavar="FILE", panel=GENERAL)
+        default=None, metavar="FILE", panel="General")
     quiet: bool = opt(
-        "Print results and errors only: no progress and no notes on standard error.",
-        default=False, short="-q", panel=GENERAL)
+        "Print results and errors only: no progress and no notes on standard error.", default=False,
+        short="-q", panel="General")
 
     width: int = field(default=UNLIMITED, repr=False)
     """Characters of the widest table."""

@@ -13,69 +13,16 @@ from consilience.core.errors import (
     Long,
     MultiToken,
 )
-from consilience.options import (
-    ADVANCED,
-    COUNTING,
-    ENDPOINTS,
-    FACTS,
-    FACTS_AND_OWN,
-    FACTS_AND_PAIRS,
-    MODEL,
-    OWN,
-    PAIRS,
-    PAIRS_AND_OWN,
-    ApiKeyEnv,
-    AsShipped,
-    BaseUrl,
-    ColumnNames,
-    Concurrency,
-    DataDir,
-    DesignName,
-    Device,
-    Dtype,
-    FactsFrom,
-    Folder,
-    FormNames,
-    Groups,
-    Half,
-    Indicators,
-    InputFormat,
-    Limit,
-    LocalTokenizer,
-    MaxLength,
-    MaxRequests,
-    MaxTokens,
-    Options,
-    PairData,
-    Price,
-    ProtocolName,
-    ReadAt,
-    RequestTimeout,
-    Revision,
-    Scoring,
-    Shots,
-    SuiteName,
-    SystemPrompt,
-    TrustRemoteCode,
-    Vary,
-    opt,
-    option_fields,
-)
+from consilience.options import Options, opt, option_fields, shared
 
 DEFAULT_MODEL = "packaged:smollm2"
 """The model that is asked if none is named."""
 
 BEHIND_A_URL = ("openai", "decisions", "systemone")
-"""Prefixes of models that a server has."""
-
-MAYBE_HERE = ("systemone",)
-"""Prefixes of models that run here if no URL is given."""
+"""Prefixes of models that a server has; one of ``systemone`` runs here if no URL is given."""
 
 SERVED = (*BEHIND_A_URL, "llamacpp")
 """Prefixes of models that answer requests, there or in this process."""
-
-OF_LLAMACPP = ("scoring",)
-"""Options of models behind a URL that a model of llama.cpp in this process has, too."""
 
 
 # fmt: off
@@ -86,98 +33,99 @@ class ProbeOptions(Options):
         "Ask this model: a Hub id, a folder, a GGUF file, packaged:smollm2 or "
         "baseline:majority|random|oracle|constant, of questions also baseline:first. Sentence "
         "pairs need a classifier, such as a folder that `finetune` wrote, or --generate.",
-        default=DEFAULT_MODEL, metavar="M", short="-m", panel=MODEL)
-    suite: SuiteName = "mini"
-    perturbations: FormNames = opt(default=None, panel=FACTS_AND_PAIRS)
-    limit: Limit = None
+        default=DEFAULT_MODEL, metavar="M", short="-m", panel="Model")
+    suite: shared.SuiteName = "mini"
+    perturbations: shared.FormNames = opt(default=None, panel="Facts and sentence pairs only")
+    limit: shared.Limit = None
     template: str | None = opt(
         "Write the prompt like this: a text with {sentence} for facts (T5 models), with {text} "
         "and {labels} for sentence pairs with --generate; for questions plain, chat, a text with "
-        "{question} and {options}, or a file of templates (docs/prompts.md).",
-        default=None, metavar="TEXT", panel=ADVANCED, is_rare=True)
-    out: Folder = opt(default=None)
+        "{question} and {options}, or a file of templates (docs/prompts.md).", default=None,
+        metavar="TEXT", panel="Advanced", is_rare=True)
+    out: shared.Folder = opt(default=None)
     seed: int = opt(
-        "Seed of --limit, of baseline:random and of the intervals.",
-        default=0, min=0, panel=COUNTING)
-    revision: Revision = opt(default=None, is_rare=True)
-    device: Device = "auto"
-    dtype: Dtype = opt(default="float32", is_rare=True)
-    trust_remote_code: TrustRemoteCode = opt(default=False, is_rare=True)
-    base_url: BaseUrl = None
-    api_key_env: ApiKeyEnv = None
-    max_requests: MaxRequests = None
-    max_tokens: MaxTokens = opt(default=None, is_rare=True)
-    price: Price = opt(default=None, is_rare=True)
-    scoring: Scoring = opt(default=None, is_rare=True)
-    tokenizer: LocalTokenizer = opt(default=None, is_rare=True)
-    concurrency: Concurrency = opt(default=None, is_rare=True)
-    timeout: RequestTimeout = opt(default=120.0, is_rare=True)
-    groups: Groups = opt(default=None, panel=FACTS_AND_OWN)
-    protocol: ProtocolName = opt(default=None, panel=FACTS)
+        "Seed of --limit, of baseline:random and of the intervals.", default=0, min=0,
+        panel="Counting")
+    revision: shared.Revision = opt(default=None, is_rare=True)
+    device: shared.Device = "auto"
+    dtype: shared.Dtype = opt(default="float32", is_rare=True)
+    trust_remote_code: shared.TrustRemoteCode = opt(default=False, is_rare=True)
+    base_url: shared.BaseUrl = None
+    api_key_env: shared.ApiKeyEnv = None
+    max_requests: shared.MaxRequests = None
+    max_tokens: shared.MaxTokens = opt(default=None, is_rare=True)
+    price: shared.Price = opt(default=None, is_rare=True)
+    scoring: shared.Scoring = opt(default=None, is_rare=True)
+    tokenizer: shared.LocalTokenizer = opt(default=None, is_rare=True)
+    concurrency: shared.Concurrency = opt(default=None, is_rare=True)
+    timeout: shared.RequestTimeout = opt(default=120.0, is_rare=True)
+    groups: shared.Groups = opt(default=None, panel="Facts and questions only")
+    protocol: shared.ProtocolName = opt(default=None, panel="Facts only")
     candidates: CandidateSet = opt(
         "Choose among the objects of the relation, or among all words of the vocabulary.",
-        default="objects", panel=FACTS, is_rare=True)
-    facts_from: FactsFrom = opt(default=None, is_rare=True)
+        default="objects", panel="Facts only", is_rare=True)
+    facts_from: shared.FactsFrom = opt(default=None, is_rare=True)
     single_token: Sequence[str] | None = opt(
-        "Keep only facts whose object is one token for all of these models.",
-        default=None, metavar="M,M", panel=FACTS, is_rare=True)
+        "Keep only facts whose object is one token for all of these models.", default=None,
+        metavar="M,M", panel="Facts only", is_rare=True)
     keep_scores: bool = opt(
-        "Save the scores of all candidates of every query.",
-        default=False, panel=FACTS, is_rare=True)
+        "Save the scores of all candidates of every query.", default=False, panel="Facts only",
+        is_rare=True)
     multi_token: MultiToken = opt(
         "Masked models: exclude candidates of several tokens, or fill them in from left to right "
-        "(strict only).", default="exclude", panel=FACTS, is_rare=True)
+        "(strict only).", default="exclude", panel="Facts only", is_rare=True)
     noise_floor: int | None = opt(
         "Ask this many queries again in each of some ways that should change no answer, such as "
         "another order; 0 for none [default: 0; of a server a tenth of the queries in all ways "
-        "together].", default=None, min=0, metavar="N", panel=COUNTING, is_rare=True)
+        "together].", default=None, min=0, metavar="N", panel="Counting", is_rare=True)
     as_questions: int | None = opt(
         "Ask facts as questions with a blank: with this many wrong options, drawn by --seed from "
-        "the objects of the relation; 0 for no options.",
-        default=None, min=0, metavar="K", panel=FACTS_AND_OWN)
-    data_dir: DataDir = opt(default=None, panel=FACTS_AND_OWN, is_rare=True)
-    as_shipped: AsShipped = opt(default=False, panel=FACTS, is_rare=True)
-    data: PairData = None
+        "the objects of the relation; 0 for no options.", default=None, min=0, metavar="K",
+        panel="Facts and questions only")
+    data_dir: shared.DataDir = opt(default=None, panel="Facts and questions only", is_rare=True)
+    as_shipped: shared.AsShipped = opt(default=False, panel="Facts only", is_rare=True)
+    data: shared.PairData = None
     generate: bool = opt(
         "Let a language model write the answer; of sentence pairs it also ranks all labels.",
-        default=False, panel=PAIRS_AND_OWN)
-    indicators: Indicators = opt(default=None, is_rare=True)
-    input: InputFormat = opt(default=None, is_rare=True)
-    pool: ReadAt = opt(default=None, is_rare=True)
-    max_length: MaxLength = opt(default=None, is_rare=True)
+        default=False, panel="Sentence pairs and questions only")
+    indicators: shared.Indicators = opt(default=None, is_rare=True)
+    input: shared.InputFormat = opt(default=None, is_rare=True)
+    pool: shared.ReadAt = opt(default=None, is_rare=True)
+    max_length: shared.MaxLength = opt(default=None, is_rare=True)
     long: Long = opt(
         "Truncate the sentences of items that are too long, or exclude these items.",
-        default="truncate", panel=PAIRS, is_rare=True)
+        default="truncate", panel="Sentence pairs only", is_rare=True)
     model_labels: Sequence[str] | None = opt(
         "Labels in the order of the model's outputs, if the model has no names for them.",
-        default=None, metavar="L,L", panel=PAIRS, is_rare=True)
-    half: Half = opt(default=None, is_rare=True)
-    vary: Vary = None
-    design: DesignName = opt(default="full", is_rare=True)
-    columns: ColumnNames = opt(default=None, is_rare=True)
+        default=None, metavar="L,L", panel="Sentence pairs only", is_rare=True)
+    half: shared.Half = opt(default=None, is_rare=True)
+    vary: shared.Vary = None
+    design: shared.DesignName = opt(default="full", is_rare=True)
+    columns: shared.ColumnNames = opt(default=None, is_rare=True)
     option_score: str | None = opt(
         "Score an option by its label (label), or by its text: sum, mean, bytes or pmi "
-        "(docs/prompts.md) [default: label; sum where options have no labels].",
-        default=None, metavar="RULE", panel=OWN, is_rare=True)
-    system: SystemPrompt = opt(default=None, is_rare=True)
-    shots: Shots = opt(default=0, is_rare=True)
+        "(docs/prompts.md) [default: label; sum where options have no labels].", default=None,
+        metavar="RULE", panel="Questions only", is_rare=True)
+    system: shared.SystemPrompt = opt(default=None, is_rare=True)
+    shots: shared.Shots = opt(default=0, is_rare=True)
     match: str | None = opt(
         "With --generate or open questions: find the answer in a text by this rule: exact, "
         "normalized, contains, first-word, number, date or regex:PATTERN (docs/free-text.md) "
-        "[default: contains for open questions, else normalized].",
-        default=None, metavar="RULE", panel=OWN, is_rare=True)
+        "[default: contains for open questions, else normalized].", default=None, metavar="RULE",
+        panel="Questions only", is_rare=True)
     samples: int = opt(
-        "Sample this many texts of each prompt, as levels of the factor sample.",
-        default=1, min=1, panel=OWN, is_rare=True)
+        "Sample this many texts of each prompt, as levels of the factor sample.", default=1, min=1,
+        panel="Questions only", is_rare=True)
     temperature: float = opt(
-        "Sample tokens at this temperature; 0 writes the most probable token.",
-        default=0.0, min=0, panel=OWN, is_rare=True)
+        "Sample tokens at this temperature; 0 writes the most probable token.", default=0.0, min=0,
+        panel="Questions only", is_rare=True)
     max_new_tokens: int = opt(
-        "Let the model write at most this many tokens.", default=32, min=1, panel=OWN, is_rare=True)
+        "Let the model write at most this many tokens.", default=32, min=1, panel="Questions only",
+        is_rare=True)
     equivalence: str | None = opt(
         "Merge written answers that mean the same by this judge: nli:MODEL, or "
-        "embedding:MODEL[:THRESHOLD] such as embedding:packaged:minilm.",
-        default=None, metavar="JUDGE", panel=OWN, is_rare=True)
+        "embedding:MODEL[:THRESHOLD] such as embedding:packaged:minilm.", default=None,
+        metavar="JUDGE", panel="Questions only", is_rare=True)
 
     @property
     def loading(self) -> Loading:
@@ -199,7 +147,7 @@ class ProbeOptions(Options):
         A model behind a URL without a URL raises, and so do options of one for another model.
         """
         scheme, _, name = self.model.partition(":")
-        if scheme not in BEHIND_A_URL or (scheme in MAYBE_HERE and self.base_url is None):
+        if scheme not in BEHIND_A_URL or (scheme == "systemone" and self.base_url is None):
             self._refuse_connection()
             return None
         if not name:
@@ -219,26 +167,19 @@ class ProbeOptions(Options):
                 expected="the prices of a million tokens read and of a million written, as in "
                 "--price 0.15,0.60",
             )
+        price = (self.price[0], self.price[1]) if self.price is not None else None
         return Connection(
-            self.base_url,
-            self.api_key_env,
-            self.max_requests,
-            self.max_tokens,
-            (self.price[0], self.price[1]) if self.price is not None else None,
-            self.concurrency,
-            self.timeout,
-            self.scoring,
-            self.tokenizer,
+            self.base_url, self.api_key_env, self.max_requests, self.max_tokens, price,
+            self.concurrency, self.timeout, self.scoring, self.tokenizer,
         )
 
     def _refuse_connection(self) -> None:
-        """Raise for an option of models behind a URL."""
+        """Raise for an option of models behind a URL; one of llama.cpp has ``scoring``, too."""
+        scheme, _, name = self.model.partition(":")
         for field in option_fields(ProbeOptions):
-            is_set = getattr(self, field.name) != field.default
-            scheme, _, name = self.model.partition(":")
-            if field.option.panel != ENDPOINTS or not is_set:
-                continue
-            if scheme == "llamacpp" and field.name in OF_LLAMACPP:
+            is_of_url = field.option.panel == "Models behind a URL"
+            is_known = scheme == "llamacpp" and field.name == "scoring"
+            if is_known or not is_of_url or getattr(self, field.name) == field.default:
                 continue
             todo = f"Leave {field.flag} out."
             if field.name == "base_url" and not name:
@@ -249,16 +190,17 @@ class ProbeOptions(Options):
                 f"{field.flag} with --model {self.model}",
                 expected="a model behind a URL: openai:NAME, decisions:NAME or systemone:NAME",
                 todo=todo,
+                option=field.name,
             )
 
 
 KINDS = {
-    FACTS: ("facts",),
-    PAIRS: ("pairs",),
-    OWN: ("questions",),
-    FACTS_AND_OWN: ("facts", "questions"),
-    FACTS_AND_PAIRS: ("facts", "pairs"),
-    PAIRS_AND_OWN: ("pairs", "questions"),
+    "Facts only": ("facts",),
+    "Sentence pairs only": ("pairs",),
+    "Questions only": ("questions",),
+    "Facts and questions only": ("facts", "questions"),
+    "Facts and sentence pairs only": ("facts", "pairs"),
+    "Sentence pairs and questions only": ("pairs", "questions"),
 }
 """The kinds of suites that have the options of a panel; those of other panels are of all."""
 
@@ -279,4 +221,5 @@ def refuse_options(options: Any, kind: str, name: str) -> None:
                 f"{field.flag} with {name}",
                 expected=f"--suite {' or '.join(EXAMPLES[other] for other in kinds)}",
                 todo=f"Leave {field.flag} out.",
+                option=field.name,
             )

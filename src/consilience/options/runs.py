@@ -4,54 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from consilience.core.errors import SMALL_TASKS, Colour, ExampleKind, PublishFormat, Undecided
-from consilience.options import (
-    COUNTING,
-    FACTS_AND_PAIRS,
-    MODEL,
-    OUTPUT,
-    PAIRS,
-    QUESTIONS,
-    ApiKeyEnv,
-    BaseUrl,
-    BootstrapSeed,
-    ColumnNames,
-    DataDir,
-    Device,
-    FactSuiteName,
-    FilePath,
-    Folder,
-    FormNames,
-    Groups,
-    MaxRequests,
-    MaxTokens,
-    Option,
-    OptionalPath,
-    Options,
-    Paths,
-    ProtocolName,
-    Revision,
-    RunProtocol,
-    RunSpecs,
-    RunSuite,
-    SuiteArgument,
-    TrustRemoteCode,
-    Watched,
-    arg,
-    opt,
-)
-
-WITH = "'probe=--limit 5'"
-"""An example of ``--with``."""
-
-StudyFile = Annotated[
-    FilePath, Option("The study: a TOML file (docs/studies.md).", metavar="FILE", is_argument=True)
-]
-RunPath = Annotated[
-    FilePath, Option("The folder of a run, or a table of answers.", metavar="RUN", is_argument=True)
-]
+from consilience.options import FilePath, OptionalPath, Options, Paths, Watched, arg, opt, shared
 
 # fmt: off
 
@@ -62,36 +18,36 @@ class ScoreOptions(Options):
     answers: FilePath = arg(
         "The folder of a run, or a table: .jsonl, .csv, .csv.gz, .tsv, .parquet, .xlsx.",
         metavar="ANSWERS")
-    suite: RunSuite = None
-    protocol: RunProtocol = None
+    suite: shared.RunSuite = None
+    protocol: shared.RunProtocol = None
     match: str | None = opt(
         "Find the option, label or object in an answer by this rule: exact, normalized, contains, "
         "first-word, number, date or regex:PATTERN [default: exact for facts, contains for open "
-        "questions, else normalized].", default=None, metavar="RULE", panel=COUNTING)
+        "questions, else normalized].", default=None, metavar="RULE", panel="Counting")
     out: OptionalPath = opt(
         "Also keep answers to facts or questions as a run in this folder, for compare, report and "
-        "analyze.", default=None, metavar="DIR", short="-o", panel=OUTPUT)
-    columns: ColumnNames = opt(default=None, panel=QUESTIONS)
+        "analyze.", default=None, metavar="DIR", short="-o", panel="Output")
+    columns: shared.ColumnNames = opt(default=None, panel="Questions")
     data: str | None = opt(
-        "Refuse answers to other pairs than those of this file, or of hub:SPLIT.",
-        default=None, metavar="F", panel=PAIRS)
+        "Refuse answers to other pairs than those of this file, or of hub:SPLIT.", default=None,
+        metavar="F", panel="Sentence pairs only")
     perturbations: Sequence[str] | None = opt(
         "Also read answers to these forms of your own: FILE.py:FUNCTION, first:COLUMN or "
-        "second:COLUMN.", default=None, metavar="P,P", panel=FACTS_AND_PAIRS)
+        "second:COLUMN.", default=None, metavar="P,P", panel="Facts and sentence pairs only")
     provider: str | None = opt(
         "Measure the answers of this provider, where a file of promptfoo has several.",
-        default=None, metavar="P", panel=COUNTING)
-    data_dir: DataDir = opt(default=None)
+        default=None, metavar="P", panel="Counting")
+    data_dir: shared.DataDir = opt(default=None)
 
 
 class CompareOptions(Options):
     """The options of ``compare``."""
 
-    runs: RunSpecs
-    suite: RunSuite = None
-    protocol: RunProtocol = None
-    seed: BootstrapSeed = 0
-    data_dir: DataDir = opt(default=None)
+    runs: shared.RunSpecs
+    suite: shared.RunSuite = None
+    protocol: shared.RunProtocol = None
+    seed: shared.BootstrapSeed = 0
+    data_dir: shared.DataDir = opt(default=None)
 
 
 class GateOptions(Options):
@@ -110,10 +66,10 @@ class GateOptions(Options):
         "Judge each run alone; a rule passes if it passes in at least this many of the runs "
         "[default: the numbers of all runs are averaged].", default=None, metavar="M", min=1)
     undecided: Undecided = opt("What an undecided rule does to the exit status.", default="fail")
-    suite: RunSuite = None
-    protocol: RunProtocol = None
-    seed: BootstrapSeed = 0
-    data_dir: DataDir = opt(default=None)
+    suite: shared.RunSuite = None
+    protocol: shared.RunProtocol = None
+    seed: shared.BootstrapSeed = 0
+    data_dir: shared.DataDir = opt(default=None)
 
 
 class VerifyOptions(Watched):
@@ -124,39 +80,39 @@ class VerifyOptions(Watched):
         "Ask about this many queries again, whole items.", default=100, metavar="N", min=1)
     seed: int = opt("Choose the sample by this seed.", default=0, metavar="N")
     model: str | None = opt(
-        "Ask this copy of the model [default: the run's].",
-        default=None, metavar="M", is_of_run=True)
+        "Ask this copy of the model [default: the run's].", default=None, metavar="M",
+        is_of_run=True)
     device: str | None = opt(
-        "Compute on this device [default: the run's].",
-        default=None, metavar="DEVICE", is_of_run=True)
-    trust_remote_code: TrustRemoteCode = False
-    perturbations: FormNames = None
-    base_url: BaseUrl = None
-    api_key_env: ApiKeyEnv = None
-    max_requests: MaxRequests = None
-    max_tokens: MaxTokens = None
+        "Compute on this device [default: the run's].", default=None, metavar="DEVICE",
+        is_of_run=True)
+    trust_remote_code: shared.TrustRemoteCode = False
+    perturbations: shared.FormNames = None
+    base_url: shared.BaseUrl = None
+    api_key_env: shared.ApiKeyEnv = None
+    max_requests: shared.MaxRequests = None
+    max_tokens: shared.MaxTokens = None
 
 
 class ReportOptions(Watched):
     """The options of ``report``."""
 
-    runs: RunSpecs
+    runs: shared.RunSpecs
     out: OptionalPath = opt(
         "Write the page to this file [default: report.html in the folder of the run].",
-        default=None, metavar="FILE", short="-o", panel=OUTPUT)
+        default=None, metavar="FILE", short="-o", panel="Output")
     figures: OptionalPath = opt(
-        "Write every figure to this folder, as SVG, PNG and PDF.",
-        default=None, metavar="DIR", panel=OUTPUT)
+        "Write every figure to this folder, as SVG, PNG and PDF.", default=None, metavar="DIR",
+        panel="Output")
     tables: OptionalPath = opt(
         "Write the papers' tables of these runs to this folder, as CSV, Markdown and LaTeX.",
-        default=None, metavar="DIR", panel=OUTPUT)
+        default=None, metavar="DIR", panel="Output")
     group: str | None = opt(
-        "Show the patterns of this relation first [default: the least consistent].",
-        default=None, metavar="G", panel=OUTPUT)
-    suite: RunSuite = None
-    protocol: RunProtocol = None
-    seed: BootstrapSeed = 0
-    data_dir: DataDir = opt(default=None)
+        "Show the patterns of this relation first [default: the least consistent].", default=None,
+        metavar="G", panel="Output")
+    suite: shared.RunSuite = None
+    protocol: shared.RunProtocol = None
+    seed: shared.BootstrapSeed = 0
+    data_dir: shared.DataDir = opt(default=None)
 
 
 class PublishOptions(Watched):
@@ -166,36 +122,36 @@ class PublishOptions(Watched):
     format: PublishFormat = opt(
         "Write records of Every Eval Ever (eee), the README.md of a model (model-card), files of "
         "the Hub's leaderboards (eval-results), or a data set of the answers (dataset).",
-        panel=OUTPUT)
+        panel="Output")
     out: OptionalPath = opt(
         "Write the files to this folder [default: published/FORMAT in that of the run].",
-        default=None, metavar="DIR", short="-o", panel=OUTPUT)
+        default=None, metavar="DIR", short="-o", panel="Output")
     model_id: str | None = opt(
         "Publish the results under this id of the model [default: its id on the Hub].",
-        default=None, metavar="ORG/NAME", panel=OUTPUT)
+        default=None, metavar="ORG/NAME", panel="Output")
     licence: str | None = opt(
         "The licence of the suite, as an SPDX id [default: the one that the suite states].",
-        default=None, panel=OUTPUT)
+        default=None, panel="Output")
     organization: str = opt(
-        "Who publishes: an organization, for eee.", default="", metavar="NAME", panel=OUTPUT)
+        "Who publishes: an organization, for eee.", default="", metavar="NAME", panel="Output")
     benchmark: str | None = opt(
         "The data set on the Hub whose leaderboard takes the results, for eval-results.",
-        default=None, metavar="ORG/NAME", panel=OUTPUT)
-    data_dir: DataDir = opt(default=None)
+        default=None, metavar="ORG/NAME", panel="Output")
+    data_dir: shared.DataDir = opt(default=None)
     push: str | None = opt(
-        "Upload the files to this repository, after showing them and asking.",
-        default=None, metavar="ORG/NAME", panel=OUTPUT)
+        "Upload the files to this repository, after showing them and asking.", default=None,
+        metavar="ORG/NAME", panel="Output")
     create_pr: bool = opt(
-        "Propose the files as a pull request instead of a commit.", default=False, panel=OUTPUT)
+        "Propose the files as a pull request instead of a commit.", default=False, panel="Output")
     public: bool = opt(
-        "Make a new repository public [default: private].", default=False, panel=OUTPUT)
-    yes: bool = opt("Upload without asking.", default=False, panel=OUTPUT, needs_trust=bool)
+        "Make a new repository public [default: private].", default=False, panel="Output")
+    yes: bool = opt("Upload without asking.", default=False, panel="Output", needs_trust=bool)
 
 
 class StudyRunOptions(Watched):
     """The options of ``study run``."""
 
-    file: StudyFile
+    file: shared.StudyFile
     engine: Literal['local', 'ray'] = opt(
         "Work in processes on this machine, or on a Ray cluster.", default="local")
     workers: int | None = opt(
@@ -209,26 +165,26 @@ class StudyRunOptions(Watched):
         "process that completes a run counts it.", default=None, metavar="I/N")
     dry_run: bool = opt(
         "Print the runs, with the requests and the cost of models behind a URL; write nothing.",
-        default=False, panel=OUTPUT)
+        default=False, panel="Output")
 
 
 class StudyStatusOptions(Options):
     """The options of ``study status``."""
 
-    file: StudyFile
+    file: shared.StudyFile
 
 
 class StudyReportOptions(Watched):
     """The options of ``study report``."""
 
-    file: StudyFile
+    file: shared.StudyFile
     out: OptionalPath = opt(
         "Write the page to this file [default: report.html in the folder of the study].",
-        default=None, metavar="FILE", short="-o", panel=OUTPUT)
+        default=None, metavar="FILE", short="-o", panel="Output")
     tables: OptionalPath = opt(
-        "Write the tables to this folder, as CSV, Markdown and LaTeX.",
-        default=None, metavar="DIR", panel=OUTPUT)
-    seed: BootstrapSeed = 0
+        "Write the tables to this folder, as CSV, Markdown and LaTeX.", default=None, metavar="DIR",
+        panel="Output")
+    seed: shared.BootstrapSeed = 0
 
 
 class ReproduceOptions(Watched):
@@ -243,8 +199,8 @@ class ReproduceOptions(Watched):
         "Add a row for your own model. The paper's models are then run only if --only names them.",
         default=None, metavar="NAME=M", is_repeated=True)
     replace: Sequence[str] | None = opt(
-        "Run this model in place of that of a row of the paper.",
-        default=None, metavar="ROW=M", is_repeated=True)
+        "Run this model in place of that of a row of the paper.", default=None, metavar="ROW=M",
+        is_repeated=True)
     only: Sequence[str] | None = opt(
         "Make only these rows, blocks or columns of the table.", default=None, metavar="ROW,ROW")
     tolerance: float | None = opt(
@@ -254,13 +210,12 @@ class ReproduceOptions(Watched):
         "Exit with status 3 if a selected number is missing or differs from the paper's. With "
         "--tolerance, a percentage may differ by that many points.", default=False)
     data: Sequence[str] | None = opt(
-        "Read a data set from a file: rte:train=FILE.",
-        default=None, metavar="TASK:SPLIT=FILE", is_repeated=True)
+        "Read a data set from a file: rte:train=FILE.", default=None, metavar="TASK:SPLIT=FILE",
+        is_repeated=True)
     more: Sequence[str] | None = opt(
-        f"Pass more arguments to a command: {WITH} asks 5 facts a relation. Such runs have a "
-            "separate folder.",
-        default=None, metavar="C=ARGS", flag="with", is_repeated=True)
-    data_dir: DataDir = opt(default=None)
+        "Pass more arguments to a command: 'probe=--limit 5' asks 5 facts a relation. Such runs "
+        "have a separate folder.", default=None, metavar="C=ARGS", flag="with", is_repeated=True)
+    data_dir: shared.DataDir = opt(default=None)
     device: str = opt(
         "Run models on auto, cpu, cuda, cuda:1 or mps. Trainings run on cpu if it is named, else "
         "on auto.", default="auto", metavar="DEVICE")
@@ -271,74 +226,74 @@ class ReproduceOptions(Watched):
 class PatternsOptions(Options):
     """The options of ``analyze patterns``."""
 
-    run: RunPath
-    suite: RunSuite = None
-    groups: Groups = None
-    protocol: RunProtocol = None
-    seed: BootstrapSeed = 0
-    data_dir: DataDir = opt(default=None)
+    run: shared.RunPath
+    suite: shared.RunSuite = None
+    groups: shared.Groups = None
+    protocol: shared.RunProtocol = None
+    seed: shared.BootstrapSeed = 0
+    data_dir: shared.DataDir = opt(default=None)
 
 
 class EditsOptions(Options):
     """The options of ``analyze edits``."""
 
-    run: RunPath
-    suite: RunSuite = None
-    protocol: RunProtocol = None
+    run: shared.RunPath
+    suite: shared.RunSuite = None
+    protocol: shared.RunProtocol = None
     derive: bool = opt(
-        "Derive edits with a dependency parser (spaCy).", default=False, panel=QUESTIONS)
-    seed: BootstrapSeed = 0
-    data_dir: DataDir = opt(default=None)
+        "Derive edits with a dependency parser (spaCy).", default=False, panel="Questions")
+    seed: shared.BootstrapSeed = 0
+    data_dir: shared.DataDir = opt(default=None)
 
 
 class ExamplesOptions(Options):
     """The options of ``analyze examples``."""
 
-    run: RunPath
-    suite: RunSuite = None
+    run: shared.RunPath
+    suite: shared.RunSuite = None
     kind: ExampleKind | None = opt(
-        "Show only this kind of examples [default: all].", default=None, panel=OUTPUT)
-    examples: int = opt("Print this many examples of each kind.", default=5, min=1, panel=OUTPUT)
-    data_dir: DataDir = opt(default=None)
+        "Show only this kind of examples [default: all].", default=None, panel="Output")
+    examples: int = opt("Print this many examples of each kind.", default=5, min=1, panel="Output")
+    data_dir: shared.DataDir = opt(default=None)
 
 
 class ExpectationsOptions(Options):
     """The options of ``analyze expectations``."""
 
     run: FilePath = arg("The folder of a run of questions.", metavar="RUN")
-    examples: int = opt("Print this many examples of each kind.", default=3, min=0, panel=OUTPUT)
-    seed: BootstrapSeed = 0
+    examples: int = opt("Print this many examples of each kind.", default=3, min=0, panel="Output")
+    seed: shared.BootstrapSeed = 0
 
 
 class KnowledgeOptions(Options):
     """The options of ``analyze knowledge``."""
 
     runs: Paths = arg("Folders of runs, or tables of answers; LABEL=RUN names one.", metavar="RUN")
-    suite: RunSuite = None
-    protocol: RunProtocol = None
+    suite: shared.RunSuite = None
+    protocol: shared.RunProtocol = None
     sizes: Sequence[str] | None = opt(
         "Also correlate with these sizes of training data, one for each run: 1M,10M,1B.",
-        default=None, metavar="N,N", panel=QUESTIONS)
+        default=None, metavar="N,N", panel="Questions")
     abstain_below: Sequence[float] | None = opt(
         "Also count again without answers whose probability among the candidates is below these "
-        "thresholds: 0.25,0.5.", default=None, metavar="P,P", panel=QUESTIONS)
-    seed: BootstrapSeed = 0
-    data_dir: DataDir = opt(default=None)
+        "thresholds: 0.25,0.5.", default=None, metavar="P,P", panel="Questions")
+    seed: shared.BootstrapSeed = 0
+    data_dir: shared.DataDir = opt(default=None)
 
 
 class FactorsOptions(Options):
     """The options of ``analyze factors``."""
 
     runs: Paths = arg("Folders of runs of questions; LABEL=RUN names one.", metavar="RUN")
-    groups: Groups = None
-    seed: BootstrapSeed = 0
+    groups: shared.Groups = None
+    seed: shared.BootstrapSeed = 0
 
 
 class SyntaxOptions(Options):
     """The options of ``analyze syntax``."""
 
-    suite: SuiteArgument
-    data_dir: DataDir = opt(default=None)
+    suite: shared.SuiteArgument
+    data_dir: shared.DataDir = opt(default=None)
 
 
 class TaskEffectsOptions(Options):
@@ -348,38 +303,38 @@ class TaskEffectsOptions(Options):
         "Folders of runs of sentence pairs, or tables as CSV; MODEL=RUN names the model.",
         metavar="RUN")
     small: Sequence[str] = opt(
-        "Treat these tasks as those with few training examples.",
-        default=SMALL_TASKS, metavar="T,T", panel=QUESTIONS)
+        "Treat these tasks as those with few training examples.", default=SMALL_TASKS,
+        metavar="T,T", panel="Questions")
     leave_out: Sequence[str] | None = opt(
-        "Leave these models out of the tests.", default=None, metavar="M,M", panel=QUESTIONS)
+        "Leave these models out of the tests.", default=None, metavar="M,M", panel="Questions")
 
 
 class VectorOptions(Watched):
     """The options of ``analyze representations``."""
 
     model: str = opt(
-        "Use this model, as for `probe`.",
-        default="packaged:smollm2", metavar="M", short="-m", panel=MODEL)
-    suite: FactSuiteName = "mini"
-    groups: Groups = None
+        "Use this model, as for `probe`.", default="packaged:smollm2", metavar="M", short="-m",
+        panel="Model")
+    suite: shared.FactSuiteName = "mini"
+    groups: shared.Groups = None
     limit: int = opt(
-        "Use at most this many facts of each relation.",
-        default=100, min=1, short="-n", panel=QUESTIONS)
+        "Use at most this many facts of each relation.", default=100, min=1, short="-n",
+        panel="Questions")
     layers: Sequence[int] = opt(
-        "Use these layers: 0 is the embeddings, -1 the last layer.",
-        default=(-1,), metavar="N,N", panel=MODEL)
+        "Use these layers: 0 is the embeddings, -1 the last layer.", default=(-1,), metavar="N,N",
+        panel="Model")
     draw: str | None = opt(
-        "Draw this relation by t-SNE, at the last of --layers.",
-        default=None, metavar="G", panel=OUTPUT)
-    draw_facts: int = opt("Draw at most this many facts.", default=30, min=1, panel=OUTPUT)
+        "Draw this relation by t-SNE, at the last of --layers.", default=None, metavar="G",
+        panel="Output")
+    draw_facts: int = opt("Draw at most this many facts.", default=30, min=1, panel="Output")
     draw_format: str = opt(
-        "Write the drawing as svg, png, pdf or html.",
-        default="svg", metavar="FORMAT", panel=OUTPUT)
-    color_by: Colour = opt("Color the drawing by this property.", default="subject", panel=OUTPUT)
-    protocol: ProtocolName = None
-    out: Folder = opt(default=None)
-    seed: int = opt("Seed of --limit, k-means and t-SNE.", default=0, min=0, panel=COUNTING)
-    revision: Revision = None
-    device: Device = "auto"
-    trust_remote_code: TrustRemoteCode = False
-    data_dir: DataDir = opt(default=None)
+        "Write the drawing as svg, png, pdf or html.", default="svg", metavar="FORMAT",
+        panel="Output")
+    color_by: Colour = opt("Color the drawing by this property.", default="subject", panel="Output")
+    protocol: shared.ProtocolName = None
+    out: shared.Folder = opt(default=None)
+    seed: int = opt("Seed of --limit, k-means and t-SNE.", default=0, min=0, panel="Counting")
+    revision: shared.Revision = None
+    device: shared.Device = "auto"
+    trust_remote_code: shared.TrustRemoteCode = False
+    data_dir: shared.DataDir = opt(default=None)

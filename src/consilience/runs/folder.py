@@ -47,12 +47,16 @@ def _is_time(value: object) -> bool:
         return False
 
 
-def _is_digest(value: object) -> bool:
-    return isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value))
+def _is_whole(value: object) -> bool:
+    return type(value) is int
 
 
 def _is(*types: type) -> Fits:
     return lambda value: isinstance(value, types)
+
+
+def _or_null(fits: Fits) -> Fits:
+    return lambda value: value is None or fits(value)
 
 
 def _list_of(fits: Fits) -> Fits:
@@ -63,26 +67,30 @@ def _object_of(fits: Fits) -> Fits:
     return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
 
 
+_is_text, _is_number = _is(str), _is(int, float)
+
 KINDS: Mapping[str, Fits] = {
-    "a text": _is(str),
-    "a text or null": _is(str, type(None)),
+    "a text": _is_text,
+    "a text or null": _or_null(_is_text),
     "a text or an object": _is(str, dict),
     "a time": _is_time,
-    "a time or null": lambda value: value is None or _is_time(value),
-    "a number": _is(int, float),
-    "a number or null": _is(int, float, type(None)),
-    "a whole number": lambda value: type(value) is int,
-    "a whole number or null": lambda value: value is None or type(value) is int,
+    "a time or null": _or_null(_is_time),
+    "a number": _is_number,
+    "a number or null": _or_null(_is_number),
+    "a whole number": _is_whole,
+    "a whole number or null": _or_null(_is_whole),
     "true or false": _is(bool),
     "an object": _is(dict),
-    "an object of SHA-256 digests": _object_of(_is_digest),
-    "an object of numbers": _object_of(_is(int, float)),
-    "an object of whole numbers": _object_of(lambda value: type(value) is int),
-    "an object of texts": _object_of(_is(str)),
-    "an object of lists of texts": _object_of(_list_of(_is(str))),
-    "an object of objects of texts": _object_of(_object_of(_is(str))),
-    "a list of texts": _list_of(_is(str)),
-    "a list of texts or null": lambda value: value is None or _list_of(_is(str))(value),
+    "an object of SHA-256 digests": _object_of(
+        lambda value: _is_text(value) and bool(re.fullmatch("[0-9a-f]{64}", value))
+    ),
+    "an object of numbers": _object_of(_is_number),
+    "an object of whole numbers": _object_of(_is_whole),
+    "an object of texts": _object_of(_is_text),
+    "an object of lists of texts": _object_of(_list_of(_is_text)),
+    "an object of objects of texts": _object_of(_object_of(_is_text)),
+    "a list of texts": _list_of(_is_text),
+    "a list of texts or null": _or_null(_list_of(_is_text)),
 }
 """Kinds of JSON values in words, and whether a value is one."""
 
@@ -144,20 +152,16 @@ def fault(record: object, fields: Fields, needed: Sequence[str] = (), prefix: st
     ``prefix``: what precedes the names of its fields in the message. Empty where nothing is wrong.
     """
     if not isinstance(record, dict):
-        return f"{_shown(record)}; expected an object"
+        return f"{truncated(json.dumps(record), 100)}; expected an object"
     for name in needed:
         if name not in record:
             return f"no '{prefix}{name}'"
     for kind, names in fields.items():
         for name in names:
             if name in record and not KINDS[kind](record[name]):
-                return f"'{prefix}{name}' is {_shown(record[name])}; expected {kind}"
+                shown = truncated(json.dumps(record[name]), 100)
+                return f"'{prefix}{name}' is {shown}; expected {kind}"
     return ""
-
-
-def _shown(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 100 else text[:100] + "..."
 
 
 FORMAT = 2
@@ -265,27 +269,19 @@ class RunFolder:
 
     def _read_record(self) -> dict[str, Any] | None:
         path = self.path / "run.json"
-        if not path.exists():
-            if self.path.exists() and not self._is_new():
-                raise ConsilienceError(
-                    "not empty, and not the folder of a run",
-                    where=str(self.path),
-                    todo=f"{OTHER_OUT}.",
-                    kind="occupied",
-                )
-            return None
-        record = _read_record(path, f"{OTHER_OUT}.", "occupied")
-        refuse_other_run(record["settings"], self.settings, self.path)
-        return record
-
-    def _is_new(self) -> bool:
-        """Whether the folder holds nothing but what a run that failed at its start left there."""
-        if not self.path.is_dir():
-            return False
-        files = [file for file in self.path.iterdir() if not file.name.endswith(".part")]
-        return not files or (
-            [file.name for file in files] == ["answers"] and not any(files[0].iterdir())
-        )
+        if path.exists():
+            record = _read_record(path, f"{OTHER_OUT}.", "occupied")
+            refuse_other_run(record["settings"], self.settings, self.path)
+            return record
+        files = list(self.path.iterdir()) if self.path.is_dir() else [self.path]
+        files = [file for file in files if not file.name.endswith(".part")]
+        if [file.name for file in files] == ["answers"]:  # of a run that failed at its start
+            files = list(files[0].iterdir())
+        if files:
+            found = "not empty, and not the folder of a run"
+            todo = f"{OTHER_OUT}."
+            raise ConsilienceError(found, where=str(self.path), todo=todo, kind="occupied")
+        return None
 
     def note(self, notes: Iterable[str]) -> None:
         """Keep what a reader of the answers should know, each thing once."""
@@ -547,14 +543,14 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         for name, text in CHANGED.items()
         if name in now and now[name] != before[name]
     ]
-    first, products = before.get("products", {}), now.get("products", {})
-    if products and first and _library(first) != _library(products):
-        notes.append(f"resumed with products of {_library(products)}, not {_library(first)}")
+    products = [
+        f"{one['products'].get('library')} on {one['products'].get('processor')}"
+        for one in (before, now)
+        if one.get("products")
+    ]
+    if len({*products}) == 2:
+        notes.append(f"resumed with products of {products[1]}, not {products[0]}")
     return notes
-
-
-def _library(products: Mapping[str, Any]) -> str:
-    return f"{products.get('library')} on {products.get('processor')}"
 
 
 def _show(value: object) -> str:

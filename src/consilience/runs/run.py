@@ -40,9 +40,7 @@ def read_answers(path: str | Path) -> pl.DataFrame:
         _refuse_missing(path)
         if not files:
             levels = ("*", "*/*", "*/*/*")  # as improve and the user have them
-            inside = [
-                path_in.parent for level in levels for path_in in path.glob(f"{level}/answers")
-            ]
+            inside = [found.parent for level in levels for found in path.glob(f"{level}/answers")]
             names = ", ".join(sorted(str(folder.relative_to(path)) for folder in inside))
             raise ConsilienceError(
                 "no answers/*.parquet",
@@ -265,25 +263,20 @@ def open_runs(specs: Sequence[str]) -> list[Run]:
     """
     labelled = [split_label(spec) for spec in specs]
     runs = [Run.open(Path(path), label) for label, path in labelled]
-    unnamed = [run for run, (label, _) in zip(runs, labelled, strict=True) if not label]
-    folders = short_names([run.path for run in unnamed])
-    models = [run.model_name for run in unnamed]
-    taken = [*models, *(label for label, _ in labelled if label)]
-    names = iter(
-        model if taken.count(model) == 1 and model else f"{model} ({folder})" if model else folder
-        for model, folder in zip(models, folders, strict=True)
-    )
-    runs = [
-        run if label else replace(run, label=next(names))
-        for run, (label, _) in zip(runs, labelled, strict=True)
-    ]
-    labels = [run.label for run in runs]
-    if len(set(labels)) < len(labels):
-        twice = next(label for label in labels if labels.count(label) > 1)
-        raise ConsilienceError(
-            f"two runs are called '{twice}'", expected="a label for each", todo="Write LABEL=RUN."
-        )
-    return runs
+    labels = [label for label, _ in labelled]
+    unnamed = [at for at, label in enumerate(labels) if not label]
+    taken = [*(runs[at].model_name for at in unnamed), *labels]
+    folders = short_names([runs[at].path for at in unnamed])
+    for at, folder in zip(unnamed, folders, strict=True):
+        model = runs[at].model_name
+        labels[at] = f"{model} ({folder})" if model else folder
+        if model and taken.count(model) == 1:
+            labels[at] = model
+    for label in labels:
+        if labels.count(label) > 1:
+            found = f"two runs are called '{label}'"
+            raise ConsilienceError(found, expected="a label for each", todo="Write LABEL=RUN.")
+    return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
 
 
 def split_label(spec: str) -> tuple[str, str]:

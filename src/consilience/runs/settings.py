@@ -10,9 +10,6 @@ from consilience.core.errors import ConsilienceError
 from consilience.options import option_fields
 from consilience.options.probe import ProbeOptions
 
-RENAMED = {"folder": "out", "joined": "input", "longest": "max_length"}
-"""Options whose names in a record were those of fields, and not those of the command line."""
-
 
 def options_record(options: ProbeOptions, values: Mapping[str, object]) -> dict[str, Any]:
     """The options that differ from their defaults, as values of JSON, for the record of a run.
@@ -26,22 +23,10 @@ def options_record(options: ProbeOptions, values: Mapping[str, object]) -> dict[
         if values.get(field.name) is not None:
             record[field.name] = None
         elif value != field.default:
-            record[field.name] = _plain(value)
+            is_plain = value is None or isinstance(value, str | int | float)
+            path = str(value) if isinstance(value, Path) else None
+            record[field.name] = value if is_plain else path or list(value)
     return record
-
-
-def _plain(value: object) -> object:
-    """A value of JSON: a path becomes text, a sequence a list."""
-    if isinstance(value, Path):
-        return str(value)
-    is_plain = value is None or isinstance(value, str | int | float)
-    return value if is_plain else list(value)  # type: ignore[call-overload]
-
-
-def recorded_options(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The options in the record of a run by their names of today; None where it has none."""
-    options: Mapping[str, Any] | None = record.get("options")
-    return options and {RENAMED.get(name, name): value for name, value in options.items()}
 
 
 def options_of_record(record: Mapping[str, Any], where: str) -> ProbeOptions:
@@ -50,7 +35,7 @@ def options_of_record(record: Mapping[str, Any], where: str) -> ProbeOptions:
     ``where``: the folder of the run, for the messages. A run of a suite or a model that was a
     Python value raises: no command can repeat it.
     """
-    options = recorded_options(record)
+    options: Mapping[str, Any] | None = record.get("options")
     if options is None:
         raise ConsilienceError(
             "its record does not have the options of the run",

@@ -22,7 +22,7 @@ from consilience.files.write import write_whole
 from consilience.kinds import kind_of
 from consilience.kinds.base import Inquiry
 from consilience.kinds.planning import Shard
-from consilience.options import ENDPOINTS, MODEL, option_fields
+from consilience.options import option_fields
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import RunFolder, record_of
@@ -195,7 +195,7 @@ GroupOfSeed = tuple[str, str]
 OF_MODELS = tuple(
     field.name
     for field in option_fields(ProbeOptions)
-    if field.option.panel in (MODEL, ENDPOINTS) and field.name != "trust_remote_code"
+    if field.option.panel in ("Model", "Models behind a URL") and field.name != "trust_remote_code"
 )
 """Options that do not decide which facts are asked."""
 

@@ -23,7 +23,7 @@ from consilience.report.export import Shown
 from consilience.report.table import Column, Table, Value
 from consilience.runs.folder import record_of
 from consilience.runs.run import seed_folders
-from consilience.runs.settings import options_record, recorded_options
+from consilience.runs.settings import options_record
 from consilience.study.file import FAILURES, Study, StudyRun, read_study
 
 if TYPE_CHECKING:
@@ -326,7 +326,7 @@ def changed_option(run: StudyRun, record: Mapping[str, Any]) -> ConsilienceError
 
     ``record``: that of the run. Options of ``NOT_COMPARED`` do not count.
     """
-    before, now = recorded_options(record) or {}, options_record(run.options, {})
+    before, now = record.get("options", {}), options_record(run.options, {})
     for field in option_fields(ProbeOptions):
         values = [options.get(field.name, field.default) for options in (before, now)]
         if field.name not in NOT_COMPARED and values[0] != values[1]:

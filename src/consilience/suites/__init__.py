@@ -93,6 +93,7 @@ def _no_suite(folder: Path, spec: str) -> ConsilienceError:
             f"no suite '{spec}' and no such file or folder",
             expected="the name of a suite, a file of questions, or a folder",
             todo=did_you_mean(spec, similar or known),
+            option="suite",
         )
     shown = [name for name in nearby if not name.startswith(".")]
     todo = did_you_mean(folder.name, shown).replace("Known:", f"Folders in {parent}:")
@@ -101,6 +102,7 @@ def _no_suite(folder: Path, spec: str) -> ConsilienceError:
         expected="the name of a suite or a folder",
         where=spec,
         todo=todo if shown else "Check the path.",
+        option="suite",
     )
 
 

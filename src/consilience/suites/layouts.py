@@ -77,7 +77,7 @@ def listing(name: str) -> list[ReleasedFile]:
         raise ConsilienceError(
             f"nothing to fetch for '{name}'",
             expected=f"{', '.join(SOURCES)}; other suites come with consilience",
-            todo=did_you_mean(name, list(SOURCES), instead=listed),
+            todo=did_you_mean(name, list(SOURCES), otherwise=listed),
         )
     lines = (Path(__file__).parent / f"{name}.sha256").read_text(encoding="utf-8").splitlines()
     rows = (line.split(maxsplit=2) for line in lines if not line.startswith("#"))

@@ -178,7 +178,7 @@ def check_provenance(folder: Path, suite: Suite, problems: Problems) -> None:
             todo = did_you_mean(proposal.relation, list(patterns))
         elif proposal.pattern not in patterns[proposal.relation]:
             problem = f"'{proposal.pattern}' is no pattern of '{proposal.relation}'"
-            hint = did_you_mean(proposal.pattern, patterns[proposal.relation], instead="")
+            hint = did_you_mean(proposal.pattern, patterns[proposal.relation], otherwise="")
             todo = f"Remove the row if the pattern was removed. {hint}".strip()
         elif key in first:
             problem = f"duplicate row for the pattern '{proposal.pattern}' of '{key[0]}'"

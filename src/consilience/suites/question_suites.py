@@ -197,7 +197,7 @@ def _read(spec: str, columns: Mapping[str, str], problems: Problems) -> Question
         if not path.is_file():
             folder = path.parent
             names = [other.name for other in folder.iterdir()] if folder.is_dir() else []
-            todo = did_you_mean(path.name, names, instead="Check the path.")
+            todo = did_you_mean(path.name, names, otherwise="Check the path.")
             raise ConsilienceError("no such file", where=spec, todo=todo)
         return with_expectations(read_question_file(path, columns, problems), path, problems)
     find_table(path, FILES, SUFFIXES)  # two of them raise

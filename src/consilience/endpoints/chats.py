@@ -44,15 +44,13 @@ MOST_LISTED = 20
 LISTING = {"logprobs": True, "top_logprobs": MOST_LISTED}
 """The fields of a chat whose first token is listed."""
 
+ENFORCES = "response_format"
+"""The field that enforces an answer."""
+
 KNOWN_LISTED = (
     ("Answer with one letter and nothing else. Which comes first in the alphabet?\nA\nB", "A"),
     ("Answer with one digit and nothing else. What is 1 + 1?", "2"),
 )
-"""Chats of the proof that first tokens are listed, and an answer to each."""
-
-ENFORCES = "response_format"
-"""The field that enforces an answer."""
-
 KNOWN = (
     ("Write the word blue and nothing else.", ("Qzx 7", "Vkj 9")),
     (
@@ -60,19 +58,16 @@ KNOWN = (
         ('an "odd" reply', "un autre été"),
     ),
 )
-"""Chats of the proof that answers are enforced, and the only answers that each may have."""
+"""Chats of the proof that first tokens are listed, and an answer to each; and of the proof that
+answers are enforced, and the only answers that each may have."""
 
-MOST_OPTIONS = 1000
-"""Values of an enum that OpenAI takes; other servers do not say."""
+MOST_OPTIONS, MANY, MOST_CHARACTERS = 1000, 250, 15_000
+"""Values of an enum that OpenAI takes, and of an enum with more than ``MANY`` values how many
+characters they may have together; other servers do not say."""
 
-MANY, MOST_CHARACTERS = 250, 15_000
-"""Of an enum with more values than this, how many characters they may have together (OpenAI)."""
-
-AROUND = 32
-"""Tokens around the answer in its JSON object, at most; ``{"answer": ""}`` has 14 bytes."""
-
-ROOM = 4096
-"""Tokens that a model may write before its answer, where it does so in the proof."""
+AROUND, ROOM = 32, 4096
+"""Tokens around the answer in its JSON object, at most (``{"answer": ""}`` has 14 bytes), and
+tokens that a model may write before its answer, where it does so in the proof."""
 
 SHOWN = 80
 """Characters of a reply that a message quotes."""
@@ -90,7 +85,7 @@ class Chats:
         self.sampling: dict[str, Any] = {"temperature": temperature, **server.plain_sampling}
         """The fields that say how tokens are chosen; without those that the server refuses."""
         self.length, self.room = LENGTHS[0], 0
-        """The name of the field that limits an answer, and tokens that may precede the answer."""
+        """The field that limits an answer, and tokens that may precede the answer."""
 
     @property
     def identity(self) -> dict[str, object]:
@@ -150,7 +145,11 @@ class Chats:
         before, repeated, masses = client.usage.requests, 0.0, [0.0]
         try:
             for question, answer in KNOWN_LISTED:
-                first, again = (self._known_listed(question) for _ in range(2))
+                replies = [self._known(question, 1, LISTING) for _ in range(2)]
+                for reply in replies:
+                    if isinstance(reply, Refused):
+                        raise UnprovedError("top_logprobs", reply.reason)
+                first, again = map(dict, map(_listed, replies))
                 masses.append(float(np.exp(list(first.values())).sum()))
                 if answer not in first:
                     problem = f"'{answer}' is not listed as an answer to '{question}'"
@@ -161,14 +160,7 @@ class Chats:
             raise UnprovedServerError({CHAT_TOP_K: str(error)}) from error
         gives = f"the first token; a bound for labels that are not among the {MOST_LISTED} listed"
         requests = client.usage.requests - before
-        return Proof(CHAT_TOP_K, gives, True, requests, repeated, None, max(masses), {})
-
-    def _known_listed(self, question: str) -> dict[str, float]:
-        """The first tokens that are listed for a chat of the proof."""
-        reply = self._known(question, 1, LISTING)
-        if isinstance(reply, Refused):
-            raise UnprovedError("top_logprobs", reply.reason)
-        return dict(_listed(reply))
+        return Proof(CHAT_TOP_K, gives, True, requests, repeated, None, max(masses))
 
     def prove_enforced(self) -> Proof:
         """The proof that a server enforces answers."""
@@ -186,8 +178,9 @@ class Chats:
         except UnprovedError as error:
             raise UnprovedServerError({ANSWERS_ONLY: str(error)}) from error
         requests = client.usage.requests - before
-        gives = f"answers that '{ENFORCES}' enforces, and no scores"
-        return Proof(ANSWERS_ONLY, gives, True, requests, None, None, None, {})
+        return Proof(
+            ANSWERS_ONLY, f"answers that '{ENFORCES}' enforces, and no scores", True, requests
+        )
 
     def listed(
         self, chats: Sequence[tuple[Messages, Sequence[str]]]
@@ -221,10 +214,7 @@ class Chats:
 
 def _listed(reply: Any) -> list[tuple[str, float]]:
     """The most probable first tokens of an answer, and their log-probabilities."""
-    try:
-        record = reply["choices"][0]["logprobs"]
-    except (KeyError, IndexError, TypeError):
-        record = None
+    record = _part_of_choice(reply, "logprobs")
     if not isinstance(record, dict):
         raise UnprovedError("logprobs", "the server ignored it")
     if not isinstance(record.get("content"), list) or not record["content"]:
@@ -281,14 +271,10 @@ def _answer_of(reply: Any, options: Sequence[str]) -> int | str:
 
     A complete text that is none of the options raises: the server ignored the field.
     """
-    try:
-        choice = reply["choices"][0]
-        message = choice["message"]
-        text = message.get("content") or ""
-        if not isinstance(text, str):
-            raise TypeError(text)
-    except (KeyError, IndexError, TypeError, AttributeError):
-        raise UnprovedError(ENFORCES, f"a reply without a message: {_shown(reply)}") from None
+    message = _part_of_choice(reply, "message")
+    text = message.get("content") or "" if isinstance(message, dict) else None
+    if not isinstance(text, str):
+        raise UnprovedError(ENFORCES, f"a reply without a message: {_shown(reply)}")
     try:
         value = parse_json(text, last_wins=True)
     except json.JSONDecodeError:
@@ -298,7 +284,7 @@ def _answer_of(reply: Any, options: Sequence[str]) -> int | str:
         return options.index(answer)
     if refusal := message.get("refusal"):
         return f"the model refused to answer: {_shown(refusal)}"
-    end = choice.get("finish_reason")
+    end = _part_of_choice(reply, "finish_reason")
     if end == "content_filter" or (end == "length" and text.strip()[:1] in ("", "{")):
         return f"the server ended the answer early ('finish_reason' is '{end}')"
     raise UnprovedError(ENFORCES, f"{_shown(text)} in place of one of the options; it was ignored")
@@ -306,11 +292,17 @@ def _answer_of(reply: Any, options: Sequence[str]) -> int | str:
 
 def _has_reasoned(reply: Any) -> bool:
     """Whether the limit was reached before anything of an answer was written."""
+    message = _part_of_choice(reply, "message")
+    is_empty = isinstance(message, dict) and not message.get("content", True)
+    return is_empty and _part_of_choice(reply, "finish_reason") == "length"
+
+
+def _part_of_choice(reply: Any, name: str) -> Any:
+    """A part of the first choice in a reply; None without it."""
     try:
-        choice = reply["choices"][0]
-        return choice["finish_reason"] == "length" and not choice["message"]["content"]
+        return reply["choices"][0][name]
     except (KeyError, IndexError, TypeError):
-        return False
+        return None
 
 
 def _shown(value: Any) -> str:

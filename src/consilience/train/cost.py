@@ -148,7 +148,7 @@ def classifier_cost(
     with TemporaryDirectory() as folder:
         trainer = pair_trainer(backbone, sources, plans[0], Path(folder))
         load = time.perf_counter() - start
-        batches: Any = trainer.train_dataset
+        batches = trainer.batches
         by_length = sorted(
             (batches[at] for at in range(batches.per_epoch)),
             key=lambda batch: max(len(form["input_ids"]) for form in batch["forms"]),

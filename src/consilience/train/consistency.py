@@ -571,7 +571,17 @@ def improve(
         for seed in seeds:
             list(_train_rows(subject, replace(plan, seed=seed), folder, ablations))
         return None
-    record = RunFolder(folder, _settings(subject, plan, seeds, ablations))
+    settings: dict[str, object] = {
+        "suite": subject.suite.name,
+        "suite_digest": subject.suite.digest,
+        "protocol": subject.protocol,
+        "model": subject.model,
+        "plan": json.loads(json.dumps(asdict(plan))),
+        "seeds": list(seeds),
+        "ablations": ablations,
+        "test_facts": subject.test_facts,
+    } | ({"trust_remote_code": True} if subject.trust_remote_code else {})
+    record = RunFolder(folder, settings)
     rows = [
         chosen
         for seed in seeds
@@ -643,23 +653,6 @@ def _train_rows(
         best, _ = last_best([*tried.items()], lambda item: item[1].validation)
         weight = best if name == IMPROVED else weight
         yield Chosen(name, plan.seed, best, tried)
-
-
-def _settings(
-    subject: Subject, plan: Plan, seeds: Sequence[int], ablations: bool
-) -> dict[str, object]:
-    """Everything that decides the result."""
-    settings = {
-        "suite": subject.suite.name,
-        "suite_digest": subject.suite.digest,
-        "protocol": subject.protocol,
-        "model": subject.model,
-        "plan": json.loads(json.dumps(asdict(plan))),
-        "seeds": list(seeds),
-        "ablations": ablations,
-        "test_facts": subject.test_facts,
-    }
-    return settings | ({"trust_remote_code": True} if subject.trust_remote_code else {})
 
 
 def _measure(subject: Subject, suite: Suite, folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:

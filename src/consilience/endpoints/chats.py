@@ -95,8 +95,7 @@ class Chats:
     @property
     def notes(self) -> list[str]:
         """What a reader of the answers should know."""
-        note = "the server takes no temperature: its answers are sampled"
-        return [] if "temperature" in self.sampling else [note]
+        return ["the server takes no temperature: its answers are sampled"] * bool(self.identity)
 
     def body(self, messages: Messages, length: int, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The request of a chat, whose answer has at most ``length`` tokens."""
@@ -125,19 +124,14 @@ class Chats:
         messages = [{"role": "user", "content": question}]
         while True:
             reply = self.server.client.post(ROUTE, self.body(messages, length, fields))
-            if not (isinstance(reply, Refused) and self._drops(reply.message)):
+            message = reply.message if isinstance(reply, Refused) else ""
+            named = [name for name in ("temperature", "top_p") if name in message]
+            if LENGTHS[1] in message and self.length == LENGTHS[0]:
+                self.length = LENGTHS[1]
+            elif refused := [name for name in named if name in self.sampling]:
+                del self.sampling[refused[0]]
+            else:
                 return reply
-
-    def _drops(self, message: str) -> bool:
-        """Leave out or rename a field that a server refuses by its name; whether there is one."""
-        if LENGTHS[1] in message and self.length == LENGTHS[0]:
-            self.length = LENGTHS[1]
-            return True
-        for name in ("temperature", "top_p"):
-            if name in message and name in self.sampling:
-                del self.sampling[name]
-                return True
-        return False
 
     def prove_listed(self) -> Proof:
         """The proof that a server lists first tokens: two chats, each twice."""
@@ -169,8 +163,11 @@ class Chats:
         try:
             for question, options in KNOWN:
                 reply = self._known(question, *enforcing(options))
-                if not self.room and _has_reasoned(reply):
-                    self.room = ROOM
+                written, end = (
+                    _part_of_choice(reply, each) for each in ("message", "finish_reason")
+                )
+                if not self.room and end == "length" and written and not written.get("content"):
+                    self.room = ROOM  # nothing of an answer was written before the limit
                     reply = self._known(question, *enforcing(options))
                 answer = reply.reason if isinstance(reply, Refused) else _answer_of(reply, options)
                 if isinstance(answer, str):
@@ -288,13 +285,6 @@ def _answer_of(reply: Any, options: Sequence[str]) -> int | str:
     if end == "content_filter" or (end == "length" and text.strip()[:1] in ("", "{")):
         return f"the server ended the answer early ('finish_reason' is '{end}')"
     raise UnprovedError(ENFORCES, f"{_shown(text)} in place of one of the options; it was ignored")
-
-
-def _has_reasoned(reply: Any) -> bool:
-    """Whether the limit was reached before anything of an answer was written."""
-    message = _part_of_choice(reply, "message")
-    is_empty = isinstance(message, dict) and not message.get("content", True)
-    return is_empty and _part_of_choice(reply, "finish_reason") == "length"
 
 
 def _part_of_choice(reply: Any, name: str) -> Any:

@@ -204,8 +204,10 @@ class Scorer:
         assert strategy.first is not None and strategy.read_first is not None
         groups = _groups(jobs, Totals.before)
         wanted = [[work.rest(at)[0] for work, at in group] for group in groups]
-        letter = {"logit_bias": [[self._letter, FORCED]]} if strategy.is_native else {}
-        more = letter | (ALL_TOKENS if lists_all else {})
+        more = ALL_TOKENS if lists_all else {}
+        if strategy.is_native:
+            letter = int(self.server.tokenizer("a")["input_ids"][-1])
+            more = {"logit_bias": [[letter, FORCED]]} | more
         bodies = (
             strategy.first(_prefix(*group[0]), ids) | more
             for group, ids in zip(groups, wanted, strict=True)
@@ -297,11 +299,6 @@ class Scorer:
         if beginning == [tokenizer.bos_token_id] and list(ids[:1]) == beginning:
             ids = ids[1:]
         return str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
-
-    @cached_property
-    def _letter(self) -> int:
-        """A token whose text is a letter."""
-        return int(self.server.tokenizer("a")["input_ids"][-1])
 
     def _piece(self, token: int) -> str:
         return str(self.server.tokenizer.decode([token]))
@@ -473,7 +470,12 @@ def _other_route(scorer: Scorer, parts: Continuations) -> float | None:
         name, value = max(named_tokens(record), key=lambda entry: entry[1])
     except (UnprovedError, KeyError, IndexError, TypeError, ValueError):
         return None
-    ids = _ids_of(server.tokenizer, name)
+    if name.startswith("token_id:"):
+        ids = [int(name.removeprefix("token_id:"))]
+    else:  # the ids of its text as it follows another
+        encoded = server.tokenizer(["x", "x" + name], add_special_tokens=False)["input_ids"]
+        head, whole = map(list, encoded)
+        ids = whole[len(head) :] if whole[: len(head)] == head else []
     if len(ids) != 1:
         return None
     ours = _totals(scorer, Continuations(parts.prefix, (tuple(ids),)))
@@ -485,12 +487,3 @@ def _other_route(scorer: Scorer, parts: Continuations) -> float | None:
             "written",
         )
     return difference
-
-
-def _ids_of(tokenizer: Any, name: str) -> Sequence[int]:
-    """The token id that a reply names, or the ids of its text as it follows another."""
-    if name.startswith("token_id:"):
-        return [int(name.removeprefix("token_id:"))]
-    texts = ["x", "x" + name]
-    head, whole = (list(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"])
-    return whole[len(head) :] if whole[: len(head)] == head else ()

@@ -148,9 +148,8 @@ class ServerTokenizer:
 
 def _chat_body(turns: Sequence[Turn], is_asked: bool) -> dict[str, Any]:
     # A chat that ends with an answer is opened again to be continued: another turn closes it.
-    is_open = not is_asked and turns[-1]["role"] == "assistant"
-    messages = [*turns, *([CLOSING] if is_open else [])]
-    return {"add_generation_prompt": is_asked, "messages": messages}
+    closing = [] if is_asked or turns[-1]["role"] != "assistant" else [CLOSING]
+    return {"add_generation_prompt": is_asked, "messages": [*turns, *closing]}
 
 
 def _split(ids: Sequence[int], separator: int) -> list[list[int]]:

@@ -4,10 +4,8 @@ Newer models of OpenAI take ``max_completion_tokens`` in place of ``max_tokens``
 and no ``top_p``, and write a text before the answer that counts as a part of it.
 
 An answer is enforced by the field ``response_format`` (structured outputs): the JSON schema of an
-object with one property, whose value is one of the texts. OpenAI, vLLM, SGLang, llama.cpp, Ollama,
-LM Studio and others take the field in this form. Some servers accept it and ignore it, or only show
-it to the model. So it is proved before it is used: by chats that ask for something else than what
-the schema admits.
+object with one property, whose value is one of the texts. Some servers ignore it, or only show it
+to the model. So it is proved before it is used: by chats that ask for something else.
 """
 
 from __future__ import annotations
@@ -229,8 +227,7 @@ def values_of(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """The value of each label (label,) among listed tokens, and whether it is an upper bound.
 
-    A label has the value of the token with its very text. One that is not listed has an upper
-    bound: the smallest of the listed values.
+    A label that is not listed as it is has the bound of all such tokens.
     """
     known, bound = dict(entries), bound_of(entries, MOST_LISTED)
     values = np.array([known.get(label, bound) for label in labels])
@@ -264,10 +261,7 @@ def why_not_enforced(options: Sequence[str]) -> str | None:
 
 
 def _answer_of(reply: Any, options: Sequence[str]) -> int | str:
-    """The position of the answer among the options; or why there is none.
-
-    A complete text that is none of the options raises: the server ignored the field.
-    """
+    """The position of the answer among the options, or why there is none; another text raises."""
     message = _part_of_choice(reply, "message")
     text = message.get("content") or "" if isinstance(message, dict) else None
     if not isinstance(text, str):

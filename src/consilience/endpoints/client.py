@@ -51,11 +51,7 @@ class Pace:
     """A semaphore in one event loop. ``seconds``: the time in which a request was in flight."""
 
     def __init__(self, fixed: int | None, clock: Clock = CLOCK, slow: float = math.inf) -> None:
-        """``fixed``: a number that stays.
-
-        ``slow``: replies that take so many seconds or more, as they do in a long queue, are no
-        reason to send more at once.
-        """
+        """``fixed``: a number that stays. ``slow``: a reply of so many seconds adds none."""
         self.most, self._size, self._is_fixed = fixed or MOST, float(fixed or START), bool(fixed)
         self.in_flight, self.seconds = 0, 0.0
         self._clock, self._slow = clock, slow
@@ -85,10 +81,7 @@ class Pace:
             self._size, self._is_fixed = before
 
     async def enter(self, admits: Callable[[], bool] = lambda: True) -> float:
-        """Wait until a request may start and is admitted, first come first served; when it starts.
-
-        What is not admitted is looked at again whenever a request has ended.
-        """
+        """Wait until a request is admitted, first come first served; the time of its start."""
         while True:
             if (pause := self._paused_until - self._clock.now()) > 0:
                 await self._clock.sleep(pause)
@@ -125,10 +118,7 @@ class Pace:
         self._size = min(self._size + step, self.most)
 
     def overloaded(self, started: float, wait: float | None = None) -> None:
-        """The server has too many requests. ``wait``: seconds in which no request starts.
-
-        Requests that were sent before the size was halved do not halve it again.
-        """
+        """The server has too many requests; those sent before the last halving do not halve."""
         now = self._clock.now()
         if started >= self._halved:
             self._halved, self._too_many = now, self._too_many + 1
@@ -157,10 +147,7 @@ LONGEST_MESSAGE = 300
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A request that a server refused for its content, or that failed while others succeeded.
-
-    ``status``: that of HTTP; 0 where there was no reply.
-    """
+    """A request that was refused for its content, or failed where others did not (``status`` 0)."""
 
     status: int
     message: str
@@ -191,10 +178,7 @@ class Trouble:
 
 
 def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str) -> Any:
-    """What a complete reply means: its JSON value, ``Refused`` or ``Trouble``; others raise.
-
-    ``body`` has no key in it. ``where``: the URL, for messages.
-    """
+    """What a reply without a key means: a JSON value, ``Refused`` or ``Trouble``; others raise."""
     if 200 <= status < 300:
         try:
             return parse_json(body, last_wins=True)
@@ -295,11 +279,7 @@ RESUME = "Run the same command again to resume; replies are kept."
 
 @dataclass(slots=True)
 class _Request:
-    """What is sent, and how far it is.
-
-    ``body``: the value that is sent as JSON; None for a GET. ``key``: that of the journal; None
-    where the reply is not kept.
-    """
+    """What is sent, with its key in the journal if the reply is kept; a GET has no ``body``."""
 
     path: str
     body: Any
@@ -312,11 +292,7 @@ class _Request:
 
 @dataclass(slots=True)
 class _Batch:
-    """Requests whose replies are yielded together.
-
-    ``arrived``: replies that nobody has seen yet, with the position of their request; or what was
-    raised. ``tasks``: requests without a reply.
-    """
+    """Requests (``tasks``) whose replies, or what they raised, are yielded as they ``arrived``."""
 
     path: str
     arrived: SimpleQueue[tuple[int, Any]] = field(default_factory=SimpleQueue)
@@ -339,13 +315,10 @@ class _Batch:
 class Client:
     """Sends requests to one server and yields its replies.
 
-    What is sent goes to the server of the connection only: redirects are not followed, cookies are
-    not kept. Nothing that is yielded, raised or kept has the key in it.
-
-    ``journal`` keeps replies, and gives those that an interrupted run kept; it may be set later.
-    ``plan``: where it is not None, requests are counted there and not sent; each is ``Refused``.
-    ``usage``: what was sent so far, and what the server counted. ``is_free``: whether requests cost
-    nothing, because the server is in this process.
+    What is sent goes to this server only: redirects are not followed, cookies are not kept. Nothing
+    that is yielded, raised or kept has the key in it. ``journal`` keeps replies, and gives those
+    that an interrupted run kept. ``plan``: where it is not None, requests are counted there and not
+    sent; each is ``Refused``. ``is_free``: whether requests cost nothing.
     """
 
     is_free = False
@@ -381,8 +354,7 @@ class Client:
     def post(self, path: str, body: Any) -> Any:
         """The JSON value of the reply to one request, or ``Refused``; a GET without a body.
 
-        ``path``: a route after the base URL (``models``), or with a slash at its start one beside
-        its ``/v1`` (``/props``).
+        ``path``: a route below the base URL (``models``), or beside its ``/v1`` (``/props``).
         """
         [(_, reply)] = self.post_all(path, [body])
         return reply
@@ -630,10 +602,7 @@ class Client:
         return ConsilienceError(found, expected=expected, where=where, todo=todo)
 
     def _note_names(self, reply: Any) -> None:
-        """Keep the name of the model in a reply, and count an id that an earlier reply had.
-
-        Of a file or a folder on the server only the name is kept; ``owner/name`` of a hub stays.
-        """
+        """Keep the name of the model, of a file without folders, and count repeated ids."""
         names = reply if isinstance(reply, dict) else {}
         if (model := names.get("model")) and isinstance(model, str):
             is_path = model.lower().endswith(".gguf") or model[:1] in "/.~" or "\\" in model

@@ -172,8 +172,7 @@ def fault_of(probabilities: Mapping[str, Any], names: Sequence[str]) -> str | No
 def log_scores(probabilities: Sequence[float]) -> tuple[Floats, Bools]:
     """The logarithms (option,) of probabilities over their sum, and which are only upper bounds.
 
-    A server rounds: an option with probability 0 is less probable than every option with another
-    one, so the smallest of the others is its bound.
+    Of a probability that the server rounded to 0, the smallest of the others is the bound.
     """
     values = np.array(probabilities, dtype=np.float64)
     is_bound = values == 0
@@ -194,10 +193,7 @@ def connected(spec: str, connection: Connection) -> DecisionModel:
 
 
 class DecisionModel:
-    """A model that gives the probability of every option of a question (``asking/questions.py``).
-
-    The score of an option is the logarithm of its probability, in nats.
-    """
+    """A model that gives the probability of every option; its logarithm, in nats, is the score."""
 
     tie = 0.0
 
@@ -317,10 +313,7 @@ class DecisionPairs:
         return None
 
     def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
-        """Log-probabilities of the labels (form, label).
-
-        Where a server rounds one to 0, the scores only order the labels.
-        """
+        """Log-probabilities (form, label); where one is rounded to 0, only their order."""
         for scores in self.model.score([self._prompt(form) for form in forms]):
             is_bound = np.array(scores.bounds)
             totals = np.where(is_bound, np.nextafter(scores.totals, -np.inf), scores.totals)

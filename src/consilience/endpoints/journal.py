@@ -40,11 +40,8 @@ class Journal:
     """Replies by their requests, in a table of SQLite.
 
     A request is noted before it is sent. So what a command paid for is known even if it is killed:
-    ``unrecorded`` is the usage that no cost in the record of the run has yet.
-
-    A reply belongs to the n-th request of the same route and body in a section, such as a group. So
-    a request that is repeated within a run is sent again, and one that an interrupted run had sent
-    is not.
+    ``unrecorded`` is the usage that no cost in the record of the run has yet. A reply belongs to
+    the n-th request of the same route and body in a section, such as a group.
     """
 
     def __init__(self, path: Path) -> None:

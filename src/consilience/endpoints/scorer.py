@@ -40,11 +40,7 @@ MOST_MERGED = 16
 
 @dataclass(frozen=True, slots=True)
 class Continuations:
-    """Token sequences (``targets``), each of one token or more, that may follow a prefix.
-
-    ``prefix``: with the token that begins a text. ``gold``: the one that is finished in any case;
-    -1 for none.
-    """
+    """Token sequences that may follow a prefix; ``gold`` (-1: none) is finished in any case."""
 
     prefix: tuple[int, ...]
     targets: tuple[tuple[int, ...], ...]
@@ -161,10 +157,7 @@ class Scorer:
             self._complete(others)
 
     def _has_parts(self, work: Totals, at: int) -> bool:
-        """Whether a next token of a continuation is a part of a character.
-
-        llama.cpp cannot be made to write such a token.
-        """
+        """Whether a next token is part of a character: llama.cpp cannot be made to write it."""
         if not self.strategy.is_native:
             return False
         if isinstance(tokenizer := self.server.tokenizer, ServerTokenizer):
@@ -174,9 +167,7 @@ class Scorer:
     def _plan(self, jobs: Sequence[Job], every: bool) -> None:
         """Make the requests of a dry run, which brings no reply and therefore ends after it.
 
-        Which continuations could still be the best, or have a token that is not listed, is not
-        known. So those that follow the first request of a prefix are then counted apart
-        (``PlannedUsage.more``).
+        Those that a reply to the first request of a prefix may make unnecessary are counted apart.
         """
         strategy, client = self.strategy, self.server.client
         plan = client.plan
@@ -198,7 +189,7 @@ class Scorer:
     def _look(self, jobs: Sequence[Job], *, lists_all: bool = False) -> None:
         """Add the next token of continuations, one request for each different text before it.
 
-        ``lists_all``: the server lists all tokens that may be next, which takes longer.
+        ``lists_all``: the server lists all next tokens, which takes longer.
         """
         strategy = self.strategy
         assert strategy.first is not None and strategy.read_first is not None

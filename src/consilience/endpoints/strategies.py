@@ -54,11 +54,7 @@ class UnprovedServerError(ConsilienceError):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a reply says about the next token: log-probabilities, by token id.
-
-    No other token has a larger one than ``bound``; None where every token that was asked for has a
-    value.
-    """
+    """Log-probabilities by token id; no other has one above ``bound`` (None: all are here)."""
 
     values: Mapping[int, float]
     bound: float | None
@@ -175,10 +171,7 @@ def _read_echo(reply: Any, prefix: Ids, targets: Sequence[Ids], piece: Piece) ->
 
 
 def _is_other(name: str, token: int, piece: Piece) -> bool:
-    """Whether a reply names another token than the one that was sent.
-
-    Of texts only words are compared: servers write spaces, bytes and special tokens in many ways.
-    """
+    """Whether a reply names another token; of texts only words, which all servers write alike."""
     if name.startswith("token_id:"):
         return name != f"token_id:{token}"
     word, sent = name.strip(" \u0120\u2581"), piece(token).strip()
@@ -280,10 +273,7 @@ def _top(reply: Any, wanted: Ids, piece: Piece) -> tuple[dict[int, float], list[
 
 
 def named_tokens(record: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """The texts of the next tokens that a record ``logprobs`` lists, and their values.
-
-    The record is that of completions or of chats. A token that is part of a character has no text.
-    """
+    """The texts and values of next tokens in a record ``logprobs`` of completions or chats."""
     content = record.get("content")
     if isinstance(content, list) and content and isinstance(content[0], Mapping):
         top = content[0].get("top_logprobs")
@@ -301,9 +291,8 @@ def named_tokens(record: Mapping[str, Any]) -> list[tuple[str, float]]:
 def bound_of(entries: Sequence[tuple[str, float]], size: int) -> float:
     """What no token exceeds that is not listed: the smallest of the ``size`` largest values.
 
-    ``entries``: the texts of the listed tokens, and their log-probabilities. A server may add the
-    token that it wrote. Fewer entries than ``size`` raise, and so do probabilities with a sum
-    above 1. A token without a readable text may be any; several of these may be listed as one.
+    Fewer entries than ``size`` raise, and so do probabilities with a sum above 1. A token without a
+    readable text may be any; several of these may be listed as one.
     """
     broken = [value for name, value in entries if BROKEN in name]
     if len(entries) < size and not broken:

@@ -40,10 +40,9 @@ ROUNDING = 1e-9
 class Usage:
     """What was sent to a server and what it counted, for all requests of a client.
 
-    ``requests``: those that were sent, the ``retries`` included; routes that cost nothing are not
-    counted. ``refused``: those that ended without an answer. ``tokens_read``: of prompts, cached
-    ones included. ``uncounted``: replies without numbers of tokens. ``repeated_ids``: replies with
-    the id of an earlier one, which a cache may have sent. ``seconds``: with a request in flight.
+    ``requests``: with the ``retries``, without routes that cost nothing. ``refused``: those without
+    an answer. ``tokens_read``: with cached ones. ``uncounted``: replies without numbers of tokens.
+    ``repeated_ids``: replies with the id of an earlier one. ``seconds``: with a request in flight.
     """
 
     requests: int = 0
@@ -113,10 +112,7 @@ def cost_in_words(record: Mapping[str, float]) -> str:
 
 
 def tokens_of(reply: Any) -> tuple[int, int, int] | None:
-    """Tokens that a server read, had in its cache and wrote; None where a reply does not say.
-
-    A list has the replies to several prompts of one request.
-    """
+    """Tokens that a server read, had cached and wrote for one reply or several; None if unsaid."""
     if isinstance(reply, list):
         parts = [counts for counts in map(tokens_of, reply) if counts is not None]
         if not parts or len(parts) < len(reply):
@@ -158,10 +154,7 @@ class Allowance:
         return int(len(content) * ratio) + 1 + most_written(body)
 
     def admits(self, tokens: int) -> bool:
-        """Whether a request may be sent now; False where one in flight must end first.
-
-        A request that exceeds a limit, whatever those in flight use, raises.
-        """
+        """Whether a request may be sent now, and not after others; what never may raises."""
         most_requests, most_tokens = self._connection.max_requests, self._connection.max_tokens
         if most_requests is not None and self.usage.requests >= most_requests:
             raise self._over("--max-requests", most_requests)

@@ -125,10 +125,7 @@ WRITE_FAULTS = ("Error while serializing", "inline_container", "PytorchStreamWri
 
 @dataclass(frozen=True, slots=True)
 class TrainingFolder:
-    """A folder that holds one training, whole or to be resumed.
-
-    ``settings``: everything that decides the training. A folder with other settings is refused.
-    """
+    """A folder with one training, whole or to be resumed; ``settings`` decide it."""
 
     path: Path
     settings: Mapping[str, Any]
@@ -171,10 +168,7 @@ class TrainingFolder:
             return False
 
     def result(self, needed: Sequence[str], validation: Sequence[str]) -> dict[str, Any]:
-        """The record of a finished training; raises without a ``needed`` field.
-
-        ``validation``: names of the validation results that are needed too.
-        """
+        """The record of a finished training; raises without a ``needed`` field or validation."""
         record = self._read()
         problem = fault(record, {}, ("validation", *needed))
         self._refuse(problem or fault(record["validation"], {}, validation, "validation."))
@@ -197,8 +191,7 @@ class TrainingFolder:
     def speed_up(self, models: Mapping[str, PreTrainedModel]) -> dict[str, dict[str, Any]]:
         """Let linear layers multiply with the faster library; the choice for each model.
 
-        The libraries round differently, so a resumed training keeps the choice that it began with,
-        whatever a new measurement says.
+        The libraries round differently, so a resumed training keeps the choice that it began with.
         """
         before = self._read().get("products", {}) if self.last_checkpoint() else {}
         products = {}

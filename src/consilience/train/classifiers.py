@@ -64,11 +64,7 @@ SORTED_TOGETHER = 50
 
 @dataclass(frozen=True, slots=True)
 class EncodedPairs:
-    """Sentence pairs of one task as a model reads them: their original forms as tokens.
-
-    ``labels``: the position of each pair's label in the task. ``truncated``: how many pairs were
-    too long for the model.
-    """
+    """The original forms of pairs as tokens, and positions of labels; so many were too long."""
 
     forms: Sequence[Encoded]
     labels: Sequence[int]
@@ -203,10 +199,9 @@ class Heads(torch.nn.Module):
         tokenizer: PreTrainedTokenizerBase,
         indicators: Mapping[str, tuple[str, str]],
     ) -> None:
-        """Save ``folder/TASK`` for each task, as ``from_pretrained`` reads it.
+        """Save ``folder/TASK`` for each task, with its indicators, as ``from_pretrained`` reads it.
 
-        ``indicators``: those of each task. The folders share one file of the body where the file
-        system has links.
+        The folders share one file of the body where the file system has links.
         """
         shared: Path | None = None
         for task, model in self.models.items():
@@ -241,10 +236,9 @@ def load_heads(
     reading: PairFormat | None,
     loading: Loading = ON_PROCESSOR,
 ) -> Any:
-    """The model with a new head for each task, and its tokenizer.
+    """The model with a new head for each task, by its labels, and its tokenizer.
 
-    ``labels``: those of each task. A tokenizer without padding pads with its end token, which the
-    attention mask tells from the text.
+    A tokenizer without padding pads with its end token, which the attention mask tells from text.
     """
     models: dict[str, PreTrainedModel] = {}
     for task, names in labels.items():
@@ -265,9 +259,7 @@ class ClassifierPlan(TrainingPlan):
     """How to fine-tune. CALUM leaves warm-up, patience, stopping and sampling open.
 
     ``warmup``: share of the updates in which the learning rate rises. ``patience``: epochs without
-    a better validation before training stops; 0 trains to the end. ``stop_on``: the validation
-    metric that chooses the best checkpoint. ``sampling``: how many batches each task has in an
-    epoch.
+    a better validation (``stop_on``) before training stops; 0 for none.
     """
 
     weight_decay: float
@@ -308,8 +300,8 @@ class TaskPairs:
 class Finetuned:
     """A finished fine-tuning; ``folder/TASK`` is the model with the head of a task.
 
-    ``validation``: accuracy of each task that has validation pairs, at the best checkpoint.
-    ``truncated`` and ``truncated_validation``: how many pairs of each task were too long.
+    ``validation``: accuracy of each task with validation pairs. ``truncated``: of each, how many
+    pairs were too long.
     """
 
     folder: Path
@@ -460,7 +452,10 @@ class PairTrainer(BatchTrainer):
         super().__init__(heads, arguments, self.batches, tensors, [self.history])
 
     def save(self) -> dict[str, Any]:
-        """Save ``folder/TASK`` for each task; what is recorded of it."""
+        """Save ``folder/TASK`` for each task, with its indicators, as ``from_pretrained`` reads it.
+
+        The folders share one file of the body where the file system has links.
+        """
         indicators = {name: task.indicators for name, task in self.tasks.items()}
         self.heads.save(self.folder.path, self.tokenizer, indicators)
         best = best_of(self.state.log_history, self.plan.stop_on)
@@ -514,10 +509,7 @@ class PairTrainer(BatchTrainer):
 
 
 class History(TrainerCallback):
-    """Knows the best checkpoint and when to stop, from the history that checkpoints keep.
-
-    A resumed training therefore stops where an uninterrupted one does, also in a moved folder.
-    """
+    """Knows from the history when to stop; a resumed training does so at the same time."""
 
     def __init__(self, plan: ClassifierPlan) -> None:
         self.plan = plan

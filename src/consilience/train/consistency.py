@@ -125,8 +125,7 @@ class PositionHead:
     ) -> torch.Tensor:
         """Logits (position, entry) of sequences (sequence, token) at some positions.
 
-        ``model`` is the one of the constructor, or wraps it. ``rows`` and ``columns`` (position,)
-        are the sequence and the token of each position.
+        ``model``: that of the constructor, or one that wraps it. ``rows``, ``columns`` (position,).
         """
         self.positions = rows, columns
         try:
@@ -137,10 +136,7 @@ class PositionHead:
 
 
 class ConsistencyTrainer(BatchTrainer):
-    """Trains with ``L = lambda * Lc + Llm``; validation probes the validation relations.
-
-    The teacher of the loss ``vote`` is the model as it is given.
-    """
+    """Trains with ``L = lambda * Lc + Llm``; the teacher of ``vote`` is the model as given."""
 
     def __init__(
         self,
@@ -236,10 +232,7 @@ class ConsistencyTrainer(BatchTrainer):
         super().log(logs, *args, **kwargs)
 
     def validate(self, facts: int | None = None) -> dict[str, float]:
-        """Means over the validation relations; ``facts``: at most so many of each relation.
-
-        A copy of the model answers, which leaves the model as it is.
-        """
+        """Means over the validation relations, of at most so many facts each; a copy answers."""
         suite, protocol = self.validation, self.subject.protocol
         suite = sample_facts(suite, facts, SAMPLE_SEED) if facts else suite
         plain = plain_copy(self.model)
@@ -391,10 +384,7 @@ TABLE = "table-7.csv"
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The trainings of one row of Table 7 with one seed, one for each lambda.
-
-    ``name``: ``improved``, or the ablation. ``weight``: the lambda with the best validation.
-    """
+    """The trainings of a row of Table 7 with a seed, by lambda; ``weight`` is the best one."""
 
     name: str
     seed: int
@@ -409,10 +399,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A row of Table 7 with one seed: the chosen model on the test relations.
-
-    ``metrics``: those of the model; ``compared``: its comparison with the model before.
-    """
+    """A row of Table 7 with one seed: the chosen model, and its comparison with the one before."""
 
     chosen: Chosen
     metrics: pl.DataFrame
@@ -438,10 +425,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class Improved:
-    """The result of ``improve``: the model before, on the test relations, and all other rows.
-
-    ``perplexity``: of the model before, of held-out text; None without text.
-    """
+    """The result of ``improve``: the model before, on the test relations, and all other rows."""
 
     kind: Kind
     before: pl.DataFrame

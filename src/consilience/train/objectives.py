@@ -99,10 +99,7 @@ MASKED = 0.15
 
 
 class Words(NamedTuple):
-    """Texts as token ids, with masks, and the words in them that language modelling predicts.
-
-    Of each word the text (``rows``), the position at which it is predicted, and its token.
-    """
+    """Token ids of texts, with masks, and words to predict: text, position and token of each."""
 
     sequences: list[list[int]]
     rows: list[int]

@@ -131,10 +131,7 @@ def ablated(plan: Plan, name: str, weight: float) -> Plan:
 
 
 def check_plan(plan: Plan, subject: Subject, seeds: Sequence[int]) -> None:
-    """Refuse a plan that cannot be carried out, or whose result would mean nothing.
-
-    ``seeds`` replace that of the plan. No model is loaded for this.
-    """
+    """Refuse a plan, with any of ``seeds``, that cannot be carried out or would mean nothing."""
     suite = subject.suite
     if shared := set(plan.train) & set(plan.validation):
         raise ConsilienceError(

@@ -11,6 +11,7 @@ import ssl
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -55,7 +56,8 @@ class Pace:
         self.most, self._size, self._is_fixed = fixed or MOST, float(fixed or START), bool(fixed)
         self.in_flight, self.seconds = 0, 0.0
         self._clock, self._slow = clock, slow
-        self._ended, self._waiting = asyncio.Event(), 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._unadmitted: list[asyncio.Future[None]] = []
         self._paused_until = self._busy_since = 0.0
         self._halved, self._too_many, self._ceiling = -math.inf, 0, math.inf
 
@@ -88,11 +90,13 @@ class Pace:
             elif (has_room := self.in_flight < self.limit) and admits():
                 break
             else:
-                self._waiting += not has_room
+                turn = asyncio.get_running_loop().create_future()
+                (self._unadmitted if has_room else self._waiting).append(turn)
                 try:
-                    await self._ended.wait()
-                finally:
-                    self._waiting -= not has_room
+                    await turn
+                except asyncio.CancelledError:
+                    self._wake()
+                    raise
         now = self._clock.now()
         if not self.in_flight:
             self._busy_since = now
@@ -104,8 +108,7 @@ class Pace:
         self.in_flight -= 1
         if not self.in_flight:
             self.seconds += self._clock.now() - self._busy_since
-        self._ended.set()  # all that wait look again, in their order
-        self._ended.clear()
+        self._wake()
 
     def replied(self, started: float) -> None:
         """A reply has arrived to a request in flight; ``started``: what ``enter`` returned."""
@@ -129,6 +132,17 @@ class Pace:
                 self._size = float(max(1, self.limit // 2))
         if wait:
             self._paused_until = max(self._paused_until, now + wait)
+
+    def _wake(self) -> None:
+        """Let those look again that were not admitted, and as many others as may start."""
+        turns, self._unadmitted = self._unadmitted, []
+        room = len(turns) + max(0, self.limit - self.in_flight)
+        while self._waiting and len(turns) < room:
+            if not (turn := self._waiting.popleft()).done():
+                turns.append(turn)
+        for turn in turns:
+            if not turn.done():
+                turn.set_result(None)
 
 
 REFUSALS, OVERLOADS, UNSUPPORTED = (400, 413, 422), (429, 503, 529), 501
@@ -170,11 +184,6 @@ class Trouble:
     is_timeout: bool = False
     error: ConsilienceError | None = None
     """What ends the run if the next reply is of this kind, too."""
-
-    @property
-    def is_overload(self) -> bool:
-        """Whether the server has too many requests."""
-        return self.status in OVERLOADS
 
 
 def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str) -> Any:
@@ -467,7 +476,7 @@ class Client:
             if first_successes < 0:
                 first_successes = self._successes
             # Too many requests, and others were answered: a limit that is not of this request.
-            is_of_all = outcome.is_overload and self._successes > successes
+            is_of_all = outcome.status in OVERLOADS and self._successes > successes
             tries, successes = 1 if is_of_all else tries + 1, self._successes
             timeouts, unreadable = timeouts + outcome.is_timeout, unreadable + bool(outcome.error)
             if outcome.error is not None and unreadable > 1:
@@ -505,7 +514,7 @@ class Client:
                 self.journal.note_sent(request.key)
             outcome = await self._send(request)
             if isinstance(outcome, Trouble):
-                if outcome.is_overload or outcome.is_timeout:
+                if outcome.status in OVERLOADS or outcome.is_timeout:
                     self._pace.overloaded(started, outcome.wait)
             elif request.path not in FREE and not isinstance(outcome, Refused):
                 self._pace.replied(started)

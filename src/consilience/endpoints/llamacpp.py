@@ -33,8 +33,8 @@ class LlamaCppClient(Client):
 
     is_free = True
 
-    def __init__(self, path: Path, scoring: str | None = None, context: int = 0) -> None:
-        """``path``: a GGUF file. ``context``: tokens of a prompt with its answer; 0 for enough."""
+    def __init__(self, path: Path, scoring: str | None = None) -> None:
+        """``path``: a GGUF file."""
         if not path.is_file():
             raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
         xllamacpp = _library()
@@ -42,7 +42,7 @@ class LlamaCppClient(Client):
         socket = f"{folder}/s.sock"
         parameters = xllamacpp.CommonParams()
         parameters.model.path, parameters.hostnames = str(path), [socket]
-        parameters.n_parallel, parameters.n_ctx = SLOTS, SLOTS * (context or TOKENS_A_SLOT)
+        parameters.n_parallel, parameters.n_ctx = SLOTS, SLOTS * TOKENS_A_SLOT
         parameters.verbosity, parameters.warmup = QUIET, False
         for threads in (parameters.cpuparams, parameters.cpuparams_batch):
             threads.n_threads, threads.poll = cores(), 0

@@ -203,10 +203,7 @@ class Scorer:
             strategy.first(_prefix(*group[0]), ids) | more
             for group, ids in zip(groups, wanted, strict=True)
         )
-        for index, reply in self._post_all(bodies):
-            if isinstance(reply, Refused):
-                groups[index][0][0].refused = reply.reason
-                continue
+        for index, reply in self._replies(groups, bodies):
             known = strategy.read_first(reply, wanted[index], self._piece)
             for (work, at), token in zip(groups[index], wanted[index], strict=True):
                 if token in known.values:
@@ -233,15 +230,21 @@ class Scorer:
             return _prefix(*group[0]), targets
 
         bodies = (strategy.whole(*parts(group)) for group in groups)
-        for index, reply in self._post_all(bodies):
-            group = groups[index]
-            if isinstance(reply, Refused):
-                group[0][0].refused = reply.reason
-                continue
-            prefix, targets = parts(group)
+        for index, reply in self._replies(groups, bodies):
+            prefix, targets = parts(groups[index])
             values = strategy.read_whole(reply, prefix, targets, self._local_piece)
-            for (work, at), target, value in zip(group, targets, values, strict=True):
+            for (work, at), target, value in zip(groups[index], targets, values, strict=True):
                 work.add(at, value, len(target))
+
+    def _replies(
+        self, groups: Sequence[Sequence[Job]], bodies: Iterator[Body]
+    ) -> Iterator[tuple[int, Any]]:
+        """The replies to a request for each group; where one is refused, its prefix is."""
+        for index, reply in self._post_all(bodies):
+            if isinstance(reply, Refused):
+                groups[index][0][0].refused = reply.reason
+            else:
+                yield index, reply
 
     def _post_all(self, bodies: Iterator[Body]) -> Iterator[tuple[int, Any]]:
         """Replies to requests; of llama.cpp, which takes several prompts, of merged ones."""

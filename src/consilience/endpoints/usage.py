@@ -55,11 +55,6 @@ class Usage:
     repeated_ids: int = 0
     seconds: float = 0.0
 
-    @property
-    def tokens(self) -> int:
-        """Tokens read and written."""
-        return self.tokens_read + self.tokens_written
-
     def add_tokens(self, reply: Any) -> None:
         """Count the tokens of a reply."""
         if (counts := tokens_of(reply)) is None:

@@ -30,13 +30,13 @@ from consilience.report.export import Shown, rows_of
 from consilience.report.table import Table
 from consilience.runs.folder import default_folder
 from consilience.suites.pairs import Pairs, half_of, load_task, read_pairs, sample_pairs
+from consilience.train.plan import DEFAULT_WEIGHTS, Plan, Subject, check_plan
 from consilience.types import Suite
 
 if TYPE_CHECKING:
     from consilience.train.classifiers import SeedTrainings, TaskPairs
     from consilience.train.consistency import Improved
     from consilience.train.cost import TrainingCost
-    from consilience.train.plan import Plan, Subject
 
 
 PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
@@ -148,8 +148,6 @@ class Improvement(Shown):
 
 def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | None:
     """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
-    from consilience.train.plan import check_plan
-
     suite = suites.load_suite(options.suite, options.data_dir)
     protocol: Protocol = options.protocol or suite.protocol
     subject, plan = _subject_and_plan(options, suite, protocol)
@@ -194,8 +192,6 @@ def _subject_and_plan(
     options: ImproveOptions, suite: Suite, protocol: Protocol
 ) -> tuple[Subject, Plan]:
     """The model with its suite and text, and the settings of its training."""
-    from consilience.train.plan import DEFAULT_WEIGHTS, Plan, Subject
-
     weights = tuple(options.weights or DEFAULT_WEIGHTS[options.loss])
     single = {"weights": weights, "seed": options.seeds[0]}
     subject = Subject(
@@ -384,10 +380,7 @@ def _notes(trainings: SeedTrainings, sources: Sequence[TaskPairs]) -> list[str]:
         if pairs
         for note in pairs.notes
     ]
-    for kind, counts in (
-        ("training", first.truncated),
-        ("validation", first.truncated_validation),
-    ):
+    for kind, counts in (("training", first.truncated), ("validation", first.truncated_validation)):
         for source in sources:
             pairs = source.train if kind == "training" else source.validation
             if pairs and (count := counts.get(source.task.name)):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 
 import polars as pl
 import pytest
@@ -51,11 +52,21 @@ PAIR = {"item": "0", "subject": "Rome is old.", "variant": "original", "gold": "
         "answer": "entailment"}  # fmt: skip
 
 
+@pytest.mark.parametrize(("name", "value"), [("gold_rank", math.inf), ("variant", ["0", "1"])])
+def test_a_value_of_another_type_is_refused(consilience, tmp_path, name, value):
+    path = tmp_path / "a.parquet"
+    rows = pl.DataFrame([FACT, FACT | {"variant": "1"}])
+    rows.with_columns(pl.Series(name, [value, value])).write_parquet(path)
+    status, _, err = consilience("score", path, "--suite", "mini", "--out", tmp_path / "run")
+    assert (status, name in err) == (2, True), err
+
+
 @pytest.mark.parametrize(
     ("suite", "row", "message"),
     [
         ("mini", FACT | {"item": "capital-0", "subject": "Atlantis"}, "no item 'capital-0'"),
         ("mini", FACT | {"item": "x"}, "no item 'x'"),  # a known subject
+        ("mini", FACT | {"item": None}, "no 'item'"),
         ("mini", FACT | {"group": "sport"}, "no item 'capital-1'. Known: sport-1"),
         ("mini", FACT | {"group": "capitl"}, "no group 'capitl'. Did you mean 'capital'?"),
         ("mini", FACT | {"gold": "Rome"}, "the gold of 'capital-1' is 'Rome'; expected 'Paris'"),

@@ -335,8 +335,12 @@ def variants_in(table: pl.DataFrame) -> list[str]:
     return table["variant"].unique(maintain_order=True).to_list()
 
 
-def unknown(name: str, kind: str, known: list[str], suite: str, where: str) -> ConsilienceError:
-    """The error for a name that a suite does not have."""
+def unknown(
+    name: str | None, kind: str, known: list[str], suite: str, where: str
+) -> ConsilienceError:
+    """The error for a name that a suite does not have, or that a row lacks."""
+    if name is None:
+        return ConsilienceError(f"no '{kind}'", where=where, todo="Fill it in.")
     return ConsilienceError(
         f"the suite '{suite}' has no {kind} '{name}'", where=where, todo=did_you_mean(name, known)
     )

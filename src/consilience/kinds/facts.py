@@ -262,7 +262,7 @@ class Facts(Inquiry):
         cls, run: Run, options: ScoreOptions, suite: Questions | None
     ) -> AnswersElsewhere:
         whole, protocol = cls.suite_of(run, options.suite, options.protocol, options.data_dir)
-        variants = set(run.answers["variant"]) if "variant" in run.answers.columns else set()
+        variants = run.answers["variant"] if "variant" in run.answers.columns else ()
         names = {str(variant).partition(": ")[0] for variant in variants}  # NAME: TEXT
         named = [name for name in PATTERN_PERTURBATIONS if name in names]
         forms = choose_perturbations(
@@ -287,12 +287,7 @@ class Facts(Inquiry):
                 **model_of_answers(options, options.match),
             },
             described={"suite_source": _source_of(whole, options.suite or "", options.data_dir)},
-            recorded=table.select(
-                pl.col(name).cast(dtype)
-                if name in table.columns
-                else pl.lit(None, dtype).alias(name)
-                for name, dtype in ANSWERS_SCHEMA.items()
-            ).with_columns(suite=pl.lit(whole.name)),
+            recorded=_recorded(table).with_columns(suite=pl.lit(whole.name)),
         )
 
     @classmethod
@@ -342,6 +337,19 @@ def fact_rows(suite: Suite) -> Iterator[ExportedRow]:
                 "candidates": candidates[pattern.name],
                 "gold": fact.object,
             }
+
+
+def _recorded(table: pl.DataFrame) -> pl.DataFrame:
+    """The columns of a run; those that a table of somebody lacks are null."""
+    try:
+        return table.select(
+            pl.col(name).cast(dtype) if name in table.columns else pl.lit(None, dtype).alias(name)
+            for name, dtype in ANSWERS_SCHEMA.items()
+        )
+    except pl.exceptions.PolarsError as error:
+        raise ConsilienceError(
+            str(error), where="the answers table", todo="Correct the value or leave out the column."
+        ) from error
 
 
 def _source_of(suite: Suite, spec: str, data_dir: Path | None) -> dict[str, str]:

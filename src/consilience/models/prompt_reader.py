@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jinja2.exceptions import TemplateError
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.core.errors import ConsilienceError
@@ -47,7 +48,10 @@ class CausalContinuation:
         if not self.is_chat:
             return list(self._tokenizer(" " + label, add_special_tokens=False)["input_ids"])
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": label}]
-        chat = str(self._tokenizer.apply_chat_template(turns, tokenize=False))
+        try:
+            chat = str(self._tokenizer.apply_chat_template(turns, tokenize=False))
+        except TemplateError as error:
+            raise ConsilienceError(f"the chat template refuses an answer: {error}") from error
         after = self._tokenizer(chat.rpartition(label)[2], add_special_tokens=False)["input_ids"]
         end = [token for token in [*after, *ends] if token in ends][:1]
         gap = " " if reply and not reply[-1].isspace() else ""

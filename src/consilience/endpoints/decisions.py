@@ -221,16 +221,15 @@ class DecisionModel:
 
     def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
         """Why each prompt cannot be asked; None where it can."""
+        return [self._why_not(prompt) for prompt in prompts]
 
-        def reason(prompt: Prompt) -> str | None:
-            size = len(prompt.choices)
-            if size < 2:
-                return f"{counted(size, 'option')}, and a decision needs two or more"
-            if size > self.most_options:
-                return f"{size} options, and a decision takes {self.most_options}"
-            return "two options have the same text" if len(_options(prompt)) < size else None
-
-        return [reason(prompt) for prompt in prompts]
+    def _why_not(self, prompt: Prompt) -> str | None:
+        size = len(prompt.choices)
+        if size < 2:
+            return f"{counted(size, 'option')}, and a decision needs two or more"
+        if size > self.most_options:
+            return f"{size} options, and a decision takes {self.most_options}"
+        return "two options have the same text" if len(_options(prompt)) < size else None
 
     def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
         """The logarithms of the probabilities of options; equal requests are sent once."""
@@ -245,12 +244,13 @@ class DecisionModel:
             else:
                 answer = self.route.answer(reply)
                 self._named[str(reply.get("model", ""))] += 1
-            totals, bounds, refused = zip(
-                *(self._read(answer, prompts[row]) for row in requests[at]), strict=True
-            )
-            sizes = [np.ones(len(scores), dtype=np.int64) for scores in totals]
+            read = [self._read(answer, prompts[row]) for row in requests[at]]
             yield PromptScores(
-                np.array(requests[at]), [*totals], sizes, bounds=[*bounds], refused=[*refused]
+                np.array(requests[at]),
+                [scores for scores, _, _ in read],
+                [np.ones(len(scores), dtype=np.int64) for scores, _, _ in read],
+                bounds=[is_bound for _, is_bound, _ in read],
+                refused=[reason for _, _, reason in read],
             )
         self.notes[:] = self._remarks()
 
@@ -313,7 +313,10 @@ class DecisionPairs:
         return None
 
     def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
-        """Log-probabilities (form, label); where one is rounded to 0, only their order."""
+        """Log-probabilities of the labels (form, label).
+
+        Where a server rounds one to 0, the scores only order the labels.
+        """
         for scores in self.model.score([self._prompt(form) for form in forms]):
             is_bound = np.array(scores.bounds)
             totals = np.where(is_bound, np.nextafter(scores.totals, -np.inf), scores.totals)

@@ -308,7 +308,7 @@ def train(
 
     def trainer() -> ConsistencyTrainer:
         made = make_trainer(subject, plan, weight, folder)
-        if math.isnan(made.validate(facts=1)[BEST_METRIC]):
+        if all(math.isnan(made.validate(facts)[BEST_METRIC]) for facts in (1, None)):
             raise ConsilienceError(
                 f"no answer to any question of {', '.join(plan.validation)}",
                 expected="validation relations whose candidates the model's tokenizer knows",

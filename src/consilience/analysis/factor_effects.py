@@ -27,12 +27,12 @@ from consilience.metrics.components import (
     prompt_sensitivity,
     shuffled_spreads,
 )
-from consilience.metrics.grid import Bools, Floats, Grid, all_of
-from consilience.metrics.registry import METRICS, Share, Tally
-from consilience.metrics.resampling import ClusterCounts, Key, Resampling
-from consilience.metrics.statistics import TIE, bootstrap_interval
-
-NAN = float("nan")
+from consilience.metrics.counts import resampled
+from consilience.metrics.grid import Grid
+from consilience.metrics.measure import pooled_row
+from consilience.metrics.registry import METRICS, Tally
+from consilience.metrics.resampling import Key, Resampling
+from consilience.metrics.statistics import NAN, TIE, Bools, Floats, Ints
 
 MOST_NATS = 1000.0
 """An upper bound of POSIX for its interval, which so far from it is that of its logarithm."""
@@ -55,7 +55,7 @@ class OptionScores:
     """Log-probability of an option in nats, not normalised (item, cell, option); NaN for none."""
     tokens: Floats
     """How many tokens an option has (item, cell, option)."""
-    chosen: npt.NDArray[np.int64]
+    chosen: Ints
     """The position of the chosen option (item, cell); -1 for none."""
 
 
@@ -100,7 +100,7 @@ class CellAnswers:
     """The scores of each group, where the model gave them."""
 
     @property
-    def answers(self) -> npt.NDArray[np.int64]:
+    def answers(self) -> Ints:
         """The answers of all groups (item, cell), comparable within an item; -1 for none."""
         return np.concatenate([grid.answers for grid in self.grids.values()])
 
@@ -179,16 +179,13 @@ def consistency_by_factor(
             {
                 "factor": factor,
                 "levels": len(design.factors[_position(design, factor)].levels),
-                "value": same.value,
-                "low": same.low,
-                "high": same.high,
-                "chance": chance.value,
-                "uniform": uniform.value,
-                "corrected": corrected.value,
-                "corrected_low": corrected.low,
-                "corrected_high": corrected.high,
-                "n": same.n,
-                "n_excluded": same.n_excluded,
+                **{name: same[name] for name in ("value", "low", "high")},
+                "chance": chance["value"],
+                "uniform": uniform["value"],
+                "corrected": corrected["value"],
+                "corrected_low": corrected["low"],
+                "corrected_high": corrected["high"],
+                **{name: same[name] for name in ("n", "n_excluded")},
             }
         )
     return pl.DataFrame(rows)
@@ -216,7 +213,7 @@ def accuracy_by_level(
             count = taken[:, cells].sum(axis=1).astype(np.float64)
             columns = np.stack([right[:, cells].sum(axis=1), count], axis=1)
             columns[count == 0] = np.nan
-            of_seed[repr((factor, level))] = ItemNumbers(columns, is_mean=True)
+            of_seed[repr((factor, level))] = ItemNumbers(columns)
         numbers.append(of_seed)
     estimates = item_estimates(numbers, seeds[0].subjects, seed)
     rows = [
@@ -232,42 +229,19 @@ def _position(design: FactorialDesign, name: str) -> int:
 
 def _pooled(
     counted: Sequence[Mapping[str, Mapping[Key, Tally]]], first: CellAnswers, seed: int
-) -> dict[Key, Estimate]:
-    """Each metric over the items of all groups, as ``measure`` has it as ``MICRO``."""
+) -> dict[Key, dict[str, Any]]:
+    """Each metric over the items of all groups: the row ``MICRO`` of ``measure``."""
     subjects = {group: sorted(set(grid.subjects)) for group, grid in first.grids.items()}
-    resampling = Resampling(subjects, seed, joint=True)
-    drawn = resampling.draw(
-        {
-            group: [ClusterCounts(tallies[group], subjects[group]) for tallies in counted]
-            for group in subjects
-        }
-    )
-    estimates = {}
-    for key in next(iter(counted[0].values())):
-        shares = [{group: of[key].share() for group, of in groups.items()} for groups in counted]
-        totals = [sum(of.values(), Share(0, 0, 0, 0)) for of in shares]
-        replicates = [
-            resampling.over(of, {group: drawn[group][at][key] for group in of})[1]
-            for at, of in enumerate(shares)
-        ]
-        value = float(np.mean([total.value for total in totals]))
-        low, high = bootstrap_interval(
-            value,
-            np.mean([drawn_of.values for drawn_of in replicates], axis=0),
-            min(drawn_of.clusters for drawn_of in replicates),
-            METRICS[key[0]].bounds,
-            proportion=key[0] == "consistency",
-        )
-        n, n_excluded = min(of.n for of in totals), max(of.left_out for of in totals)
-        estimates[key] = Estimate(value, low, high, n, n_excluded)
-    return estimates
+    resampling = Resampling(subjects, seed, keep=len(counted) > 1, joint=True)
+    runs = [resampled(tallies.__getitem__, resampling) for tallies in counted]
+    return {key: pooled_row(runs, list(subjects), key) for key in next(iter(counted[0].values()))}
 
 
 def variance_components(
     seeds: Sequence[CellAnswers], design: FactorialDesign, seed: int
 ) -> tuple[pl.DataFrame, list[str]]:
     """The parts of the variation: exact where items have a full design, else total effects."""
-    complete = all_of(np.stack([(one.answers >= 0).all(axis=1) for one in seeds]), axis=0)
+    complete = np.all(np.stack([(one.answers >= 0).all(axis=1) for one in seeds]), axis=0)
     items, every = int(complete.sum()), len(complete)
     is_exact = design.is_full and items > 0
     notes = []
@@ -356,7 +330,7 @@ def sensitivity_indices(
 
 def _range_row(seeds: Sequence[CellAnswers], design: FactorialDesign, seed: int) -> dict[str, Any]:
     """The range of accuracy over the variants, of the items that were answered in all of them."""
-    complete = all_of(np.stack([(one.answers >= 0).all(axis=1) for one in seeds]), axis=0)
+    complete = np.all(np.stack([(one.answers >= 0).all(axis=1) for one in seeds]), axis=0)
     right = [one.right[complete] for one in seeds]
     ranges = np.array([accuracy_range(of) for of in right])
     lowest, highest = ranges.mean(axis=0)

@@ -25,14 +25,11 @@ from threadpoolctl import threadpool_limits
 from consilience.core.errors import ConsilienceError
 from consilience.files.read import parquet_metadata, read_parquet
 from consilience.files.write import path_in, write_whole
-from consilience.metrics.statistics import Correlation, correlation
+from consilience.metrics.statistics import NAN, Correlation, correlation
 from consilience.types import Query, Relation
 
 INDEX_SCHEMA: dict[str, type[pl.DataType]] = {
-    "item": pl.String,
-    "subject": pl.String,
-    "gold": pl.String,
-    "variant": pl.String,
+    **dict.fromkeys(("item", "subject", "gold", "variant"), pl.String),
     "variant_index": pl.Int32,
 }
 """One row a query, named as in the answers table."""
@@ -40,23 +37,21 @@ INDEX_SCHEMA: dict[str, type[pl.DataType]] = {
 PROPERTIES: Mapping[str, str] = {"pattern": "variant", "subject": "subject", "object": "gold"}
 """What vectors may cluster by, and the column of the index that holds it."""
 
+MEASURES = ("v_measure", "v_measure_shuffled", "ami")
+
 CLUSTERS_SCHEMA: dict[str, type[pl.DataType]] = {
     "relation": pl.String,
     "layer": pl.Int64,
     "property": pl.String,
     "clusters": pl.Int64,
-    "v_measure": pl.Float64,
-    "v_measure_shuffled": pl.Float64,
-    "ami": pl.Float64,
-    "n": pl.Int64,
-    "n_excluded": pl.Int64,
+    **dict.fromkeys(MEASURES, pl.Float64),
+    **dict.fromkeys(("n", "n_excluded"), pl.Int64),
 }
 """One row a relation, layer and property; see ``cluster``."""
 
 PERPLEXITY = 20
 """Of t-SNE: about the number of neighbours of a vector."""
 
-NAN = float("nan")
 
 SHUFFLES = 20
 """Number of shuffles for the V-measure expected by chance."""
@@ -177,7 +172,7 @@ def _agreement(
     _, numbers = np.unique(labels.astype(str), return_inverse=True)
     size = int(numbers.max(initial=-1)) + 1
     if not 1 < size < len(array):
-        return {"clusters": size} | dict.fromkeys(("v_measure", "v_measure_shuffled", "ami"), NAN)
+        return {"clusters": size} | dict.fromkeys(MEASURES, NAN)
     # On one thread the result does not depend on the number of cores, and it is faster.
     with warnings.catch_warnings(), threadpool_limits(1):
         # There may be fewer different vectors than labels: embeddings of masks, start tokens.

@@ -6,7 +6,6 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import combinations
 from statistics import fmean
 from typing import get_args
@@ -31,7 +30,7 @@ from consilience.metrics.counts import (
     prepared_seeds,
     refuse_other_questions,
 )
-from consilience.metrics.grid import Bools, Floats, Grid
+from consilience.metrics.grid import Grid
 from consilience.metrics.registry import METRICS, Metric, Share, Tally, quotient
 from consilience.metrics.resampling import (
     ClusterCounts,
@@ -49,6 +48,9 @@ from consilience.metrics.statistics import (
     FEW,
     NAN,
     REPLICATES,
+    Bools,
+    Draws,
+    Floats,
     Signs,
     benjamini_hochberg,
     bootstrap_error,
@@ -61,7 +63,6 @@ from consilience.metrics.statistics import (
     mcnemars,
     paired_permutation,
     permutation_p,
-    resamples,
     skewness,
     welch_t,
     within_error,
@@ -125,12 +126,15 @@ SUBJECTS = "sign flips of subjects"
 RELATIONS = "paired permutation of relations"
 
 
+Test = tuple[str | None, float]
+"""Which test, and its p."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunPair:
     """One metric in two runs: of one group, or of several together."""
 
     shares: tuple[Share, Share]
-    """Hits and totals of both runs."""
     flipped: Flipped | None
     """Both under sign flips of what subjects contribute; None for a metric without subjects."""
     only: tuple[int, int] | None
@@ -150,10 +154,9 @@ class RunPair:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One metric of two models, with a pair of runs for each seed."""
+    """One metric of two models: a pair of runs for each seed."""
 
     seeds: tuple[RunPair, ...]
-    """The metric in both runs of each seed."""
 
     @property
     def values(self) -> tuple[float, float]:
@@ -172,8 +175,8 @@ class Difference:
         return second - first
 
     @property
-    def test(self) -> tuple[str | None, float]:
-        """Which test, and its p: McNemar's of one seed, else sign flips of the mean difference.
+    def test(self) -> Test:
+        """McNemar's of one seed, else sign flips of the mean difference.
 
         NaN without data, which is then no test of a family either.
         """
@@ -205,19 +208,12 @@ class Difference:
         return Difference(tuple(replace(both, flipped=None) for both in self.seeds))
 
 
-Test = tuple[str | None, float]
-"""Which test, and its p."""
-
+CHANGES = ("first_accuracy", "second_accuracy", "change", "change_low", "change_high")
 
 CHANGE_SCHEMA: dict[str, type[pl.DataType]] = {
-    "first_accuracy": pl.Float64,
-    "second_accuracy": pl.Float64,
-    "change": pl.Float64,
-    "change_low": pl.Float64,
-    "change_high": pl.Float64,
+    **dict.fromkeys(CHANGES, pl.Float64),
     "test": pl.String,
-    "p": pl.Float64,
-    "p_holm": pl.Float64,
+    **dict.fromkeys(("p", "p_holm"), pl.Float64),
 }
 """Accuracy in two variants, over the items that were answered in both.
 
@@ -227,12 +223,9 @@ other pairs.
 """
 
 FORM_CHANGE_SCHEMA: dict[str, type[pl.DataType]] = {
-    "group": pl.String,
-    "first": pl.String,
-    "second": pl.String,
+    **dict.fromkeys(("group", "first", "second"), pl.String),
     **CHANGE_SCHEMA,
-    "seeds": pl.Int64,
-    "n": pl.Int64,
+    **dict.fromkeys(("seeds", "n"), pl.Int64),
 }
 """One row for every two forms of a group: the change of accuracy, mean over seeds."""
 
@@ -251,15 +244,14 @@ def form_changes(
         if len(forms) < 2:
             continue
         grids = [
-            run.views(relation, run.rows_of(relation), protocol)["tuples"].only_variants(
+            run.views(relation, protocol)["tuples"].only_variants(
                 [variants[0] for variants in forms.values()]
             )
             for run in seeds
         ]
         subjects, places = np.unique(grids[0].subjects.astype(str), return_inverse=True)
-        generator = np.random.default_rng([seed, zlib.crc32(relation.id.encode())])
-        weights = resamples(len(subjects), REPLICATES, generator)
-        resampled = ClusterSampler(partial(iter, (np.ascontiguousarray(weights.T),)), places)
+        draws = Draws(len(subjects), [seed, zlib.crc32(relation.id.encode())], keep=True)
+        resampled = ClusterSampler(draws, places)
         first, second = ([list(forms)[at] for at in side] for side in grids[0].pairs.T)
         columns = {
             "group": [relation.id] * len(first),
@@ -403,9 +395,9 @@ class PairedComparison:
         self.runs, self.kind, self.protocol, self.seed = runs, kind, protocol, seed
         self.count_both = count_both or _count_both
         self.first = runs[0][0]
-        known = {relation.id for relation, _ in runs[0][1].of_kind(kind)}
-        groups = [relation for relation, _ in self.first.of_kind(kind) if relation.id in known]
-        self.relations = {relation.id: relation for relation in groups}
+        known = {relation.id for relation in runs[0][1].of_kind(kind)}
+        groups = self.first.of_kind(kind)
+        self.relations = {group.id: group for group in groups if group.id in known}
         self.subjects = self.first.subjects(kind)
         self.differences: dict[str, dict[Key, Difference]] = {}
         self.tests: dict[Key, dict[str, Test]] = {}
@@ -439,9 +431,7 @@ class PairedComparison:
         counted: list[dict[str, list[ClusterCounts]]] = [{} for _ in self.runs]
 
         def of(relation: Relation) -> dict[Key, Difference]:
-            boths = [
-                self._count_seed(seed, relation, counted[seed]) for seed in range(len(counted))
-            ]
+            boths = [self._count_seed(at, relation, of_seed) for at, of_seed in enumerate(counted)]
             keys = [key for key in boths[0] if all(key in both for both in boths)]
             return {key: Difference(tuple(both[key] for both in boths)) for key in keys}
 
@@ -490,11 +480,9 @@ class PairedComparison:
             draws: dict[str, ReplicatesOfBoth] = {
                 group: (one, two) for group, (one, two) in self.resampling.draw(by_group).items()
             }
-            if len(draws) < len(self.differences):
-                whole = [run.counts(self.kind, self.protocol, self.seed) for run in runs]
-                for group in self.differences:
-                    if group not in draws:
-                        draws[group] = whole[0].draws[group], whole[1].draws[group]
+            if whole := self.differences.keys() - draws.keys():
+                first, second = (run.counts(self.kind, self.protocol, self.seed) for run in runs)
+                draws |= {group: (first.draws[group], second.draws[group]) for group in whole}
             samples.append(draws)
         return samples
 
@@ -510,14 +498,10 @@ class PairedComparison:
     ) -> Iterator[dict[str, object]]:
         """``MACRO`` over the groups where both models have data, and ``MICRO``."""
         by_group = {group: self.differences[group][key] for group in groups}
-        known = {
-            group: difference
-            for group, difference in by_group.items()
-            if not math.isnan(difference.difference)
-        }
+        known = {group: of for group, of in by_group.items() if not math.isnan(of.difference)}
         if not known:
             return
-        spreads = [self._spread(key, known, draws[seed], seed) for seed in range(len(draws))]
+        spreads = [self._spread(key, known, of, seed) for seed, of in enumerate(draws)]
         counts, pooled = (len(known), len(by_group) - len(known)), self.pooled[key]
         macro = Difference(
             tuple(
@@ -579,8 +563,7 @@ def _count_both(
 
     Counts over all queries are reused if both runs answered the same queries.
     """
-    rows, others = first.rows_of(relation), second.rows_of(relation)
-    one, two = first.views(relation, rows, protocol), second.views(relation, others, protocol)
+    one, two = first.views(relation, protocol), second.views(relation, protocol)
     both = (
         {view: grid.with_(two[view]) for view, grid in one.items()},
         {view: grid.with_(one[view]) for view, grid in two.items()},
@@ -591,11 +574,7 @@ def _count_both(
         for view, grid in run.items()
     )
     if is_whole and first.cache.keeps and second.cache.keeps:
-        tallies = (
-            first.tallies(relation, rows, protocol),
-            second.tallies(relation, others, protocol),
-        )
-        return *tallies, True
+        return first.tallies(relation, protocol), second.tallies(relation, protocol), True
     return count(both[0], relation), count(both[1], relation), False
 
 
@@ -695,7 +674,7 @@ def _counter(first: str, second: str) -> CountBoth:
     def count_both(
         run: Prepared, _: Prepared, relation: Relation, protocol: Protocol
     ) -> tuple[Mapping[Key, Tally], Mapping[Key, Tally], bool]:
-        views = run.views(relation, run.rows_of(relation), protocol)
+        views = run.views(relation, protocol)
         tallies: tuple[dict[Key, Tally], dict[Key, Tally]] = {}, {}
         for metric_name, metric in METRICS.items():
             grids = [

@@ -16,7 +16,6 @@ from consilience.core.schemas import METRICS_SCHEMA, PRECISION_SCHEMA, SEVERAL_T
 from consilience.core.text import counted
 from consilience.metrics.counts import (
     EMPTY_AS_ZERO,
-    NAN,
     Answers,
     Counts,
     bounds_of,
@@ -27,11 +26,12 @@ from consilience.metrics.counts import (
     order_remark,
     prepared_seeds,
 )
-from consilience.metrics.grid import Floats
 from consilience.metrics.registry import METRICS, Share
 from consilience.metrics.resampling import Key, TwoWayReplicates
 from consilience.metrics.statistics import (
     FEW,
+    NAN,
+    Floats,
     bootstrap_error,
     bootstrap_interval,
     logit_interval,
@@ -117,6 +117,12 @@ def _of_kind(
         std = stdev(known) if len(known) > 1 else NAN
         yield macro | {"std": std, "skewness": skewness(known)}
         yield _row(key, "MICRO", [spread[1] for spread in over], is_proportion=is_proportion)
+
+
+def pooled_row(runs: Sequence[Counts], groups: Sequence[str], key: Key) -> dict[str, object]:
+    """The row of the value of the counts of several groups together."""
+    numbers = [_over_groups(run, groups, key)[1] for run in runs]
+    return _row(key, "MICRO", numbers, is_proportion=key in runs[0].proportions)
 
 
 def _mean_of_seeds(runs: Sequence[Counts], group: str, key: Key) -> float:

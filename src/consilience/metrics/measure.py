@@ -38,7 +38,7 @@ from consilience.metrics.statistics import (
     skewness,
     within_error,
 )
-from consilience.types import Cardinality, Relation, Suite
+from consilience.types import Cardinality, Suite
 
 
 def measure(
@@ -232,42 +232,33 @@ def facts_left_out(
     with an answer of several tokens are counted by the reasons in the column ``excluded``, in the
     base pattern.
     """
-    chosen = (pl.col("metric") == "accuracy") & (pl.col("group") == "MICRO")
-    rows = metrics.filter(chosen & (pl.col("subset") == "all")).to_dicts()
-    if not rows or not rows[0]["n_excluded"]:
+    whole = metrics.filter(metric="accuracy", group="MICRO", subset="all")
+    ((counted, excluded),) = whole.select("n", "n_excluded").rows() or [(0, 0)]
+    if not excluded:
         return ""
-    counted, excluded = rows[0]["n"], rows[0]["n_excluded"]
     several = 0
     if "excluded" in answers.columns:
-        answers = in_texts(answers, suite)
-        bases = {
-            (group.id, group.design.variants[0])
-            for group in suite.relations
-            if group.cardinality == "N-1"
-        }
-        reasons = pl.col("excluded").cast(pl.String)
-        has_several = reasons.str.contains(SEVERAL_TOKENS, literal=True)
-        without = answers.filter(is_blank() & has_several)
-        rows_without = without.select("group", "variant", "subject", "gold").iter_rows()
-        facts = [row for row in rows_without if row[:2] in bases]
-        several = min(excluded, len(facts if protocol == "published" else set(facts)))
-    verbs = ("have", "were") if several > 1 else ("has", "was")
-    tokens = f"{several:,} {verbs[0]} an answer of several tokens and {verbs[1]} not asked"
-    because = [tokens] * (several > 0)
+        averaged = (group for group in suite.relations if group.cardinality == "N-1")
+        bases = [(group.id, group.design.variants[0]) for group in averaged]
+        base = pl.DataFrame(bases, dict.fromkeys(("group", "variant"), pl.String), orient="row")
+        reason = pl.col("excluded").cast(pl.String)
+        has_several = is_blank() & reason.str.contains(SEVERAL_TOKENS, literal=True)
+        without = in_texts(answers, suite).filter(has_several)
+        facts = without.join(base, on=base.columns, how="semi").select("group", "subject", "gold")
+        several = min(excluded, (facts if protocol == "published" else facts.unique()).height)
+    because = []
+    if several:
+        has, was = ("have", "were") if several > 1 else ("has", "was")
+        because.append(f"{several:,} {has} an answer of several tokens and {was} not asked")
     if others := excluded - several:
-        because.append(f"{others:,} {_others_have(others, several)} no answer (see the notes)")
+        noun = f" other{'s' * (others > 1)}" * (several > 0)
+        has = "have" if others > 1 else "has"
+        because.append(f"{others:,}{noun} {has} no answer (see the notes)")
     hint = "; see --multi-token left-to-right" * (several > 0)
-    items = f"{suite.words.item}s"
     return (
-        f"Accuracy is over {counted:,} of {counted + excluded:,} {items}: "
+        f"Accuracy is over {counted:,} of {counted + excluded:,} {suite.words.item}s: "
         f"{', '.join(because)}{hint}."
     )
-
-
-def _others_have(others: int, several: int) -> str:
-    """The verb for other facts without an answer, and their noun after those of several tokens."""
-    noun = f"other{'s' * (others > 1)} " * (several > 0)
-    return f"{noun}{'have' if others > 1 else 'has'}"
 
 
 def notes_on(
@@ -280,17 +271,11 @@ def notes_on(
         notes += order_remark(answers, suite)
     notes += _without_answer(answers, suite, metrics)
     for name in EMPTY_AS_ZERO[protocol]:
-        empty = metrics.filter(
-            (pl.col("metric") == name) & (pl.col("n") == 0) & (pl.col("group") != "MICRO")
-        )
-        groups = [group for group in empty["group"] if group != "MACRO"]
-        if groups:
-            notes.append(
-                f"{name}: no data in {', '.join(groups)}; counted as 0, as the released code does"
-            )
-    values = _values(metrics)
-    notes += [f"{text} ({details})" for text, details in _on_constant_answers(values, suite)]
-    notes += _of_labels(values, suite)
+        empty = metrics.filter(~pl.col("group").is_in(["MACRO", "MICRO"]), metric=name, n=0)
+        if groups := ", ".join(empty["group"]):
+            notes.append(f"{name}: no data in {groups}; counted as 0, as the released code does")
+    notes += [f"{text} ({details})" for text, details in _on_constant_answers(metrics, suite)]
+    notes += _of_labels(metrics, suite)
     notes += of_few_questions(metrics, suite)
     return notes
 
@@ -317,63 +302,52 @@ def _not_asked(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
             )
 
 
-def _unanswered_questions(rows: pl.DataFrame, queries: int, metrics: pl.DataFrame) -> str:
-    """How many queries of each group have no answer, the first reason, and what is not counted."""
-    sizes = rows.group_by("group", maintain_order=True).len().iter_rows()
-    groups = ", ".join(f"{group} {size:,}" for group, size in sizes)
-    reasons = rows.drop_nulls("excluded") if "excluded" in rows.columns else rows.clear()
-    why = ""
-    if reasons.height:
-        first = reasons.row(0, named=True)
-        why = f"; such as {first['item']}: {first['excluded']}"
-    whole = metrics.filter(metric="consistent_accuracy", group="MICRO", subset="all").to_dicts()
-    over = ""
-    if whole:
-        counted, excluded = whole[0]["n"], whole[0]["n_excluded"]
-        over = f"; consistent accuracy is over {counted:,} of {counted + excluded:,} questions"
-    return f"{rows.height:,} of {queries:,} queries have no answer ({groups}){over}{why}"
-
-
 def _without_answer(answers: pl.DataFrame, suite: Suite, metrics: pl.DataFrame) -> Iterator[str]:
-    """How many queries of a group, or items of a task, have no answer, and an example."""
+    """How many queries of a group, or items of a task, have no answer, and the first reason."""
+
+    def example(rows: pl.DataFrame, begin: str, name: str) -> str:
+        reasons = rows.drop_nulls("excluded") if "excluded" in rows.columns else rows.clear()
+        return "".join(f"{begin} {row[name]}: {row['excluded']}" for row in reasons[:1].to_dicts())
+
     writing = [group.id for group in suite.relations if group.design.writes_freely]
     no_answer = pl.col("answer").is_null() | (is_blank() & ~pl.col("group").is_in(writing))
     without_any = answers.filter(no_answer)
     if suite.words.is_pooled and without_any.height:
-        yield _unanswered_questions(without_any, answers.height, metrics)
+        sizes = without_any.group_by("group", maintain_order=True).len().iter_rows()
+        groups = ", ".join(f"{group} {size:,}" for group, size in sizes)
+        whole = metrics.filter(metric="consistent_accuracy", group="MICRO", subset="all")
+        over = "".join(
+            f"; consistent accuracy is over {counted:,} of {counted + excluded:,} questions"
+            for counted, excluded in whole.select("n", "n_excluded").iter_rows()
+        )
+        queries = f"{without_any.height:,} of {answers.height:,} queries have no answer ({groups})"
+        yield f"{queries}{over}{example(without_any, '; such as', 'item')}"
         return
     for (group,), rows in without_any.group_by("group", maintain_order=True):
-        all_rows = answers.filter(pl.col("group") == group)
-        first: Mapping[str, object] | None = None
-        if "excluded" in rows.columns and rows["excluded"].drop_nulls().len():
-            first = rows.drop_nulls("excluded").row(0, named=True)
-        if not suite.words.pool:
-            why = f", such as {first['item']}: {first['excluded']}" if first else ""
-            without, whole = rows["item"].n_unique(), all_rows["item"].n_unique()
-            yield f"{group}: {without} of {whole} items excluded{why}"
+        every = answers.filter(pl.col("group") == group)
+        if suite.words.pool:
+            why = example(rows, ", such as:", "gold")
+            yield f"{group}: {rows.height} of {every.height} queries without an answer{why}"
         else:
-            why = f", such as: {first['gold']}: {first['excluded']}" if first else ""
-            yield f"{group}: {rows.height} of {all_rows.height} queries without an answer{why}"
+            without, whole_items = rows["item"].n_unique(), every["item"].n_unique()
+            why = example(rows, ", such as", "item")
+            yield f"{group}: {without} of {whole_items} items excluded{why}"
 
 
 def _values(metrics: pl.DataFrame) -> dict[tuple[str, str], float]:
     """The values of whole groups that have data, by group and metric."""
-    rows = metrics.filter((pl.col("subset") == "all") & (pl.col("n") > 0))
-    return {
-        (group, metric): value
-        for group, metric, value in rows.select("group", "metric", "value").iter_rows()
-    }
+    rows = metrics.filter(pl.col("n") > 0, subset="all").select("group", "metric", "value")
+    return {(group, metric): value for group, metric, value in rows.iter_rows()}
 
 
 def constant_answers(metrics: pl.DataFrame, suite: Suite) -> list[str]:
     """Sentences, without details, on groups where most answers are identical."""
-    return [sentence for sentence, _ in _on_constant_answers(_values(metrics), suite)]
+    return [sentence for sentence, _ in _on_constant_answers(metrics, suite)]
 
 
-def _on_constant_answers(
-    values: Mapping[tuple[str, str], float], suite: Suite
-) -> Iterator[tuple[str, str]]:
+def _on_constant_answers(metrics: pl.DataFrame, suite: Suite) -> Iterator[tuple[str, str]]:
     """A sentence on the groups where most answers are identical, and its details."""
+    values = _values(metrics)
     constant = {
         group.id: values[group.id, "top_answer"]
         for group in suite.relations
@@ -402,11 +376,12 @@ def _on_constant_answers(
         )
 
 
-def _of_labels(values: Mapping[tuple[str, str], float], suite: Suite) -> Iterator[str]:
+def _of_labels(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
     """Notes on tasks with answers that are no label, or with only one gold label."""
-    tasks: list[Relation] = [group for group in suite.relations if group.design.labels]
-    words = suite.words
-    for task in tasks:
+    values, words = _values(metrics), suite.words
+    for task in suite.relations:
+        if not task.design.labels:
+            continue
         no_label = values.get((task.id, "no_label"), 0)
         if no_label > NEARLY_CONSTANT:
             yield (
@@ -421,12 +396,10 @@ def of_few_questions(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
     """A note on groups whose corrected consistency is biased: its chance is that of the group."""
     if not suite.words.is_pooled:
         return
-    whole = metrics.filter((pl.col("subset") == "all") & ~pl.col("group").is_in(["MACRO", "MICRO"]))
-    corrected = whole.filter(metric="corrected_consistency").filter(pl.col("value").is_not_nan())
-    sizes = whole.filter(metric="accuracy").filter(
-        pl.col("group").is_in(corrected["group"].to_list())
-    )
-    if few := sizes.filter(pl.col("n") < FEWEST_QUESTIONS).height:
+    whole = metrics.filter(~pl.col("group").is_in(["MACRO", "MICRO"]), subset="all")
+    corrected = whole.filter(pl.col("value").is_not_nan(), metric="corrected_consistency")
+    small = whole.filter(pl.col("n") < FEWEST_QUESTIONS, metric="accuracy")
+    if few := small.join(corrected, on="group", how="semi").height:
         have = "group has" if few == 1 else "groups have"
         yield (
             f"{few} {have} fewer than {FEWEST_QUESTIONS} questions: corrected consistency tends to "
@@ -438,8 +411,7 @@ def few_relations(compared: pl.DataFrame, suite: Suite) -> list[str]:
     """Notes on means over so few relations that p cannot be below 0.05; none on questions."""
     if suite.words.is_pooled:
         return []
-    is_mean = (pl.col("group") == "MACRO") & (pl.col("subset") == "all")
-    few = compared.filter(is_mean & pl.col("n").is_between(2, FEW - 1))
+    few = compared.filter(pl.col("n").is_between(2, FEW - 1), group="MACRO", subset="all")
     notes = []
     for (n,), rows in few.group_by(["n"], maintain_order=True):
         first, *more = rows["metric"].unique(maintain_order=True)

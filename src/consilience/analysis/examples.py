@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -201,59 +201,42 @@ def reply_table(examples: Mapping[str, Sequence[Example]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=REPLY_SCHEMA)
 
 
-def _right_and_wrong() -> pl.Expr:
-    """Right in one pattern and wrong in another (examples 1 and 2); most confident first."""
-    margin = pl.min_horizontal(_margins(RIGHT).max(), _margins(~RIGHT).max())
-    return pl.when(RIGHT.any() & ~RIGHT.all()).then(margin)
-
-
-def _always_right() -> pl.Expr:
-    """Right in all patterns (example 6); the least confident pattern decides."""
-    return pl.when(RIGHT.all()).then(_margins().min())
-
-
-def _same_wrong() -> pl.Expr:
-    """Wrong in all patterns, and the same way (example 5); the least confident pattern decides."""
-    alike = pl.col("answer").n_unique() == 1
-    return pl.when(alike & ~RIGHT.any() & ~ELSEWHERE.any()).then(_margins().min())
-
-
-def _scattered() -> pl.Expr:
-    """Wrong in all patterns, with the most different answers (example 4)."""
-    answers = pl.col("answer").n_unique()
-    return pl.when((answers > 1) & ~RIGHT.any()).then(answers)
-
-
-def _other_gold() -> pl.Expr:
-    """Another right object of the subject, not the gold (example 3); most replies first."""
-    return pl.when(ELSEWHERE.any()).then(ELSEWHERE.sum())
-
-
-def _gold_in_subject() -> pl.Expr:
-    """Wrong although the subject names the gold (example 5: Yahoo in Yahoo! Messenger)."""
-    wrong = (~RIGHT).sum() + _margins(~RIGHT).max() / 1e3
-    return pl.when(~RIGHT.all() & pl.col("named").first()).then(wrong)
-
-
 RIGHT, ELSEWHERE = pl.col("right"), pl.col("elsewhere")
 """Whether a reply is the gold; whether it is the gold of another fact of the same subject."""
 
+MARGIN, ANSWERS = pl.col("margin").fill_null(0.0), pl.col("answer").n_unique()
 
-def _margins(chosen: pl.Expr | None = None) -> pl.Expr:
-    """The margins of the replies, or of the chosen ones; 0 if unknown."""
-    margins = pl.col("margin").fill_null(0.0)
-    return margins if chosen is None else margins.filter(chosen)
-
-
-KINDS: dict[str, Callable[[], pl.Expr]] = {
-    "right_and_wrong": _right_and_wrong,
-    "same_wrong": _same_wrong,
-    "scattered": _scattered,
-    "other_gold": _other_gold,
-    "gold_in_subject": _gold_in_subject,
-    "always_right": _always_right,
+KINDS: dict[str, tuple[str, pl.Expr]] = {
+    "right_and_wrong": (
+        "Right in one pattern and wrong in another (examples 1 and 2)",  # most confident first
+        pl.when(RIGHT.any() & ~RIGHT.all()).then(
+            pl.min_horizontal(MARGIN.filter(RIGHT).max(), MARGIN.filter(~RIGHT).max())
+        ),
+    ),
+    "same_wrong": (
+        "Wrong in all patterns, and the same way (example 5)",  # the least confident decides
+        pl.when((ANSWERS == 1) & ~RIGHT.any() & ~ELSEWHERE.any()).then(MARGIN.min()),
+    ),
+    "scattered": (
+        "Wrong in all patterns, with the most different answers (example 4)",
+        pl.when((ANSWERS > 1) & ~RIGHT.any()).then(ANSWERS),
+    ),
+    "other_gold": (
+        "Another right object of the subject, not the gold (example 3)",  # most replies first
+        pl.when(ELSEWHERE.any()).then(ELSEWHERE.sum()),
+    ),
+    "gold_in_subject": (
+        "Wrong although the subject names the gold (example 5: Yahoo in Yahoo! Messenger)",
+        pl.when(~RIGHT.all() & pl.col("named").first()).then(
+            (~RIGHT).sum() + MARGIN.filter(~RIGHT).max() / 1e3
+        ),
+    ),
+    "always_right": (
+        "Right in all patterns (example 6)",  # the least confident decides
+        pl.when(RIGHT.all()).then(MARGIN.min()),
+    ),
 }
-"""How telling an item is of each kind; null where it is not of that kind."""
+"""What a kind of examples is, and how telling an item is of it; null where it is not of it."""
 
 
 OF_FACTS = ("other_gold", "gold_in_subject")
@@ -262,7 +245,7 @@ OF_FACTS = ("other_gold", "gold_in_subject")
 
 def about(kind: str) -> str:
     """What a kind of examples is."""
-    return str(KINDS[kind].__doc__).split(";")[0].rstrip(".")
+    return KINDS[kind][0]
 
 
 def examples(
@@ -276,11 +259,11 @@ def examples(
     for kind in kinds:
         if kind not in KINDS:
             raise ConsilienceError(
-                f"no kind of examples '{kind}'", todo=did_you_mean(kind, list(KINDS))
+                f"no kind of examples '{kind}'", todo=did_you_mean(kind, [*KINDS])
             )
     ready = prepared(answers, suite)
     replies = _replies(ready)
-    scores = [KINDS[kind]().cast(pl.Float64).alias(kind) for kind in kinds]
+    scores = [KINDS[kind][1].cast(pl.Float64).alias(kind) for kind in kinds]
     items = replies.group_by("group", "item", maintain_order=True).agg(pl.len(), *scores)
     items = items.filter(pl.col("len") > 1)
     best = {kind: _best(items.select("group", "item", score=kind), limit) for kind in kinds}
@@ -328,14 +311,9 @@ def _replies(answers: Prepared) -> pl.DataFrame:
 
 def _golds(answers: Prepared) -> pl.DataFrame:
     """``group, subject, gold``: the golds of each subject, in the suite and in the table."""
-    known = [
-        (relation.id, fact.subject, fact.object)
-        for relation in answers.suite.relations
-        for fact in relation.facts
-    ]
-    columns = ["group", "subject", "gold"]
-    schema = dict.fromkeys(columns, pl.String)
-    table = answers.table.drop_nulls("answer").select(columns)
+    known = [(of.id, fact.subject, fact.object) for of in answers.suite for fact in of.facts]
+    schema = dict.fromkeys(("group", "subject", "gold"), pl.String)
+    table = answers.table.drop_nulls("answer").select(*schema)
     return pl.concat([pl.DataFrame(known, schema, orient="row"), table]).unique()
 
 

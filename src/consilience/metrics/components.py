@@ -428,9 +428,17 @@ def position_notes(answers: pl.DataFrame) -> Iterator[str]:
     if shown.is_empty():
         return
     position = int(shown["position"].mode().min())  # type: ignore[arg-type]
-    share = _share_of_position(shown, position)
-    expected, of_gold = _expected(shown, position)
-    if not share.low > CONCENTRATED * max(expected, of_gold):
+    of_items = shown.group_by("question", maintain_order=True).agg(
+        hits=(pl.col("position") == position).sum(), size=pl.len()
+    )
+    columns = of_items.select("hits", "size").to_numpy().astype(np.float64)
+    subjects = of_items["question"].to_numpy().astype(object)
+    share = item_estimates([{"share": ItemNumbers(columns)}], subjects, 0)["share"]
+    uniform = pl.when(pl.col("size") > position).then(1 / pl.col("size")).otherwise(0.0)
+    # Right answers whose position is not known have the uniform share.
+    of_gold = pl.coalesce((pl.col("gold") == position).cast(pl.Float64), uniform)
+    ((expected, right),) = shown.select(a=uniform.mean(), b=of_gold.mean()).iter_rows()
+    if not share.low > CONCENTRATED * max(expected, right):
         return
     chosen = shown.filter(position=position)
     labels = set(chosen["label"])
@@ -438,7 +446,7 @@ def position_notes(answers: pl.DataFrame) -> Iterator[str]:
     yield (
         f"{share.value:.1%} of {shown.height:,} answers (95 % CI {100 * share.low:.1f} to "
         f"{100 * share.high:.1f}) are the option in position {position + 1}{label}, against "
-        f"{expected:.1%} in a uniform choice and {of_gold:.1%} of the right answers"
+        f"{expected:.1%} in a uniform choice and {right:.1%} of the right answers"
     )
 
 
@@ -497,25 +505,3 @@ def _position_of(label: str | None, size: int) -> int | None:
     else:
         return None
     return at if 0 <= at < size else None
-
-
-def _share_of_position(shown: pl.DataFrame, position: int) -> Estimate:
-    """The share of the answers in a position, with its interval over questions."""
-    of_items = shown.group_by("question", maintain_order=True).agg(
-        hits=(pl.col("position") == position).sum(), size=pl.len()
-    )
-    columns = of_items.select("hits", "size").to_numpy().astype(np.float64)
-    numbers = {"share": ItemNumbers(columns)}
-    subjects = of_items["question"].to_numpy().astype(object)
-    return item_estimates([numbers], subjects, 0)["share"]
-
-
-def _expected(shown: pl.DataFrame, position: int) -> tuple[float, float]:
-    """The share of a position in a uniform choice, and among the right answers.
-
-    Right answers whose position is not known have the uniform share.
-    """
-    uniform = pl.when(pl.col("size") > position).then(1 / pl.col("size")).otherwise(0.0)
-    of_gold = pl.coalesce((pl.col("gold") == position).cast(pl.Float64), uniform)
-    ((expected, right),) = shown.select(a=uniform.mean(), b=of_gold.mean()).iter_rows()
-    return expected, right

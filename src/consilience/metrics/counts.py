@@ -420,11 +420,6 @@ def bounds_of(key: Key) -> tuple[float, float]:
     return METRICS[metric_of(key[0])].bounds
 
 
-def scores_read() -> tuple[str, ...]:
-    """The scores that at least one metric reads."""
-    return tuple(dict.fromkeys(name for metric in METRICS.values() for name in metric.scores))
-
-
 def empty_value(key: Key, protocol: Protocol) -> float:
     """The value of a group without data."""
     return 0.0 if key[0] in EMPTY_AS_ZERO[protocol] else NAN
@@ -518,16 +513,13 @@ class ResampleCache:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Every metric of each group of a kind."""
+    """Every metric of each group of a kind, also under resampled subjects."""
 
     shares: Mapping[str, Mapping[Key, Share]]
-    """Hits and totals by group and metric."""
     draws: Mapping[str, Mapping[Key, TwoWayReplicates]]
-    """The same under resampled subjects."""
     proportions: frozenset[Key]
     """The metrics whose hits are counted among the total."""
     resampling: Resampling
-    """The resamples."""
 
 
 def resampled(
@@ -606,7 +598,8 @@ class Prepared:
 
         def make() -> Mapping[View, Grid]:
             rows = self.rows[relation.id]
-            views = grids(rows, relation, protocol, words_of(rows), scores_read())
+            scores = {name for metric in METRICS.values() for name in metric.scores}
+            views = grids(rows, relation, protocol, words_of(rows), sorted(scores))
             instances = tuple(self.instances.get(relation.id, ()))
             return {name: replace(grid, instances=instances) for name, grid in views.items()}
 
@@ -630,11 +623,9 @@ class Prepared:
 
         return self._keep(protocol, ("counts", kind, seed), make)
 
-    def forget(self, protocol: Protocol | None = None) -> None:
-        """Drop the counts of one protocol, or of both."""
-        self._kept = {
-            key: counts for key, counts in self._kept.items() if protocol not in (None, key[0])
-        }
+    def forget(self, protocol: Protocol) -> None:
+        """Drop the counts of a protocol."""
+        self._kept = {key: counts for key, counts in self._kept.items() if key[0] != protocol}
 
     def _keep(self, protocol: Protocol, name: object, make: Callable[[], T]) -> T:
         key = protocol, name

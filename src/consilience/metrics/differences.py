@@ -48,7 +48,6 @@ from consilience.metrics.statistics import (
     FEW,
     NAN,
     REPLICATES,
-    Bools,
     Draws,
     Floats,
     Signs,
@@ -677,20 +676,17 @@ def _counter(first: str, second: str) -> CountBoth:
         views = run.views(relation, protocol)
         tallies: tuple[dict[Key, Tally], dict[Key, Tally]] = {}, {}
         for metric_name, metric in METRICS.items():
-            grids = [
-                _only_of_language(views[metric.view], relation.design, metric, side)
-                for side in (first, second)
-            ]
-            both = [metric.count(grid) for grid in _on_same_items(metric, grids)]
-            for side, tally in zip(tallies, both, strict=False):
-                if tally is not None:
-                    side[name_of(metric_name, relation.cardinality), "all"] = tally
+            key, view = (name_of(metric_name, relation.cardinality), "all"), views[metric.view]
+            grids = [_of_language(view, relation.design, metric, name) for name in (first, second)]
+            for side, grid in zip(tallies, _on_same_items(metric, grids), strict=False):
+                if (tally := metric.count(grid)) is not None:
+                    side[key] = tally
         return *tallies, False
 
     return count_both
 
 
-def _only_of_language(grid: Grid, design: Design, metric: Metric, side: str) -> Grid | None:
+def _of_language(grid: Grid, design: Design, metric: Metric, side: str) -> Grid | None:
     """The part of a group that a metric counts of a language; None where there is none."""
     if metric.one_form:
         return grid.only_variants(design.languages[side]) if side in design.languages else None
@@ -702,14 +698,11 @@ def _only_of_language(grid: Grid, design: Design, metric: Metric, side: str) -> 
 
 def _on_same_items(metric: Metric, grids: Sequence[Grid | None]) -> list[Grid]:
     """Both grids with the answers to items that have a number in both; [] if one is missing."""
-
-    def counts(grid: Grid) -> Bools:
-        return grid.taken[:, 0] if metric.one_form else grid.n_both > 0
-
     known = [grid for grid in grids if grid is not None]
     if len(known) < 2:
         return []
-    has_number = (counts(known[0]) & counts(known[1]))[:, None]
+    have = [grid.taken[:, 0] if metric.one_form else grid.n_both > 0 for grid in known]
+    has_number = np.all(have, axis=0)[:, None]
     return [replace(grid, answers=np.where(has_number, grid.answers, -1)) for grid in known]
 
 

@@ -112,7 +112,7 @@ def _of_kind(
         macro = _row(
             key, "MACRO", [spread[0] for spread in over], is_proportion=is_proportion and is_single
         )
-        values = [_mean_of_seeds(runs, group, key) for group in groups]
+        values = [_mean([run.shares[group][key].value for run in runs]) for group in groups]
         known = [value for value in values if not math.isnan(value)]
         std = stdev(known) if len(known) > 1 else NAN
         yield macro | {"std": std, "skewness": skewness(known)}
@@ -123,10 +123,6 @@ def pooled_row(runs: Sequence[Counts], groups: Sequence[str], key: Key) -> dict[
     """The row of the value of the counts of several groups together."""
     numbers = [_over_groups(run, groups, key)[1] for run in runs]
     return _row(key, "MICRO", numbers, is_proportion=key in runs[0].proportions)
-
-
-def _mean_of_seeds(runs: Sequence[Counts], group: str, key: Key) -> float:
-    return _mean([run.shares[group][key].value for run in runs])
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -282,20 +278,16 @@ def notes_on(
 
 def _not_asked(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
     """Groups and variants without a row."""
-    variants = {
-        group: set(names)
-        for group, names in answers.group_by("group").agg(pl.col("variant").unique()).iter_rows()
-    }
+    names = answers.group_by("group").agg(pl.col("variant").unique())
+    variants = dict(names.iter_rows())
     absent = [group.id for group in suite.relations if group.id not in variants]
     if absent:
         several = "s" * (len(absent) > 1)
         yield f"no answers for {len(absent)} {suite.words.group}{several}: {', '.join(absent)}"
     for group in suite.relations:
-        if group.design.is_ragged:
-            continue
         known = group.design.variants
         lacking = [name for name in known if name not in variants.get(group.id, known)]
-        if lacking:
+        if lacking and not group.design.is_ragged:
             base = ", not in the base pattern" if known[0] in lacking else ""
             yield (
                 f"{group.id}: asked in {len(known) - len(lacking)} of {len(known)} patterns{base}"

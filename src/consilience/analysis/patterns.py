@@ -23,6 +23,7 @@ from consilience.metrics.resampling import ClusterSampler, in_threads
 from consilience.metrics.statistics import (
     NAN,
     REPLICATES,
+    Bools,
     Floats,
     bootstrap_interval,
     bootstrap_intervals,
@@ -101,13 +102,9 @@ def with_changes(patterns: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
 
     ``change, change_low, change_high, p_holm``; NaN for the base pattern itself.
     """
-    columns = ("change", "change_low", "change_high", "p_holm")
-    of_base = pairs.filter(pl.col("first") == 0).select(
-        "group", pl.col("second").alias("variant_index"), *columns
-    )
-    joined = patterns.join(
-        of_base, on=["group", "variant_index"], how="left", maintain_order="left"
-    )
+    columns, key = ("change", "change_low", "change_high", "p_holm"), ["group", "variant_index"]
+    of_base = pairs.filter(first=0).rename({"second": "variant_index"}).select(*key, *columns)
+    joined = patterns.join(of_base, on=key, how="left", maintain_order="left")
     return joined.with_columns(pl.col(columns).fill_null(NAN))
 
 
@@ -340,7 +337,7 @@ def _merged(name: str, dtype: pl.DataType) -> pl.Expr:
     return column.min() if name == "n" else pl.when(column.n_unique() == 1).then(column.first())
 
 
-def _share(grid: Grid, pairs: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
+def _share(grid: Grid, pairs: Bools) -> float:
     same, both = int(grid.same[:, pairs].sum()), int(grid.both[:, pairs].sum())
     return same / both if both else NAN
 

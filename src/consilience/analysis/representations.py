@@ -108,9 +108,8 @@ def write_vectors(folder: Path, vectors: RelationVectors) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConsilienceError(
-            f"cannot be made: {error.strerror or error}", where=str(folder)
-        ) from error
+        found = f"cannot be made: {error.strerror or error}"
+        raise ConsilienceError(found, where=str(folder)) from error
     write_whole(path_in(folder, vectors.relation, ".npy"), content.getvalue())
     write_whole(path_in(folder, vectors.relation, ".parquet"), table.getvalue())
 
@@ -194,11 +193,8 @@ def spearman_with(consistency: Mapping[str, float], v_measure: Mapping[str, floa
     Both map a relation to its number. Relations without one of them, or with NaN, are left out.
     """
     shared = [relation for relation in consistency if relation in v_measure]
-    return correlation(
-        [consistency[relation] for relation in shared],
-        [v_measure[relation] for relation in shared],
-        method="spearman",
-    )
+    pairs = ([of[relation] for relation in shared] for of in (consistency, v_measure))
+    return correlation(*pairs, method="spearman")
 
 
 def tsne(array: npt.NDArray[np.float32], seed: int = 0) -> npt.NDArray[np.float32]:

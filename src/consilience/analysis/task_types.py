@@ -237,10 +237,9 @@ def task_effects(
     for (metric, subset), values in _by_metric(rows):
         for first, second, *sides in contrasts:
             one, other = (values.filter(pl.col("task").is_in(side)) for side in sides)
-            if one.is_empty() or other.is_empty():
-                continue
-            head = {"metric": metric, "subset": subset, "first": first, "second": second}
-            effects += ({**head, **row} for row in _tests(one, other))
+            if one.height and other.height:
+                head = {"metric": metric, "subset": subset, "first": first, "second": second}
+                effects += ({**head, **row} for row in _tests(one, other))
     for test in TESTS:
         family = [row for row in effects if row["test"] == test]
         for row, p in zip(family, holm([row["p"] for row in family]), strict=True):
@@ -250,16 +249,12 @@ def task_effects(
 
 def _by_metric(rows: pl.DataFrame) -> Iterator[tuple[tuple[str, str], pl.DataFrame]]:
     """Accuracy, then consistency under each perturbation: the rows that have a value."""
-    known = rows.filter(
-        pl.col("value").is_not_nan()
-        & (
-            ((pl.col("metric") == "accuracy") & (pl.col("subset") == "all"))
-            | ((pl.col("metric") == "consistency") & (pl.col("subset") != "all"))
-        )
-    )
+    of_all = pl.when(pl.col("subset") == "all").then(pl.lit("accuracy"))
+    is_shown = pl.col("metric") == of_all.otherwise(pl.lit("consistency"))
+    known = rows.filter(pl.col("value").is_not_nan(), is_shown)
     names = known.select("metric", "subset").unique(maintain_order=True).rows()
     for metric, subset in dict.fromkeys([*ORDER, *names]):
-        values = known.filter((pl.col("metric") == metric) & (pl.col("subset") == subset))
+        values = known.filter(metric=metric, subset=subset)
         if not values.is_empty():
             yield (metric, subset), values
 

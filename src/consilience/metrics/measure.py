@@ -27,7 +27,7 @@ from consilience.metrics.counts import (
     prepared_seeds,
 )
 from consilience.metrics.registry import METRICS, Share
-from consilience.metrics.resampling import Key, TwoWayReplicates
+from consilience.metrics.resampling import Key
 from consilience.metrics.statistics import (
     FEW,
     NAN,
@@ -77,16 +77,11 @@ def measure(
 class _Number:
     """A value of one seed, with its replicates."""
 
-    value: float
-    """The value; NaN where there is no data."""
+    share: Share
     replicates: Floats
     """Its values when subjects or groups are resampled (replicate,)."""
     clusters: int
     """How many of these there are."""
-    n: int
-    """How many things were counted."""
-    n_excluded: int
-    """How many have no answer."""
     units: int
     """How many subjects were counted, in all groups."""
     within: Floats | None = None
@@ -132,31 +127,21 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _of_group(run: Counts, group: str, key: Key) -> _Number:
-    share, within = run.shares[group][key], run.draws[group][key].within
-    return _Number(
-        share.value, within.values, within.clusters, share.n, share.left_out, within.clusters
-    )
+    within = run.draws[group][key].within
+    return _Number(run.shares[group][key], within.values, within.clusters, within.clusters)
 
 
 def _over_groups(run: Counts, groups: Sequence[str], key: Key) -> tuple[_Number, _Number]:
     """The mean over the groups, and the value of all their counts together."""
-    shares: Mapping[str, Share] = {group: run.shares[group][key] for group in groups}
-    draws: Mapping[str, TwoWayReplicates] = {group: run.draws[group][key] for group in groups}
+    shares = {group: run.shares[group][key] for group in groups}
+    draws = {group: run.draws[group][key] for group in groups}
     spread, pooled = run.resampling.over(shares, draws)
     known = [share.value for share in shares.values() if not math.isnan(share.value)]
-    mean = fmean(known) if known else NAN
+    mean = Share(_mean(known), 1, len(known), len(shares) - len(known))
     total, size = sum(shares.values(), Share(0, 0, 0, 0)), pooled.clusters
     return (
-        _Number(
-            mean,
-            spread.replicates,
-            spread.clusters,
-            len(known),
-            len(shares) - len(known),
-            size,
-            spread.within,
-        ),
-        _Number(total.value, pooled.values, size, total.n, total.left_out, size),
+        _Number(mean, spread.replicates, spread.clusters, size, spread.within),
+        _Number(total, pooled.values, size, size),
     )
 
 
@@ -164,7 +149,7 @@ def _row(
     key: Key, group: str, numbers: Sequence[_Number], *, is_proportion: bool
 ) -> dict[str, object]:
     """The mean of a number over seeds, with its intervals over items and over seeds."""
-    values = [number.value for number in numbers if not math.isnan(number.value)]
+    values = [of.share.value for of in numbers if not math.isnan(of.share.value)]
     mean, bounds = _mean(values), bounds_of(key)
     replicates = np.mean([number.replicates for number in numbers], axis=0)
     clusters, units = (min(getattr(n, name) for n in numbers) for name in ("clusters", "units"))
@@ -182,8 +167,8 @@ def _row(
         "std": std,
         "low": low,
         "high": high,
-        "n": min(number.n for number in numbers),
-        "n_excluded": max(number.n_excluded for number in numbers),
+        "n": min(number.share.n for number in numbers),
+        "n_excluded": max(number.share.left_out for number in numbers),
         "seeds": len(numbers),
         "seed_low": seed_low,
         "seed_high": seed_high,

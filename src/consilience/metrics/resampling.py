@@ -39,12 +39,10 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Replicates:
-    """A metric of a group under resampled clusters."""
+    """A metric of a group under resampled clusters: hits and totals (replicate,)."""
 
     hits: Floats
-    """(replicate,)"""
     total: Floats
-    """(replicate,)"""
     clusters: int
 
     @property

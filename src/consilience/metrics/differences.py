@@ -93,8 +93,7 @@ class Flipped:
             return np.full(self.flipped.shape[1], np.nan)
         common = hits.sum() / totals.sum()
         off = (self.flipped[::2] - common * self.flipped[1::2]) / totals[:, None]
-        difference: Floats = off[1] - off[0]
-        return difference
+        return off[1] - off[0]
 
 
 def flip(first: Tallies, second: Tallies, names: Sequence[str], signs: Signs) -> dict[Key, Flipped]:
@@ -156,6 +155,8 @@ class Difference:
     """One metric of two models: a pair of runs for each seed."""
 
     seeds: tuple[RunPair, ...]
+    tested: Test | None = None
+    """The test, where it is known."""
 
     @property
     def values(self) -> tuple[float, float]:
@@ -179,6 +180,8 @@ class Difference:
 
         NaN without data, which is then no test of a family either.
         """
+        if self.tested is not None:
+            return self.tested
         if len(self.seeds) == 1 and self.seeds[0].only is not None:
             only = self.seeds[0].only
             return MCNEMAR, NAN if math.isnan(self.difference) else mcnemar(*only)
@@ -203,8 +206,8 @@ class Difference:
         return Difference(tuple(one.plus(two) for one, two in pairs))
 
     def without_flips(self) -> Difference:
-        """The same without what the test needs, which fills the memory."""
-        return Difference(tuple(replace(both, flipped=None) for both in self.seeds))
+        """The same, tested, without what the test needs, which fills the memory."""
+        return Difference(tuple(replace(both, flipped=None) for both in self.seeds), self.test)
 
 
 CHANGES = ("first_accuracy", "second_accuracy", "change", "change_low", "change_high")
@@ -242,12 +245,9 @@ def form_changes(
         forms = relation.design.forms
         if len(forms) < 2:
             continue
-        grids = [
-            run.views(relation, protocol)["tuples"].only_variants(
-                [variants[0] for variants in forms.values()]
-            )
-            for run in seeds
-        ]
+        firsts = [variants[0] for variants in forms.values()]
+        tuples = [run.views(relation, protocol)["tuples"] for run in seeds]
+        grids = [grid.only_variants(firsts) for grid in tuples]
         subjects, places = np.unique(grids[0].subjects.astype(str), return_inverse=True)
         draws = Draws(len(subjects), [seed, zlib.crc32(relation.id.encode())], keep=True)
         resampled = ClusterSampler(draws, places)
@@ -399,7 +399,6 @@ class PairedComparison:
         self.relations = {group.id: group for group in groups if group.id in known}
         self.subjects = self.first.subjects(kind)
         self.differences: dict[str, dict[Key, Difference]] = {}
-        self.tests: dict[Key, dict[str, Test]] = {}
         self.pooled: dict[Key, Difference] = {}
         self.resampling: Resampling = self.first.cache.resampling(
             self.subjects, seed, joint=self.first.suite.words.is_pooled
@@ -412,10 +411,8 @@ class PairedComparison:
         for group, by_key in self.differences.items():
             for key, difference in by_key.items():
                 spreads = [self._within(run[group], key) for run in draws]
-                test = self.tests[key][group]
-                yield _row(
-                    key, group, difference, [spread[0] for spread in spreads], spreads[0][1], test
-                )
+                replicates, clusters = [spread[0] for spread in spreads], spreads[0][1]
+                yield _row(key, group, difference, replicates, clusters)
                 if is_averaged(key, self.relations[group]):
                     averaged.setdefault(key, []).append(group)
         for key, groups in averaged.items():
@@ -439,7 +436,6 @@ class PairedComparison:
             if not by_key:
                 continue
             for key, difference in by_key.items():
-                self.tests.setdefault(key, {})[relation.id] = difference.test
                 if is_averaged(key, relation):
                     pooled = self.pooled.get(key)
                     self.pooled[key] = pooled.plus(difference) if pooled else difference
@@ -502,25 +498,25 @@ class PairedComparison:
             return
         spreads = [self._spread(key, known, of, seed) for seed, of in enumerate(draws)]
         counts, pooled = (len(known), len(by_group) - len(known)), self.pooled[key]
+        values = [difference.difference for difference in known.values()]
+        test: Test = RELATIONS, paired_permutation(values, self.seed)
+        if len(known) == 1:
+            test = next(iter(known.values())).test
         macro = Difference(
             tuple(
                 replace(both, shares=_mean_shares(known, seed, counts))
                 for seed, both in enumerate(pooled.seeds)
-            )
+            ),
+            test,
         )
-        values = [difference.difference for difference in known.values()]
-        if len(known) > 1:
-            test: Test = RELATIONS, paired_permutation(values, self.seed)
-        else:
-            test = self.tests[key][next(iter(known))]
         relations = [spread.replicates for spread, _, _ in spreads]
-        row = _row(key, "MACRO", macro, relations, spreads[0][0].clusters, test)
+        row = _row(key, "MACRO", macro, relations, spreads[0][0].clusters)
         micro, clusters = [values for _, values, _ in spreads], spreads[0][2]
         within = np.mean([spread.within for spread, _, _ in spreads], axis=0)
         error = within_error(within, spreads[0][0].clusters, clusters)
         row |= {"within_error": error, "skewness": skewness(values), "units": clusters}
         yield row | ({"detectable": NAN} if 1 < len(known) < FEW else {})
-        yield _row(key, "MICRO", pooled, micro, clusters, pooled.test)
+        yield _row(key, "MICRO", pooled, micro, clusters)
 
     def _spread(
         self,
@@ -584,15 +580,10 @@ def _only(first: Tally, second: Tally) -> tuple[int, int]:
 
 
 def _row(
-    key: Key,
-    group: str,
-    difference: Difference,
-    spreads: Sequence[Floats],
-    clusters: int,
-    test: Test,
+    key: Key, group: str, difference: Difference, spreads: Sequence[Floats], clusters: int
 ) -> dict[str, object]:
     """A row of the table; ``spreads``: each seed's difference resampled (replicate,)."""
-    replicates = np.mean(spreads, axis=0)
+    replicates, (test, p) = np.mean(spreads, axis=0), difference.test
     bounds = difference_bounds(bounds_of(key))
     low, high = bootstrap_interval(difference.difference, replicates, clusters, bounds)
     error = bootstrap_error(replicates, clusters)
@@ -606,8 +597,8 @@ def _row(
         "difference": difference.difference,
         "low": low,
         "high": high,
-        "test": test[0],
-        "p": test[1],
+        "test": test,
+        "p": p,
         "detectable": detectable_difference(error, clusters),
         "n": min(share.n for share in shares),
         "n_excluded": max(share.left_out for share in shares),

@@ -123,14 +123,12 @@ class Grid:
     @cached_property
     def taken(self) -> Bools:
         """Whether there is an answer (item, variant)."""
-        taken: Bools = self.answers >= 0
-        return taken
+        return self.answers >= 0
 
     @cached_property
     def right(self) -> Bools:
         """Whether the answer is the gold (item, variant)."""
-        right: Bools = self.taken & (self.answers == self.golds)
-        return right
+        return self.taken & (self.answers == self.golds)
 
     @cached_property
     def answered(self) -> Bools:
@@ -140,8 +138,7 @@ class Grid:
     @cached_property
     def lacking(self) -> Bools:
         """Whether the item has no such variant, in a suite where items may lack some (item, v)."""
-        lacking: Bools = (self.golds < 0) & self.is_ragged
-        return lacking
+        return (self.golds < 0) & self.is_ragged
 
     @property
     def complete(self) -> Bools:
@@ -177,15 +174,13 @@ class Grid:
     def both(self) -> Bools:
         """Whether both answers of a pair are there (item, pair)."""
         first, second = self.pairs.T
-        both: Bools = self.taken[:, first] & self.taken[:, second]
-        return both
+        return self.taken[:, first] & self.taken[:, second]
 
     @cached_property
     def same(self) -> Bools:
         """Whether both answers of a pair are there and the same (item, pair)."""
         first, second = self.pairs.T
-        same: Bools = (self.answers[:, first] == self.answers[:, second]) & self.both
-        return same
+        return (self.answers[:, first] == self.answers[:, second]) & self.both
 
     @cached_property
     def codes(self) -> Ints:

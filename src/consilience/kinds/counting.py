@@ -155,7 +155,7 @@ def _no_option(seeds: Sequence[pl.DataFrame]) -> Iterator[SummaryRow]:
         for of_seed in counts
     ]
     share = item_estimates(
-        [{NO_OPTION: ItemNumbers(columns, is_mean=True)} for columns in numbers],
+        [{NO_OPTION: ItemNumbers(columns)} for columns in numbers],
         np.arange(items.height).astype(object),
         0,
     )[NO_OPTION]
@@ -250,8 +250,8 @@ def majority_baseline(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -
     values: dict[Key, float] = {}
     averaged: dict[Key, list[float]] = {}
     pooled: dict[Key, Share] = {}
-    for group, rows in table.relations:
-        for (metric, subset), tally in table.tallies(group, rows, protocol).items():
+    for group, _ in table.relations:
+        for (metric, subset), tally in table.tallies(group, protocol).items():
             share = tally.share(empty_value((metric, subset), protocol))
             values[group.id, metric, subset] = share.value
             if not is_averaged((metric, subset), group):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from consilience.core.expectations import NO_OPTION, Expectation, Instance, linked_questions
-from consilience.metrics.grid import Bools, Floats, Grid, all_of, any_of
-from consilience.metrics.registry import Tally, describe, metric, ratio
+from consilience.metrics.grid import Grid
+from consilience.metrics.registry import Description, Tally, describe, metric, ratio
+from consilience.metrics.statistics import Bools, Floats, Ints
 
 
 @metric(
@@ -50,11 +50,13 @@ def consistency(grid: Grid) -> Tally:
 
 describe(
     "determinism",
-    label="Determinism",
-    meaning="consistency of relations with several right answers",
-    level="headline",
-    better="higher",
-    alias_of="consistency",
+    Description(
+        label="Determinism",
+        meaning="consistency of relations with several right answers",
+        level="headline",
+        better="higher",
+        alias_of="consistency",
+    ),
 )
 
 
@@ -86,8 +88,8 @@ def consistent_accuracy(grid: Grid) -> Tally:
 def consistent_wrong(grid: Grid) -> Tally:
     """Share of items with the same wrong answer in every variant, as in the released code."""
     first = np.take_along_axis(grid.answers, grid.taken.argmax(axis=1)[:, None], axis=1)
-    alike = all_of(((grid.answers == first) | grid.lacking)[:, grid.answered], axis=1)
-    return _tally(grid.subjects, alike & ~any_of(grid.right, axis=1), grid.complete)
+    alike = np.all(((grid.answers == first) | grid.lacking)[:, grid.answered], axis=1)
+    return _tally(grid.subjects, alike & ~np.any(grid.right, axis=1), grid.complete)
 
 
 @metric(
@@ -101,7 +103,7 @@ def successful_patterns(grid: Grid) -> Tally:
 
     A maximum over items, so resampling items is not valid: a group has no interval.
     """
-    return _tally(None, any_of(grid.right, axis=0), grid.answered)
+    return _tally(None, np.any(grid.right, axis=0), grid.answered)
 
 
 @metric(
@@ -113,7 +115,7 @@ def successful_patterns(grid: Grid) -> Tally:
 )
 def successful_objects(grid: Grid) -> Tally:
     """Share of items that at least one pattern gets right (Section 6.1, Succ-Objs)."""
-    return _tally(grid.subjects, any_of(grid.right, axis=1), any_of(grid.taken, axis=1))
+    return _tally(grid.subjects, np.any(grid.right, axis=1), np.any(grid.taken, axis=1))
 
 
 @metric(
@@ -127,7 +129,7 @@ def known_consistency(grid: Grid) -> Tally:
 
     Without such items: NaN under ``strict``, 0 under ``published``, as in the released code.
     """
-    return _agreement(grid, any_of(grid.right, axis=1))
+    return _of_pairs(grid, grid.n_same, np.any(grid.right, axis=1))
 
 
 @metric(
@@ -141,7 +143,8 @@ def unknown_consistency(grid: Grid) -> Tally:
 
     Without such items: NaN under ``strict``, 0 under ``published``, as in the released code.
     """
-    return _agreement(grid, ~any_of(grid.right, axis=1) & any_of(grid.taken, axis=1))
+    is_unknown = ~np.any(grid.right, axis=1) & np.any(grid.taken, axis=1)
+    return _of_pairs(grid, grid.n_same, is_unknown)
 
 
 @metric(
@@ -161,17 +164,7 @@ def corrected_consistency(grid: Grid) -> Tally:
     chance is ``chance_consistency``. Range -1 to 1: 1 is full agreement, 0 is chance. NaN where
     chance is 1 (one answer to everything). ``MICRO`` sums numerators and denominators of groups.
     """
-    expected = grid.chance
-
-    def finish(sums: Floats) -> tuple[Floats, Floats]:
-        chance = expected(sums)
-        return sums[..., 0] - chance, sums[..., 1] - chance
-
-    def slopes(sums: Floats) -> tuple[Floats, Floats]:
-        same, total, chance = _pair_slopes(grid, sums)
-        return same - chance, total - chance
-
-    return _pair_tally(grid, finish, slopes)
+    return _beside_chance(grid, lambda same, total, chance: (same - chance, total - chance))
 
 
 @metric(
@@ -187,16 +180,7 @@ def chance_consistency(grid: Grid) -> Tally:
     ``sum_{k<l} n_kl sum_a p_k(a) p_l(a) / sum_{k<l} n_kl``: ``p_k(a)`` is the share of the answer a
     among the answers in variant k, ``n_kl`` the number of items answered in both variants.
     """
-    expected = grid.chance
-
-    def finish(sums: Floats) -> tuple[Floats, Floats]:
-        return expected(sums), sums[..., 1]
-
-    def slopes(sums: Floats) -> tuple[Floats, Floats]:
-        _, total, chance = _pair_slopes(grid, sums)
-        return chance, total
-
-    return _pair_tally(grid, finish, slopes)
+    return _beside_chance(grid, lambda same, total, chance: (chance, total))
 
 
 @metric(
@@ -307,13 +291,11 @@ def top_label(grid: Grid) -> Tally:
     answered = grid.taken[:, 0]
     golds = grid.golds[answered, 0]
     counts = np.unique(golds, return_counts=True)[1][None].astype(np.float32)
-    return Tally(
-        counts,
-        None,
-        len(golds),
-        int((~answered).sum()),
-        lambda sums: (sums.max(axis=-1, initial=0), sums.sum(axis=-1)),
-    )
+
+    def largest(sums: Floats) -> tuple[Floats, Floats]:
+        return sums.max(axis=-1, initial=0), sums.sum(axis=-1)
+
+    return Tally(counts, None, len(golds), int((~answered).sum()), largest)
 
 
 @metric(
@@ -339,7 +321,7 @@ def _tally(clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools
     return Tally(np.stack(sums, axis=1).astype(np.float32), clusters, n, counted.size - n)
 
 
-def _of_pairs(grid: Grid, hits: npt.NDArray[np.int64], items: Bools | None = None) -> Tally:
+def _of_pairs(grid: Grid, hits: Ints, items: Bools | None = None) -> Tally:
     """A tally of ``hits`` (item,) among the pairs of answers; ``items``: those counted (item,)."""
     items = np.ones(len(hits), dtype=np.bool_) if items is None else items
     counts = np.stack([hits, grid.n_both], axis=1) * items[:, None]
@@ -349,27 +331,22 @@ def _of_pairs(grid: Grid, hits: npt.NDArray[np.int64], items: Bools | None = Non
     return Tally(counts.astype(dtype), grid.subjects, n, left_out)
 
 
-def _agreement(grid: Grid, items: Bools) -> Tally:
-    """The consistency of some ``items`` (item,)."""
-    return _of_pairs(grid, grid.n_same, items)
-
-
-def _pair_tally(
-    grid: Grid,
-    finish: Callable[[Floats], tuple[Floats, Floats]],
-    slopes: Callable[[Floats], tuple[Floats, Floats]],
+def _beside_chance(
+    grid: Grid, combine: Callable[[Floats, Floats, Floats], tuple[Floats, Floats]]
 ) -> Tally:
+    """``combine``: hits and total, linear in same pairs, all pairs and pairs expected by chance."""
+    chance = grid.chance
+
+    def finish(sums: Floats) -> tuple[Floats, Floats]:
+        return combine(sums[..., 0], sums[..., 1], chance(sums))
+
+    def slopes(sums: Floats) -> tuple[Floats, Floats]:
+        return combine(*np.eye(2, len(sums)), chance.slopes(sums))
+
     n = int(grid.n_both.sum())
     left_out = len(grid.n_both) * grid.n_pairs - n
     further = grid.class_and_answer_counts
     return Tally(grid.pair_counts, grid.subjects, n, left_out, finish, slopes, further)
-
-
-def _pair_slopes(grid: Grid, sums: Floats) -> tuple[Floats, Floats, Floats]:
-    """Derivatives (column,) of the same pairs, of all pairs and of ``grid.chance`` at ``sums``."""
-    same, total = np.zeros((2, len(sums)))
-    same[0] = total[1] = 1
-    return same, total, grid.chance.slopes(sums)
 
 
 @metric(
@@ -484,8 +461,8 @@ def violation_rate(grid: Grid) -> Tally | None:
     for at, unit in enumerate(grid.instances):
         verdicts = [one.is_permitted for one in unit if one.is_answered]
         counts[at] = verdicts.count(False), len(verdicts) - verdicts.count(None)
-    applicable = int(counts[:, 1].sum())
-    return Tally(counts, _cluster_names(grid.instances), applicable, _missing(grid.instances))
+    n = int(counts[:, 1].sum())
+    return Tally(counts, _cluster_names(grid.instances), n, _missing(grid.instances))
 
 
 @metric(
@@ -576,15 +553,13 @@ def _gaps(members: Sequence[Instance]) -> Floats:
 Units = Sequence[Sequence[Instance]]
 """The instances of each expectation."""
 
-Names = npt.NDArray[np.object_]
 
-
-def _cluster_names(units: Units) -> Names:
+def _cluster_names(units: Units) -> npt.NDArray[np.object_]:
     """The cluster of each expectation (unit,): the first premise of its first expectation."""
-    expectations = [unit[0].expectation for unit in units]
-    components = linked_questions(expectations)
+    premises = [unit[0].expectation.items[0] for unit in units]
+    components = linked_questions([unit[0].expectation for unit in units])
     firsts: dict[str, str] = {}
-    names = [firsts.setdefault(components[one.items[0]], one.items[0]) for one in expectations]
+    names = [firsts.setdefault(components[premise], premise) for premise in premises]
     return np.array(names, dtype=np.object_)
 
 
@@ -678,7 +653,6 @@ class _Codes:
         return str(code)
 
 
-@dataclass(frozen=True)
 class ExpectedViolations:
     """Hits and total of ``chance_violation_rate`` from sums (..., 1 + 3 answers) of its counts.
 
@@ -688,23 +662,11 @@ class ExpectedViolations:
     times the violation itself, where ``c = K / (K - 1)``. Resamples keep this ``c``.
     """
 
-    strata: npt.NDArray[np.int64]
-    """The stratum of each answer (answer,)."""
-    sizes: Floats
-    """K of the stratum of each answer (answer,), at least 2."""
-
-    @cached_property
-    def _members(self) -> Floats:
-        """1 where an answer is of the stratum (answer, stratum)."""
-        size = int(self.strata.max(initial=-1)) + 1
-        members: Floats = (self.strata[:, None] == np.arange(size)).astype(np.float64)
-        return members
-
-    @cached_property
-    def _factors(self) -> Floats:
-        """C of the stratum of each answer (answer,)."""
-        factors: Floats = self.sizes / (self.sizes - 1)
-        return factors
+    def __init__(self, strata: Ints, sizes: Floats) -> None:
+        """The stratum of each answer (answer,), and its K, at least 2."""
+        is_member = strata[:, None] == np.arange(strata.max(initial=-1) + 1)
+        self._members = is_member.astype(np.float64)
+        self._factors = sizes / (sizes - 1)
 
     def _parts(self, sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """How many do not permit an answer, got it, violate by it, got any of its stratum."""

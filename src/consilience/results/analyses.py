@@ -540,8 +540,8 @@ def _in_cells(
     prepared: Prepared, answers: pl.DataFrame, design: FactorialDesign, rule: str
 ) -> CellAnswers:
     grids = {
-        relation.id: prepared.views(relation, rows, "strict")["pairs"]
-        for relation, rows in prepared.relations
+        relation.id: prepared.views(relation, "strict")["pairs"]
+        for relation, _ in prepared.relations
     }
     scores = {
         group: option_scores(answers.filter(pl.col("group") == group), len(design.cells), rule)

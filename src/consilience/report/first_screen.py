@@ -47,8 +47,7 @@ from consilience.report.run_view import (
 from consilience.report.summary import FEWEST_FACTS, NO_OPTION, VIOLATIONS, SummaryRow
 from consilience.report.table import NAN, Cell, Column, Table, Value
 
-UNIT = "\N{NO-BREAK SPACE}%"
-"""What follows a number in a sentence; a line does not break before it."""
+UNIT = "\N{NO-BREAK SPACE}%"  # a line does not break before it
 
 OF_FACTS = {
     "accuracy": "The answer to the base pattern is right for {value} of a relation's "
@@ -61,8 +60,6 @@ OF_FACTS = {
     "consistent_accuracy": "The answer is right in every pattern for {value} of a relation's "
     "facts, on average.",
 }
-"""Sentences of facts by metric."""
-
 OF_QUESTIONS = {
     "accuracy": "The answer in the base variant{base} is right for {value} of the questions.",
     "consistency": "Two variants of a question get the same answer {value} of the time{chance}.",
@@ -70,32 +67,21 @@ OF_QUESTIONS = {
     "consistent_accuracy": "The answer is right in every variant for {value} of the questions.",
     NO_OPTION: "{value} of the written answers are none of the options.",
 }
-"""Sentences of questions by metric."""
-
 ONE_FACTOR = (
     "Two variants that differ only in {factor} get the same answer {value} of the time{chance}."
 )
-"""The sentence of the consistency of a factor."""
-
 OF_PAIRS = {
     ("accuracy", "all"): "The label of the original form is right for {value} of the pairs.",
-    (
-        "consistency",
-        "all",
-    ): "Another form gets the label of the original {value} of the time{chance}.",
+    ("consistency", "all"): "Another form gets the label of the original {value} of the "
+    "time{chance}.",
     ("consistency", "reverse"): "The label is the same for {value} of the pairs when the two "
     "sentences are swapped{chance}.",
     ("consistency", "signal"): "The label is the same for {value} of the pairs with other words "
     "before the sentences{chance}.",
     ("corrected_consistency", "all"): OF_FACTS["corrected_consistency"],
 }
-"""Sentences of sentence pairs by metric and form."""
-
 UNDEFINED = "Not defined: all answers are the same, so chance alone gives full agreement."
-"""The sentence of a chance-corrected consistency without a value."""
-
 BELOW_CHANCE = "The answers agree less often than expected by chance."
-"""The sentence of a negative chance-corrected consistency."""
 
 
 def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
@@ -104,33 +90,24 @@ def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
         return UNDEFINED if math.isnan(row.value) else BELOW_CHANCE
     if math.isnan(row.value):
         return "No data."
-    expected = "" if math.isnan(chance) else f" ({_percent(chance)} expected by chance)"
     if run.suite.words.is_pooled and row.metric != VIOLATIONS:
         sentence = OF_QUESTIONS[row.metric] if row.subset == "all" else ONE_FACTOR
-        return sentence.format(
-            value=_percent(row.value),
-            chance=expected,
-            factor=FACTORS.get(row.subset, row.subset),
-            base=_base_in_words(run),
-        )
-    sentence = OF_FACTS[row.metric] if run.facts else OF_PAIRS[row.metric, row.subset]
-    if row.subset in (WITHIN, BETWEEN):
-        language = "one language" if row.subset == WITHIN else "two languages"
-        sentence = sentence.replace("of a fact", f"of {language}")
-    has_forms = run.facts and "form" in row.meaning
-    sentence = sentence.replace("Two patterns of a fact agree", "A pattern and its perturbed forms "
-                                "agree") if has_forms else sentence  # fmt: skip
-    return sentence.format(value=_percent(row.value), chance=expected)
-
-
-def _base_in_words(run: RunView) -> str:
-    """The levels of the base variant in parentheses, where all groups have the same."""
-    bases = {group.design.variants[0] for group in run.suite.relations}
-    return f" ({bases.pop()})" if len(bases) == 1 and levels_of(min(bases)) else ""
-
-
-def _percent(value: float) -> str:
-    return f"{value * 100:.1f}{UNIT}"
+    else:
+        sentence = OF_FACTS[row.metric] if run.facts else OF_PAIRS[row.metric, row.subset]
+        if row.subset in (WITHIN, BETWEEN):
+            language = "one language" if row.subset == WITHIN else "two languages"
+            sentence = sentence.replace("of a fact", f"of {language}")
+        if run.facts and "form" in row.meaning:
+            forms = "A pattern and its perturbed forms agree"
+            sentence = sentence.replace("Two patterns of a fact agree", forms)
+    bases = {group.design.variants[0] for group in run.suite.relations if group.design.variants}
+    base = bases.pop() if len(bases) == 1 else ""
+    return sentence.format(
+        value=f"{row.value * 100:.1f}{UNIT}",
+        chance="" if math.isnan(chance) else f" ({chance * 100:.1f}{UNIT} expected by chance)",
+        factor=FACTORS.get(row.subset, row.subset),
+        base=f" ({base})" if levels_of(base) else "",
+    )
 
 
 def opening_example(run: RunView) -> Iterator[Text]:
@@ -199,9 +176,8 @@ def _changed(first: Reply, second: Reply) -> dict[str, str]:
 def _answered(name: str, prompts: Sequence[str], answers: Sequence[str]) -> str:
     """What a model answered to two prompts, in a sentence."""
     first, second = map(_quoted, answers)
-    if first == second:
-        return f"Example: {name} answers {first} to {prompts[0]} and to {prompts[1]}"
-    return f"Example: {name} answers {first} to {prompts[0]}, but {second} to {prompts[1]}"
+    between = " and" if first == second else f", but {second}"
+    return f"Example: {name} answers {first} to {prompts[0]}{between} to {prompts[1]}"
 
 
 def _quoted(text: str) -> str:
@@ -213,10 +189,7 @@ INTRO = (
     "The model answered behind a URL or in llama.cpp. How its candidates were scored was proved on "
     "a few known prompts before anything of the suite was sent."
 )
-"""What the section shows."""
-
-OF_SERVER = "the server "
-"""How notes of a run on what its server did begin."""
+OF_SERVER = "the server "  # how notes of a run on what its server did begin
 
 
 def server_sections(runs: Sequence[RunView]) -> list[Section]:
@@ -261,7 +234,9 @@ def _server_rows(run: RunView) -> Iterator[tuple[str, str]]:
             yield "Other strategies", "; ".join(f"{name}: {why}" for name, why in refused.items())
     elif model.get("kind") == "decisions":
         yield "Scoring", "the probability of every option, which the server replies"
-    yield "Limits and notes", " ".join(_limits(run, scoring))
+    limits = [f"{of[0].upper()}{of[1:]}." for of in run.warnings if of.startswith(OF_SERVER)]
+    no_bound = "No bound was used: every score is a value." if scoring else "None known."
+    yield "Limits and notes", " ".join(limits) or no_bound
     if cost := record.get("cost"):
         yield "Requests", cost_in_words(cost)
     yield "Noise floor", noise_sentence(run.metrics).partition(": ")[2] or "not measured"
@@ -281,28 +256,12 @@ def _proof(scoring: Mapping[str, Any]) -> str:
     return "; ".join(checks)
 
 
-def _limits(run: RunView, scoring: Mapping[str, Any]) -> Iterator[str]:
-    """What the notes of the run say about its server, such as how many scores are bounds."""
-    notes = [note[0].upper() + note[1:] for note in run.warnings if note.startswith(OF_SERVER)]
-    if notes:
-        yield from (f"{note}." for note in notes)
-    elif scoring:
-        yield "No bound was used: every score is a value."
-    else:
-        yield "None known."
-
-
-LARGEST_MATRIX = 50
-"""Variants of a group whose agreement is shown as a matrix; a larger one is illegible."""
-
-MOST_PAIRS = 25_000
-"""Pairs of variants on a page, about 2.5 MB; of more, one run or one group is shown."""
-
+LARGEST_MATRIX = 50  # variants of a group whose agreement is legible as a matrix
+MOST_PAIRS = 25_000  # of variants on a page, about 2.5 MB; of more, one run or group is shown
 DETERMINISM = (
     "For a relation with several right answers this number is its determinism, which is left out "
     "of the mean of consistency."
 )
-"""Said once, below the figure of relations."""
 
 
 def first_screen(runs: Sequence[RunView], relation: str | None) -> Section:
@@ -310,16 +269,16 @@ def first_screen(runs: Sequence[RunView], relation: str | None) -> Section:
 
     ``relation``: whose patterns are shown first; None for the least consistent.
     """
-    cautions = by_run({run.name: run.summary.notes for run in runs})
+    notes = {run.name: [*server_line(run), *run.summary.groups_in_words(UNIT)] for run in runs}
+    lists = (by_run({run.name: run.summary.notes for run in runs}), by_run(notes))
+    figures = [*_relations(runs), *_forms(runs), *_agreement(runs, relation)]
     parts: list[Part] = [
         Tiles(list(_tiles(runs[0]))) if len(runs) == 1 else _headline_table(runs),
         *opening_example(runs[0]),
-        *([Points(cautions)] if cautions else []),
+        *(Points(items) for items in lists if items),
+        *_headlines(runs),
+        *([Beside(figures)] if len(figures) > 1 else figures),
     ]
-    parts += _groups_and_servers(runs)
-    parts += _headlines(runs)
-    figures = [*_relations(runs), *_forms(runs), *_agreement(runs, relation)]
-    parts += [Beside(figures)] if len(figures) > 1 else figures
     return Section("summary", "Summary", _scope(runs), parts)
 
 
@@ -327,16 +286,15 @@ def _scope(runs: Sequence[RunView]) -> str:
     """What the headline numbers are means over, and what their intervals say, if any has one."""
     if all(math.isnan(row.low) for run in runs for row in run.summary.rows):
         return ""
-    words, interval = runs[0].suite.words, "Each number has its 95 % confidence interval (CI), over"
+    words, seeds = runs[0].suite.words, runs[0].seeds
+    interval = "Each number has its 95 % confidence interval (CI), over"
     if not words.pool:
-        seeds = runs[0].seeds
-        mean = f" Means of {seeds} seeds." if seeds > 1 else ""
-        return f"{interval} {words.clusters}.{mean}"
+        return f"{interval} {words.clusters}." + f" Means of {seeds} seeds." * (seeds > 1)
     if words.is_pooled:
         return f"All {words.item}s together. {interval} {words.clusters}."
     relations = sum(group.cardinality == "N-1" for group in runs[0].suite.relations)
     if relations < 2:
-        return "Each number has its 95 % confidence interval (CI), over the subjects of the facts."
+        return f"{interval} the subjects of the facts."
     return (
         f"Means over {relations} relations, each with its 95 % confidence interval (CI). The "
         "relations count as a sample, so the interval is wide where they are few."
@@ -356,10 +314,8 @@ def _tiles(run: RunView) -> Iterator[Tile]:
 
 def _chance_of(run: RunView, row: SummaryRow) -> float:
     """The value of a number that is expected by chance; NaN but for consistency, violations."""
-    if row.metric == VIOLATIONS:
-        return row.chance
     if row.metric != "consistency":
-        return NAN
+        return row.chance if row.metric == VIOLATIONS else NAN
     if row.subset == "all":
         return row.chance
     rows = run.metrics.filter(metric="chance_consistency", subset=row.subset)
@@ -370,25 +326,23 @@ def _chance_of(run: RunView, row: SummaryRow) -> float:
 
 def _headline_table(runs: Sequence[RunView]) -> Table:
     """A row a run, and the majority baseline where it is the same for all."""
-    keys = list(
-        dict.fromkeys(
-            (row.label, row.metric, row.subset) for run in runs for row in run.summary.rows
-        )
-    )
+    of_runs = [
+        {(row.label, row.metric, row.subset): row for row in run.summary.rows} for run in runs
+    ]
+    keys = list(dict.fromkeys(key for rows in of_runs for key in rows))
     rows: list[list[Value]] = []
-    for run in runs:
-        values = {(row.label, row.metric, row.subset): row for row in run.summary.rows}
+    for run, known in zip(runs, of_runs, strict=True):
         cells = [
-            Cell(row.value, row.std, row.low, row.high) if (row := values.get(key)) else Cell()
+            Cell(row.value, row.std, row.low, row.high) if (row := known.get(key)) else Cell()
             for key in keys
         ]
         rows.append([_run_and_task(run, runs), *cells[:2], run.summary.chance, *cells[2:]])
     baselines = {
-        tuple(round(row.baseline, 9) for row in run.summary.rows if not math.isnan(row.baseline))
-        for run in runs
+        tuple(round(row.baseline, 9) for row in known.values() if not math.isnan(row.baseline))
+        for known in of_runs
     }
     if len(baselines) == 1:
-        shared = {(row.label, row.metric, row.subset): row for row in runs[0].summary.rows}
+        shared = of_runs[0]
         cells = [Cell(shared[key].baseline) if key in shared else Cell() for key in keys]
         rows.append(["majority baseline", *cells[:2], None, *cells[2:]])
     labels = [label for label, _, _ in keys]
@@ -423,10 +377,9 @@ def _headlines(runs: Sequence[RunView]) -> list[Figure]:
             rows.append((name, row.label, row.value, row.low, row.high, MEASURED))
     order = list(shown)
     rows.sort(key=lambda row: order.index(row[1]))
-    columns: dict[str, type[pl.DataType]] = {
-        "model": pl.String, "number": pl.String, "value": pl.Float64, "low": pl.Float64,
-        "high": pl.Float64, "source": pl.String,
-    }  # fmt: skip
+    names = ("model", "number", "value", "low", "high", "source")
+    texts = dict.fromkeys(("model", "number", "source"), pl.String)
+    columns = {name: texts.get(name, pl.Float64) for name in names}
     frame = pl.DataFrame(rows, schema=columns, orient="row")
     title = f"Headline numbers on {runs[0].suite.name}"
     caption = "The headline numbers with their 95 % confidence intervals."
@@ -520,14 +473,17 @@ def _with_references(
 
 def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure]:
     """The agreement of each two patterns or forms of a group; nothing with fewer than two pairs."""
-    named = [(run.name, view) for run in runs if (view := run.facts or run.pairs)]
     pairs, patterns = (
         pl.concat(
-            [getattr(view, name).with_columns(run=pl.lit(run)) for run, view in named],
+            [
+                getattr(view, name).with_columns(run=pl.lit(run.name))
+                for run in runs
+                if (view := run.facts or run.pairs)
+            ],
             how="diagonal_relaxed",
         )
         for name in ("pairs", "patterns")
-    )  # fmt: skip
+    )
     if pairs.height < 2 * len(runs):
         return
     large = patterns.filter(pl.col("variant_index") >= LARGEST_MATRIX)["group"].unique()
@@ -537,8 +493,7 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
     if pairs.is_empty():
         return
     words = runs[0].suite.words
-    if relation is None or relation in large:
-        relation = _least_consistent(pairs)
+    relation = _least_consistent(pairs) if relation is None or relation in large else relation
     caption = matrix_caption(words)
     if len(runs) > 1 and pairs.height > MOST_PAIRS:
         pairs, patterns = (frame.filter(run=runs[0].name) for frame in (pairs, patterns))
@@ -563,11 +518,3 @@ def _least_consistent(pairs: pl.DataFrame) -> str:
     agreement = pl.col("agreement").fill_nan(None).mean()
     means = pairs.group_by("group", maintain_order=True).agg(agreement)
     return str(means.sort("agreement", nulls_last=True)["group"][0])
-
-
-def _groups_and_servers(runs: Sequence[RunView]) -> list[Points]:
-    """The servers, and the least and most consistent groups."""
-    notes = by_run(
-        {run.name: [*server_line(run), *run.summary.groups_in_words(UNIT)] for run in runs}
-    )
-    return [Points(notes)] if notes else []

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import polars as pl
 
@@ -51,6 +50,7 @@ from consilience.report.overview import (
     caveats,
     fact_counts,
     numbers,
+    of_run,
     page_in_words,
     setup,
     subtitle_of,
@@ -67,20 +67,15 @@ from consilience.report.run_view import (
     name_and_id,
     pair_views,
     relation_values,
+    view_notes,
     without_run,
 )
 from consilience.report.table import Column, Table, Value, intervals_below
 from consilience.types import SuiteWords
 
-MOST_APART = 8
-"""Patterns that differ from the others and are named."""
-
-MOST_PATTERNS = 1_000
-"""Rows of the table of patterns; of more, those with the lowest agreement are shown."""
-
-
-CLEAR = 0.05
-"""An adjusted p below which a pattern differs in accuracy."""
+MOST_APART = 8  # patterns that differ from the others and are named
+MOST_PATTERNS = 1_000  # rows of the table of patterns; of more, those with the lowest agreement
+CLEAR = 0.05  # an adjusted p below which a pattern differs in accuracy
 
 
 def fact_sections(runs: Sequence[RunView]) -> list[Section]:
@@ -107,11 +102,10 @@ def _relations(runs: Sequence[RunView]) -> Section:
     shown = [name for name in headline_metrics() if name in measured]
     rows: list[list[Value]] = []
     for relation in suite.relations:
-        label = name_and_id(names, relation.id)
         for run in runs:
-            row: list[Value] = [label, run.name, counts[run.name].get(relation.id)]
-            row += [cells[run.name].get((metric, relation.id)) for metric in shown]
-            rows.append(row)
+            numbers = [cells[run.name].get((metric, relation.id)) for metric in shown]
+            count = counts[run.name].get(relation.id)
+            rows.append([name_and_id(names, relation.id), run.name, count, *numbers])
     columns = [Column("relation"), Column("run"), Column("facts", "count")]
     columns += [Column(label_of(name), "share") for name in shown]
     rows, columns = without_run(len(runs), rows, columns)
@@ -120,8 +114,9 @@ def _relations(runs: Sequence[RunView]) -> Section:
         notes.append("facts: those that the accuracy counts, of all facts of the relation")
     title = "Each relation, in percent; below each number its 95 % CI"
     table = Table(title, columns, rows, notes)
-    several = f"Each relation in each run ({len(rows):,})"
-    part = table if len(runs) == 1 else Folded(several, [table])
+    part = (
+        table if len(runs) == 1 else Folded(f"Each relation in each run ({len(rows):,})", [table])
+    )
     return Section("by-relation", "Relations", "", [part])
 
 
@@ -149,11 +144,11 @@ def _spread(runs: Sequence[RunView]) -> Iterator[Section]:
 
 def language_section(runs: Sequence[RunView]) -> Iterator[Section]:
     """Each language and each two; nothing where all patterns are in one language."""
-    tables: list[Part] = []
-    for run in runs:
-        table = language_table(run.metrics, run.suite)
-        if table.rows:
-            tables.append(replace(table, title=f"{run.name}: means of relations, in percent"))
+    tables = [
+        replace(table, title=f"{run.name}: means of relations, in percent")
+        for run in runs
+        if (table := language_table(run.metrics, run.suite)).rows
+    ]
     intro = (
         "Patterns of one language are compared with one another, and with those of the other "
         "languages. Chance-corrected consistency leaves out what a preferred answer explains."
@@ -181,29 +176,27 @@ def _patterns(runs: Sequence[RunView]) -> Iterator[Section]:
         return
     names = group_names(runs[0].suite)
     frame = pl.concat([facts.patterns.with_columns(run=pl.lit(name)) for name, facts in named])
-    left_out = ["highest", "n", *(["run"] if len(runs) == 1 else [])]
+    left_out = ["highest", "n", *["run"] * (len(runs) == 1)]
     shown = with_outliers(frame.drop(left_out)).with_columns(
-        relation=pl.col("group").replace_strict(names, default=pl.col("group")),
-        number=pl.col("variant_index") + 1,
-        closest=pl.col("closest") + 1,
+        relation=pl.col("group").replace_strict(names, default=pl.col("group"))
     )
     intro = (
         "An outlier is a pattern whose agreement with the closest pattern is below the mean "
         "agreement among the others. The model may read it differently. With few facts this may be "
         "noise."
     )
-    apart = [row for row in frame.iter_rows(named=True) if row["apart"]]
-    named_apart = [
+    apart = [
         f"{row['run']}, " * (len(runs) > 1)
         + f"{names.get(row['group'], row['group'])}: {row['variant']} "
         + f"(agreement {100 * row['agreement']:.0f} %)"
-        for row in apart[:MOST_APART]
+        for row in frame.filter(pl.col("apart")).to_dicts()
     ]
-    more = [f"{len(apart) - MOST_APART} more, in the table"] if len(apart) > MOST_APART else []
+    if len(apart) > MOST_APART:
+        apart[MOST_APART:] = [f"{len(apart) - MOST_APART} more, in the table"]
     words = runs[0].suite.words
     none = [] if apart else [f"No {words.variant} is an outlier."]
     parts: list[Part] = [Text([" ".join([*none, *_accuracy_of_patterns(frame, words)])])]
-    parts += [Points([*named_apart, *more])] if apart else []
+    parts += [Points(apart)] if apart else []
     yield Section("patterns", "Patterns", intro, [*parts, _folded_patterns(shown)])
 
 
@@ -231,9 +224,8 @@ def _folded_patterns(patterns: pl.DataFrame) -> Folded:
         title = f"The {patterns.height:,} patterns with the lowest agreement"
         notes.append("`consilience analyze patterns --csv` writes all patterns.")
     table = frame_table(patterns, f"{title}, in percent", PATTERNS, notes)
-    return Folded(
-        f"{title} ({size:,} in all)" if len(notes) > 1 else f"{title} ({size:,})", [table]
-    )
+    in_all = " in all" * (len(notes) > 1)
+    return Folded(f"{title} ({size:,}{in_all})", [table])
 
 
 def _edits(runs: Sequence[RunView]) -> Iterator[Section]:
@@ -278,24 +270,17 @@ def _by_kind_of_pair(runs: Sequence[RunView]) -> Iterator[Folded]:
 def _items(runs: Sequence[RunView]) -> Iterator[tuple[Figure, list[Part]]]:
     """Agreement over facts, and its tables; nothing where no fact was answered in two patterns."""
     frame = pl.concat(
-        [
-            facts.items.select(pl.lit(name).alias("run"), "agreement")
-            for name, facts in fact_views(runs)
-        ]
+        facts.items.select(pl.lit(name).alias("run"), "agreement")
+        for name, facts in fact_views(runs)
     )
     known = frame.filter(pl.col("agreement").is_not_nan())
     if known.height < 2 * len(runs):
         return
     rows: list[list[Value]] = []
     for run in runs:
-        agreement = known.filter(pl.col("run") == run.name)["agreement"]
-        size = len(agreement)
-        shares = (
-            [(agreement == 1).mean(), (agreement == 0).mean(), agreement.median()]
-            if size
-            else [None] * 3
-        )
-        rows.append([run.name, size, *shares])
+        agreement = known.filter(run=run.name)["agreement"]
+        shares = (agreement == 1).mean(), (agreement == 0).mean(), agreement.median()
+        rows.append([run.name, len(agreement), *(shares if len(agreement) else [None] * 3)])
     columns = [
         Column("run"), Column("facts", "count"), Column("all patterns agree", "share"),
         Column("no two agree", "share"), Column("median agreement", "share"),
@@ -307,22 +292,19 @@ def _items(runs: Sequence[RunView]) -> Iterator[tuple[Figure, list[Part]]]:
     table = Table(title, columns, rows, sortable=False)
     bars = {(row["run"], row["agreement"]): row["share"] for row in in_tenths(known).to_dicts()}
     bar_rows = [[tenth, *(bars.get((run.name, tenth), 0.0) for run in runs)] for tenth in TENTHS]
-    bar_columns = [Column("pairs that agree, percent")]
-    bar_columns += [Column(run.name, "share") for run in runs]
+    runs_columns = (Column(run.name, "share") for run in runs)
+    bar_columns = [Column("pairs that agree, percent"), *runs_columns]
     bars_table = Table("Facts, in percent", bar_columns, bar_rows, sortable=False)
     caption = "Facts by the share of their pairs of patterns that get the same answer."
-    figure = Figure(
-        "items", "Agreement over facts", item_figure(frame, runs[0].suite.words), caption
-    )
-    yield figure, [table, Folded("The bars as a table", [bars_table])]
+    chart = item_figure(frame, runs[0].suite.words)
+    bars_part = Folded("The bars as a table", [bars_table])
+    yield Figure("items", "Agreement over facts", chart, caption), [table, bars_part]
 
 
 def _examples(runs: Sequence[RunView]) -> Iterator[Section]:
     """The most informative facts of each run, if any."""
     parts: list[Part] = []
     names = group_names(runs[0].suite)
-    first = [Column("fact"), Column("prompt")]
-    last = [Column("answer"), Column("verdict")]
     for name, facts in fact_views(runs):
         tables: list[Part] = []
         for kind, chosen in facts.examples.items():
@@ -330,8 +312,8 @@ def _examples(runs: Sequence[RunView]) -> Iterator[Section]:
             is_written = any(reply.text is not None for one in chosen for reply in one.telling)
             for example in chosen:
                 relation = names.get(example.group, example.group)
+                fact = f"{example.subject} ({relation}), gold: {example.gold}"
                 for reply in example.telling:
-                    fact = f"{example.subject} ({relation}), gold: {example.gold}"
                     prompt = facts.prompt(example, reply)
                     if reply.prompt:
                         (prompt,) = in_one_line([prompt], shared=False)
@@ -339,10 +321,9 @@ def _examples(runs: Sequence[RunView]) -> Iterator[Section]:
                     text = [reply.text or ""] * is_written
                     rows.append([fact, prompt, *text, reply.answer, verdict])
             if rows:
-                of_run = f"{name}: " if len(runs) > 1 else ""
-                title = of_run + kind.partition(" (example")[0]
-                columns = [*first, *[Column("text")] * is_written, *last]
-                tables.append(Table(title, columns, rows, sortable=False))
+                headings = ["fact", "prompt", *["text"] * is_written, "answer", "verdict"]
+                title = of_run(name, runs) + kind.partition(" (example")[0]
+                tables.append(Table(title, [*map(Column, headings)], rows, sortable=False))
         is_folded = name != runs[0].name and tables
         parts += [Folded(f"{name}: examples", tables)] if is_folded else tables
     intro = (
@@ -372,14 +353,8 @@ def _vectors(runs: Sequence[RunView]) -> Iterator[Section]:
         yield Section("vectors", "Representations", intro, parts)
 
 
-MOST_MOVES = 60
-"""Rows of a table of labels that changed; a written answer may be any text."""
-
-MOST_EXAMPLES = 12
-"""Changed answers on the page; all are in inconsistent.csv."""
-
-NONE_CHANGED = "{}: no label changed."
-"""The text for a run without a changed answer."""
+MOST_MOVES = 60  # rows of a table of labels that changed; a written answer may be any text
+MOST_EXAMPLES = 12  # changed answers on the page; all are in inconsistent.csv
 
 
 def form_sections(runs: Sequence[RunView]) -> list[Section]:
@@ -396,21 +371,16 @@ def _label_changes(runs: Sequence[RunView]) -> Section:
     ]  # fmt: skip
     for run, pairs in pair_views(runs):
         if pairs.changed.is_empty():
-            parts.append(Text([NONE_CHANGED.format(run.name)]))
+            parts.append(Text([f"{run.name}: no label changed."]))
             continue
-        by = ["group", "perturbation", "original_answer", "answer"]
-        moves = (
-            pairs.changed.group_by(by, maintain_order=True)
-            .len()
-            .sort("len", descending=True, maintain_order=True)
-        )
-        shown = moves.select("perturbation", "group", "original_answer", "answer", "len")
+        by = ["perturbation", "group", "original_answer", "answer"]
+        moves = pairs.changed.group_by(by, maintain_order=True).len()
+        moves = moves.sort("len", descending=True, maintain_order=True)
         seeds = f", {run.seeds} seeds together" if run.seeds > 1 else ""
-        rest = (
-            f", the {MOST_MOVES} most common of {moves.height}" if moves.height > MOST_MOVES else ""
-        )
+        is_long = moves.height > MOST_MOVES
+        rest = f", the {MOST_MOVES} most common of {moves.height}" * is_long
         title = f"{run.name}{seeds}: labels that changed{rest}"
-        parts.append(Table(title, columns, shown.head(MOST_MOVES).rows()))
+        parts.append(Table(title, columns, moves.head(MOST_MOVES).rows()))
         counts = pairs.changed.group_by("group", "perturbation", maintain_order=True).agg(
             lost=(pl.col("original_answer") == pl.col("gold")).sum(),
             won=(pl.col("answer") == pl.col("gold")).sum(),
@@ -448,10 +418,7 @@ EXPECTATIONS_INTRO = (
     "violation rate with its chance level: what it would be if the last answer were that of "
     "another expectation."
 )
-"""What the section shows."""
-
 APPLICABLE = "applicable: the first answers meet the condition, counted in each variant"
-"""A note below the table."""
 
 
 def expectation_sections(runs: Sequence[RunView]) -> list[Section]:
@@ -469,32 +436,32 @@ def expectation_sections(runs: Sequence[RunView]) -> list[Section]:
     for group in groups:
         for kind in EXPECTATION_SUBSETS:
             for run in runs:
-                rate = values.get((run.name, "violation_rate", group, kind))
-                chance = values.get((run.name, "chance_violation_rate", group, kind))
+                rate, chance, gap, chance_gap = (
+                    values.get((run.name, metric, group, kind))
+                    for metric in (
+                        "violation_rate", "chance_violation_rate", "probability_gap",
+                        "chance_probability_gap",
+                    )
+                )  # fmt: skip
                 if rate is None or chance is None:
                     continue
-                gap = values.get((run.name, "probability_gap", group, kind), NO_GAP)
+                gap, chance_gap = gap or NO_GAP, chance_gap or NO_GAP
                 row = {**rate, "chance": chance["value"], "gap": gap["value"]}
                 row |= {"gap_low": gap["low"], "gap_high": gap["high"]}
-                chance_gap = values.get((run.name, "chance_probability_gap", group, kind), NO_GAP)
                 row |= {"gap_chance": chance_gap["value"]}
                 rows.append([names[group], run.name, kind, *cells_of(row, shown)])
     if not rows:
         return []
     columns = [Column("group"), Column("run"), Column("expectation"), *shown.values()]
     rows, columns = without_run(len(runs), rows, columns)
-    about = [
-        f"{kind}: {text}"
-        for kind, text in EXPECTATION_SUBSETS.items()
-        if any(kind in row for row in rows)
-    ]
+    kinds = {row[2 if len(runs) > 1 else 1] for row in rows}
+    about = [f"{kind}: {text}" for kind, text in EXPECTATION_SUBSETS.items() if kind in kinds]
     notes = [*about, APPLICABLE, *([GAP_NOTE] if has_gap else [])]
-    table = Table("Violated expectations, in percent", columns, rows, notes)
-    parts: list[Part] = [table]
+    parts: list[Part] = [Table("Violated expectations, in percent", columns, rows, notes)]
     for run in runs:
         if run.facts is not None and (tables := list(violation_examples(run.facts.violations))):
-            of_run = f": {run.name}" if len(runs) > 1 else ""
-            parts.append(Folded(f"Examples of violations{of_run}", tables))
+            name = f": {run.name}" if len(runs) > 1 else ""
+            parts.append(Folded(f"Examples of violations{name}", tables))
     return [Section("expectations", "Expectations", EXPECTATIONS_INTRO, parts)]
 
 
@@ -503,15 +470,11 @@ FACTORS_INTRO = (
     "order of the options. The less variants agree that differ in one factor only, the more this "
     "factor changes answers."
 )
-"""What the section shows."""
-
 CAPTION = (
     "Consistency: mark with 95 % CI, and a tick at the level expected by chance. Answer and "
     "correctness: the bar is the main effect of a factor as a share of the variation over "
     "variants, the mark with 95 % CI its total effect, which has all interactions of the factor."
 )
-"""How to read the figure."""
-
 CAPTION_OF_PAIRS = (
     "Consistency: mark with 95 % CI, and a tick at the level expected by chance. Answer and "
     "correctness: probability, with 95 % CI, that it changes when this factor alone gets a random "
@@ -526,19 +489,18 @@ def factor_sections(runs: Sequence[RunView]) -> list[Section]:
     return [factor_section(views)] if views else []
 
 
-def _most_changed(view: FactorView, *, several: bool) -> str:
+def _most_changed(view: FactorView, views: Sequence[FactorView]) -> str:
     """Which factor changes answers most, in a sentence with its consistency and the others'."""
-    rows = view.tables.consistency.filter(pl.col("value").is_not_nan()).sort(
-        "value", maintain_order=True
-    )
-    of_run = f"{view.name}: " if several else ""
+    rows = view.tables.consistency.filter(pl.col("value").is_not_nan())
     shares = [
-        (FACTORS.get(name, name), value) for name, value in rows.select("factor", "value").rows()
+        (FACTORS.get(name, name), value)
+        for name, value in rows.sort("value", maintain_order=True).select("factor", "value").rows()
     ]
+    text = of_run(view.name, views)
     if not shares:
-        return f"{of_run}No two variants that differ in one factor only have answers."
+        return f"{text}No two variants that differ in one factor only have answers."
     (label, lowest), *others = shares
-    text = f"{of_run}Two variants that differ only in {label} get the same answer "
+    text += f"Two variants that differ only in {label} get the same answer "
     text += f"{100 * lowest:.1f} % of the time"
     text += "".join(f"; only in {name}, {100 * value:.1f} %" for name, value in others)
     changes_most = bool(others) and lowest < others[0][1]
@@ -548,14 +510,11 @@ def _most_changed(view: FactorView, *, several: bool) -> str:
 def factor_section(views: Sequence[FactorView]) -> Section:
     """The table and the figure of factors, the indices, and every interaction."""
     is_exact = all(view.is_exact for view in views)
-    caption = CAPTION if is_exact else CAPTION_OF_PAIRS
-    title = "What each factor changes, in percent"
+    caption, title = CAPTION if is_exact else CAPTION_OF_PAIRS, "What each factor changes"
     parts: list[Part] = [
-        Text([_most_changed(view, several=len(views) > 1) for view in views]),
-        Figure(
-            "factors", "What each factor changes", factor_figure(views), caption, is_fluid=False
-        ),
-        intervals_below(factor_table(views, title)),
+        Text([_most_changed(view, views) for view in views]),
+        Figure("factors", title, factor_figure(views), caption, is_fluid=False),
+        intervals_below(factor_table(views, f"{title}, in percent")),
         Folded(
             "Sensitivity indices, to compare with other models on the same questions",
             [index_table(views, "Sensitivity indices: the larger, the more variants differ")],
@@ -564,19 +523,12 @@ def factor_section(views: Sequence[FactorView]) -> Section:
     interactions = interaction_table(views, "Interactions, percent of the variation")
     if interactions.rows:
         parts.append(Folded("Each interaction", [interactions]))
-    levels = level_table(views, "Accuracy by level")
-    parts.append(Folded("Accuracy by level", [levels]))
-    several = len(views) > 1
-    notes = [
-        f"{view.name}: {note}" if several else note for view in views for note in view.tables.notes
-    ]
-    if notes:
-        parts.append(Points(notes))
-    return Section("factors", "Factors", FACTORS_INTRO, parts)
+    parts.append(Folded("Accuracy by level", [level_table(views, "Accuracy by level")]))
+    notes = view_notes(views)
+    return Section("factors", "Factors", FACTORS_INTRO, [*parts, *([Points(notes)] * bool(notes))])
 
 
-SHOWN = 3
-"""Models that the title names."""
+SHOWN = 3  # models that the title names
 
 
 def report_page(
@@ -603,18 +555,15 @@ def report_page(
         *server_sections(runs),
         caveats(runs),
         setup(runs),
-        again(_records(runs)),
+        again(
+            [
+                (f"{run.name}, seed {at} of {run.seeds}" if run.seeds > 1 else run.name, record)
+                for run in runs
+                for at, record in enumerate(run.records or [{}], start=1)
+            ]
+        ),
     ]
     names = [run.name for run in runs]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     title = f"How consistent {'is' if len(names) == 1 else 'are'} {', '.join(names[:SHOWN])}{more}?"
     return page_in_words(Page(title, subtitle_of(runs), sections), words)
-
-
-def _records(runs: Sequence[RunView]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The record of each seed of each run, by name; an empty one for a table of answers."""
-    return [
-        (f"{run.name}, seed {at + 1} of {run.seeds}" if run.seeds > 1 else run.name, record)
-        for run in runs
-        for at, record in enumerate(run.records or [{}])
-    ]

@@ -20,9 +20,8 @@ from consilience.metrics.registry import label_of
 from consilience.options import Output
 from consilience.options.runs import CompareOptions
 from consilience.report.columns import worst_flips
-from consilience.report.comparison_tables import comparison_table
+from consilience.report.comparison_tables import comparison_table, language_differences
 from consilience.report.export import Shown, record_of, rows_of
-from consilience.report.metric_tables import language_differences
 from consilience.report.table import Table
 from consilience.runs.run import Run, open_runs
 from consilience.types import QUESTION_WORDS, Suite

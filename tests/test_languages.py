@@ -34,8 +34,8 @@ from consilience.models.functions import ScoringFunction, TextFunction, match_ca
 from consilience.options.probe import ProbeOptions
 from consilience.report import run_view
 from consilience.report.columns import contradictions
-from consilience.report.comparison_tables import comparison_table
-from consilience.report.metric_tables import language_differences, language_table
+from consilience.report.comparison_tables import comparison_table, language_differences
+from consilience.report.metric_tables import language_table
 from consilience.report.report_page import language_section
 from consilience.report.run_view import RunView
 from consilience.suites.facts import (

@@ -132,10 +132,7 @@ def _rule(base: Any, x: Any, colour: Any) -> Any:
 def _marks(base: Any, x: Any, runs: Sequence[str], tooltip: Sequence[Any]) -> Any:
     """A mark a run, with its colour and shape."""
     return base.mark_point(filled=True, opacity=1, size=40).encode(
-        x=x,
-        color=_run_colour(runs),
-        shape=_of_run(alt.Shape, runs, RUN_SHAPES),
-        tooltip=tooltip,
+        x=x, color=_run_colour(runs), shape=_of_run(alt.Shape, runs, RUN_SHAPES), tooltip=tooltip
     )
 
 

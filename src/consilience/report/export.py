@@ -698,11 +698,9 @@ class Lines(Shown):
         self._document, self._printed, self.notes = document, printed, notes
 
     def printed(self, output: Output) -> Iterable[Table | str]:
-        """The lines."""
         return self._printed
 
     def document(self) -> Mapping[str, Any]:
-        """The document."""
         return self._document
 
 

@@ -52,10 +52,7 @@ PAIR_ROWS = (
 )
 """The same of a task of sentence pairs."""
 
-FORM_ROWS = {
-    "reverse": ("C_R", "label kept in reverse"),
-    "signal": ("C_S", "label kept in signal"),
-}
+FORM_ROWS = {"reverse": ("C_R", "label kept in reverse"), "signal": ("C_S", "label kept in signal")}
 """Label and meaning of the consistency of the CALUM paper's forms."""
 
 

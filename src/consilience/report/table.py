@@ -208,11 +208,7 @@ def all_notes(table: Table) -> list[str]:
 
 
 def mark_best(
-    table: Table,
-    headings: Collection[str],
-    apart: Collection[int] = (),
-    *,
-    by_block: bool = False,
+    table: Table, headings: Collection[str], apart: Collection[int] = (), *, by_block: bool = False
 ) -> Table:
     """The table with the largest number of some columns marked, as it is printed.
 

@@ -86,12 +86,10 @@ class Analysis(Shown):
         return self.shown
 
     def document(self) -> dict[str, Any]:
-        """The tables as rows."""
         tables = {name: rows_of(table) for name, table in self.tables.items()}
         return tables | {"warnings": self.notes}
 
     def frame(self) -> pl.DataFrame:
-        """The main table."""
         return self.tables[self.main]
 
     def __repr__(self) -> str:
@@ -155,7 +153,6 @@ class FoundExamples(Shown):
         self.by_kind, self.notes = by_kind, notes
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """A table for each kind."""
         shown = [reply for items in self.by_kind.values() for one in items for reply in one.replies]
         is_of_questions = any(reply.prompt is not None for reply in shown)
         for kind, items in self.by_kind.items():
@@ -166,7 +163,6 @@ class FoundExamples(Shown):
             yield table_of(items, title) if items else f"{title}: none"
 
     def document(self) -> dict[str, Any]:
-        """The examples as rows."""
         rows = [asdict(example) for items in self.by_kind.values() for example in items]
         for row in rows:
             row["other_golds"] = sorted(row["other_golds"])
@@ -291,10 +287,7 @@ def analyze_tasks(options: TaskEffectsOptions) -> Analysis:
     tested = without_models(metrics, options.leave_out) if options.leave_out else metrics
     kinds = {name: task.kind for name, task in TASKS.items()}
     effects = task_effects(tested, kinds, options.small)
-    shown = [
-        *layouts.calum_tables(metrics, TITLE),
-        *layouts.effects_tables(with_tests(effects)),
-    ]
+    shown = [*layouts.calum_tables(metrics, TITLE), *layouts.effects_tables(with_tests(effects))]
     tables = {"metrics": metrics, "effects": effects}
     return Analysis(tables, "effects", shown, _notes(tested, effects))
 
@@ -343,7 +336,6 @@ class FactorAnalysis(Shown):
     """The tables of each run; of a run with several designs those of each design."""
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """What each factor changes, and how sensitive the answers are."""
         of_run = f" of {self.views[0].name}" if len(self.views) == 1 else ""
         title = f"What each factor changes in the answers{of_run}, in percent"
         yield factor_table(self.views, title)
@@ -351,13 +343,11 @@ class FactorAnalysis(Shown):
         yield index_table(self.views, f"How sensitive the answers{of_run} are to the prompt")
 
     def document(self) -> dict[str, Any]:
-        """The tables as rows."""
         tables = {name: rows_of(table) for name, table in self.tables.items()}
         return tables | {"warnings": self.notes}
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know."""
         return view_notes(self.views)
 
     @property
@@ -506,19 +496,16 @@ class VectorClusters(Shown):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What a reader should know."""
         notes: Sequence[str] = self.record["warnings"]
         return notes
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """What vectors cluster by, and where the figure and the run are."""
         yield from layouts.cluster_tables(self.clusters, self.correlations)
         if self.figure:
             yield f"Figure: {self.figure}"
         yield f"Run: {self.record['path']}"
 
     def document(self) -> dict[str, Any]:
-        """The tables as rows."""
         tables = {"clusters": self.clusters, "correlations": self.correlations}
         document = {name: rows_of(frame) for name, frame in tables.items()}
         figure = str(self.figure) if self.figure else None
@@ -559,11 +546,7 @@ def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> Ve
 
 
 def _clusters(
-    relation: Relation,
-    model: LanguageModel,
-    run: Path,
-    options: VectorOptions,
-    protocol: Protocol,
+    relation: Relation, model: LanguageModel, run: Path, options: VectorOptions, protocol: Protocol
 ) -> pl.DataFrame:
     """Clusters of one relation's vectors; an earlier run's vectors are read."""
     from consilience.analysis.representations import (

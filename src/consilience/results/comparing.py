@@ -337,13 +337,11 @@ class Comparison(Shown):
             yield f"Details: --by {', '.join(names)} or metric"
 
     def document(self) -> dict[str, Any]:
-        """The differences as rows."""
         runs = [str(run.path) for run in self.runs]
         record = record_of(runs=runs, suite=self.suite.name, protocol=self.protocol)
         return {"run": record, "differences": rows_of(self.table), "warnings": self.warnings()}
 
     def frame(self) -> pl.DataFrame:
-        """All differences (``COMPARISON_SCHEMA``)."""
         return self.table
 
 

@@ -199,11 +199,7 @@ def score(
     return _result_of(probing.score(options, label=label), Run.open(path), temporary)
 
 
-def compare(
-    *runs: Any,
-    protocol: Protocol | None = None,
-    seed: int = 0,
-) -> Comparison:
+def compare(*runs: Any, protocol: Protocol | None = None, seed: int = 0) -> Comparison:
     """Later runs against the first, or the languages of one run: paired differences with intervals.
 
     A run is a result, a ``Run`` or a folder. One dictionary from labels to runs names them.
@@ -381,7 +377,6 @@ class PrintedRun(Shown):
             yield metric_tables.changed_answers_table(changed, output.examples)
 
     def document(self) -> Mapping[str, Any]:
-        """The numbers as rows."""
         run = self.run
         return {
             "run": run.record,
@@ -392,7 +387,6 @@ class PrintedRun(Shown):
         }
 
     def frame(self) -> pl.DataFrame:
-        """The metrics table."""
         return self.run.metrics
 
     def remarks(self, output: Output) -> Sequence[str]:

@@ -489,12 +489,10 @@ class Result(Shown):
         return pl.concat(part.answers.with_columns(seed=pl.lit(part.label)) for part in parts)
 
     def frame(self) -> pl.DataFrame:
-        """The metrics table."""
         return self.metrics
 
     @property
     def plot(self) -> Plots:
-        """The figures of the run."""
         return Plots(self)
 
     def compare(self, *others: Result | Run | str | Path) -> Comparison:

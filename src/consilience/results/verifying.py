@@ -78,7 +78,6 @@ class Verification(Shown):
 
     @property
     def verdict(self) -> str:
-        """The result in one line."""
         if self.files:
             faults = ", ".join(f"{group} {fault}" for group, fault in self.files.items())
             return f"the answers files are not as the run wrote them: {faults}"
@@ -93,7 +92,6 @@ class Verification(Shown):
         return f"same answers, scores differ by up to {self.largest:.1e} nats"
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """What differs, and the verdict."""
         yield f"Asked again: {self.rows.height} queries, whole items of each group."
         for name, (then, now) in self.settings.items():
             yield f"{name}: {then} then, {now} now"
@@ -105,7 +103,6 @@ class Verification(Shown):
         yield f"Verdict: {self.verdict}"
 
     def document(self) -> dict[str, Any]:
-        """The verdict and every difference."""
         return {
             "run": self.record,
             "verdict": self.verdict,

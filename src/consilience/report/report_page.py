@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -78,22 +78,10 @@ MOST_PATTERNS = 1_000  # rows of the table of patterns; of more, those with the 
 CLEAR = 0.05  # an adjusted p below which a pattern differs in accuracy
 
 
-def fact_sections(runs: Sequence[RunView]) -> list[Section]:
-    """All of them; none without runs on facts."""
-    if not fact_views(runs):
-        return []
-    return [
-        _relations(runs),
-        *_spread(runs),
-        *language_section(runs),
-        *_patterns(runs),
-        *_edits(runs),
-        *_examples(runs),
-        *_vectors(runs),
-    ]
+Parts = Iterator[Part]
 
 
-def _relations(runs: Sequence[RunView]) -> Section:
+def _relations(runs: Sequence[RunView]) -> Parts:
     """The headline metrics of each relation."""
     suite, names = runs[0].suite, group_names(runs[0].suite)
     cells = {run.name: group_cells(run.metrics, suite) for run in runs}
@@ -114,13 +102,11 @@ def _relations(runs: Sequence[RunView]) -> Section:
         notes.append("facts: those that the accuracy counts, of all facts of the relation")
     title = "Each relation, in percent; below each number its 95 % CI"
     table = Table(title, columns, rows, notes)
-    part = (
-        table if len(runs) == 1 else Folded(f"Each relation in each run ({len(rows):,})", [table])
-    )
-    return Section("by-relation", "Relations", "", [part])
+    several = f"Each relation in each run ({len(rows):,})"
+    yield table if len(runs) == 1 else Folded(several, [table])
 
 
-def _spread(runs: Sequence[RunView]) -> Iterator[Section]:
+def _spread(runs: Sequence[RunView]) -> Parts:
     """How accuracy and consistency are spread over relations, and agreement over facts."""
     values = accuracy_and_consistency(runs)
     caption = (
@@ -129,32 +115,20 @@ def _spread(runs: Sequence[RunView]) -> Iterator[Section]:
         "chance."
     )
     figures: list[Part] = []
-    tables: list[Part] = []
     if values["name"].n_unique() > 1:
         chart = against_figure(values, runs[0].suite.words.group)
         figures.append(Figure("knowledge", "Accuracy and consistency", chart, caption))
-    for item_chart, item_tables in _items(runs):
-        figures.append(item_chart)
-        tables += item_tables
-    if figures:
-        intro = "A mean hides how relations and facts differ."
-        parts = [Beside(figures)] if len(figures) > 1 else figures
-        yield Section("spread", "Spread", intro, [*parts, *tables])
+    of_items = list(_items(runs))
+    figures += of_items[:1]
+    yield from [Beside(figures)] if len(figures) > 1 else figures
+    yield from of_items[1:]
 
 
-def language_section(runs: Sequence[RunView]) -> Iterator[Section]:
+def languages(runs: Sequence[RunView]) -> Parts:
     """Each language and each two; nothing where all patterns are in one language."""
-    tables = [
-        replace(table, title=f"{run.name}: means of relations, in percent")
-        for run in runs
-        if (table := language_table(run.metrics, run.suite)).rows
-    ]
-    intro = (
-        "Patterns of one language are compared with one another, and with those of the other "
-        "languages. Chance-corrected consistency leaves out what a preferred answer explains."
-    )
-    if tables:
-        yield Section("languages", "Languages", intro, tables)
+    for run in runs:
+        if (table := language_table(run.metrics, run.suite)).rows:
+            yield replace(table, title=f"{run.name}: means of relations, in percent")
 
 
 def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:
@@ -169,7 +143,7 @@ def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:
     return values.select("run", *known, name=name).rename({"chance_consistency": "chance"})
 
 
-def _patterns(runs: Sequence[RunView]) -> Iterator[Section]:
+def _patterns(runs: Sequence[RunView]) -> Parts:
     """Accuracy and agreement of each pattern; nothing where no fact was asked in two."""
     named = fact_views(runs)
     if all(facts.pairs.is_empty() for _, facts in named):
@@ -179,11 +153,6 @@ def _patterns(runs: Sequence[RunView]) -> Iterator[Section]:
     left_out = ["highest", "n", *["run"] * (len(runs) == 1)]
     shown = with_outliers(frame.drop(left_out)).with_columns(
         relation=pl.col("group").replace_strict(names, default=pl.col("group"))
-    )
-    intro = (
-        "An outlier is a pattern whose agreement with the closest pattern is below the mean "
-        "agreement among the others. The model may read it differently. With few facts this may be "
-        "noise."
     )
     apart = [
         f"{row['run']}, " * (len(runs) > 1)
@@ -195,9 +164,10 @@ def _patterns(runs: Sequence[RunView]) -> Iterator[Section]:
         apart[MOST_APART:] = [f"{len(apart) - MOST_APART} more, in the table"]
     words = runs[0].suite.words
     none = [] if apart else [f"No {words.variant} is an outlier."]
-    parts: list[Part] = [Text([" ".join([*none, *_accuracy_of_patterns(frame, words)])])]
-    parts += [Points(apart)] if apart else []
-    yield Section("patterns", "Patterns", intro, [*parts, _folded_patterns(shown)])
+    yield Text([" ".join([*none, *_accuracy_of_patterns(frame, words)])])
+    if apart:
+        yield Points(apart)
+    yield _folded_patterns(shown)
 
 
 def _accuracy_of_patterns(patterns: pl.DataFrame, words: SuiteWords) -> Iterator[str]:
@@ -228,7 +198,7 @@ def _folded_patterns(patterns: pl.DataFrame) -> Folded:
     return Folded(f"{title} ({size:,}{in_all})", [table])
 
 
-def _edits(runs: Sequence[RunView]) -> Iterator[Section]:
+def _edits(runs: Sequence[RunView]) -> Parts:
     """The cost of each kind of edit; nothing where the suite does not say how patterns differ."""
     named = [(name, facts.edits) for name, facts in fact_views(runs) if facts.edits.height]
     if not named:
@@ -239,25 +209,11 @@ def _edits(runs: Sequence[RunView]) -> Iterator[Section]:
         "the other pairs of their relation."
     )
     title = "Consistency of pairs of patterns with and without the edit, means over relations"
-    figure = Figure("edits", "Effect of each edit on consistency", edit_figure(frame), caption)
-    parts: list[Part] = [
-        figure,
-        frame_table(frame.drop("run") if len(runs) == 1 else frame, title, EDITS),
-        *_by_kind_of_pair(runs),
-    ]
-    intro = (
-        "Two patterns may differ in syntax, words, determiners, tense, and in the order of subject "
-        "and object."
-    )
-    yield Section("edits", "Effect of each edit", intro, parts)
-
-
-def _by_kind_of_pair(runs: Sequence[RunView]) -> Iterator[Folded]:
-    """Consistency by kind of pair, as in the ParaRel paper's Table 5."""
+    yield Figure("edits", "Effect of each edit on consistency", edit_figure(frame), caption)
+    yield frame_table(frame.drop("run") if len(runs) == 1 else frame, title, EDITS)
+    names = [{"run": run.name} if len(runs) > 1 else {} for run in runs]
     rows = [
-        ({"run": run.name} if len(runs) > 1 else {}) | row
-        for run in runs
-        for row in edit_rows(run.metrics)
+        name | row for run, name in zip(runs, names, strict=True) for row in edit_rows(run.metrics)
     ]
     title = (
         "Consistency by kind of pair, as in the ParaRel paper's Table 5: Diff-Syntax differs in "
@@ -267,8 +223,8 @@ def _by_kind_of_pair(runs: Sequence[RunView]) -> Iterator[Folded]:
         yield Folded("By kind of pair, as in the ParaRel paper", [frame_table(rows, title, MEANS)])
 
 
-def _items(runs: Sequence[RunView]) -> Iterator[tuple[Figure, list[Part]]]:
-    """Agreement over facts, and its tables; nothing where no fact was answered in two patterns."""
+def _items(runs: Sequence[RunView]) -> Parts:
+    """Agreement over facts: its figure and tables, if facts were answered in two patterns."""
     frame = pl.concat(
         facts.items.select(pl.lit(name).alias("run"), "agreement")
         for name, facts in fact_views(runs)
@@ -297,13 +253,13 @@ def _items(runs: Sequence[RunView]) -> Iterator[tuple[Figure, list[Part]]]:
     bars_table = Table("Facts, in percent", bar_columns, bar_rows, sortable=False)
     caption = "Facts by the share of their pairs of patterns that get the same answer."
     chart = item_figure(frame, runs[0].suite.words)
-    bars_part = Folded("The bars as a table", [bars_table])
-    yield Figure("items", "Agreement over facts", chart, caption), [table, bars_part]
+    yield Figure("items", "Agreement over facts", chart, caption)
+    yield table
+    yield Folded("The bars as a table", [bars_table])
 
 
-def _examples(runs: Sequence[RunView]) -> Iterator[Section]:
+def _examples(runs: Sequence[RunView]) -> Parts:
     """The most informative facts of each run, if any."""
-    parts: list[Part] = []
     names = group_names(runs[0].suite)
     for name, facts in fact_views(runs):
         tables: list[Part] = []
@@ -325,18 +281,11 @@ def _examples(runs: Sequence[RunView]) -> Iterator[Section]:
                 title = of_run(name, runs) + kind.partition(" (example")[0]
                 tables.append(Table(title, [*map(Column, headings)], rows, sortable=False))
         is_folded = name != runs[0].name and tables
-        parts += [Folded(f"{name}: examples", tables)] if is_folded else tables
-    intro = (
-        "The most informative facts of each kind, from as many relations as possible, with at most "
-        "three prompts each."
-    )
-    if parts:
-        yield Section("examples", "Examples", intro, parts)
+        yield from [Folded(f"{name}: examples", tables)] if is_folded else tables
 
 
-def _vectors(runs: Sequence[RunView]) -> Iterator[Section]:
+def _vectors(runs: Sequence[RunView]) -> Parts:
     """What vectors cluster by; nothing where no run has them."""
-    parts: list[Part] = []
     for at, (name, facts) in enumerate(fact_views(runs)):
         if facts.vectors is None:
             continue
@@ -345,33 +294,24 @@ def _vectors(runs: Sequence[RunView]) -> Iterator[Section]:
                 f"{name}. Hidden states at the object's position, projected by t-SNE. Shapes that "
                 "cluster: grouped by pattern. Colours that cluster: grouped by subject."
             )
-            parts.append(Figure(f"vectors-{at}", "", facts.drawing, caption, False))
+            yield Figure(f"vectors-{at}", "", facts.drawing, caption, False)
         title = f"{name}: agreement of k-means' clusters with pattern, subject and object"
-        parts.append(frame_table(facts.vectors, title, CLUSTER_CORRELATIONS))
-    if parts:
-        intro = "Do hidden states cluster by fact, or by pattern?"
-        yield Section("vectors", "Representations", intro, parts)
+        yield frame_table(facts.vectors, title, CLUSTER_CORRELATIONS)
 
 
 MOST_MOVES = 60  # rows of a table of labels that changed; a written answer may be any text
 MOST_EXAMPLES = 12  # changed answers on the page; all are in inconsistent.csv
 
 
-def form_sections(runs: Sequence[RunView]) -> list[Section]:
-    """Those of runs on sentence pairs; none without."""
-    return [_label_changes(runs), *_changed_examples(runs)] if pair_views(runs) else []
-
-
-def _label_changes(runs: Sequence[RunView]) -> Section:
+def _label_changes(runs: Sequence[RunView]) -> Parts:
     """Old and new label, all seeds together; how many right answers were lost and won."""
-    parts: list[Part] = []
     columns = [
         Column("form"), Column("task"), Column("original label"), Column("new label"),
         Column("pairs", "count"),
     ]  # fmt: skip
     for run, pairs in pair_views(runs):
         if pairs.changed.is_empty():
-            parts.append(Text([f"{run.name}: no label changed."]))
+            yield Text([f"{run.name}: no label changed."])
             continue
         by = ["perturbation", "group", "original_answer", "answer"]
         moves = pairs.changed.group_by(by, maintain_order=True).len()
@@ -380,25 +320,23 @@ def _label_changes(runs: Sequence[RunView]) -> Section:
         is_long = moves.height > MOST_MOVES
         rest = f", the {MOST_MOVES} most common of {moves.height}" * is_long
         title = f"{run.name}{seeds}: labels that changed{rest}"
-        parts.append(Table(title, columns, moves.head(MOST_MOVES).rows()))
+        yield Table(title, columns, moves.head(MOST_MOVES).rows())
         counts = pairs.changed.group_by("group", "perturbation", maintain_order=True).agg(
             lost=(pl.col("original_answer") == pl.col("gold")).sum(),
             won=(pl.col("answer") == pl.col("gold")).sum(),
         )
-        sentences = [
-            f"{run.name}, {row['group']}, {row['perturbation']}: {row['lost']} right labels became "
-            f"wrong, {row['won']} wrong labels became right"
-            for row in counts.to_dicts()
-        ]
-        parts.append(Points(sentences))
-    return Section("changes", "Label changes", "", parts)
+        yield Points(
+            [
+                f"{run.name}, {row['group']}, {row['perturbation']}: {row['lost']} right labels "
+                f"became wrong, {row['won']} wrong labels became right"
+                for row in counts.to_dicts()
+            ]
+        )
 
 
-def _changed_examples(runs: Sequence[RunView]) -> list[Section]:
+def _changed_examples(runs: Sequence[RunView]) -> Parts:
     """Answers that a form changed, one of each form first; nothing where there are none."""
-    parts: list[Part] = []
-    headings = ("form", "first", "second", "answer", "gold")
-    columns = [Column(heading) for heading in headings]
+    columns = [Column(heading) for heading in ("form", "first", "second", "answer", "gold")]
     for run, pairs in pair_views(runs):
         rows: list[list[Value]] = []
         for row in firsts_first(pairs.changed).head(MOST_EXAMPLES).to_dicts():
@@ -407,21 +345,13 @@ def _changed_examples(runs: Sequence[RunView]) -> list[Section]:
             texts = row["text_1"], row["text_2"], row["answer"]
             rows.append([row["perturbation"], *texts, row["gold"]])
         if rows:
-            title = f"{run.name}: the most confident first"
-            parts.append(Table(title, columns, rows, sortable=False))
-    intro = "Labels that a form changed. All of them are in inconsistent.csv of the run."
-    return [Section("examples", "Examples", intro, parts)] if parts else []
+            yield Table(f"{run.name}: the most confident first", columns, rows, sortable=False)
 
 
-EXPECTATIONS_INTRO = (
-    "The suite says what should hold between the answers to several questions. Compare the "
-    "violation rate with its chance level: what it would be if the last answer were that of "
-    "another expectation."
-)
 APPLICABLE = "applicable: the first answers meet the condition, counted in each variant"
 
 
-def expectation_sections(runs: Sequence[RunView]) -> list[Section]:
+def _expectations(runs: Sequence[RunView]) -> Parts:
     """The violation rates by group and kind; none without expectations."""
     names = {**group_names(runs[0].suite), "MICRO": ALL_GROUPS}
     rows: list[list[Value]] = []
@@ -451,25 +381,19 @@ def expectation_sections(runs: Sequence[RunView]) -> list[Section]:
                 row |= {"gap_chance": chance_gap["value"]}
                 rows.append([names[group], run.name, kind, *cells_of(row, shown)])
     if not rows:
-        return []
+        return
     columns = [Column("group"), Column("run"), Column("expectation"), *shown.values()]
     rows, columns = without_run(len(runs), rows, columns)
     kinds = {row[2 if len(runs) > 1 else 1] for row in rows}
     about = [f"{kind}: {text}" for kind, text in EXPECTATION_SUBSETS.items() if kind in kinds]
     notes = [*about, APPLICABLE, *([GAP_NOTE] if has_gap else [])]
-    parts: list[Part] = [Table("Violated expectations, in percent", columns, rows, notes)]
+    yield Table("Violated expectations, in percent", columns, rows, notes)
     for run in runs:
         if run.facts is not None and (tables := list(violation_examples(run.facts.violations))):
             name = f": {run.name}" if len(runs) > 1 else ""
-            parts.append(Folded(f"Examples of violations{name}", tables))
-    return [Section("expectations", "Expectations", EXPECTATIONS_INTRO, parts)]
+            yield Folded(f"Examples of violations{name}", tables)
 
 
-FACTORS_INTRO = (
-    "The same questions were asked in variants. A factor is what differs between them, such as the "
-    "order of the options. The less variants agree that differ in one factor only, the more this "
-    "factor changes answers."
-)
 CAPTION = (
     "Consistency: mark with 95 % CI, and a tick at the level expected by chance. Answer and "
     "correctness: the bar is the main effect of a factor as a share of the variation over "
@@ -481,12 +405,6 @@ CAPTION_OF_PAIRS = (
     "level."
 )
 """How to read the figure of a design without main effects."""
-
-
-def factor_sections(runs: Sequence[RunView]) -> list[Section]:
-    """That of runs on questions; none without."""
-    views = [view for run in runs for view in run.factors]
-    return [factor_section(views)] if views else []
 
 
 def _most_changed(view: FactorView, views: Sequence[FactorView]) -> str:
@@ -507,25 +425,98 @@ def _most_changed(view: FactorView, views: Sequence[FactorView]) -> str:
     return text + "." + f" So {label} changes answers most." * changes_most
 
 
-def factor_section(views: Sequence[FactorView]) -> Section:
-    """The table and the figure of factors, the indices, and every interaction."""
+def factor_parts(views: Sequence[FactorView]) -> Parts:
+    """The table and the figure of factors, the indices, and every interaction; none without."""
+    if not views:
+        return
     is_exact = all(view.is_exact for view in views)
     caption, title = CAPTION if is_exact else CAPTION_OF_PAIRS, "What each factor changes"
-    parts: list[Part] = [
-        Text([_most_changed(view, views) for view in views]),
-        Figure("factors", title, factor_figure(views), caption, is_fluid=False),
-        intervals_below(factor_table(views, f"{title}, in percent")),
-        Folded(
-            "Sensitivity indices, to compare with other models on the same questions",
-            [index_table(views, "Sensitivity indices: the larger, the more variants differ")],
-        ),
-    ]
+    yield Text([_most_changed(view, views) for view in views])
+    yield Figure("factors", title, factor_figure(views), caption, is_fluid=False)
+    yield intervals_below(factor_table(views, f"{title}, in percent"))
+    indices = index_table(views, "Sensitivity indices: the larger, the more variants differ")
+    yield Folded(
+        "Sensitivity indices, to compare with other models on the same questions", [indices]
+    )
     interactions = interaction_table(views, "Interactions, percent of the variation")
     if interactions.rows:
-        parts.append(Folded("Each interaction", [interactions]))
-    parts.append(Folded("Accuracy by level", [level_table(views, "Accuracy by level")]))
-    notes = view_notes(views)
-    return Section("factors", "Factors", FACTORS_INTRO, [*parts, *([Points(notes)] * bool(notes))])
+        yield Folded("Each interaction", [interactions])
+    yield Folded("Accuracy by level", [level_table(views, "Accuracy by level")])
+    if notes := view_notes(views):
+        yield Points(notes)
+
+
+def _factors(runs: Sequence[RunView]) -> Parts:
+    return factor_parts([view for run in runs for view in run.factors])
+
+
+Sections = Sequence[tuple[str, str, str, Callable[[Sequence[RunView]], Parts]]]
+"""Anchor, heading, intro and parts of sections; one without parts is left out."""
+
+OF_FACTS: Sections = (
+    ("by-relation", "Relations", "", _relations),
+    ("spread", "Spread", "A mean hides how relations and facts differ.", _spread),
+    (
+        "languages", "Languages",
+        "Patterns of one language are compared with one another, and with those of the other "
+        "languages. Chance-corrected consistency leaves out what a preferred answer explains.",
+        languages,
+    ),
+    (
+        "patterns", "Patterns",
+        "An outlier is a pattern whose agreement with the closest pattern is below the mean "
+        "agreement among the others. The model may read it differently. With few facts this may be "
+        "noise.",
+        _patterns,
+    ),
+    (
+        "edits", "Effect of each edit",
+        "Two patterns may differ in syntax, words, determiners, tense, and in the order of subject "
+        "and object.",
+        _edits,
+    ),
+    (
+        "examples", "Examples",
+        "The most informative facts of each kind, from as many relations as possible, with at most "
+        "three prompts each.",
+        _examples,
+    ),
+    ("vectors", "Representations", "Do hidden states cluster by fact, or by pattern?", _vectors),
+)  # fmt: skip
+OF_PAIRS: Sections = (
+    ("changes", "Label changes", "", _label_changes),
+    (
+        "examples", "Examples",
+        "Labels that a form changed. All of them are in inconsistent.csv of the run.",
+        _changed_examples,
+    ),
+)  # fmt: skip
+OF_QUESTIONS: Sections = (
+    (
+        "factors", "Factors",
+        "The same questions were asked in variants. A factor is what differs between them, such as "
+        "the order of the options. The less variants agree that differ in one factor only, the "
+        "more this factor changes answers.",
+        _factors,
+    ),
+    (
+        "expectations", "Expectations",
+        "The suite says what should hold between the answers to several questions. Compare the "
+        "violation rate with its chance level: what it would be if the last answer were that of "
+        "another expectation.",
+        _expectations,
+    ),
+)  # fmt: skip
+
+
+def sections_of(runs: Sequence[RunView]) -> Iterator[Section]:
+    """The sections on single groups, variants and items."""
+    for id_, heading, intro, parts_of in (
+        *(OF_FACTS if fact_views(runs) else OF_PAIRS),
+        *OF_QUESTIONS,
+    ):
+        if parts := list(parts_of(runs)):
+            yield Section(id_, heading, intro, parts)
 
 
 SHOWN = 3  # models that the title names
@@ -548,10 +539,7 @@ def report_page(
         first_screen(runs, relation),
         *differences(compared, notes, group_names(runs[0].suite), words.pool),
         numbers(runs),
-        *fact_sections(runs),
-        *form_sections(runs),
-        *factor_sections(runs),
-        *expectation_sections(runs),
+        *sections_of(runs),
         *server_sections(runs),
         caveats(runs),
         setup(runs),

@@ -374,8 +374,7 @@ class Page:
         return [part for part in parts if isinstance(part, Figure)]
 
 
-LARGEST = 5_000_000
-"""Bytes of a page that still opens and travels well."""
+LARGEST = 5_000_000  # bytes of a page that still opens and travels well
 
 
 @dataclass(frozen=True, slots=True)

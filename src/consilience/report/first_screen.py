@@ -90,8 +90,11 @@ def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
         return UNDEFINED if math.isnan(row.value) else BELOW_CHANCE
     if math.isnan(row.value):
         return "No data."
+    base = ""
     if run.suite.words.is_pooled and row.metric != VIOLATIONS:
         sentence = OF_QUESTIONS[row.metric] if row.subset == "all" else ONE_FACTOR
+        first, *others = {group.design.variants[0] for group in run.suite.relations}
+        base = f" ({first})" if not others and levels_of(first) else ""
     else:
         sentence = OF_FACTS[row.metric] if run.facts else OF_PAIRS[row.metric, row.subset]
         if row.subset in (WITHIN, BETWEEN):
@@ -100,13 +103,11 @@ def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
         if run.facts and "form" in row.meaning:
             forms = "A pattern and its perturbed forms agree"
             sentence = sentence.replace("Two patterns of a fact agree", forms)
-    bases = {group.design.variants[0] for group in run.suite.relations if group.design.variants}
-    base = bases.pop() if len(bases) == 1 else ""
     return sentence.format(
         value=f"{row.value * 100:.1f}{UNIT}",
         chance="" if math.isnan(chance) else f" ({chance * 100:.1f}{UNIT} expected by chance)",
         factor=FACTORS.get(row.subset, row.subset),
-        base=f" ({base})" if levels_of(base) else "",
+        base=base,
     )
 
 

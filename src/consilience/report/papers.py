@@ -29,8 +29,7 @@ class Measured:
     """The unit of a number that the paper does not have."""
 
 
-Key = tuple[str, str, str]
-"""Block of a table, row, column, as the paper prints them."""
+Key = tuple[str, str, str]  # block of a table, row, column, as the paper prints them
 
 BESIDE_SCHEMA: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("table", "section", "group", "row", "column", "unit"), pl.String),

@@ -37,9 +37,7 @@ from consilience.report.export import (
 from consilience.report.overview import by_run
 from consilience.report.papers import papers_headlines
 from consilience.report.run_view import (
-    FactView,
     RunView,
-    fact_views,
     group_names,
     groups_with_forms,
     relation_values,
@@ -96,11 +94,11 @@ def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
         first, *others = {group.design.variants[0] for group in run.suite.relations}
         base = f" ({first})" if not others and levels_of(first) else ""
     else:
-        sentence = OF_FACTS[row.metric] if run.facts else OF_PAIRS[row.metric, row.subset]
+        sentence = OF_PAIRS[row.metric, row.subset] if run.is_of_pairs else OF_FACTS[row.metric]
         if row.subset in (WITHIN, BETWEEN):
             language = "one language" if row.subset == WITHIN else "two languages"
             sentence = sentence.replace("of a fact", f"of {language}")
-        if run.facts and "form" in row.meaning:
+        if not run.is_of_pairs and "form" in row.meaning:
             forms = "A pattern and its perturbed forms agree"
             sentence = sentence.replace("Two patterns of a fact agree", forms)
     return sentence.format(
@@ -116,14 +114,14 @@ def opening_example(run: RunView) -> Iterator[Text]:
 
     The item is one of the means, if there are examples of these.
     """
-    if run.facts is not None:
-        examples = [one for of_kind in run.facts.examples.values() for one in of_kind]
+    if not run.is_of_pairs:
+        examples = [one for of_kind in run.examples.values() for one in of_kind]
         averaged = {group.id for group in run.suite if group.cardinality == "N-1"}
         examples.sort(key=lambda example: example.group not in averaged)
         for example in examples[:1]:
-            yield from _of_replies(run.name, run.facts, example)
-    elif run.pairs is not None:
-        for row in run.pairs.changed.head(1).to_dicts():
+            yield from _of_replies(run, example)
+    else:
+        for row in run.changed.head(1).to_dicts():
             form = row["perturbation"]
             texts = (row["original_1"], row["original_2"]), (row["text_1"], row["text_2"])
             prompts = [" and ".join(map(_quoted, pair)) for pair in texts]
@@ -131,7 +129,7 @@ def opening_example(run: RunView) -> Iterator[Text]:
             yield Text([_answered(run.name, prompts, (row["original_answer"], row["answer"]))])
 
 
-def _of_replies(name: str, facts: FactView, example: Example) -> Iterator[Text]:
+def _of_replies(run: RunView, example: Example) -> Iterator[Text]:
     """Two replies to a fact or a question; nothing of one with a single reply.
 
     A sentence; of a question then its prompt, and what differs in the other one.
@@ -143,8 +141,8 @@ def _of_replies(name: str, facts: FactView, example: Example) -> Iterator[Text]:
     if not (first.prompt and levels_of(first.variant)):  # a fact, or the prompts were not kept
         others = [reply for reply in example.telling if reply is not first]
         second = next((other for other in others if other.answer != first.answer), others[0])
-        prompts = [_quoted(facts.prompt(example, reply)) for reply in (first, second)]
-        yield Text([_answered(name, prompts, (first.answer, second.answer))])
+        prompts = [_quoted(run.prompt(example, reply)) for reply in (first, second)]
+        yield Text([_answered(run.name, prompts, (first.answer, second.answer))])
         return
     second = min(
         others, key=lambda reply: (reply.answer == first.answer, len(_changed(first, reply)))
@@ -157,8 +155,8 @@ def _of_replies(name: str, facts: FactView, example: Example) -> Iterator[Text]:
     shown = [lines_asked(first.prompt), [*differing_lines(first.prompt, second.prompt or "")]]
     yield Text(
         [
-            f"Example: {name} answers {_quoted(first.answer)} to this prompt, {answer} when {only}"
-            f"{names} {verb} ({levels}):"
+            f"Example: {run.name} answers {_quoted(first.answer)} to this prompt, {answer} when "
+            f"{only}{names} {verb} ({levels}):"
         ]
     )
     yield Text([whole_or_end("\n".join(lines)) for lines in shown if lines], code=True)
@@ -355,8 +353,8 @@ def _headline_table(runs: Sequence[RunView]) -> Table:
 
 def _run_and_task(run: RunView, runs: Sequence[RunView]) -> str:
     """The name of a run, with its task where tasks differ."""
-    tasks = {other.pairs.task.name for other in runs if other.pairs}
-    return f"{run.name}, {run.pairs.task.name}" if run.pairs and len(tasks) > 1 else run.name
+    tasks = {other.task.name for other in runs if other.task}
+    return f"{run.name}, {run.task.name}" if run.task and len(tasks) > 1 else run.name
 
 
 def _headlines(runs: Sequence[RunView]) -> list[Figure]:
@@ -391,7 +389,7 @@ def _headlines(runs: Sequence[RunView]) -> list[Figure]:
 
 def _relations(runs: Sequence[RunView]) -> Iterator[Figure]:
     """Each relation's number with its interval, chance and the majority baseline."""
-    if not fact_views(runs):
+    if runs[0].is_of_pairs:
         return
     rows = relation_rows(runs)
     title = f"{rows['metric'][0]} of each relation ({REFERENCES})"
@@ -476,11 +474,7 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
     """The agreement of each two patterns or forms of a group; nothing with fewer than two pairs."""
     pairs, patterns = (
         pl.concat(
-            [
-                getattr(view, name).with_columns(run=pl.lit(run.name))
-                for run in runs
-                if (view := run.facts or run.pairs)
-            ],
+            [getattr(run, name).with_columns(run=pl.lit(run.name)) for run in runs],
             how="diagonal_relaxed",
         )
         for name in ("pairs", "patterns")

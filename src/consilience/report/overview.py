@@ -38,9 +38,7 @@ from consilience.report.export import (
 from consilience.report.metric_tables import form_metrics, form_table, mean_row
 from consilience.report.run_view import (
     RunView,
-    fact_views,
     groups_with_forms,
-    pair_views,
     values_of,
 )
 from consilience.report.table import CI, Cell, Column, Table, Value, with_interval
@@ -163,8 +161,8 @@ def setup(runs: Sequence[RunView]) -> Section:
     rows = [*_suite_rows(runs)]
     for run in runs:
         prefix = of_run(run.name, runs)
-        if run.pairs is not None:
-            rows += _task_rows(prefix, run, run.pairs.task)
+        if run.task is not None:
+            rows += _task_rows(prefix, run, run.task)
         model = (described(run.records[0]) if run.records else "") or run.name
         more_seeds = f" and {run.seeds - 1} more seeds" if run.seeds > 1 else ""
         rows.append((f"{prefix}model", model + more_seeds))
@@ -173,8 +171,8 @@ def setup(runs: Sequence[RunView]) -> Section:
 
 def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
     """The size of the suite of runs on facts."""
-    facts, suite = runs[0].facts, runs[0].suite
-    if facts is None:
+    suite, protocol = runs[0].suite, runs[0].protocol
+    if runs[0].is_of_pairs:
         return
     patterns = [len(relation.design.variants) for relation in suite.relations]
     fewest, most = min(patterns), max(patterns)
@@ -189,7 +187,7 @@ def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
     yield "suite", f"{suite.name}: {facts_counted} of {relations}{several_in_words}"
     yield "patterns", f"{sum(patterns):,}, {of_each} a {suite.words.group}"
     if len(suite.words.protocols) > 1:
-        yield "protocol", f"{facts.protocol}: {PROTOCOLS[facts.protocol]}"
+        yield "protocol", f"{protocol}: {PROTOCOLS[protocol]}"
 
 
 def _task_rows(prefix: str, run: RunView, task: Task) -> Iterator[tuple[str, str]]:
@@ -206,13 +204,13 @@ def subtitle_of(runs: Sequence[RunView]) -> str:
     first = runs[0]
     if len(runs) == 1:
         return first.summary.title
-    if first.facts is not None:
+    if not first.is_of_pairs:
         words = first.suite.words
         relations = counted(len(first.suite.relations), words.group)
         size = f"{relations}, {facts_in_words(first.metrics, words.item)}"
-        size += f" ({first.facts.protocol})" if len(words.protocols) > 1 else ""
+        size += f" ({first.protocol})" if len(words.protocols) > 1 else ""
         return f"{len(runs)} runs on {first.suite.name}: {size}"
-    tasks = ", ".join(dict.fromkeys(pairs.task.name for _, pairs in pair_views(runs)))
+    tasks = ", ".join(dict.fromkeys(run.task.name for run in runs if run.task))
     return f"{len(runs)} runs on {tasks}: original form, {', '.join(_forms_of(first))}"
 
 
@@ -323,11 +321,11 @@ def _relations_of_mean(macro: Mapping[Any, Mapping[str, Any]]) -> int:
 def _by_both(runs: Sequence[RunView]) -> Iterator[Folded]:
     """The same answers of runs on facts counted by both protocols."""
     for run in runs:
-        if run.facts is None or run.facts.by_other.is_empty():
+        if run.by_other.is_empty():
             continue
-        protocol = run.facts.protocol
+        protocol = run.protocol
         other = "strict" if protocol == "published" else "published"
-        both = values_of(run.metrics, "MACRO"), values_of(run.facts.by_other, "MACRO")
+        both = values_of(run.metrics, "MACRO"), values_of(run.by_other, "MACRO")
         rows: list[list[Value]] = []
         for name in main_metrics():
             first, second = (of.get((name, "all"), {}).get("value", math.nan) for of in both)
@@ -348,8 +346,8 @@ def _forms(runs: Sequence[RunView]) -> Iterator[Part]:
             name = "means over relations by form" if group == "MACRO" else group
             metrics = run.metrics.filter(pl.col("group") == group)
             yield form_table(metrics, f"{run.name}, {name}{seeds}, in percent")
-            if run.pairs is not None and run.pairs.changes is not None:
-                changes = run.pairs.changes.filter(pl.col("group") == group)
+            if run.changes is not None:
+                changes = run.changes.filter(pl.col("group") == group)
                 yield from _accuracy_changes(f"{run.name}, {group}", changes)
 
 
@@ -379,18 +377,16 @@ def caveats(runs: Sequence[RunView]) -> Section:
     if warnings := by_run({run.name: run.warnings for run in runs}):
         parts.append(Points(warnings))
     parts += [
-        _unanswered(of_run(run.name, runs), run.facts.excluded)
-        for run in runs
-        if run.facts is not None and run.facts.excluded.height
+        _unanswered(of_run(run.name, runs), run.excluded) for run in runs if run.excluded.height
     ]
     unmeasured = []
     for run in runs:
         if table := noise_table(run.metrics, of_run(run.name, runs)):
             parts.append(table)
-        elif run.facts:
+        elif not run.is_of_pairs:
             unmeasured.append(run.name)
     sentences = []
-    if fact_views(runs) and all(facts.excluded.is_empty() for _, facts in fact_views(runs)):
+    if not runs[0].is_of_pairs and all(run.excluded.is_empty() for run in runs):
         sentences.append("Every query has an answer.")
     if unmeasured:
         of = f" of {', '.join(unmeasured)}" if len(runs) > 1 else ""

@@ -58,14 +58,12 @@ from consilience.report.overview import (
 from consilience.report.run_view import (
     FactorView,
     RunView,
-    fact_views,
     factor_table,
     group_names,
     index_table,
     interaction_table,
     level_table,
     name_and_id,
-    pair_views,
     relation_values,
     view_notes,
     without_run,
@@ -145,11 +143,10 @@ def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:
 
 def _patterns(runs: Sequence[RunView]) -> Parts:
     """Accuracy and agreement of each pattern; nothing where no fact was asked in two."""
-    named = fact_views(runs)
-    if all(facts.pairs.is_empty() for _, facts in named):
+    if all(run.pairs.is_empty() for run in runs):
         return
     names = group_names(runs[0].suite)
-    frame = pl.concat([facts.patterns.with_columns(run=pl.lit(name)) for name, facts in named])
+    frame = pl.concat(run.patterns.with_columns(run=pl.lit(run.name)) for run in runs)
     left_out = ["highest", "n", *["run"] * (len(runs) == 1)]
     shown = with_outliers(frame.drop(left_out)).with_columns(
         relation=pl.col("group").replace_strict(names, default=pl.col("group"))
@@ -200,7 +197,7 @@ def _folded_patterns(patterns: pl.DataFrame) -> Folded:
 
 def _edits(runs: Sequence[RunView]) -> Parts:
     """The cost of each kind of edit; nothing where the suite does not say how patterns differ."""
-    named = [(name, facts.edits) for name, facts in fact_views(runs) if facts.edits.height]
+    named = [(run.name, run.edits) for run in runs if run.edits.height]
     if not named:
         return
     frame = pl.concat([edits.with_columns(run=pl.lit(name)) for name, edits in named])
@@ -225,10 +222,7 @@ def _edits(runs: Sequence[RunView]) -> Parts:
 
 def _items(runs: Sequence[RunView]) -> Parts:
     """Agreement over facts: its figure and tables, if facts were answered in two patterns."""
-    frame = pl.concat(
-        facts.items.select(pl.lit(name).alias("run"), "agreement")
-        for name, facts in fact_views(runs)
-    )
+    frame = pl.concat(run.items.select(pl.lit(run.name).alias("run"), "agreement") for run in runs)
     known = frame.filter(pl.col("agreement").is_not_nan())
     if known.height < 2 * len(runs):
         return
@@ -261,16 +255,16 @@ def _items(runs: Sequence[RunView]) -> Parts:
 def _examples(runs: Sequence[RunView]) -> Parts:
     """The most informative facts of each run, if any."""
     names = group_names(runs[0].suite)
-    for name, facts in fact_views(runs):
+    for run in runs:
         tables: list[Part] = []
-        for kind, chosen in facts.examples.items():
+        for kind, chosen in run.examples.items():
             rows = []
             is_written = any(reply.text is not None for one in chosen for reply in one.telling)
             for example in chosen:
                 relation = names.get(example.group, example.group)
                 fact = f"{example.subject} ({relation}), gold: {example.gold}"
                 for reply in example.telling:
-                    prompt = facts.prompt(example, reply)
+                    prompt = run.prompt(example, reply)
                     if reply.prompt:
                         (prompt,) = in_one_line([prompt], shared=False)
                     verdict = reply.unmatched or example.verdict(reply)
@@ -278,25 +272,25 @@ def _examples(runs: Sequence[RunView]) -> Parts:
                     rows.append([fact, prompt, *text, reply.answer, verdict])
             if rows:
                 headings = ["fact", "prompt", *["text"] * is_written, "answer", "verdict"]
-                title = of_run(name, runs) + kind.partition(" (example")[0]
+                title = of_run(run.name, runs) + kind.partition(" (example")[0]
                 tables.append(Table(title, [*map(Column, headings)], rows, sortable=False))
-        is_folded = name != runs[0].name and tables
-        yield from [Folded(f"{name}: examples", tables)] if is_folded else tables
+        is_folded = run is not runs[0] and tables
+        yield from [Folded(f"{run.name}: examples", tables)] if is_folded else tables
 
 
 def _vectors(runs: Sequence[RunView]) -> Parts:
     """What vectors cluster by; nothing where no run has them."""
-    for at, (name, facts) in enumerate(fact_views(runs)):
-        if facts.vectors is None:
+    for at, run in enumerate(runs):
+        if run.vectors is None:
             continue
-        if facts.drawing is not None:
+        if run.drawing is not None:
             caption = (
-                f"{name}. Hidden states at the object's position, projected by t-SNE. Shapes that "
-                "cluster: grouped by pattern. Colours that cluster: grouped by subject."
+                f"{run.name}. Hidden states at the object's position, projected by t-SNE. Shapes "
+                "that cluster: grouped by pattern. Colours that cluster: grouped by subject."
             )
-            yield Figure(f"vectors-{at}", "", facts.drawing, caption, False)
-        title = f"{name}: agreement of k-means' clusters with pattern, subject and object"
-        yield frame_table(facts.vectors, title, CLUSTER_CORRELATIONS)
+            yield Figure(f"vectors-{at}", "", run.drawing, caption, False)
+        title = f"{run.name}: agreement of k-means' clusters with pattern, subject and object"
+        yield frame_table(run.vectors, title, CLUSTER_CORRELATIONS)
 
 
 MOST_MOVES = 60  # rows of a table of labels that changed; a written answer may be any text
@@ -309,19 +303,19 @@ def _label_changes(runs: Sequence[RunView]) -> Parts:
         Column("form"), Column("task"), Column("original label"), Column("new label"),
         Column("pairs", "count"),
     ]  # fmt: skip
-    for run, pairs in pair_views(runs):
-        if pairs.changed.is_empty():
+    for run in runs:
+        if run.changed.is_empty():
             yield Text([f"{run.name}: no label changed."])
             continue
         by = ["perturbation", "group", "original_answer", "answer"]
-        moves = pairs.changed.group_by(by, maintain_order=True).len()
+        moves = run.changed.group_by(by, maintain_order=True).len()
         moves = moves.sort("len", descending=True, maintain_order=True)
         seeds = f", {run.seeds} seeds together" if run.seeds > 1 else ""
         is_long = moves.height > MOST_MOVES
         rest = f", the {MOST_MOVES} most common of {moves.height}" * is_long
         title = f"{run.name}{seeds}: labels that changed{rest}"
         yield Table(title, columns, moves.head(MOST_MOVES).rows())
-        counts = pairs.changed.group_by("group", "perturbation", maintain_order=True).agg(
+        counts = run.changed.group_by("group", "perturbation", maintain_order=True).agg(
             lost=(pl.col("original_answer") == pl.col("gold")).sum(),
             won=(pl.col("answer") == pl.col("gold")).sum(),
         )
@@ -337,9 +331,9 @@ def _label_changes(runs: Sequence[RunView]) -> Parts:
 def _changed_examples(runs: Sequence[RunView]) -> Parts:
     """Answers that a form changed, one of each form first; nothing where there are none."""
     columns = [Column(heading) for heading in ("form", "first", "second", "answer", "gold")]
-    for run, pairs in pair_views(runs):
+    for run in runs:
         rows: list[list[Value]] = []
-        for row in firsts_first(pairs.changed).head(MOST_EXAMPLES).to_dicts():
+        for row in firsts_first(run.changed).head(MOST_EXAMPLES).to_dicts():
             originals = row["original_1"], row["original_2"], row["original_answer"]
             rows.append(["original", *originals, row["gold"]])
             texts = row["text_1"], row["text_2"], row["answer"]
@@ -389,7 +383,7 @@ def _expectations(runs: Sequence[RunView]) -> Parts:
     notes = [*about, APPLICABLE, *([GAP_NOTE] if has_gap else [])]
     yield Table("Violated expectations, in percent", columns, rows, notes)
     for run in runs:
-        if run.facts is not None and (tables := list(violation_examples(run.facts.violations))):
+        if tables := list(violation_examples(run.violations)):
             name = f": {run.name}" if len(runs) > 1 else ""
             yield Folded(f"Examples of violations{name}", tables)
 
@@ -512,7 +506,7 @@ OF_QUESTIONS: Sections = (
 def sections_of(runs: Sequence[RunView]) -> Iterator[Section]:
     """The sections on single groups, variants and items."""
     for id_, heading, intro, parts_of in (
-        *(OF_FACTS if fact_views(runs) else OF_PAIRS),
+        *(OF_PAIRS if runs[0].is_of_pairs else OF_FACTS),
         *OF_QUESTIONS,
     ):
         if parts := list(parts_of(runs)):

@@ -292,56 +292,6 @@ def level_table(views: Sequence[FactorView], title: str) -> Table:
 
 
 @dataclass(frozen=True, slots=True)
-class FactView:
-    """What is shown only of runs on facts or questions."""
-
-    protocol: Protocol
-    by_other: pl.DataFrame
-    """The metrics of the same answers by the other protocol."""
-    patterns: pl.DataFrame
-    """The patterns of each relation (``analysis.patterns``)."""
-    pairs: pl.DataFrame
-    """The pairs of patterns of each relation."""
-    edits: pl.DataFrame
-    """What each kind of edit costs."""
-    items: pl.DataFrame
-    """The agreement among the answers to each fact."""
-    examples: Mapping[str, Sequence[Any]]
-    """The most informative facts, by the description of their kind."""
-    excluded: pl.DataFrame
-    """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
-    prompts: Mapping[tuple[str, str, str], str] = field(default_factory=dict, repr=False)
-    """What was sent, by group, item and variant; of facts the pattern of each example, filled in as
-    it was asked."""
-    violations: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=EXAMPLES))
-    """Examples of violated expectations (``EXAMPLES``)."""
-    vectors: pl.DataFrame | None = None
-    """Mean V-measures and their correlations with consistency, if the run has vectors."""
-    drawing: altair.Chart | None = None
-    """The vectors of one relation, drawn."""
-
-    def prompt(self, example: Any, reply: Any) -> str:
-        """The prompt that was sent, or the variant where it is not kept."""
-        variant: str = reply.variant
-        return self.prompts.get((example.group, example.item, variant)) or variant
-
-
-@dataclass(frozen=True, slots=True)
-class PairView:
-    """What is shown only of runs on sentence pairs."""
-
-    task: Task
-    changed: pl.DataFrame
-    """The answers that a form changed (``CHANGED_ANSWERS_SCHEMA``)."""
-    changes: pl.DataFrame | None = None
-    """What accuracy gains or loses between forms (``FORM_CHANGE_SCHEMA``)."""
-    pairs: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """The agreement of each two forms (``analysis.patterns.form_tables``)."""
-    patterns: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """The forms."""
-
-
-@dataclass(frozen=True, slots=True)
 class RunView:
     """What is shown of one run, of one seed or several."""
 
@@ -356,24 +306,55 @@ class RunView:
     baseline: Mapping[Key, float] = field(default_factory=dict)
     """Every metric of the majority baseline."""
     warnings: Sequence[str] = ()
-    facts: FactView | None = None
-    pairs: PairView | None = None
+    pairs: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """The agreement of each two patterns or forms of each group (``analysis.patterns``)."""
+    patterns: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """The patterns or forms of each group."""
+
+    # Of facts and questions:
+    protocol: Protocol = "strict"
+    by_other: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """The metrics of the same answers by the other protocol."""
+    edits: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """What each kind of edit costs."""
+    items: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """The agreement among the answers to each fact."""
+    examples: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """The most informative facts, by the description of their kind."""
+    excluded: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
+    prompts: Mapping[tuple[str, str, str], str] = field(default_factory=dict, repr=False)
+    """What was sent, by group, item and variant; of facts the pattern of each example, filled in as
+    it was asked."""
+    violations: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=EXAMPLES))
+    """Examples of violated expectations (``EXAMPLES``)."""
+    vectors: pl.DataFrame | None = None
+    """Mean V-measures and their correlations with consistency, if the run has vectors."""
+    drawing: altair.Chart | None = None
+    """The vectors of one relation, drawn."""
     factors: Sequence[FactorView] = ()
     """What each factor changes, of a run on questions: a view for each design of factors."""
+
+    # Of sentence pairs:
+    task: Task | None = None
+    changed: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """The answers that a form changed (``CHANGED_ANSWERS_SCHEMA``)."""
+    changes: pl.DataFrame | None = None
+    """What accuracy gains or loses between forms (``FORM_CHANGE_SCHEMA``)."""
 
     @property
     def seeds(self) -> int:
         return len(self.records)
 
+    @property
+    def is_of_pairs(self) -> bool:
+        """Whether sentence pairs were asked, and not facts or questions."""
+        return not self.suite.words.pool
 
-def fact_views(runs: Sequence[RunView]) -> list[tuple[str, FactView]]:
-    """Names of the runs on facts, with what is shown only of them."""
-    return [(run.name, run.facts) for run in runs if run.facts is not None]
-
-
-def pair_views(runs: Sequence[RunView]) -> list[tuple[RunView, PairView]]:
-    """The runs on sentence pairs, with what is shown only of them."""
-    return [(run, run.pairs) for run in runs if run.pairs is not None]
+    def prompt(self, example: Any, reply: Any) -> str:
+        """The prompt that was sent, or the variant where it is not kept."""
+        variant: str = reply.variant
+        return self.prompts.get((example.group, example.item, variant)) or variant
 
 
 def groups_with_forms(run: RunView) -> list[str]:

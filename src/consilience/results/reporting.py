@@ -44,7 +44,7 @@ from consilience.report.metric_tables import SUBSETS
 from consilience.report.overview import by_run
 from consilience.report.papers import Values, is_of_pararel, paper_values
 from consilience.report.report_page import accuracy_and_consistency, report_page
-from consilience.report.run_view import FactView, PairView, RunView, group_names
+from consilience.report.run_view import RunView, group_names
 from consilience.report.summary import FACT_ROWS, VIOLATIONS, Key, Summary, brief_notes
 from consilience.report.table import Cell, Column, Table, Value, mark_best, without_empty_columns
 from consilience.results.analyses import correlations_of, drawing_of, factor_views
@@ -364,6 +364,13 @@ def view_of(
         counted.notes,
         protocol_notes(run, protocol),
     )
+    more: dict[str, Any] = {}
+    if suite.words.pool:
+        more = _items_of(run, seeds, protocol, seed, counted.metrics)
+    else:
+        pairs, forms = patterns.form_tables(run.tables, suite)
+        more = {"pairs": pairs, "patterns": forms, "changes": counted.changes}
+        more |= {"task": task_of_run(run), "changed": changed_answers_of(run.path)}
     view = RunView(
         name=run.label,
         records=[part.record for part in run.seeds if part.record],
@@ -372,20 +379,15 @@ def view_of(
         summary=counted.summary,
         baseline=counted.baseline,
         warnings=list(dict.fromkeys(chain.from_iterable(notes))),
+        factors=factor_views(run, seed=seed) if run.varies and suite.words.pool else (),
+        **more,
     )
-    if not suite.words.pool:
-        agreement, forms = patterns.form_tables(run.tables, suite)
-        changed = changed_answers_of(run.path)
-        pairs = PairView(task_of_run(run), changed, counted.changes, agreement, forms)
-        return replace(view, pairs=pairs), seeds
-    facts = _facts_of(run, seeds, protocol, seed, counted.metrics)
-    factors = factor_views(run, seed=seed) if run.varies else ()
-    return replace(view, facts=facts, factors=factors), seeds
+    return view, seeds
 
 
-def _facts_of(
+def _items_of(
     run: Run, seeds: Sequence[Prepared], protocol: Protocol, seed: int, metrics: pl.DataFrame
-) -> FactView:
+) -> dict[str, Any]:
     """More on a run of facts or questions; the examples are those of the first seed.
 
     The spread over facts counts the facts of all seeds.
@@ -403,20 +405,20 @@ def _facts_of(
     sent = {(item, variant): text for _, item, variant, text in run.prompts.iter_rows()}
     vectors, drawing = _vectors(run, metrics, seed)
     kinds = patterns.annotated_kinds(suite)
-    return FactView(
-        protocol=protocol,
-        by_other=by_other,
-        patterns=patterns.with_changes(patterns.pattern_table(seeds, suite, protocol), pairs),
-        pairs=pairs,
-        edits=patterns.edit_table(seeds, suite, protocol, kinds, seed),
-        items=pl.concat(patterns.item_table(one, suite, protocol) for one in seeds),
-        examples={about(kind): of_kind for kind, of_kind in chosen.items()},
-        excluded=_without_answer(pl.concat([one.answers for one in seeds])),
-        prompts=kind.shown_texts(run, suite, items),
-        violations=violated_examples(table.instances, sent, EXAMPLES),
-        vectors=vectors,
-        drawing=drawing,
-    )
+    return {
+        "protocol": protocol,
+        "by_other": by_other,
+        "patterns": patterns.with_changes(patterns.pattern_table(seeds, suite, protocol), pairs),
+        "pairs": pairs,
+        "edits": patterns.edit_table(seeds, suite, protocol, kinds, seed),
+        "items": pl.concat(patterns.item_table(one, suite, protocol) for one in seeds),
+        "examples": {about(kind): of_kind for kind, of_kind in chosen.items()},
+        "excluded": _without_answer(pl.concat([one.answers for one in seeds])),
+        "prompts": kind.shown_texts(run, suite, items),
+        "violations": violated_examples(table.instances, sent, EXAMPLES),
+        "vectors": vectors,
+        "drawing": drawing,
+    }
 
 
 def _without_answer(answers: pl.DataFrame) -> pl.DataFrame:

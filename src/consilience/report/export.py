@@ -97,7 +97,6 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> altair.Chart
     scale: dict[str, Any] = {"range": COLOURS[: len(values)]}
     if not few:
         scale = {"scheme": alt.SchemeParams("viridis", count=len(values), extent=[0, 0.9])}
-    axis = {"axis": None, "scale": alt.Scale(zero=False, nice=False, padding=8)}
     legend = alt.Legend(title="pattern", orient="bottom", columns=1)
     colours = legend if colour == "pattern" else None
     heading = alt.Title(textwrap.wrap(title, 52))
@@ -106,40 +105,30 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> altair.Chart
     elif colour != "pattern":
         heading.subtitle = f"{len(values)} {colour}s, from dark to light in alphabetical order"
     chosen = alt.selection_point(fields=[column])
-    return (
-        alt.Chart(alt.InlineData(values=table.to_dicts()))
-        .mark_point(size=30, strokeWidth=1, filled=False)
-        .encode(
-            x=alt.X("x:Q", **axis),
-            y=alt.Y("y:Q", **axis),
-            color=alt.Color(f"{column}:N", scale=alt.Scale(domain=values, **scale), legend=colours),
-            shape=alt.Shape(
-                "variant:N", scale=alt.Scale(domain=patterns, range=SHAPES), legend=legend
-            ),
-            opacity=alt.when(chosen).then(alt.value(0.9)).otherwise(alt.value(0.1)),
-            tooltip=[alt.Tooltip(f"{name}:N", title=shown) for shown, name in COLUMNS.items()],
-        )
-        .add_params(chosen)
-        .properties(
-            width=WIDTH,
-            height=WIDTH,
-            title=heading,
-            description=f"t-SNE of vectors, a shape for each pattern, a colour for each {colour}.",
-        )
+    axis = {"axis": None, "scale": alt.Scale(zero=False, nice=False, padding=8)}
+    shapes = alt.Scale(domain=patterns, range=SHAPES)
+    chart = alt.Chart(alt.InlineData(values=table.to_dicts()))
+    marks = chart.mark_point(size=30, strokeWidth=1, filled=False).encode(
+        x=alt.X("x:Q", **axis),
+        y=alt.Y("y:Q", **axis),
+        color=alt.Color(f"{column}:N", scale=alt.Scale(domain=values, **scale), legend=colours),
+        shape=alt.Shape("variant:N", scale=shapes, legend=legend),
+        opacity=alt.when(chosen).then(alt.value(0.9)).otherwise(alt.value(0.1)),
+        tooltip=[alt.Tooltip(f"{name}:N", title=shown) for shown, name in COLUMNS.items()],
+    )
+    about = f"t-SNE of vectors, a shape for each pattern, a colour for each {colour}."
+    size = {"width": WIDTH, "height": WIDTH}
+    ink = {"labelColor": INK, "titleColor": INK, "symbolBaseStrokeColor": INK}
+    figure: altair.Chart = (
+        marks.add_params(chosen)
+        .properties(**size, title=heading, description=about)
         .configure_title(
             anchor="start", fontSize=12, subtitleFontSize=10, offset=6, color=INK, subtitleColor=INK
         )
-        .configure_legend(
-            labelLimit=WIDTH - 20,
-            symbolLimit=0,
-            symbolSize=45,
-            offset=6,
-            labelColor=INK,
-            titleColor=INK,
-            symbolBaseStrokeColor=INK,
-        )
+        .configure_legend(labelLimit=WIDTH - 20, symbolLimit=0, symbolSize=45, offset=6, **ink)
         .configure_view(stroke=INK, strokeOpacity=0.3)
     )
+    return figure
 
 
 class InScript(json.JSONEncoder):

@@ -13,15 +13,8 @@ from consilience.core.factors import BETWEEN, FACTORS, WITHIN, levels_of
 from consilience.core.text import counted
 from consilience.endpoints.usage import cost_in_words
 from consilience.metrics.registry import headline_metrics, label_of
+from consilience.report import charts
 from consilience.report.analysis_tables import differing_lines, lines_asked, whole_or_end
-from consilience.report.charts import (
-    MEASURED,
-    REFERENCES,
-    headline_figure,
-    interval_figure,
-    matrix_caption,
-    matrix_figure,
-)
 from consilience.report.columns import noise_sentence
 from consilience.report.export import (
     Beside,
@@ -373,7 +366,7 @@ def _headlines(runs: Sequence[RunView]) -> list[Figure]:
     for run in runs:
         name = _run_and_task(run, runs)
         for row in run.summary.rows:
-            rows.append((name, row.label, row.value, row.low, row.high, MEASURED))
+            rows.append((name, row.label, row.value, row.low, row.high, charts.MEASURED))
     order = list(shown)
     rows.sort(key=lambda row: order.index(row[1]))
     names = ("model", "number", "value", "low", "high", "source")
@@ -384,7 +377,7 @@ def _headlines(runs: Sequence[RunView]) -> list[Figure]:
     caption = "The headline numbers with their 95 % confidence intervals."
     if papers:
         caption += " Hollow marks are the paper's rows, which have no interval."
-    return [Figure("headline", title, headline_figure(frame), caption, is_fluid=False)]
+    return [Figure("headline", title, charts.headline_figure(frame), caption, is_fluid=False)]
 
 
 def _relations(runs: Sequence[RunView]) -> Iterator[Figure]:
@@ -392,14 +385,16 @@ def _relations(runs: Sequence[RunView]) -> Iterator[Figure]:
     if runs[0].is_of_pairs:
         return
     rows = relation_rows(runs)
-    title = f"{rows['metric'][0]} of each relation ({REFERENCES})"
+    title = f"{rows['metric'][0]} of each relation ({charts.REFERENCES})"
     caption = (
-        f"Each relation with its 95 % confidence interval; {REFERENCES}. The menu chooses the "
-        "number."
+        f"Each relation with its 95 % confidence interval; {charts.REFERENCES}. The menu chooses "
+        "the number."
     )
     if any(group.cardinality == "N-M" for group in runs[0].suite.relations):
         caption += f" {DETERMINISM}"
-    yield Figure("relations", title, interval_figure(rows, runs[0].suite.words.group), caption)
+    yield Figure(
+        "relations", title, charts.interval_figure(rows, runs[0].suite.words.group), caption
+    )
 
 
 def relation_rows(runs: Sequence[RunView]) -> pl.DataFrame:
@@ -417,13 +412,13 @@ def _forms(runs: Sequence[RunView]) -> Iterator[Figure]:
     rows = form_rows(runs)
     if rows.is_empty():
         return
-    title = f"Consistency of each form with the original form ({REFERENCES})"
+    title = f"Consistency of each form with the original form ({charts.REFERENCES})"
     caption = (
         "Answers of each form that are the same as in the original form, with 95 % confidence "
-        f"intervals; {REFERENCES}. The menu chooses the number. A model that always gives one "
-        "answer has no chance-corrected consistency."
+        f"intervals; {charts.REFERENCES}. The menu chooses the number. A model that always gives "
+        "one answer has no chance-corrected consistency."
     )
-    yield Figure("forms", title, interval_figure(rows, "form"), caption)
+    yield Figure("forms", title, charts.interval_figure(rows, "form"), caption)
 
 
 def form_rows(runs: Sequence[RunView]) -> pl.DataFrame:
@@ -489,7 +484,7 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
         return
     words = runs[0].suite.words
     relation = _least_consistent(pairs) if relation is None or relation in large else relation
-    caption = matrix_caption(words)
+    caption = charts.matrix_caption(words)
     if len(runs) > 1 and pairs.height > MOST_PAIRS:
         pairs, patterns = (frame.filter(run=runs[0].name) for frame in (pairs, patterns))
         caption += f" Only {runs[0].name} is shown."
@@ -500,7 +495,7 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
     yield Figure(
         "agreement",
         f"Agreement of {words.variant}s: {names.get(relation, relation)}{first_run}",
-        matrix_figure(pairs, patterns, relation, names, words),
+        charts.matrix_figure(pairs, patterns, relation, names, words),
         caption,
         is_fluid=False,
     )

@@ -221,12 +221,16 @@ def form_table(metrics: pl.DataFrame, title: str, changes: pl.DataFrame | None =
     others = [name for name in form_metrics(metrics) if name not in main]
     names = metrics["group"].unique(maintain_order=True).to_list()
     known = pl.DataFrame() if changes is None else changes.filter(pl.col("group").is_in(names))
+    original: dict[str, str] = {}
+    from_original: dict[tuple[str, str], dict[str, Any]] = {}
+    for change in known.to_dicts():
+        if change["first"] == original.setdefault(change["group"], change["first"]):
+            from_original[change["group"], change["second"]] = change
     rows: list[list[Value]] = []
     blocks: list[str] = []
     for name in names:
         of_group = metrics.filter(pl.col("group") == name)
         values = values_of(of_group, name)
-        by_form = _changes_by_form(known, name)
         has_std = has_seeds and name != "MACRO"
         for form in of_group["subset"].unique(maintain_order=True):
             numbers = {
@@ -237,7 +241,10 @@ def form_table(metrics: pl.DataFrame, title: str, changes: pl.DataFrame | None =
             row: list[Value] = ["original" if form == "all" else form]
             row += [cell for metric in main for cell in estimate(numbers.get(metric), std=has_std)]
             row += [estimate(numbers.get(metric))[0] for metric in others]
-            row += _change_cells(by_form.get(form)) if known.height else []
+            if known.height:
+                of = from_original.get((name, form))
+                interval = bounds_of(of, "change_low", "change_high") if of else None
+                row += [of["change"], interval, of["p_holm"]] if of else [None] * 3
             if has_seeds:
                 of_seeds = (numbers.get(metric) for metric in main)
                 row += [bounds_of(of, "seed_low", "seed_high") if of else None for of in of_seeds]
@@ -256,22 +263,6 @@ def form_table(metrics: pl.DataFrame, title: str, changes: pl.DataFrame | None =
     if has_seeds:
         columns += [Column(f"{label_of(name)} {CI} over seeds", "share") for name in main]
     return Table(title, columns, rows, notes, blocks if len(names) > 1 else [])
-
-
-def _changes_by_form(changes: pl.DataFrame, group: str) -> dict[str, dict[str, Any]]:
-    """The changes of a group's accuracy from the original form, by the other form."""
-    if changes.is_empty():
-        return {}
-    of_group = changes.filter(pl.col("group") == group)
-    original = of_group.filter(pl.col("first") == of_group["first"].first())
-    return {row["second"]: row for row in original.iter_rows(named=True)}
-
-
-def _change_cells(change: Mapping[str, Any] | None) -> list[Value]:
-    """A change of accuracy, its interval and its p."""
-    if change is None:
-        return [None, None, None]
-    return [change["change"], bounds_of(change, "change_low", "change_high"), change["p_holm"]]
 
 
 def form_metrics(metrics: pl.DataFrame) -> list[str]:

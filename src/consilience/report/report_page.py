@@ -13,15 +13,8 @@ from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.factors import FACTORS
 from consilience.core.text import counted
 from consilience.metrics.registry import headline_metrics, label_of
+from consilience.report import charts
 from consilience.report.analysis_tables import ALL_GROUPS, in_one_line, violation_examples
-from consilience.report.charts import (
-    TENTHS,
-    against_figure,
-    edit_figure,
-    factor_figure,
-    in_tenths,
-    item_figure,
-)
 from consilience.report.columns import (
     CLUSTER_CORRELATIONS,
     EDITS,
@@ -114,7 +107,7 @@ def _spread(runs: Sequence[RunView]) -> Parts:
     )
     figures: list[Part] = []
     if values["name"].n_unique() > 1:
-        chart = against_figure(values, runs[0].suite.words.group)
+        chart = charts.against_figure(values, runs[0].suite.words.group)
         figures.append(Figure("knowledge", "Accuracy and consistency", chart, caption))
     of_items = list(_items(runs))
     figures += of_items[:1]
@@ -206,7 +199,7 @@ def _edits(runs: Sequence[RunView]) -> Parts:
         "the other pairs of their relation."
     )
     title = "Consistency of pairs of patterns with and without the edit, means over relations"
-    yield Figure("edits", "Effect of each edit on consistency", edit_figure(frame), caption)
+    yield Figure("edits", "Effect of each edit on consistency", charts.edit_figure(frame), caption)
     yield frame_table(frame.drop("run") if len(runs) == 1 else frame, title, EDITS)
     names = [{"run": run.name} if len(runs) > 1 else {} for run in runs]
     rows = [
@@ -240,13 +233,17 @@ def _items(runs: Sequence[RunView]) -> Parts:
         "percent"
     )
     table = Table(title, columns, rows, sortable=False)
-    bars = {(row["run"], row["agreement"]): row["share"] for row in in_tenths(known).to_dicts()}
-    bar_rows = [[tenth, *(bars.get((run.name, tenth), 0.0) for run in runs)] for tenth in TENTHS]
+    bars = {
+        (row["run"], row["agreement"]): row["share"] for row in charts.in_tenths(known).to_dicts()
+    }
+    bar_rows = [
+        [tenth, *(bars.get((run.name, tenth), 0.0) for run in runs)] for tenth in charts.TENTHS
+    ]
     runs_columns = (Column(run.name, "share") for run in runs)
     bar_columns = [Column("pairs that agree, percent"), *runs_columns]
     bars_table = Table("Facts, in percent", bar_columns, bar_rows, sortable=False)
     caption = "Facts by the share of their pairs of patterns that get the same answer."
-    chart = item_figure(frame, runs[0].suite.words)
+    chart = charts.item_figure(frame, runs[0].suite.words)
     yield Figure("items", "Agreement over facts", chart, caption)
     yield table
     yield Folded("The bars as a table", [bars_table])
@@ -426,7 +423,7 @@ def factor_parts(views: Sequence[FactorView]) -> Parts:
     is_exact = all(view.is_exact for view in views)
     caption, title = CAPTION if is_exact else CAPTION_OF_PAIRS, "What each factor changes"
     yield Text([_most_changed(view, views) for view in views])
-    yield Figure("factors", title, factor_figure(views), caption, is_fluid=False)
+    yield Figure("factors", title, charts.factor_figure(views), caption, is_fluid=False)
     yield intervals_below(factor_table(views, f"{title}, in percent"))
     indices = index_table(views, "Sensitivity indices: the larger, the more variants differ")
     yield Folded(

@@ -404,7 +404,7 @@ def relation_rows(runs: Sequence[RunView]) -> pl.DataFrame:
     metrics = relation_values(runs, (*shown, "chance_consistency"))
     shown = [name for name in shown if name in set(metrics["metric"])]
     rows = _with_references(runs, metrics.with_columns(subset=pl.lit("all")), shown)
-    return rows.with_columns(name=pl.col("group").replace_strict(names, default=pl.col("group")))
+    return rows.with_columns(name=pl.col("group").replace(names))
 
 
 def _forms(runs: Sequence[RunView]) -> Iterator[Figure]:

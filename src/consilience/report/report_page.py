@@ -59,7 +59,6 @@ from consilience.report.run_view import (
     name_and_id,
     relation_values,
     view_notes,
-    without_run,
 )
 from consilience.report.table import Column, Table, Value, intervals_below
 from consilience.types import SuiteWords
@@ -84,10 +83,10 @@ def _relations(runs: Sequence[RunView]) -> Parts:
         for run in runs:
             numbers = [cells[run.name].get((metric, relation.id)) for metric in shown]
             count = counts[run.name].get(relation.id)
-            rows.append([name_and_id(names, relation.id), run.name, count, *numbers])
-    columns = [Column("relation"), Column("run"), Column("facts", "count")]
+            named = [name_and_id(names, relation.id), *[run.name] * (len(runs) > 1)]
+            rows.append([*named, count, *numbers])
+    columns = [Column("relation"), *[Column("run")] * (len(runs) > 1), Column("facts", "count")]
     columns += [Column(label_of(name), "share") for name in shown]
-    rows, columns = without_run(len(runs), rows, columns)
     notes = [DETERMINISM] if any(group.cardinality == "N-M" for group in suite.relations) else []
     if any(count.mark for of_run in counts.values() for count in of_run.values()):
         notes.append("facts: those that the accuracy counts, of all facts of the relation")
@@ -130,7 +129,7 @@ def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:
         "metric", index=["run", "group"], values="value", maintain_order=True
     )
     known = [name if name in values.columns else pl.lit(math.nan).alias(name) for name in wanted]
-    name = pl.col("group").replace_strict(names, default=pl.col("group"))
+    name = pl.col("group").replace(names)
     return values.select("run", *known, name=name).rename({"chance_consistency": "chance"})
 
 
@@ -142,7 +141,7 @@ def _patterns(runs: Sequence[RunView]) -> Parts:
     frame = pl.concat(run.patterns.with_columns(run=pl.lit(run.name)) for run in runs)
     left_out = ["highest", "n", *["run"] * (len(runs) == 1)]
     shown = with_outliers(frame.drop(left_out)).with_columns(
-        relation=pl.col("group").replace_strict(names, default=pl.col("group"))
+        relation=pl.col("group").replace(names)
     )
     apart = [
         f"{row['run']}, " * (len(runs) > 1)
@@ -346,6 +345,7 @@ def _expectations(runs: Sequence[RunView]) -> Parts:
     """The violation rates by group and kind; none without expectations."""
     names = {**group_names(runs[0].suite), "MICRO": ALL_GROUPS}
     rows: list[list[Value]] = []
+    kinds: set[str] = set()
     values = {
         (run.name, row["metric"], row["group"], row["subset"]): row
         for run in runs
@@ -370,12 +370,13 @@ def _expectations(runs: Sequence[RunView]) -> Parts:
                 row = {**rate, "chance": chance["value"], "gap": gap["value"]}
                 row |= {"gap_low": gap["low"], "gap_high": gap["high"]}
                 row |= {"gap_chance": chance_gap["value"]}
-                rows.append([names[group], run.name, kind, *cells_of(row, shown)])
+                named = [names[group], *[run.name] * (len(runs) > 1), kind]
+                rows.append([*named, *cells_of(row, shown)])
+                kinds.add(kind)
     if not rows:
         return
-    columns = [Column("group"), Column("run"), Column("expectation"), *shown.values()]
-    rows, columns = without_run(len(runs), rows, columns)
-    kinds = {row[2 if len(runs) > 1 else 1] for row in rows}
+    several = [Column("run")] * (len(runs) > 1)
+    columns = [Column("group"), *several, Column("expectation"), *shown.values()]
     about = [f"{kind}: {text}" for kind, text in EXPECTATION_SUBSETS.items() if kind in kinds]
     notes = [*about, APPLICABLE, *([GAP_NOTE] if has_gap else [])]
     yield Table("Violated expectations, in percent", columns, rows, notes)

@@ -399,12 +399,3 @@ def relation_values(runs: Sequence[RunView], names: Sequence[str]) -> pl.DataFra
         for run in runs
     ]
     return pl.concat(parts)
-
-
-def without_run(
-    runs: int, rows: list[list[Value]], columns: list[Column]
-) -> tuple[list[list[Value]], list[Column]]:
-    """Without the second column, which names the run, where there is only one."""
-    if runs > 1:
-        return rows, columns
-    return [[row[0], *row[2:]] for row in rows], [columns[0], *columns[2:]]

@@ -24,7 +24,7 @@ from consilience.report.comparison_tables import comparison_table, language_diff
 from consilience.report.export import Shown, record_of, rows_of
 from consilience.report.table import Table
 from consilience.runs.run import Run, open_runs
-from consilience.types import QUESTION_WORDS, Suite
+from consilience.types import Suite
 
 SHOWN = 5  # questions that a note names
 PARTS = "in text, options or gold answer between"  # what changed, before the two runs
@@ -291,6 +291,16 @@ def _names(first: Mapping[str, str], texts: Mapping[str, str]) -> tuple[dict[str
     return names, changed
 
 
+def absent_tables(suite: Suite) -> set[str]:
+    """The tables of ``--by`` that a suite cannot have."""
+    is_known = {
+        "edit": any(group.edges for group in suite),
+        "form": any(len(group.design.forms) > 1 for group in suite),
+        "factor": suite.words.is_pooled or any(group.design.languages for group in suite),
+    }
+    return {name for name, known in is_known.items() if not known}
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Shown):
     """Later runs against the first, or the languages of one run.
@@ -329,11 +339,8 @@ class Comparison(Shown):
         """The differences, and which tables have details."""
         yield self.shown(output.show, output.by)
         if output.by is None and output.format == "table" and len(self.runs) > 1:
-            groups, is_of_questions = self.suite.relations, self.suite.words is QUESTION_WORDS
-            has_languages = any(group.design.languages for group in groups)
-            names = ["group", *["edit"] * any(group.edges for group in groups)]
-            names += ["form"] * any(len(group.design.forms) > 1 for group in groups)
-            names += ["factor"] * (has_languages or is_of_questions)
+            absent = absent_tables(self.suite)
+            names = [by for by in ("group", "edit", "form", "factor") if by not in absent]
             yield f"Details: --by {', '.join(names)} or metric"
 
     def document(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from consilience.report.columns import in_words
 from consilience.report.export import Lines, Shown, rows_of
 from consilience.report.summary import brief_notes
 from consilience.report.table import Table
-from consilience.results.comparing import Comparison, compare_opened
+from consilience.results.comparing import Comparison, absent_tables, compare_opened
 from consilience.results.reporting import Result, distinct_runs
 from consilience.runs.run import Run, model_name
 from consilience.suites.layouts import save_suite
@@ -396,15 +396,8 @@ class PrintedRun(Shown):
         return brief_notes(self.run.summary, self.run.notes, "--by group prints all")
 
     def _details(self) -> str:
-        suite = self.run.suite
-        has_languages = any(group.design.languages for group in suite)
-        is_absent = {
-            "group": True,
-            "edit": not any(group.edges for group in suite),
-            "form": all(len(group.design.forms) < 2 for group in suite),
-            "factor": suite.words.has_means and not has_languages,
-        }
-        choices = ", ".join(name for name in suite.words.tables if not is_absent.get(name))
+        absent = {"group", *absent_tables(self.run.suite)}
+        choices = ", ".join(by for by in self.run.suite.words.tables if by not in absent)
         return f"Details: consilience score {self.named} --by group  (or {choices})"
 
 

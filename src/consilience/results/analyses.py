@@ -367,6 +367,10 @@ class FactorAnalysis(Shown):
         }
 
     def frame(self) -> pl.DataFrame:
+        return self.numbers
+
+    @property
+    def numbers(self) -> pl.DataFrame:
         """Every number of ``tables`` in one table: ``run, number, factor, value, low, high, ...``.
 
         ``number`` is a metric, an index, ``flips`` (of the noise floor), or an outcome with the

@@ -315,10 +315,6 @@ class Comparison(Shown):
     """One row a difference (``COMPARISON_SCHEMA``)."""
     notes: Sequence[str]
 
-    def headlines(self) -> Table:
-        """The differences of the headline numbers, as a table."""
-        return self.shown()
-
     def shown(self, metrics: Sequence[str] = (), by: By | None = None) -> Table:
         """The differences of some metrics, as ``--show`` and ``--by`` choose them."""
         if len(self.runs) > 1:

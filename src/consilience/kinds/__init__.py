@@ -14,7 +14,6 @@ from typing import Any
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.process import SILENT, Watch
-from consilience.core.provenance import git_revision, versions
 from consilience.kinds.base import AnswersElsewhere, Inquiry, SuiteValue
 from consilience.kinds.counting import CountedRun, count_answers, save_counted
 from consilience.kinds.facts import Facts
@@ -22,6 +21,7 @@ from consilience.kinds.pairs import SentencePairs
 from consilience.kinds.questions import OwnQuestions, questions_of
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import ScoreOptions
+from consilience.report.export import record_of
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run
 from consilience.suites.questions import Questions
@@ -112,9 +112,8 @@ def score_table(run: Run, options: ScoreOptions, questions: Questions | None = N
     read = kind.read_answers(run, options, questions)
     answers = {"": read.answers}
     counted = count_answers(answers, read.suite, read.protocol, run.label, groups=read.groups)
-    record = {"settings": read.settings, "versions": versions(), "git": git_revision()}
     notes = [*read.before, *counted.notes, *read.after]
-    counted = replace(counted, notes=notes, record=record)
+    counted = replace(counted, notes=notes, record=record_of(**read.settings))
     return counted if options.out is None else _kept(read, counted, options)
 
 

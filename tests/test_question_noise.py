@@ -8,8 +8,8 @@ import numpy as np
 from consilience.asking.noise import noise_floor, question_samples
 from consilience.asking.questions import Presenter
 from consilience.core.factors import Factor, FactorialDesign
-from consilience.core.items import Choice, Question
-from consilience.core.presentation import Presentation, PromptScores
+from consilience.core.items import Choice, Question, Scores
+from consilience.core.presentation import Presentation
 from consilience.models.baselines import prompt_baseline
 
 OPTIONS = tuple(map(Choice, ("Rust", "Go", "C")))
@@ -37,7 +37,7 @@ class AloneOrNot:
     def score(self, prompts):
         totals = [np.arange(3.0) * (1 if len(prompts) > 1 else -1) for _ in prompts]
         ones = [np.ones(3, dtype=np.int64) for _ in prompts]
-        yield PromptScores(np.arange(len(prompts)), totals, ones)
+        yield Scores.of_rows(np.arange(len(prompts)), totals, ones)
 
 
 def sampled(groups, size):

@@ -9,11 +9,10 @@ import pytest
 from consilience.asking.questions import NO_PREMISE, Presenter, ask_options
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
-from consilience.core.items import Choice, Question
+from consilience.core.items import Choice, Question, Scores
 from consilience.core.presentation import (
     TEMPLATES,
     Presentation,
-    PromptScores,
     Template,
     premise_of,
 )
@@ -54,7 +53,7 @@ class Written:
         self.seen += prompts
         tokens = [np.array([TOKENS[a] for a in prompt.answers]) for prompt in prompts]
         rows = np.arange(len(prompts))
-        yield PromptScores(rows, [self.totals(prompt) for prompt in prompts], tokens)
+        yield Scores.of_rows(rows, [self.totals(prompt) for prompt in prompts], tokens)
 
     def score_alone(self, prompt):
         self.alone.append(prompt)
@@ -145,7 +144,7 @@ def test_near_ties_of_the_rule_are_decided_alone():
 
 
 @pytest.mark.parametrize(
-    "known", [{"bounds": [np.array([False, True, False])]}, {"refused": ["too long"]}]
+    "known", [{"bounds": np.array([[False, True, False]])}, {"unasked": ["too long"]}]
 )
 def test_a_difference_is_not_known_where_the_subtrahend_is_none(known):
     """An upper bound of what is subtracted gives a lower bound, which decides nothing."""

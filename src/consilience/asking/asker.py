@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.core.items import Ask, Bools, Floats, Group, Ints, Item, NoAnswer, Scores
+from consilience.models import Reader
 
 Progress = Callable[[int], None]
 """Called with the number of queries that have just been answered."""
@@ -25,12 +26,48 @@ NUMBERS = (
     "n_candidates",
 )  # fmt: skip
 
+PROMPT_SCHEMA: Mapping[str, type[pl.DataType] | pl.DataType] = {
+    "item": pl.String,
+    "variant": pl.String,
+    "variant_index": pl.Int32,
+    "prompt": pl.String,
+    "candidates": pl.List(pl.String),
+    "options": pl.List(pl.Int32),
+}
+"""One row a prompt, in the order of the answers table.
+
+``prompt`` is the text that the model reads, after its chat template. ``candidates`` are the answers
+that it may choose, in the order in which they are shown, and ``options`` their positions among the
+options in their given order, from 0.
+"""
+
 UNCERTAIN = "a candidate of which only a bound is known may be the most probable"
 """In ``excluded``: the server lists the most probable tokens only, and the answer is not among
 them."""
 
 WHOLE = 1e-3
 """How far from 1 the sum of known probabilities may be for the others to be 0."""
+
+
+def prompt_table(group: Group, model: Reader) -> pl.DataFrame:
+    """What a model is sent for the asks of a group (``PROMPT_SCHEMA``)."""
+    items, names = group.items, group.variants
+    columns = {
+        "item": [items[one.item].id for one in group.asks],
+        "variant": [names[one.variant] for one in group.asks],
+        "variant_index": [one.variant for one in group.asks],
+        "prompt": [model.text(one.shown) for one in group.asks],
+        "candidates": [one.answers for one in group.asks],
+        "options": [one.order for one in group.asks],
+    }
+    return pl.DataFrame(columns, schema=pl.Schema(PROMPT_SCHEMA))
+
+
+def askable(group: Group, model: Reader) -> Group:
+    """The group with the reasons why a model cannot be asked some of it."""
+    reasons = iter(model.why_not([one.shown for one in group.asks if one.why_not is None]))
+    asks = [one if one.why_not else one._replace(why_not=next(reasons)) for one in group.asks]
+    return replace(group, asks=asks)
 
 
 def ask(

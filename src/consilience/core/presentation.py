@@ -9,12 +9,8 @@ from dataclasses import dataclass, field
 from string import ascii_lowercase, ascii_uppercase
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from consilience.core.errors import ConsilienceError, did_you_mean, shortened
-from consilience.core.items import Choice, Question, Scores
-from consilience.core.items import NoAnswer as NoAnswer  # noqa: PLC0414
+from consilience.core.items import Choice, Question
 from consilience.core.scoring_rules import Reply
 
 SLOTS = ("context", "question", "options", "instruction", "sep")
@@ -192,32 +188,6 @@ class Prompt:
             for role, text in self.turns
         ]
         return "".join(texts).rstrip(" ")
-
-
-@dataclass(frozen=True, slots=True)
-class PromptScores:
-    """The scores of what some prompts may be answered with, a list for each row.
-
-    See ``Scores``; ``tokens`` are its ``lengths`` and ``refused`` is ``unasked``.
-    """
-
-    rows: npt.NDArray[np.int64]
-    totals: Sequence[npt.NDArray[np.float64]]
-    tokens: Sequence[npt.NDArray[np.int64]] | None = None
-    texts: Sequence[str] = ()
-    bounds: Sequence[npt.NDArray[np.bool_]] = ()
-    refused: Sequence[str | None] = ()
-
-    def aligned(self) -> Scores:
-        """The same as one value."""
-        return Scores.of_rows(
-            self.rows,
-            self.totals,
-            self.tokens,
-            texts=self.texts,
-            bounds=self.bounds,
-            refused=self.refused,
-        )
 
 
 def present(

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from consilience.core.errors import Connection, ConsilienceError, shortened
 from consilience.core.items import Choice, Form, Task, TaskKind, as_lines
-from consilience.core.presentation import Prompt, PromptScores
+from consilience.core.presentation import Prompt
 from consilience.core.text import counted
 from consilience.endpoints.client import Refused
 from consilience.types import Scores
@@ -236,7 +236,7 @@ class DecisionModel:
             return f"{size} options, and a decision takes {self.most_options}"
         return "two options have the same text" if len(_options(prompt)) < size else None
 
-    def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
+    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
         """The logarithms of the probabilities of options; equal requests are sent once."""
         rows: dict[str, list[int]] = {}
         for row, prompt in enumerate(prompts):
@@ -250,7 +250,7 @@ class DecisionModel:
                 answer = self.route.answer(reply)
                 self._named[str(reply.get("model", ""))] += 1
             read = [self._read(answer, prompts[row]) for row in requests[at]]
-            yield PromptScores(
+            yield Scores.of_rows(
                 np.array(requests[at]),
                 [scores for scores, _, _ in read],
                 [np.ones(len(scores), dtype=np.int64) for scores, _, _ in read],
@@ -258,10 +258,6 @@ class DecisionModel:
                 refused=[reason for _, _, reason in read],
             )
         self.notes[:] = self._remarks()
-
-    def score_alone(self, prompt: Prompt) -> Floats:
-        """The logarithms of the probabilities (option,) of a prompt."""
-        return next(self.score([prompt])).totals[0]
 
     def _read(self, answer: Answer, prompt: Prompt) -> tuple[Floats, Bools, str | None]:
         """The scores (option,) of an answer, which are bounds, and why there are none."""
@@ -292,6 +288,7 @@ class DecisionPairs:
     """A decision model that is asked for the label of a sentence pair (``asking/pairs.py``)."""
 
     longest = sys.maxsize
+    tie = 0.0
 
     def __init__(self, model: DecisionModel, task: Task) -> None:
         self.model = model
@@ -301,7 +298,7 @@ class DecisionPairs:
         self.question = OF_PAIRS[task.kind].format(first=first, second=second)
         self.identity: dict[str, object] = {**model.identity, "question": self.question}
 
-    def prompt(self, form: Form) -> str:
+    def text(self, form: Form) -> str:
         """The text of a request: the context and the question."""
         return self._prompt(form).text
 
@@ -313,9 +310,9 @@ class DecisionPairs:
         """The forms: the server says which are too long."""
         return list(forms)
 
-    def why_not(self, form: Form) -> str | None:
-        """None: every form can be asked."""
-        return None
+    def why_not(self, forms: Sequence[Form]) -> list[str | None]:
+        """None for each: every form can be asked."""
+        return [None] * len(forms)
 
     def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
         """Log-probabilities of the labels (form, label).
@@ -323,13 +320,14 @@ class DecisionPairs:
         Where a server rounds one to 0, the scores only order the labels.
         """
         for scores in self.model.score([self._prompt(form) for form in forms]):
-            is_bound = np.array(scores.bounds)
+            assert scores.totals is not None
+            is_bound = np.zeros(1, bool) if scores.bounds is None else scores.bounds
             totals = np.where(is_bound, np.nextafter(scores.totals, -np.inf), scores.totals)
             yield Scores(
                 scores.rows,
                 self.labels,
                 totals,
-                unasked=scores.refused[0],
+                unasked=scores.unasked,
                 answers_only=bool(is_bound.any()),
             )
 

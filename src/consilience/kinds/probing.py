@@ -12,8 +12,6 @@ from typing import Any
 import polars as pl
 
 from consilience.asking.facts import Progress, ask_groups
-from consilience.asking.pairs import PairModel
-from consilience.asking.questions import PromptModel
 from consilience.core.errors import ConsilienceError, UnansweredError
 from consilience.core.process import SILENT, Watch
 from consilience.core.provenance import git_revision, versions
@@ -39,7 +37,7 @@ from consilience.kinds.planning import (
     complete_groups,
     sampled_plan,
 )
-from consilience.models import LanguageModel
+from consilience.models import LanguageModel, Model
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder
@@ -54,7 +52,7 @@ def probe(
     watch: Watch = SILENT,
     *,
     suite: Suite | Questions | None = None,
-    model: LanguageModel | PairModel | PromptModel | None = None,
+    model: LanguageModel | Model | None = None,
 ) -> CountedRun:
     """Ask a model a suite, and measure its answers; the run is kept in its folder.
 
@@ -241,7 +239,7 @@ def plan_probe(
     watch: Watch = SILENT,
     *,
     suite: Suite | Questions | None = None,
-    model: LanguageModel | PairModel | PromptModel | None = None,
+    model: LanguageModel | Model | None = None,
 ) -> ProbePlan:
     """What ``probe`` would ask with these options; nothing is written.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.schemas import SEVERAL_TOKENS
 from consilience.core.text import listed
-from consilience.types import Query, Scores
+from consilience.types import Candidates, Query, Scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -74,6 +74,28 @@ class CandidateTokens:
     def index_of_scored(self) -> dict[str, int]:
         """Position among the scored candidates, by word."""
         return {self.words[position]: at for at, position in enumerate(self.scored.tolist())}
+
+
+class FactModel:
+    """A model of facts: among candidates, and with its whole vocabulary."""
+
+    def score(
+        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
+    ) -> Iterator[Scores]:
+        """See ``LanguageModel.score``."""
+        if candidates is None:
+            return self.score_vocabulary(queries)
+        return self.score_words(queries, candidates.words, every=every)
+
+    def score_words(
+        self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
+    ) -> Iterator[Scores]:
+        """The scores of the candidates, in the order of ``words``."""
+        raise NotImplementedError
+
+    def score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
+        """The scores of every word of the model."""
+        raise NotImplementedError
 
 
 class CandidateLookup:

@@ -263,9 +263,9 @@ class PairClassifier(ReadyModel):
         """Maximum number of tokens of a form."""
         return self.input.longest
 
-    def prompt(self, form: Form) -> str:
+    def text(self, shown: Form) -> str:
         """The text that the model reads; of two texts, a line each."""
-        return as_string(form) if self.input.reading.joined == "string" else as_lines(form)
+        return as_string(shown) if self.input.reading.joined == "string" else as_lines(shown)
 
     def encode(self, forms: Sequence[Form]) -> list[Encoded]:
         """The ids of each form, of any length."""
@@ -275,17 +275,17 @@ class PairClassifier(ReadyModel):
         """All variants of one item, truncated so that each fits (``classifier.fit``)."""
         return self.input.fit(forms)
 
-    def why_not(self, form: Form) -> str | None:
-        """None: a classifier can read every form."""
-        return None
+    def why_not(self, shown: Sequence[Form]) -> list[str | None]:
+        """None for each: a classifier can read every form."""
+        return [None] * len(shown)
 
-    def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
+    def score(self, shown: Sequence[Form]) -> Iterator[Scores]:
         """Log-probabilities, in nats, of the task's labels for each form; each exactly once.
 
         Equal forms are read once, in batches of one length, and near ties alone
         (docs/decisions/0007), so that no score depends on the other forms.
         """
-        encoded = self.input.encode(forms)
+        encoded = self.input.encode(shown)
         rows = list(group_rows(tuple(map(tuple, form.values())) for form in encoded).values())
         unique = [encoded[queries[0]] for queries in rows]
         lengths = [len(form["input_ids"]) for form in unique]

@@ -297,6 +297,7 @@ class ParaphraseJudge:
         odds = np.full(len(pairs), np.nan)
         readable = [at for at, reason in enumerate(self.scorer.why_not(prompts)) if reason is None]
         for scores in self.scorer.score([prompts[at] for at in readable]):
+            assert scores.totals is not None
             for row, totals in zip(scores.rows.tolist(), scores.totals, strict=True):
                 odds[readable[row]] = totals[0] - totals[1]
         return odds

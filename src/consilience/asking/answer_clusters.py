@@ -21,8 +21,7 @@ from consilience.core.items import Question
 from consilience.core.text import counted
 from consilience.metrics.statistics import wilson_interval
 
-AnswerPair = tuple[str, str, str]
-"""A question and two answers to it."""
+AnswerPair = tuple[str, str, str]  # A question and two answers to it
 
 LABELLED = Path(__file__).parents[1] / "suites" / "answer_pairs.tsv"
 """Pairs of answers that were labelled by hand: part, question, first, second, label, kind."""
@@ -31,8 +30,7 @@ LABELLED = Path(__file__).parents[1] / "suites" / "answer_pairs.tsv"
 class Judge(Interface):
     """Says whether two answers mean the same."""
 
-    identity: dict[str, object]
-    """Which judge this is."""
+    identity: dict[str, object]  # Which judge this is
 
     def same(self, pairs: Sequence[AnswerPair]) -> list[bool]:
         """Whether the answers of each pair mean the same; symmetric in the two answers."""
@@ -42,13 +40,10 @@ class Judge(Interface):
 class LabelledPair:
     """Two answers to a question, and whether they mean the same."""
 
-    part: str
-    """``tune``: thresholds may be chosen on it; ``test``: errors are reported on it."""
+    part: str  # ``tune``: thresholds may be chosen on it; ``test``: errors are reported on it
     pair: AnswerPair
-    is_same: bool
-    """Whether whoever accepts one of the answers would accept the other."""
-    kind: str
-    """How the answers differ."""
+    is_same: bool  # Whether whoever accepts one of the answers would accept the other
+    kind: str  # How the answers differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +51,9 @@ class JudgeError:
     """How often a judge is right about labelled pairs."""
 
     pairs: int
-    true_same: int
-    """Pairs that are the same and judged the same."""
-    false_same: int
-    """Pairs that are different and judged the same."""
-    false_different: int
-    """Pairs that are the same and judged different."""
+    true_same: int  # Pairs that are the same and judged the same
+    false_same: int  # Pairs that are different and judged the same
+    false_different: int  # Pairs that are the same and judged different
 
     @property
     def shares(self) -> dict[str, tuple[int, int]]:

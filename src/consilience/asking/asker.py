@@ -13,8 +13,7 @@ import polars as pl
 from consilience.core.items import Ask, Bools, Floats, Group, Ints, Item, NoAnswer, Scores
 from consilience.models import Reader
 
-Progress = Callable[[int], None]
-"""Called with the number of queries that have just been answered."""
+Progress = Callable[[int], None]  # Called with the number of queries that have just been answered
 
 Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
 
@@ -45,8 +44,7 @@ UNCERTAIN = "a candidate of which only a bound is known may be the most probable
 """In ``excluded``: the server lists the most probable tokens only, and the answer is not among
 them."""
 
-WHOLE = 1e-3
-"""How far from 1 the sum of known probabilities may be for the others to be 0."""
+WHOLE = 1e-3  # How far from 1 the sum of known probabilities may be for the others to be 0
 
 
 def prompt_table(group: Group, model: Reader) -> pl.DataFrame:

@@ -28,11 +28,8 @@ from consilience.types import Suite
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client
 
-LARGER = 8
-"""How many times more tokens a large batch holds."""
-
-MOST_SAMPLED_CELLS = 16
-"""Variants of a question that are asked again."""
+LARGER = 8  # How many times more tokens a large batch holds
+MOST_SAMPLED_CELLS = 16  # Variants of a question that are asked again
 
 Answers = list[str | None]
 
@@ -209,8 +206,7 @@ ALONE = "alone"
 class AskedGroup:
     """A group of a run that was asked, and how parts of it are asked again."""
 
-    answers: pl.DataFrame
-    """The answers of the run."""
+    answers: pl.DataFrame  # The answers of the run
     ask: Callable[[Sequence[str], Sequence[int]], pl.DataFrame]
     """The answers to some items in some variants, by their positions; the same columns."""
 

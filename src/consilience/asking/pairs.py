@@ -35,14 +35,10 @@ class Presented:
 
     task: Task
     pairs: tuple[TextPair, ...]
-    names: tuple[str, ...]
-    """The names of the forms, the original first."""
-    forms: tuple[tuple[Form, ...], ...]
-    """The forms (pair, form)."""
-    reasons: tuple[str | None, ...]
-    """Why a pair is not asked; None where it is."""
-    notes: tuple[str, ...]
-    """What a reader should know of the forms."""
+    names: tuple[str, ...]  # The names of the forms, the original first
+    forms: tuple[tuple[Form, ...], ...]  # The forms (pair, form)
+    reasons: tuple[str | None, ...]  # Why a pair is not asked; None where it is
+    notes: tuple[str, ...]  # What a reader should know of the forms
 
     def in_variants(self, positions: Sequence[int]) -> Presented:
         """The pairs in the forms at some positions."""
@@ -89,16 +85,13 @@ class _Effects:
     """In how many items the tokenizer and truncation changed each form (form,)."""
 
     names: Sequence[str]
-    same: Any = field(init=False)
-    """The form has the same tokens as the original."""
-    truncated: Any = field(init=False)
-    """The form was truncated."""
+    same: Any = field(init=False)  # The form has the same tokens as the original
+    truncated: Any = field(init=False)  # The form was truncated
     rewritten: Any = field(init=False)
     """The form was truncated, and its sentences are not the original's."""
     lost: Any = field(init=False)
     """The truncated form has the same tokens as the truncated original; it had others before."""
-    too_long: int = 0
-    """How many items were truncated."""
+    too_long: int = 0  # How many items were truncated
 
     def __post_init__(self) -> None:
         shape = 4, len(self.names)

@@ -49,8 +49,7 @@ of a model that chooses an answer without scores. ``option`` is null where it wr
 answers. The others are the levels of the factors.
 """
 
-SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)
-"""The columns of answers to questions."""
+SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)  # The columns of answers to questions
 
 PROMPTS_AT_ONCE = 4096
 """Prompts whose texts and token ids are in memory at once; one question may have more."""
@@ -63,24 +62,17 @@ NO_PREMISE = "the score of an option without the question is not known"
 class Presenter:
     """How the questions of a suite are presented."""
 
-    design: FactorialDesign
-    """The variants."""
-    templates: Mapping[str, Template]
-    """The templates by name."""
-    base: Presentation
-    """The presentation where a factor does not vary."""
-    examples: int = 0
-    """How many solved questions precede each question."""
-    seed: int = 0
-    """Decides shuffled orders and which examples are drawn."""
+    design: FactorialDesign  # The variants
+    templates: Mapping[str, Template]  # The templates by name
+    base: Presentation  # The presentation where a factor does not vary
+    examples: int = 0  # How many solved questions precede each question
+    seed: int = 0  # Decides shuffled orders and which examples are drawn
     pool: Sequence[Question] = field(default=(), repr=False)
     """The questions that examples are drawn from."""
     rule_name: str = ""
     """A scoring rule (``scoring_rules.RULES``); empty for the usual one of the labels."""
-    rule: ScoringRule = field(init=False)
-    """How options are scored."""
-    _groups: Mapping[str, list[Question]] = field(init=False, repr=False)
-    """The pool by group."""
+    rule: ScoringRule = field(init=False)  # How options are scored
+    _groups: Mapping[str, list[Question]] = field(init=False, repr=False)  # The pool by group
 
     def __post_init__(self) -> None:
         labels = {self.presentation(cell).labels for cell in self.design.cells}
@@ -305,8 +297,7 @@ which the answers of other variants are compared, and ``option`` is null.
 EMPTY = "(no text)"
 """The answer of a model that wrote nothing but spaces; no normalized text has parentheses."""
 
-SHOWN, LONGEST_SHOWN = 3, 60
-"""Unmatched answers that a note quotes, and characters of each."""
+SHOWN, LONGEST_SHOWN = 3, 60  # Unmatched answers that a note quotes, and characters of each
 
 
 def ask_writing(

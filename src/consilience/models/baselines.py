@@ -12,7 +12,7 @@ import numpy as np
 from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
 from consilience.core.items import Ints, Question, TextPair
 from consilience.core.presentation import Prompt
-from consilience.models.functions import Choices, Chooser
+from consilience.models.functions import Choices, Chooser, PlainPairs, PlainReader
 from consilience.types import Candidates
 
 BASELINES = ("majority", "random", "oracle", "constant")
@@ -68,7 +68,11 @@ class Baseline(Chooser):
         return [self.rule(one, candidates) for one in asked], ()
 
 
-class PromptBaseline(Baseline):
+class PairBaseline(PlainPairs, Baseline):
+    """A baseline for sentence pairs."""
+
+
+class PromptBaseline(PlainReader, Baseline):
     """A baseline for questions; ``say``: what it writes to an open one, as a sample of a number."""
 
     say: Callable[[Prompt, int], str]
@@ -103,7 +107,7 @@ def load_baseline(name: str, seed: int) -> Baseline:
 
 def label_baseline(
     name: str, labels: Sequence[str], pairs: Sequence[TextPair], seed: int
-) -> Baseline:
+) -> PairBaseline:
     """The baseline of that name for sentence pairs; one that does not exist for them raises.
 
     ``majority`` answers with the most frequent label of ``pairs``, of equally frequent ones the
@@ -118,7 +122,7 @@ def label_baseline(
             range(len(labels)), seed, *(segment.text for segment in form)
         ),
     }
-    return Baseline(name, seed, rules, labels, of=" for sentence pairs")
+    return PairBaseline(name, seed, rules, labels, of=" for sentence pairs")
 
 
 def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> PromptBaseline:

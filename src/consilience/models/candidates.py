@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.items import Floats, Ints
 from consilience.core.schemas import SEVERAL_TOKENS
 from consilience.core.text import listed
 from consilience.types import Candidates, Query, Scores
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 AFTER_SPACE = " "
 
-NAMED = 3
-"""Candidates of several tokens that a note names."""
+NAMED = 3  # Candidates of several tokens that a note names
 
 DOCUMENT_SEPARATORS = ("<|endoftext|>",)
 """Tokens that separate documents in pre-training: a sentence alone begins after one."""
@@ -31,21 +30,17 @@ DOCUMENT_SEPARATORS = ("<|endoftext|>",)
 class CandidateTokens:
     """The tokens of candidates in one slot."""
 
-    words: tuple[str, ...]
-    """The candidates."""
-    tokens: tuple[tuple[int, ...], ...]
-    """The token ids of each candidate; empty if it is excluded."""
-    same: npt.NDArray[np.int64]
-    """(candidate,) Position of the first candidate with the same tokens."""
-    reasons: Mapping[str, str]
-    """Why a candidate is excluded, by candidate."""
+    words: tuple[str, ...]  # The candidates
+    tokens: tuple[tuple[int, ...], ...]  # The token ids of each candidate; empty if it is excluded
+    same: Ints  # (candidate,) Position of the first candidate with the same tokens
+    reasons: Mapping[str, str]  # Why a candidate is excluded, by candidate
     entries: tuple[str | None, ...] | None = None
     """The vocabulary entry of each candidate that is one token."""
     several: tuple[str, ...] = ()
     """Candidates of several tokens that take part; ``published`` keeps their first token only."""
 
     @property
-    def scored(self) -> npt.NDArray[np.int64]:
+    def scored(self) -> Ints:
         """Positions of the candidates that are scored, one for each sequence of tokens."""
         known = [len(ids) > 0 for ids in self.tokens]
         return np.flatnonzero(np.array(known, bool) & (self.same == np.arange(len(self.words))))
@@ -56,7 +51,7 @@ class CandidateTokens:
         return [list(self.tokens[position]) for position in self.scored]
 
     @property
-    def first_tokens(self) -> npt.NDArray[np.int64]:
+    def first_tokens(self) -> Ints:
         """(candidate,) The first token id; -1 for an excluded candidate."""
         return np.array([ids[0] if ids else -1 for ids in self.tokens], dtype=np.int64)
 
@@ -65,7 +60,7 @@ class CandidateTokens:
         """Tokens of the longest candidate; at least 1."""
         return max([1, *map(len, self.tokens)])
 
-    def spread(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def spread(self, values: Floats) -> Floats:
         """``values`` (row, scored) in columns of all candidates (row, candidate); NaN elsewhere."""
         every = np.full((len(values), len(self.words)), np.nan)
         every[:, self.scored] = values
@@ -337,7 +332,6 @@ def encode(
 
 
 Key = TypeVar("Key")
-Floats = npt.NDArray[np.float64]
 
 
 def group_rows(keys: Iterable[Key]) -> dict[Key, list[int]]:
@@ -379,12 +373,12 @@ def scores_of(
     )
 
 
-def log_softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def log_softmax(logits: Floats) -> Floats:
     """Normalise ``logits`` (row, candidate) over the candidates; NaN stays NaN."""
     known = np.where(np.isnan(logits), -np.inf, logits)
     top = known.max(axis=1, keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
         total = top + np.log(np.exp(known - top).sum(axis=1, keepdims=True))
-    normalised: npt.NDArray[np.float64] = logits - total
+    normalised: Floats = logits - total
     return normalised

@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from consilience.core.items import Floats, Ints
 from consilience.core.patterns import Pattern
 from consilience.models.batches import side_by_side, workers_on
 from consilience.models.candidates import (
@@ -32,13 +33,12 @@ from consilience.models.candidates import (
     start_token,
 )
 from consilience.models.fast import room_for_tokens, tree_scorer
-from consilience.models.forward import Floats, Ints, next_token_logits, sentence_logprobs
+from consilience.models.forward import next_token_logits, sentence_logprobs
 from consilience.models.loading import Pretrained
 from consilience.models.scoring import ReadyModel, StateReader, settle_candidates
 from consilience.types import Query, Scores
 
-MOST_QUERIES = 128
-"""Queries of one pattern that are scored together, at most."""
+MOST_QUERIES = 128  # Queries of one pattern that are scored together, at most
 
 FEW = 16
 """Queries of several patterns that are scored together, at most. A pass over one token takes as
@@ -52,8 +52,7 @@ TOKENS_A_QUERY = 48
 class _Chunk:
     """Inputs, each a subject in a pattern, that are scored together."""
 
-    rows: list[list[int]]
-    """The queries of each input."""
+    rows: list[list[int]]  # The queries of each input
     golds: list[int]
     """Position of each input's gold among the scored candidates; -1 for none or several."""
     sentences: list[list[int]]

@@ -18,17 +18,13 @@ from consilience.files.read import whole_characters
 from consilience.models.candidates import FactModel
 from consilience.types import Candidates, Query
 
-BLANK = "___"
-"""Replaces the object in the sentence of a prompt."""
+BLANK = "___"  # Replaces the object in the sentence of a prompt
 
 SENTENCE, CHOICES = "{sentence}", "{candidates}"
 """What a template is filled with: the sentence with its blank, and all candidates."""
 
-QUOTED = 60
-"""Characters of a text that a note or an error quotes."""
-
-CELLS = 4_000_000
-"""Scores that are held in memory at once, unless one query has more."""
+QUOTED = 60  # Characters of a text that a note or an error quotes
+CELLS = 4_000_000  # Scores that are held in memory at once, unless one query has more
 
 Choices = tuple[Sequence[int | None], Sequence[str]]
 """The positions of chosen answers, None for none, and what was written, if anything."""
@@ -40,13 +36,12 @@ TwoTexts = tuple[str, str]
 class Chooser:
     """A model without probabilities, which chooses one of the answers or writes something else.
 
-    It takes queries of facts, forms of sentence pairs, or prompts, of any length.
+    It takes queries of facts, forms of sentence pairs, or prompts.
     """
 
     tie = 0.0
     is_certain = False
     """Whether its choice has a log-probability: 0, and minus infinity for all others."""
-    longest = sys.maxsize
 
     def __init__(self, identity: Mapping[str, object], words: Sequence[str] = ()) -> None:
         """``words``: the answers, where all that is asked has the same."""
@@ -84,12 +79,22 @@ class Chooser:
                 texts=texts[some],
             )
 
+
+class PlainReader:
+    """How a model without a tokenizer reads a prompt or a form: whatever its length."""
+
     def why_not(self, shown: Sequence[Any]) -> list[str | None]:
         return [None] * len(shown)
 
     def text(self, shown: Any) -> str:
         """The prompt, or the two texts of a form."""
         return shown.text if isinstance(shown, Prompt) else as_lines(shown)
+
+
+class PlainPairs(PlainReader):
+    """The same of sentence pairs, of which none is too long."""
+
+    longest = sys.maxsize
 
     def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
         """The characters of each form."""
@@ -107,8 +112,7 @@ class Function(Chooser):
     no answer.
     """
 
-    kind: str
-    """What a text should be."""
+    kind: str  # What a text should be
 
     def __init__(
         self,
@@ -123,7 +127,7 @@ class Function(Chooser):
 
     def read(self, asked: Any, words: Sequence[str]) -> Any:
         """The input of what is asked with these answers."""
-        return self.text(asked)
+        raise NotImplementedError
 
     def match(self, text: str, asked: Any, words: Sequence[str]) -> int | None:
         """The position of the answer that a text is; None for none."""
@@ -214,7 +218,7 @@ class ScoringFunction(FactModel):
         yield Scores(rows, tuple(words), log_softmax(totals, axis=1), totals=totals)
 
 
-class LabelFunction(Function):
+class LabelFunction(PlainPairs, Function):
     """A function from a list of two texts to a list of labels, as a model of sentence pairs.
 
     A text is a label by the rule ``normalized`` (``free_text``). A text that is no label counts as
@@ -237,7 +241,7 @@ class LabelFunction(Function):
         return None if label is None else words.index(label)
 
 
-class PromptFunction(Function):
+class PromptFunction(PlainReader, Function):
     """A function from a list of prompts to a list of texts, as a model of questions.
 
     A prompt is a text; a chat has its system prompt and its turns one after the other. The answer
@@ -256,6 +260,9 @@ class PromptFunction(Function):
     def text(self, shown: Prompt) -> str:
         """The prompt that the function gets."""
         return f"{shown.system}\n\n{shown.text}" if shown.system else shown.text
+
+    def read(self, asked: Prompt, words: Sequence[str]) -> str:
+        return self.text(asked)
 
     def match(self, text: str, asked: Prompt, words: Sequence[str]) -> int | None:
         return match_answer(text, asked, self.rule)

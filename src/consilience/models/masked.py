@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 
 from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.items import Bools, Floats, Ints
 from consilience.models.batches import equal_length_batches, halving, side_by_side
 from consilience.models.candidates import (
     CandidateLookup,
@@ -27,7 +27,7 @@ from consilience.models.candidates import (
     slot_anchor,
 )
 from consilience.models.fast import AtMask, HeadRows, PartialScores, Tree, reproducibly, search
-from consilience.models.forward import Floats, Ints, token_logprobs
+from consilience.models.forward import token_logprobs
 from consilience.models.loading import Pretrained
 from consilience.models.scoring import ReadyModel, StateReader
 from consilience.types import Query, Scores
@@ -149,26 +149,20 @@ def positions(model: PreTrainedModel) -> int:
     return int(limit)
 
 
-Bools = npt.NDArray[np.bool_]
-
 MOST_SLOTS = {"cpu": 256, "cuda": 4096}
 """Sentences that are scored together, at most: enough of them for full batches."""
 
-MOST_STEPS = 2**22
-"""Numbers (slot, candidate, token) that are held at once."""
+MOST_STEPS = 2**22  # Numbers (slot, candidate, token) that are held at once
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
     """A sentence with one mask."""
 
-    rows: list[int]
-    """The queries with this sentence."""
-    golds: list[int]
-    """Positions of their golds among the candidates."""
+    rows: list[int]  # The queries with this sentence
+    golds: list[int]  # Positions of their golds among the candidates
     ids: list[int]
-    at: int
-    """The position of the mask."""
+    at: int  # The position of the mask
 
 
 class _FilledSlots:
@@ -182,11 +176,9 @@ class _FilledSlots:
     def __init__(self, slots: list[_Slot], pieces: list[list[int]], mask: int) -> None:
         self.slots = slots
         self.tree = Tree.of(0, [(len(tokens), *tokens) for tokens in pieces])
-        self.is_sentence = self.tree.has_children.copy()
-        """(node,) Whether a node is a sentence."""
+        self.is_sentence = self.tree.has_children.copy()  # (node,) Whether a node is a sentence
         self.is_sentence[0] = False
-        self.filling: dict[int, list[int]] = {}
-        """What replaces the mask in the sentence of a node."""
+        self.filling: dict[int, list[int]] = {}  # What replaces the mask in the sentence of a node
         sentences = np.flatnonzero(self.is_sentence)
         for node, path in zip(sentences, self.tree.paths(sentences), strict=True):
             count, *tokens = self.tree.ids[path[1 : self.tree.depths[node] + 1]].tolist()

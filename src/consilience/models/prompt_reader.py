@@ -16,10 +16,10 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.items import Scores, is_near_tie
+from consilience.core.items import Floats, Ints, Scores, is_near_tie
 from consilience.models.batches import equal_length_batches, halving, side_by_side, workers_on
 from consilience.models.fast import Prompts, TreeScorer, reproducibly, room_for_tokens, tree_scorer
-from consilience.models.forward import Floats, Ints, logits_of, target_logprobs
+from consilience.models.forward import logits_of, target_logprobs
 from consilience.models.loading import Kind, Pretrained
 from consilience.models.masked import positions
 from consilience.models.prompt_tokens import PromptTokens
@@ -30,8 +30,7 @@ from consilience.models.steering import TokenNoise, steering
 class CausalContinuation:
     """A causal model."""
 
-    shares_context = True
-    """Whether the answer takes up positions after the prompt."""
+    shares_context = True  # Whether the answer takes up positions after the prompt
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         self._model: Any = model
@@ -114,24 +113,17 @@ CONTINUATIONS: Mapping[Kind, type[CausalContinuation] | type[Seq2SeqContinuation
 MOST_PROMPTS = {"cpu": 64, "cuda": 512}
 """Prompts that are continued in parallel, at most, by the type of the device."""
 
-MOST_SCORED = 512
-"""Prompts whose answers are scored in parallel, at most."""
-
-Targets = Sequence[Sequence[int]]
-"""The token ids of each answer that is scored after a prompt."""
-
-Parts = tuple[list[int], list[list[int]]]
-"""The token ids of a prompt, and its targets."""
+MOST_SCORED = 512  # Prompts whose answers are scored in parallel, at most
+Targets = Sequence[Sequence[int]]  # The token ids of each answer that is scored after a prompt
+Parts = tuple[list[int], list[list[int]]]  # The token ids of a prompt, and its targets
 
 
 @dataclass(frozen=True, slots=True)
 class Replies:
     """The answers to some prompts."""
 
-    totals: list[Floats]
-    """Log-probabilities, in nats, of the answers of each prompt (answer,)."""
-    texts: list[str]
-    """What was written after each prompt; empty where nothing was to be written."""
+    totals: list[Floats]  # Log-probabilities, in nats, of the answers of each prompt (answer,)
+    texts: list[str]  # What was written after each prompt; empty where nothing was to be written
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,9 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.items import Form, Task, TaskKind, as_string
 from consilience.core.presentation import Prompt
 
-MOST_WRITTEN = 32
-"""Tokens that a model may write unless another number is given."""
-
-LONGEST_LABEL = 20
-"""Tokens that a model may write; no label of the tasks has half as many."""
-
-REPLY = "{reply}"
-"""In a template: what follows is the beginning of the model's reply."""
+MOST_WRITTEN = 32  # Tokens that a model may write unless another number is given
+LONGEST_LABEL = 20  # Tokens that a model may write; no label of the tasks has half as many
+REPLY = "{reply}"  # In a template: what follows is the beginning of the model's reply
 
 TEMPLATES: Mapping[TaskKind, str] = {
     "NLI": "{text}\n\nHow does {second} relate to {first}? Answer with one of these labels and "
@@ -57,8 +52,7 @@ ANSWER = "\u2603answer\u2603"
 """Represents an answer in a chat, to find out what the chat template puts around it."""
 
 
-Turn = dict[str, str]
-"""The role and the content of a turn of a chat."""
+Turn = dict[str, str]  # The role and the content of a turn of a chat
 
 
 class PromptTokens:

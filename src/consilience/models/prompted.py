@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.items import Form, Task, as_string
+from consilience.core.items import Floats, Form, Ints, Task, as_string
 from consilience.core.presentation import Prompt
 from consilience.models.classifier import Encoded, fit
 from consilience.models.fast import reproducibly
-from consilience.models.forward import Floats, Ints
 from consilience.models.loading import Pretrained
 from consilience.models.prompt_reader import Manner, Parts, PromptReader
 from consilience.models.prompt_tokens import (

@@ -22,6 +22,7 @@ from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
 
 from consilience.core.errors import ConsilienceError
+from consilience.core.items import Floats, Ints
 from consilience.models.batches import in_parts
 from consilience.models.candidates import (
     CandidateTokens,
@@ -33,22 +34,18 @@ from consilience.models.candidates import (
     unusable,
     with_golds,
 )
-from consilience.models.forward import Floats, Ints, target_logprobs
+from consilience.models.forward import target_logprobs
 from consilience.models.loading import Pretrained
 from consilience.models.scoring import ReadyModel, StateReader, score_batches, settle_candidates
 from consilience.types import Query, Scores
 
-SENTENCE = "{sentence}"
-"""The sentence in a template."""
-
-BLANK = "_"
-"""Marks the object in the sentence of a template."""
+SENTENCE = "{sentence}"  # The sentence in a template
+BLANK = "_"  # Marks the object in the sentence of a template
 
 SENTINELS = ("<extra_id_0>", "<extra_id_1>")
 """The tokens that open and close the first span that a decoder fills."""
 
-MOST_QUERIES = 128
-"""Sentences whose decoding is stored at once, at most."""
+MOST_QUERIES = 128  # Sentences whose decoding is stored at once, at most
 
 NOT_THE_VOCABULARY = "a sequence-to-sequence model is asked for the relation's objects only"
 
@@ -64,8 +61,7 @@ class Seq2SeqModel(ReadyModel, FactModel):
         self.template = template
         self.prefix = [start, *_before_targets(tokenizer, start)]
         """The tokens that the decoder is given before a candidate."""
-        self.slot = BLANK
-        """Marks the object in the encoder's text."""
+        self.slot = BLANK  # Marks the object in the encoder's text
         if template is None:
             opening, self.close = (_sentinel(tokenizer, text, name) for text in SENTINELS)
             self.prefix.append(opening)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,13 +52,10 @@ from consilience.types import Query, Scores
 if TYPE_CHECKING:
     from consilience.core.errors import Connection
 
-AT_ONCE = 64
-"""Queries whose sentences are tokenised together."""
+AT_ONCE = 64  # Queries whose sentences are tokenised together
 
 NO_TOKENS = "no tokenizer is known; name a local tokenizer with --tokenizer"
 """Why nothing is scored by tokens."""
-
-GGUF = "llamacpp:FILE.gguf or llamacpp:packaged:smollm2"
 
 
 def open_server(spec: str, connection: Connection | None, scoring: str | None = None) -> Server:
@@ -82,13 +79,14 @@ def file_of(name: str) -> str:
     """The GGUF file of a name: a path, or ``packaged:NAME``."""
     from consilience.models.sources import locate
 
+    expected = "llamacpp:FILE.gguf or llamacpp:packaged:smollm2"
     if not name:
-        raise ConsilienceError("--model llamacpp: names no file", expected=GGUF)
-    files = [path for path in locate(name).files.values() if path.suffix == ".gguf"]
-    if not files:
-        todo = f"Leave llamacpp: out to load it here: --model {name}."
-        raise ConsilienceError(f"'{name}' is no GGUF file", expected=GGUF, todo=todo)
-    return str(files[0])
+        raise ConsilienceError("--model llamacpp: names no file", expected=expected)
+    for path in locate(name).files.values():
+        if path.suffix == ".gguf":
+            return str(path)
+    todo = f"Leave llamacpp: out to load it here: --model {name}."
+    raise ConsilienceError(f"'{name}' is no GGUF file", expected=expected, todo=todo)
 
 
 class Served:
@@ -154,8 +152,7 @@ class TokenScorer(Served):
     def __init__(self, server: Server, spec: str, scorer: Scorer, proof: Proof) -> None:
         super().__init__(server, spec, proof)
         self.scorer = scorer
-        self.longest = server.context
-        """Tokens of a prompt with its answer; None for any number."""
+        self.longest = server.context  # Tokens of a prompt with its answer; None for any number
         self.tokens = prompt_tokens(server, spec)
 
     def text(self, shown: Any) -> str:
@@ -192,14 +189,21 @@ class TokenScorer(Served):
             yield Scores.of_rows(np.array([at]), values, [sizes], bounds=bounds, refused=refused)
 
 
-class ListedScorer(Served):
-    """Scores labels of options by the first token of a chat's answer, which the server lists."""
+class ChatScorer(Served):
+    """A server of chats, of which a strategy is proved."""
 
     takes_chats = True
+    prove: Callable[[Chats], Proof]
 
     def __init__(self, server: Server, spec: str) -> None:
         self.chats = Chats(server)
-        super().__init__(server, spec, self.chats.prove_listed(), self.chats)
+        super().__init__(server, spec, type(self).prove(self.chats), self.chats)
+
+
+class ListedScorer(ChatScorer):
+    """Scores labels of options by the first token of a chat's answer, which the server lists."""
+
+    prove = Chats.prove_listed
 
     def _why_not(self, shown: Prompt) -> str | None:
         if shown.is_chat and shown.are_labels:
@@ -218,18 +222,14 @@ class ListedScorer(Served):
                 yield Scores.of_rows(rows, [values[0]], sizes, bounds=[values[1]])
 
 
-class Answerer(Served):
+class Answerer(ChatScorer):
     """Answers with an option that the server enforces; there are no scores.
 
     The answer is what the model writes where it can write nothing but an option, token by token. Of
     options of several tokens that is not always the most probable one.
     """
 
-    takes_chats = True
-
-    def __init__(self, server: Server, spec: str) -> None:
-        self.chats = Chats(server)
-        super().__init__(server, spec, self.chats.prove_enforced(), self.chats)
+    prove = Chats.prove_enforced
 
     def _why_not(self, shown: Prompt) -> str | None:
         if shown.is_chat:
@@ -563,15 +563,10 @@ def load_served(
     strategies of chats that may be used.
     """
     server = open_server(spec, connection, scoring)
-    named, reasons = server.client.connection.scoring, dict[str, str]()
+    named, reasons = server.client.connection.scoring, {"tokens": NO_TOKENS}
     if named and named in in_chats:
         return IN_CHATS[named](server, spec)
-    if server.tokenizer is None:
-        if named and in_chats:
-            strategy_named(named)  # an unknown one raises
-            raise ConsilienceError(f"--scoring {named}: {NO_TOKENS}")
-        reasons["tokens"] = NO_TOKENS
-    else:
+    if server.tokenizer is not None:
         try:
             model = TokenScorer(server, spec, *prove(server))
         except UnprovedServerError as error:
@@ -579,6 +574,9 @@ def load_served(
         else:
             model.longest = longest or model.longest
             return model
+    elif named and in_chats:
+        strategy_named(named)  # an unknown one raises
+        raise ConsilienceError(f"--scoring {named}: {NO_TOKENS}")
     for name in in_chats:
         try:
             chosen = IN_CHATS[name](server, spec)

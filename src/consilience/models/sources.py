@@ -45,12 +45,9 @@ _TEMPLATES = "additional_chat_templates/*.jinja"
 class ModelSource:
     """Where a model is, and with which options transformers loads it."""
 
-    spec: str
-    """The name that the user gave."""
-    location: str
-    """The Hub id or the folder."""
-    options: Mapping[str, Any]
-    """Options for transformers."""
+    spec: str  # The name that the user gave
+    location: str  # The Hub id or the folder
+    options: Mapping[str, Any]  # Options for transformers
     files: Mapping[str, Path]
     """The local files that decide what it answers, by their name in the digest; none on the Hub."""
 

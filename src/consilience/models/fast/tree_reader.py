@@ -15,20 +15,16 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from consilience.core.items import Bools, Floats, Ints
 from consilience.models.batches import Budget, in_parts, one_thread
-from consilience.models.fast.tree import Mask, PartialScores, Tree, search
+from consilience.models.fast.tree import PartialScores, Tree, search
 from consilience.models.fast.tree_attention import ATTENTION, KeyValueStore
-from consilience.models.forward import Floats, Ints, sentence_logprobs
+from consilience.models.forward import sentence_logprobs
 from consilience.models.steering import TokenNoise
 
-HEAD_ROWS = 64
-"""Tokens whose logits over the vocabulary are held at once."""
-
-TRIED = 7
-"""Tokens of the sentences on which a family is tried when it is loaded."""
-
-FILL = {"cpu": 192, "cuda": 2048}
-"""Tokens in a pass that make good use of a device, by its type."""
+HEAD_ROWS = 64  # Tokens whose logits over the vocabulary are held at once
+TRIED = 7  # Tokens of the sentences on which a family is tried when it is loaded
+FILL = {"cpu": 192, "cuda": 2048}  # Tokens in a pass that make good use of a device, by its type
 
 Head = Callable[[torch.Tensor], torch.Tensor]
 """Logits (token, entry) of last hidden states (token, width)."""
@@ -51,9 +47,9 @@ class TreeReader:
         self._budget = budget
         self._slot = np.full(len(tree.ids), -1)
 
-    def is_read(self, nodes: Ints) -> Mask:
+    def is_read(self, nodes: Ints) -> Bools:
         """Whether the keys and values of nodes are stored."""
-        is_read: Mask = self._slot[nodes] >= 0
+        is_read: Bools = self._slot[nodes] >= 0
         return is_read
 
     def read(self, nodes: Ints) -> None:
@@ -142,7 +138,7 @@ def best_and_gold(reader: TreeReader, gold: Ints, slack: float, fill: int) -> Fl
     golds = texts[queries, gold][gold >= 0]
     reader.read_new(tree.nodes[np.unique(np.concatenate([lead, golds]))])
 
-    def read_next(live: Mask) -> None:
+    def read_next(live: Bools) -> None:
         reader.read_new(
             next(
                 nodes
@@ -154,7 +150,7 @@ def best_and_gold(reader: TreeReader, gold: Ints, slack: float, fill: int) -> Fl
     return search(partial, slack, read_next)
 
 
-def _choices(partial: PartialScores, live: Mask) -> Iterator[tuple[Ints, bool]]:
+def _choices(partial: PartialScores, live: Bools) -> Iterator[tuple[Ints, bool]]:
     """Nodes to read next, fewer first, and whether there are no more.
 
     First the next token of each query's most promising sentence, then of its two most promising,

@@ -259,11 +259,7 @@ def _of_options(scores: Scores, asks: Sequence[Ask], best: Ints) -> dict[str, Co
 def _names(
     words: Sequence[str], asks: Sequence[Ask], items: Sequence[Item], best: Ints
 ) -> tuple[Ints, list[str]]:
-    """The position of each gold, -1 for none, and what the best answer is called.
-
-    Candidates that all rows share (``words``) are known by how they are written here; a word that
-    is no candidate keeps its own text.
-    """
+    """The position of each gold, -1 for none, and what the best answer is called here."""
     if not words:
         names = [item.options[at] for item, at in zip(items, best, strict=True)]
         return np.array([item.gold_at for item in items], dtype=np.int64), names
@@ -279,10 +275,7 @@ def _names(
 def _compared(
     scores: Scores, known: Floats, taken: Bools, highest: Floats, best: Ints, right: Ints
 ) -> dict[str, Column]:
-    """The columns that need the scores of all candidates (row, candidate).
-
-    ``highest``: the highest bound of a score that is not known.
-    """
+    """The columns that need all scores (row, candidate); ``highest``: the highest bound."""
     rows = np.arange(len(known))
     top, gold, log = known[rows, best], known[rows, right], known
     others = known.copy()

@@ -140,10 +140,7 @@ def ask(
 
 
 def facts_of(relation: Relation, suite: str, *, whole_vocabulary: bool = False) -> Group:
-    """The facts of a relation in its patterns.
-
-    With the whole vocabulary every word is an answer, and words outside the facts have one writing.
-    """
+    """The facts of a relation in its patterns, with its objects or every word as answers."""
     if whole_vocabulary and relation.names:
         raise ConsilienceError(
             f"all words of the vocabulary as answers of '{relation.id}', whose patterns have "
@@ -174,10 +171,7 @@ def facts_of(relation: Relation, suite: str, *, whole_vocabulary: bool = False) 
 def scores_of_facts(
     model: LanguageModel, relation: Relation | None, queries: Sequence[Query], *, every: bool
 ) -> Iterator[Scores]:
-    """The scores of queries whose objects are written alike, one writing after the other.
-
-    Without a ``relation`` every word is a candidate.
-    """
+    """The scores of queries, one writing of objects after the other; None: of every word."""
     if relation is None:
         yield from model.score(queries, None, every=every)
         return

@@ -95,10 +95,7 @@ def pair_samples(presented: Presented, size: int, generator: random.Random) -> l
 def question_samples(
     groups: Sequence[tuple[Sequence[Question], Presenter]], size: int, generator: random.Random
 ) -> list[Sample]:
-    """Some questions with options of each group, every one in each of some variants.
-
-    ``groups``: the questions of each group, and how they are presented.
-    """
+    """Some questions with options of each group, every one in each of some variants."""
     share, samples = -(-size // len(groups)), list[Sample]()
     for questions, presenter in groups:
         design = presenter.design

@@ -162,10 +162,7 @@ def prompt_count(questions: Sequence[Question], presenter: Presenter) -> int:
 def prompt_table(
     questions: Sequence[Question], presenter: Presenter, model: Reader
 ) -> pl.DataFrame:
-    """What a model is sent for questions (``asker.PROMPT_SCHEMA``).
-
-    A prompt that the model cannot be asked is there, too; the answers table says why.
-    """
+    """What a model is sent for questions (``asker.PROMPT_SCHEMA``), and what it cannot be."""
     slices = slices_of(questions, presenter)
     return pl.concat(
         asker.prompt_table(questions_of(some, presenter, ""), model) for some in slices
@@ -266,10 +263,7 @@ def ask_asks(
 
 
 def _distinct_totals(prompts: Sequence[Prompt], model: Model) -> list[Floats]:
-    """The log-probabilities (answer,) of each prompt; those with the same answers once.
-
-    NaN where the model refuses a prompt, or gives only a bound of an answer.
-    """
+    """Log-probabilities (answer,) of each prompt, equal ones once; NaN where not known."""
     in_order = [replace(prompt, answers=tuple(sorted(prompt.answers))) for prompt in prompts]
     distinct = list(dict.fromkeys(in_order))
     totals: dict[Prompt, dict[str, float]] = {}

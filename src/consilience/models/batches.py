@@ -114,12 +114,7 @@ def in_parts(
 
 
 def workers_on(device: torch.device) -> int:
-    """Number of batches that are computed in parallel.
-
-    On a processor one for each thread that torch may use: many small products on one core each are
-    faster than one at a time on all. On CUDA two, so that the device has work while one of them
-    waits for a result; elsewhere one.
-    """
+    """Batches that are computed in parallel: on a processor one a thread, on CUDA two."""
     if device.type == "cpu":
         return min(torch.get_num_threads(), MOST_WORKERS)
     return 2 if device.type == "cuda" else 1

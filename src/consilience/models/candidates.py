@@ -189,10 +189,7 @@ def candidates_after_space(
 
 
 def slot_anchor(left: str, protocol: Protocol) -> str:
-    """The character on the left of a slot, which decides the form of a word there.
-
-    A space for any white space; the empty string at the start of the sentence.
-    """
+    """The character on the left of a slot: a space for any white space, empty at the start."""
     if protocol == "published" or left[-1:].isspace():
         return AFTER_SPACE
     return left[-1:]
@@ -266,10 +263,7 @@ def with_golds(vocabulary: tuple[str, ...], queries: Iterable[Query]) -> tuple[s
 
 
 def vocabulary_words(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
-    """Every word that is one token after a space, in the order of token ids.
-
-    Special tokens, parts of words and bytes are left out.
-    """
+    """Every word that is one token after a space, by token id; no special tokens or parts."""
     special = set(tokenizer.all_special_ids)
     ids = [id_ for id_ in range(len(tokenizer)) if id_ not in special]
     words = [word.strip() for word in tokenizer.batch_decode([[id_] for id_ in ids])]

@@ -129,11 +129,7 @@ class CausalModel(ReadyModel, FactModel):
                 yield chunk
 
     def totals(self, sentences: list[list[int]], queries: int, golds: Ints | None) -> Floats:
-        """Log-probability (query, candidate) of the sentences of all queries, query by query.
-
-        With ``golds`` (query,) only the best, what comes near it, and the golds; NaN elsewhere.
-        Near ties are decided by passes of their own.
-        """
+        """Log-probability (query, candidate); with ``golds`` (query,) NaN but near the best."""
         if self.tree_scorer is None:
             totals = self.one_by_one(sentences).reshape(queries, -1)
         else:
@@ -209,10 +205,7 @@ def _by_subject(
 def _together(
     queries: Sequence[Query], most: int
 ) -> Iterator[list[tuple[Pattern, str, list[int]]]]:
-    """Subjects in patterns, with their rows, that are scored together: at most ``most`` rows.
-
-    They are of one pattern; patterns with few subjects are joined, up to ``FEW`` rows.
-    """
+    """Subjects in a pattern, with at most ``most`` rows; of small patterns up to ``FEW``."""
     together: list[tuple[Pattern, str, list[int]]] = []
     count = 0
     for pattern, rows in group_rows(query.pattern for query in queries).items():

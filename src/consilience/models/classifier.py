@@ -356,10 +356,7 @@ def logits_of(model: Any, pool: Pool, inputs: Mapping[str, torch.Tensor]) -> tor
 def label_positions(
     labels: Sequence[str], id2label: Mapping[Any, str], model_labels: Sequence[str] | None
 ) -> list[int]:
-    """Position of each of the task's labels among the model's, whatever the case.
-
-    ``model_labels``: the model's labels in its order, for a model that does not name them.
-    """
+    """Position of each of the task's labels among the model's, whatever the case."""
     names = list(model_labels or (str(id2label[number]) for number in sorted(id2label)))
     if len(names) != len(id2label):
         raise ConsilienceError(

@@ -335,10 +335,7 @@ def texts_of(function: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> lis
 
 
 def call(function: Callable[[list[Any]], Any], inputs: list[Any], kind: type) -> list[Any]:
-    """What a function makes of the inputs: as many values of that type.
-
-    What the function raises is the cause of the error.
-    """
+    """What a function makes of the inputs: as many values of that type, or an error."""
     try:
         values = function(inputs)
     except ConsilienceError:

@@ -159,10 +159,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def cache_folder() -> Path | None:
-    """The folder of the cache: ``CONSILIENCE_CACHE``, or ``models`` in the user's cache folder.
-
-    None if ``CONSILIENCE_CACHE`` is ``off``. The folder need not exist.
-    """
+    """``CONSILIENCE_CACHE``, or ``models`` in the cache folder of the user; None if off."""
     if chosen := os.environ.get("CONSILIENCE_CACHE"):
         return None if chosen == "off" else Path(chosen)
     cache = os.environ.get("XDG_CACHE_HOME")
@@ -273,10 +270,7 @@ class Pretrained:
 def load_pretrained(
     spec: str, loading: Loading = DEFAULT_LOADING, more: Mapping[Kind, Any] | None = None
 ) -> Pretrained:
-    """Load a language model; one that lacks trained weights for its head is refused.
-
-    ``more``: classes for kinds that are no language models.
-    """
+    """Load a language model with its head; ``more``: classes of other kinds."""
     loaded, missing, mismatched = _loaded(spec, loading, {**AUTO_CLASSES, **(more or {})})
     _refuse_absent(
         spec,
@@ -382,10 +376,7 @@ def _loaded(
 def _load(
     spec: str, loading: Loading, classes: Mapping[Kind, Any], **more: Any
 ) -> tuple[Pretrained, set[str], set[str]]:
-    """The model, the weights that its checkpoint lacks, and those that it has in another shape.
-
-    ``more``: options for transformers.
-    """
+    """The model, the weights that its checkpoint lacks, and those of another shape."""
     source = locate(spec, loading)
     device = find_device(loading.device)
     if not gc.isenabled():  # a command collects none among imports

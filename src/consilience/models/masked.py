@@ -82,10 +82,7 @@ class MaskedModel(ReadyModel, FactModel):
         *,
         merge: bool = False,
     ) -> tuple[list[Scores], dict[str, list[tuple[list[int], list[int]]]]]:
-        """The queries that cannot be asked; by anchor the rows and the token ids of each sentence.
-
-        A sentence has one mask, and room for the longest candidate.
-        """
+        """The queries that cannot be asked; by anchor the rows and ids of each sentence."""
         contexts = group_rows(query.pattern.around_object(query.subject) for query in queries)
         mask, protocol = str(self.tokenizer.mask_token), self.protocol
         texts = [left + mask + right for left, right in contexts]
@@ -329,11 +326,7 @@ class PiecewiseModel(MaskedModel):
     def _log_probs(
         self, sentences: list[list[int]], at: list[int], row: Ints, token: Ints
     ) -> Floats:
-        """Log-probability (token,) of ``token`` (token,), each in the sentence ``row`` (token,).
-
-        ``sentences`` are of one length; ``at`` (sentence,): the position that is read. The softmax
-        is over the whole vocabulary.
-        """
+        """Log-probability (token,) of ``token`` at ``at`` (sentence,) of the sentences ``row``."""
         device = self.model.device
         ids, where = torch.tensor(sentences, device=device), torch.tensor(at, device=device)
         return token_logprobs(self.at_mask.logits(ids, where, self._head), row, token)

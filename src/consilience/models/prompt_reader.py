@@ -254,10 +254,7 @@ class PromptReader(ReadyModel):
     def _chunks(
         self, prompts: Sequence[list[int]], targets: Sequence[Targets], *, is_written: bool
     ) -> Iterator[Ints]:
-        """Prompts that are read in one tree: equal work for each thread, within the memory.
-
-        They are sorted, so that those of a chunk share as much as they can.
-        """
+        """Sorted prompts that are read in one tree: equal work for each thread, within memory."""
         if not prompts:
             return
         order = sorted(range(len(prompts)), key=prompts.__getitem__)

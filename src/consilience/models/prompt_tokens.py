@@ -85,10 +85,7 @@ class PromptTokens:
         return [list(ids) for ids in encoded["input_ids"]]
 
     def label_target(self, label: str, reply: str) -> list[int]:
-        """The tokens of a label as an answer; in a chat with the token that ends the turn.
-
-        ``reply``: the beginning of the reply, which the label follows.
-        """
+        """The tokens of a label after the beginning of a reply; of a chat with a turn's end."""
         if not self.has_template:
             return self.ids([" " + label])[0]
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": label}]
@@ -133,10 +130,7 @@ class PromptTokens:
         return turns, [*turns, {"role": "assistant", "content": ANSWER}]
 
     def _chat(self, turns: list[Turn], system: str, *, is_asked: bool = False) -> str:
-        """A chat in the model's own form; one that refuses or ignores a system prompt raises.
-
-        ``is_asked``: with the beginning of the answer's turn.
-        """
+        """A chat in the model's own form; one that refuses or ignores a system prompt raises."""
         try:
             chat = self.joined(turns, is_asked=is_asked)
         except TemplateError as error:

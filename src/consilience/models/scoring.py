@@ -53,10 +53,7 @@ class ReadyModel:
         inputs: Sequence[Input],
         lengths: Sequence[int],
     ) -> Iterator[tuple[Ints, Floats]]:
-        """Positions of inputs, with their logits (input, candidate), near ties decided.
-
-        ``logits_of`` computes the logits of inputs of one length; ``lengths``: of all inputs.
-        """
+        """Positions of inputs, with their logits (input, candidate), near ties decided."""
 
         def score_batch(batch: Ints) -> Floats:
             logits = logits_of([inputs[at] for at in batch])
@@ -98,10 +95,7 @@ def score_batches(
     device: torch.device,
     most: int | None = None,
 ) -> Iterator[tuple[Ints, Array]]:
-    """Positions of inputs and ``score_batch`` of them, for batches of inputs of equal length.
-
-    Batches run in parallel; one that runs out of memory is halved. ``most``: inputs in a batch.
-    """
+    """Positions of inputs of one length and ``score_batch`` of at most ``most``, in parallel."""
 
     def halved(batch: Ints) -> Any:
         return np.concatenate(halving(score_batch, batch, lengths[batch[0]], budget))
@@ -126,10 +120,7 @@ def settle_rows(logits: Floats, tie: float, score_alone: Callable[[int], Floats]
 
 
 def settle_candidates(totals: Floats, tie: float, score_alone: Callable[[int, int], float]) -> None:
-    """The same for totals (row, candidate), where a pass computes one candidate of a row.
-
-    Every candidate within ``tie`` of the best of its row is replaced.
-    """
+    """The same for totals (row, candidate), of which a pass computes one."""
     near = totals >= np.nanmax(totals, axis=1, keepdims=True) - tie
     for row in np.flatnonzero(near.sum(axis=1) > 1).tolist():
         for candidate in np.flatnonzero(near[row]).tolist():

@@ -442,10 +442,7 @@ def _continuations(start: int, sentences: Sequence[Sequence[int]], gold: int) ->
 
 
 class ServedLabels(Served):
-    """Asks sentence pairs for the word of a label (``prompted.py``).
-
-    A server with tokens scores the labels. One of chats answers with a label that it enforces.
-    """
+    """Asks sentence pairs for the word of a label, which is scored or, in chats, enforced."""
 
     notes_bounds = False
 

@@ -130,10 +130,7 @@ def _digest(files: Mapping[str, Path]) -> str:
 
 @contextmanager
 def errors_of(source: ModelSource) -> Iterator[None]:
-    """Turn whatever transformers raises while it loads a model into one message.
-
-    A truncated or mismatched file raises nearly anything.
-    """
+    """Turn whatever transformers raises while it loads a model into one message."""
     try:
         yield
     except ConsilienceError:

@@ -77,10 +77,7 @@ def equal_length_batches(lengths: Sequence[int], budget: Budget) -> Iterator[Int
 
 
 def halving(
-    work: Callable[[Ints], Result],
-    batch: Ints,
-    length: int,
-    budget: Budget,
+    work: Callable[[Ints], Result], batch: Ints, length: int, budget: Budget
 ) -> list[Result]:
     """The results of ``work(batch)``, in halves if memory runs out; the budget then shrinks."""
     try:
@@ -99,12 +96,7 @@ def halving(
     ]
 
 
-def in_parts(
-    work: Callable[[Ints], object],
-    items: Ints,
-    length: int,
-    budget: Budget,
-) -> None:
+def in_parts(work: Callable[[Ints], object], items: Ints, length: int, budget: Budget) -> None:
     """Call ``work`` with parts of ``items`` within the budget; an item has ``length`` tokens."""
     start = 0
     while start < len(items):

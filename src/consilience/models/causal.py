@@ -100,10 +100,7 @@ class CausalModel(ReadyModel, FactModel):
         yield from reasons
 
     def _chunks(
-        self,
-        queries: Sequence[Query],
-        sheet: CandidateTokens,
-        reasons: list[Scores],
+        self, queries: Sequence[Query], sheet: CandidateTokens, reasons: list[Scores]
     ) -> Iterator[_Chunk]:
         """Inputs that are scored together; ``reasons`` receives the queries that cannot be."""
         words = [sheet.words[position] for position in sheet.scored]

@@ -83,10 +83,7 @@ class PairInput:
     """Turns forms into token ids. Special tokens in a sentence are read as text."""
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        reading: PairFormat,
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, reading: PairFormat
     ) -> None:
         if reading.pool != "last" and not has_decoder_head(model):
             problem = f"--pool {reading.pool} with a model that has no such choice"
@@ -295,10 +292,7 @@ def load_pair_classifier(
 
 
 def predict(
-    model: PreTrainedModel,
-    reading: PairFormat,
-    encoded: Sequence[Encoded],
-    budget: Budget,
+    model: PreTrainedModel, reading: PairFormat, encoded: Sequence[Encoded], budget: Budget
 ) -> Iterator[tuple[Ints, Floats]]:
     """Positions of forms, with their logits (form, label), in batches of one length."""
 

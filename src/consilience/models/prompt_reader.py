@@ -299,10 +299,7 @@ class PromptReader(ReadyModel):
         return replies
 
     def _in_batches(
-        self,
-        prompts: Sequence[list[int]],
-        targets: Sequence[Targets],
-        manners: Sequence[Manner],
+        self, prompts: Sequence[list[int]], targets: Sequence[Targets], manners: Sequence[Manner]
     ) -> Replies:
         """Answers to prompts in batches of one length and of the same answers."""
         replies = Replies([np.empty(0)] * len(prompts), [""] * len(prompts))

@@ -62,8 +62,7 @@ def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
     scheme, _, name = spec.partition(":")
     if scheme == "baseline":
         raise ModelError(
-            f"'{spec}' is a baseline, which cannot be trained",
-            expected="a pretrained model",
+            f"'{spec}' is a baseline, which cannot be trained", expected="a pretrained model"
         )
     if scheme in (*SERVED, *ROUTES):
         raise ModelError(

@@ -68,32 +68,24 @@ class JudgeError:
     @property
     def note(self) -> str:
         """The shares with Wilson's 95 % intervals, in one sentence."""
-        return f"on {counted(self.pairs, 'pair')} labelled by hand: " + ", ".join(
-            f"{name} {_with_interval(*share)}" for name, share in self.shares.items()
-        )
-
-
-def _with_interval(hits: int, total: int) -> str:
-    if not total:
-        return "undefined"
-    low, high = wilson_interval(hits / total, total)
-    return f"{hits / total:.0%} ({low:.0%} to {high:.0%})"
+        texts = []
+        for name, (hits, total) in self.shares.items():
+            low, high = wilson_interval(hits / max(1, total), total)
+            interval = f"{hits / total:.0%} ({low:.0%} to {high:.0%})" if total else "undefined"
+            texts.append(f"{name} {interval}")
+        return f"on {counted(self.pairs, 'pair')} labelled by hand: {', '.join(texts)}"
 
 
 @cache
 def labelled_pairs(part: str = "") -> tuple[LabelledPair, ...]:
     """The labelled pairs that come with the package; of one part where it is named."""
-    rows = pl.read_csv(LABELLED, separator="\t", quote_char=None, infer_schema=False)
-    pairs = (
-        LabelledPair(
-            row["part"],
-            (row["question"], row["first"], row["second"]),
-            row["label"] == "same",
-            row["kind"],
-        )
-        for row in rows.iter_rows(named=True)
+    table = pl.read_csv(LABELLED, separator="\t", quote_char=None, infer_schema=False)
+    columns = table.select("part", "question", "first", "second", "label", "kind")
+    return tuple(
+        LabelledPair(of, (question, first, second), label == "same", kind)
+        for of, question, first, second, label, kind in columns.iter_rows()
+        if part in ("", of)
     )
-    return tuple(pair for pair in pairs if part in ("", pair.part))
 
 
 def error_of(judge: Judge, pairs: Sequence[LabelledPair]) -> JudgeError:
@@ -142,18 +134,9 @@ def merge_answers(
         counts = Counter(rows["answer"].to_list())
         for cluster in clusters(counts, phrasings[str(item)], judge):
             merged |= {(str(group), str(item), text): cluster[0] for text in cluster[1:]}
-    if not merged:
-        return answers
-    renamed = pl.DataFrame(
-        [(*key, first) for key, first in merged.items()],
-        schema=["group", "item", "answer", "_first"],
-        orient="row",
-    )
-    joined = answers.join(
-        renamed, on=["group", "item", "answer"], how="left", maintain_order="left"
-    )
-    first = pl.when(unmatched).then(pl.col("_first"))
-    return joined.with_columns(answer=pl.coalesce(first, "answer")).drop("_first")
+    rows_of = answers.select("group", "item", "answer", unmatched).iter_rows()
+    texts = [merged.get(tuple(key), key[-1]) if is_open else key[-1] for *key, is_open in rows_of]
+    return answers.with_columns(answer=pl.Series(texts, dtype=pl.String))
 
 
 def with_meanings(

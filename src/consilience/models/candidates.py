@@ -195,18 +195,6 @@ def slot_anchor(left: str, protocol: Protocol) -> str:
     return left[-1:]
 
 
-def tokens_in_slot(
-    tokenizer: PreTrainedTokenizerBase, words: tuple[str, ...], anchor: str
-) -> list[list[int] | None]:
-    """Token ids of every word after ``anchor``; None for one that merges with it."""
-    context = "x " if anchor == AFTER_SPACE else anchor
-    head = encode(tokenizer, [context.rstrip()])[0] if context else []
-    return [
-        ids[len(head) :] if ids[: len(head)] == head else None
-        for ids in encode(tokenizer, [context + word for word in words])
-    ]
-
-
 def unusable(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str | None:
     """Why these tokens cannot represent a word; None if they can."""
     if not ids:
@@ -233,15 +221,20 @@ def candidates_in_slot(
     is_strict = protocol == "strict"
     reasons: dict[str, str] = {}
     tokens: list[list[int]] = []
-    for word, ids in zip(words, tokens_in_slot(tokenizer, words, anchor), strict=True):
-        if ids is None:
+    context = "x " if anchor == AFTER_SPACE else anchor
+    head = encode(tokenizer, [context.rstrip()])[0] if context else []
+    whole = encode(tokenizer, [context + word for word in words])
+    for word, (before, ids) in zip(
+        words, ((ids[: len(head)], ids[len(head) :]) for ids in whole), strict=True
+    ):
+        if before != head:
             reasons[word] = f"merged with '{anchor}' on its left"
         elif (reason := unusable(tokenizer, ids)) and (is_strict or not ids):
             reasons[word] = reason
         elif is_strict and len(ids) > 1 and not several:
             pieces = " ".join(tokenizer.convert_ids_to_tokens(ids))
             reasons[word] = f"{SEVERAL_TOKENS} {len(ids)} pieces ({pieces})"
-        tokens.append(ids or [])
+        tokens.append(ids if before == head else [])
     split = [
         word
         for word, ids in zip(words, tokens, strict=True)

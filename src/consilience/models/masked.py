@@ -189,10 +189,6 @@ class _FilledSlots:
         ids, at = self.slots[slot].ids, self.slots[slot].at
         return ids[:at] + self.filling[node] + ids[at + 1 :]
 
-    def first_mask(self, slot: int, node: int) -> int:
-        """The position of the first mask in a sentence."""
-        return int(self.slots[slot].at + self.tree.depths[node] - 1)
-
     def children(self, node: int) -> Ints:
         """The nodes whose tokens are read at a sentence's first mask."""
         first, last = self.tree.first_child[node : node + 2]
@@ -296,6 +292,7 @@ class PiecewiseModel(MaskedModel):
     def _read(self, filled: _FilledSlots, wanted: Bools, *, alone: bool = False) -> None:
         """Read sentences ``wanted`` (slot, node); ``alone``: one at a time, on one thread."""
         slots, nodes = np.nonzero(wanted)
+        depths = filled.tree.depths  # the tokens before the first mask, and their number
         lengths = [
             len(filled.slots[slot].ids) - 1 + len(filled.filling[node])
             for slot, node in zip(slots.tolist(), nodes.tolist(), strict=True)
@@ -309,7 +306,7 @@ class PiecewiseModel(MaskedModel):
             with reproducibly() if alone else nullcontext():
                 filled.steps[slots[batch][row], child] = self._log_probs(
                     [filled.sentence(*sentence) for sentence in chosen],
-                    [filled.first_mask(*sentence) for sentence in chosen],
+                    [filled.slots[at].at + int(depths[node]) - 1 for at, node in chosen],
                     row,
                     filled.tree.ids[child],
                 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,7 +193,7 @@ class ChatScorer(Served):
     """A server of chats, of which a strategy is proved."""
 
     takes_chats = True
-    prove: Callable[[Chats], Proof]
+    prove: Any  # Gives the proof of its strategy
 
     def __init__(self, server: Server, spec: str) -> None:
         self.chats = Chats(server)

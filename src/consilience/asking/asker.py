@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.core.items import Ask, Bools, Floats, Group, Ints, Item, NoAnswer, Scores
-from consilience.models import Reader
+from consilience.models import Reader, WritingModel
 
 Progress = Callable[[int], None]  # Called with the number of queries that have just been answered
 
@@ -96,21 +96,20 @@ def ask(
 
 def ask_texts(
     group: Group,
-    write: Callable[[list[Any], list[int]], Iterable[tuple[Ints, Sequence[str | NoAnswer]]]],
+    model: WritingModel,
     read: Callable[[str, Ask], Mapping[str, Any]],
     samples: Sequence[int] = (),
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
     """The answers in what a model writes; ``read`` makes the columns of a row of a text.
 
-    ``write`` gives the texts after what is shown, as samples of these numbers. ``samples``: the
-    number of each variant; empty for 1 in all.
+    ``samples``: which sample is written in each variant; empty for the first in all.
     """
     records: list[Mapping[str, Any]] = [{} for _ in group.asks]
     rows = [row for row, one in enumerate(group.asks) if one.why_not is None]
     asks = [group.asks[row] for row in rows]
     numbers = [samples[one.variant] if samples else 1 for one in asks]
-    for positions, texts in write([one.shown for one in asks], numbers):
+    for positions, texts in model.write([one.shown for one in asks], numbers):
         for at, text in zip(positions.tolist(), texts, strict=True):
             if isinstance(text, NoAnswer):
                 records[rows[at]] = {"excluded": text.reason}

@@ -177,7 +177,7 @@ def ask_text(
         return {"answer": matched_word(text, labels) or text, "n_candidates": len(labels)}
 
     group = pairs_of(presented, writes_freely=True)
-    return asker.ask_texts(group, model.write, read, progress=progress)
+    return asker.ask_texts(group, model, read, progress=progress)
 
 
 def pair_prompts(presented: Presented, model: PairModel) -> pl.DataFrame:

@@ -319,7 +319,7 @@ def ask_writing(
             return answered(text, one.shown, some[one.item], style, rule)
 
         group = asker.askable(questions_of(some, presenter, suite, columns), model)
-        tables.append(ask_texts(group, model.write, read, samples, progress))
+        tables.append(ask_texts(group, model, read, samples, progress))
     return pl.concat(tables)
 
 

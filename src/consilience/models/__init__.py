@@ -13,7 +13,7 @@ To follow a score, read a family (``masked.py``, ``causal.py``, ``seq2seq.py``; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from typing import Protocol as Interface
 
@@ -106,14 +106,6 @@ class PairModel(Model, Interface):
         """
 
 
-class ModelLoader(Interface):
-    """What another package offers in the group ``consilience.models`` (``core/provenance.py``)."""
-
-    def __call__(self, name: str, /) -> LanguageModel:
-        """The model of ``--model PLUGIN:name``; a name that there is not is a ConsilienceError."""
-        ...
-
-
 def load_model(
     spec: str,
     *,
@@ -144,7 +136,7 @@ def load_model(
       server scores (``endpoints/strategies.py``); None for the first that is proved.
     """
     scheme, _, name = spec.partition(":")
-    loader: ModelLoader | None = None
+    loader: Callable[[str], LanguageModel] | None = None
     if scheme in ROUTES:
         raise ConsilienceError(
             f"facts asked directly of {spec}, a decision model, which chooses among options",
@@ -152,7 +144,7 @@ def load_model(
             todo="Ask the facts as questions: --as-questions 3.",
         )
     if scheme != "baseline" and scheme not in SERVED and name:
-        loader = plugin("consilience.models", scheme)
+        loader = plugin("consilience.models", scheme)  # of a name that there is not it raises
     if scheme == "baseline" or scheme in SERVED or loader is not None:
         _refuse_template(template, f"{scheme}:" if scheme in SERVED else scheme)
         if loader is not None:

@@ -15,14 +15,6 @@ from consilience.core.presentation import Prompt
 from consilience.models.functions import Choices, Chooser, PlainPairs, PlainReader
 from consilience.types import Candidates
 
-BASELINES = ("majority", "random", "oracle", "constant")
-"""The baselines for facts.
-
-``majority`` is that of the paper (Section 5.1): the most frequent object of the relation, of
-equally frequent ones the first. ``constant`` is the first object of the relation, ``oracle`` the
-gold, and ``random`` an object drawn for each query.
-"""
-
 PROMPT_BASELINES: Mapping[str, str] = {
     "random": "an option drawn by the seed for each prompt: its consistency is chance",
     "majority": "the position in the file's order at which the gold of the group is most often, of "
@@ -91,7 +83,11 @@ class PromptBaseline(PlainReader, Baseline):
 
 
 def load_baseline(name: str, seed: int) -> Baseline:
-    """The baseline of that name for facts; an unknown name is an error."""
+    """The baseline of that name for facts; an unknown name is an error.
+
+    ``majority`` is that of the paper (Section 5.1): the most frequent object of the relation, of
+    equally frequent ones the first. ``random`` is drawn for each query.
+    """
     rules: dict[str, Any] = {
         "majority": lambda query, candidates: candidates.counts.index(max(candidates.counts)),
         "random": lambda query, candidates: _drawn(

@@ -224,17 +224,17 @@ def candidates_in_slot(
     context = "x " if anchor == AFTER_SPACE else anchor
     head = encode(tokenizer, [context.rstrip()])[0] if context else []
     whole = encode(tokenizer, [context + word for word in words])
-    for word, (before, ids) in zip(
-        words, ((ids[: len(head)], ids[len(head) :]) for ids in whole), strict=True
-    ):
-        if before != head:
+    for word, of_text in zip(words, whole, strict=True):
+        is_merged = of_text[: len(head)] != head
+        ids = [] if is_merged else of_text[len(head) :]
+        if is_merged:
             reasons[word] = f"merged with '{anchor}' on its left"
         elif (reason := unusable(tokenizer, ids)) and (is_strict or not ids):
             reasons[word] = reason
         elif is_strict and len(ids) > 1 and not several:
             pieces = " ".join(tokenizer.convert_ids_to_tokens(ids))
             reasons[word] = f"{SEVERAL_TOKENS} {len(ids)} pieces ({pieces})"
-        tokens.append(ids if before == head else [])
+        tokens.append(ids)
     split = [
         word
         for word, ids in zip(words, tokens, strict=True)

@@ -13,6 +13,7 @@ from consilience.core.items import Form, TextPair
 from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import speed_up
 from consilience.models.loading import load_pretrained
+from consilience.models.prompt_reader import Manner
 from consilience.models.prompt_tokens import LONGEST_LABEL
 from consilience.models.prompted import LabelWriter
 from consilience.suites.pairs import TASKS, read_pairs
@@ -108,7 +109,7 @@ def plain(writer: LabelWriter, asked: Sequence[Form], tokens: int) -> Callable[[
                 ids, attention_mask=torch.ones_like(ids), generation_config=config
             )
             for row, label, text in zip(rows, best, found[:, ids.shape[1] :].tolist(), strict=True):
-                answers[row] = (writer.labels[label], writer._text(text))
+                answers[row] = (writer.labels[label], writer._decoded(text, Manner()))
         return answers
 
     return ask

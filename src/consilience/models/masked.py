@@ -292,7 +292,7 @@ class PiecewiseModel(MaskedModel):
     def _read(self, filled: _FilledSlots, wanted: Bools, *, alone: bool = False) -> None:
         """Read sentences ``wanted`` (slot, node); ``alone``: one at a time, on one thread."""
         slots, nodes = np.nonzero(wanted)
-        depths = filled.tree.depths  # the tokens before the first mask, and their number
+        depths = filled.tree.depths  # the first mask follows the tokens of a node
         lengths = [
             len(filled.slots[slot].ids) - 1 + len(filled.filling[node])
             for slot, node in zip(slots.tolist(), nodes.tolist(), strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,20 +31,19 @@ from consilience.types import Query
 Vectors = npt.NDArray[np.float32]
 
 
-def vectors(
+def vector_array(
     model: LanguageModel,
     queries: Sequence[Query],
     layers: Sequence[int],
     *,
     special_tokens: bool = True,
-) -> Iterator[tuple[Ints, Vectors]]:
-    """Hidden states where the object is predicted: rows (row,) and vectors (row, layer, width).
+) -> Vectors:
+    """Hidden states (query, layer, width) where the object is predicted.
 
-    Each query is in exactly one block, in any order; the vectors of one that the model cannot read
-    are NaN. Layers are those of transformers' ``hidden_states``: 0 is the input of the first layer
-    (the embeddings), 1 its output, -1 the last. The last one is the input of the language-model
-    head: in families that end in a layer norm (GPT-2, Llama, T5, ModernBERT) after that norm,
-    unlike any other layer.
+    NaN for a query that the model cannot read. Layers are those of transformers' ``hidden_states``:
+    0 is the input of the first layer (the embeddings), 1 its output, -1 the last. The last one is
+    the input of the language-model head: in families that end in a layer norm (GPT-2, Llama, T5,
+    ModernBERT) after that norm, unlike any other layer.
 
     Masked models: at the mask; without ``special_tokens`` of the sentence without ``[CLS]`` and
     ``[SEP]``, as the released code encodes it (other kinds ignore the option). Causal models: at
@@ -59,11 +58,11 @@ def vectors(
             expected="a masked, causal or sequence-to-sequence model",
         )
     reader: StateReader = reader_of(queries, special_tokens=special_tokens)
-    width = _check_layers(layers, reader)
-    device = reader.family.model.device
-    reasons = {ids: reader.why_not(ids) for ids in reader.inputs}
-    readable = [ids for ids, reason in reasons.items() if reason is None]
-    unread = [row for ids, rows in reader.inputs.items() if reasons[ids] for row in rows]
+    width, device = _check_layers(layers, reader), reader.family.model.device
+    if not queries:
+        raise ConsilienceError("no queries", expected="one at least")
+    readable = [ids for ids in reader.inputs if reader.why_not(ids) is None]
+    lengths = [len(ids) for ids in readable]
 
     @torch.inference_mode()
     def read_batch(batch: Ints) -> Vectors:
@@ -71,33 +70,11 @@ def vectors(
         states = reader.states(ids)
         return torch.stack([states[layer] for layer in layers], dim=1).float().cpu().numpy()
 
-    def blocks() -> Iterator[tuple[Ints, Vectors]]:
-        if unread:
-            nothing = np.full((len(unread), len(layers), width), np.nan, np.float32)
-            yield np.array(unread), nothing
-        lengths = [len(ids) for ids in readable]
-        for batch, states in score_batches(read_batch, lengths, reader.family.budget, device):
-            rows = [reader.inputs[readable[at]] for at in batch]
-            yield np.concatenate(rows), np.repeat(states, [len(one) for one in rows], axis=0)
-
-    return blocks()
-
-
-def vector_array(
-    model: LanguageModel,
-    queries: Sequence[Query],
-    layers: Sequence[int],
-    *,
-    special_tokens: bool = True,
-) -> Vectors:
-    """The ``vectors`` of all queries in one array (query, layer, width), in their order."""
-    blocks = list(vectors(model, queries, layers, special_tokens=special_tokens))
-    if not blocks:
-        raise ConsilienceError("no queries", expected="one at least")
-    unordered = np.concatenate([block for _, block in blocks])
-    ordered = np.empty_like(unordered)
-    ordered[np.concatenate([rows for rows, _ in blocks])] = unordered
-    return ordered
+    found = np.full((len(queries), len(layers), width), np.nan, dtype=np.float32)
+    for batch, states in score_batches(read_batch, lengths, reader.family.budget, device):
+        for at, of_sentence in zip(batch, states, strict=True):
+            found[reader.inputs[readable[at]]] = of_sentence
+    return found
 
 
 @torch.inference_mode()

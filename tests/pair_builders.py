@@ -15,6 +15,7 @@ from consilience.core.factors import Design
 from consilience.core.items import TextPair
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.differences import compare
+from consilience.models.candidates import log_softmax
 from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import chosen, original
 from consilience.suites.perturbations import forms_of as forms_of_pair
@@ -125,7 +126,8 @@ def by_row(scored, size):
     logprob = np.full((size, len(SAME)), np.nan)
     for scores in scored:
         assert np.isnan(logprob[scores.rows]).all()
-        logprob[scores.rows] = scores.logprob
+        known = scores.logprob
+        logprob[scores.rows] = log_softmax(scores.totals) if known is None else known
     assert not np.isnan(logprob).any()
     return logprob
 

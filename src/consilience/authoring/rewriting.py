@@ -15,7 +15,6 @@ from typing import Any
 
 from consilience import suites
 from consilience.analysis.syntax import edge_between, load_parser, parse_pattern
-from consilience.asking.questions import WritingModel
 from consilience.authoring.pattern_checks import (
     FEWEST_RELATIONS,
     LEAST_AUC,
@@ -30,11 +29,13 @@ from consilience.authoring.pattern_checks import (
     tokens_of,
 )
 from consilience.core.errors import ConsilienceError, Loading
+from consilience.core.items import NoAnswer
 from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT, Pattern
-from consilience.core.presentation import NoAnswer, Prompt
+from consilience.core.presentation import Prompt
 from consilience.core.process import SILENT, Watch
 from consilience.core.provenance import versions
 from consilience.core.text import control_in, counted
+from consilience.models import WritingModel
 from consilience.models.prompt_models import is_chat_model, load_writer
 from consilience.options import Output
 from consilience.options.suites import RewriteOptions

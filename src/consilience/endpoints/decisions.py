@@ -254,10 +254,6 @@ class DecisionModel:
             )
         self.notes[:] = self._remarks()
 
-    def score_alone(self, prompt: Prompt) -> Floats:
-        """The logarithms of the probabilities (option,) of a prompt."""
-        return next(self.score([prompt])).totals[0]
-
     def _read(self, answer: Answer, prompt: Prompt) -> tuple[Floats, Bools, str | None]:
         """The scores (option,) of an answer, which are bounds, and why there are none."""
         names = list(_options(prompt))
@@ -287,6 +283,7 @@ class DecisionPairs:
     """A decision model that is asked for the label of a sentence pair (``asking/pairs.py``)."""
 
     longest = sys.maxsize
+    tie = 0.0
 
     def __init__(self, model: DecisionModel, task: Task) -> None:
         self.model = model
@@ -296,7 +293,7 @@ class DecisionPairs:
         self.question = OF_PAIRS[task.kind].format(first=first, second=second)
         self.identity: dict[str, object] = {**model.identity, "question": self.question}
 
-    def prompt(self, form: Form) -> str:
+    def text(self, form: Form) -> str:
         """The text of a request: the context and the question."""
         return self._prompt(form).text
 
@@ -308,9 +305,9 @@ class DecisionPairs:
         """The forms: the server says which are too long."""
         return list(forms)
 
-    def why_not(self, form: Form) -> str | None:
-        """None: every form can be asked."""
-        return None
+    def why_not(self, forms: Sequence[Form]) -> list[str | None]:
+        """None for each: every form can be asked."""
+        return [None] * len(forms)
 
     def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
         """Log-probabilities of the labels (form, label).
@@ -318,15 +315,15 @@ class DecisionPairs:
         Where a server rounds one to 0, the scores only order the labels.
         """
         for scores in self.model.score([self._prompt(form) for form in forms]):
-            totals, is_bound = scores.totals, scores.bounds
-            if totals is not None and is_bound is not None:
-                totals = np.where(is_bound, np.nextafter(totals, -np.inf), totals)
+            assert scores.totals is not None
+            is_bound = np.zeros(1, bool) if scores.bounds is None else scores.bounds
+            totals = np.where(is_bound, np.nextafter(scores.totals, -np.inf), scores.totals)
             yield Scores(
                 scores.rows,
                 self.labels,
                 totals,
                 unasked=scores.unasked,
-                answers_only=is_bound is not None,
+                answers_only=bool(is_bound.any()),
             )
 
     def _prompt(self, form: Form) -> Prompt:

@@ -15,7 +15,6 @@ import polars as pl
 from consilience.asking.facts import Progress
 from consilience.asking.noise import Sample, pair_samples
 from consilience.asking.pairs import (
-    PairModel,
     Presented,
     ask_labels,
     ask_text,
@@ -42,6 +41,7 @@ from consilience.kinds.base import (
     refuse_choices,
 )
 from consilience.kinds.writing import decides, load_decider
+from consilience.models import PairModel
 from consilience.models.baselines import label_baseline
 from consilience.options.probe import DEFAULT_MODEL, SERVED, ProbeOptions
 from consilience.options.runs import ScoreOptions
@@ -222,7 +222,7 @@ class SentencePairs(Inquiry):
                 options.max_length or 0,
             )
         from consilience.models.loading import load_pretrained
-        from consilience.models.writing import LabelWriter
+        from consilience.models.prompted import LabelWriter
 
         loaded = load_pretrained(self.spec, options.loading)
         model = LabelWriter(loaded, self.task, options.template, options.max_length or 0)
@@ -286,7 +286,7 @@ class SentencePairs(Inquiry):
             shown = shown.in_variants(variants)
         if group == self.task.name:
             return ask_labels(shown, self.model, progress=progress)
-        return ask_text(shown, self.model.write, progress=progress)
+        return ask_text(shown, self.model, progress=progress)
 
     def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
         return pair_samples(self.presented, size, generator)

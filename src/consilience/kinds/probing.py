@@ -11,8 +11,6 @@ from typing import Any
 import polars as pl
 
 from consilience.asking.facts import Progress, ask_groups
-from consilience.asking.pairs import PairModel
-from consilience.asking.questions import PromptModel
 from consilience.core.errors import ConsilienceError, UnansweredError
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted
@@ -36,7 +34,7 @@ from consilience.kinds.planning import (
     complete_groups,
     sampled_plan,
 )
-from consilience.models import LanguageModel
+from consilience.models import LanguageModel, Model
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.report.export import record_of
@@ -52,7 +50,7 @@ def probe(
     watch: Watch = SILENT,
     *,
     suite: Suite | Questions | None = None,
-    model: LanguageModel | PairModel | PromptModel | None = None,
+    model: LanguageModel | Model | None = None,
 ) -> CountedRun:
     """Ask a model a suite, measure its answers and keep the run; values may replace the names."""
     inquiries = inquiries_of(options, watch, suite=suite, model=model)
@@ -233,7 +231,7 @@ def plan_probe(
     watch: Watch = SILENT,
     *,
     suite: Suite | Questions | None = None,
-    model: LanguageModel | PairModel | PromptModel | None = None,
+    model: LanguageModel | Model | None = None,
 ) -> ProbePlan:
     """What ``probe`` would ask with these options; nothing is written.
 

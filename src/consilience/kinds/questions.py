@@ -19,7 +19,6 @@ from consilience.asking.facts import Progress
 from consilience.asking.noise import Sample, question_samples
 from consilience.asking.questions import (
     Presenter,
-    PromptModel,
     ask_options,
     notes_on_writing,
     prompt_count,
@@ -54,6 +53,7 @@ from consilience.kinds.variants import (
     template_names,
 )
 from consilience.kinds.writing import Writer, as_writer, decides, decision_prompting, sample_factor
+from consilience.models import Model
 from consilience.models.prompt_models import is_chat_model, load_prompt_model, load_writer
 from consilience.options.probe import SERVED, ProbeOptions
 from consilience.options.runs import ScoreOptions
@@ -218,7 +218,7 @@ class OwnQuestions(Inquiry):
         if self.writes:
             self.writer = self._writer()
 
-    def new_model(self, **changes: Any) -> PromptModel:
+    def new_model(self, **changes: Any) -> Model:
         options = self.options
         loading, longest = replace(options.loading, **changes), options.max_length or 0
         is_served, chooser = options.model.partition(":")[0] in SERVED, None
@@ -236,7 +236,7 @@ class OwnQuestions(Inquiry):
         if not writes or changes:
             assert chooser is not None
             return chooser
-        writer: PromptModel = load_writer(
+        writer: Model = load_writer(
             options.model,
             loading,
             longest=longest,
@@ -288,9 +288,9 @@ class OwnQuestions(Inquiry):
         folder.note([*self.questions.notes, *fixed_note(self.options.vary, self.questions)])
 
     @property
-    def chooser(self) -> PromptModel:
+    def chooser(self) -> Model:
         """The model as one that chooses among options."""
-        chooser: PromptModel = getattr(self.model, "chooser", None) or self.model
+        chooser: Model = getattr(self.model, "chooser", None) or self.model
         return chooser
 
     def ask(

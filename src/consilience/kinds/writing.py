@@ -19,7 +19,6 @@ from consilience.asking.facts import Progress
 from consilience.asking.questions import (
     EMPTY,
     Presenter,
-    WritingModel,
     ask_writing,
     notes_on_writing,
 )
@@ -32,6 +31,7 @@ from consilience.core.scoring_rules import DECISION
 from consilience.core.text import counted
 from consilience.endpoints.decisions import ROUTES, DecisionModel, DecisionPairs
 from consilience.kinds.variants import Prompting
+from consilience.models import WritingModel
 from consilience.models.prompt_models import load_prompt_model
 from consilience.options.probe import ProbeOptions
 from consilience.suites.question_suites import GroupOfQuestions

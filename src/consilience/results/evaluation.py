@@ -14,8 +14,6 @@ from typing import Any, NoReturn, cast
 
 import polars as pl
 
-from consilience.asking.pairs import PairModel
-from consilience.asking.questions import PromptModel
 from consilience.core.errors import By, ConsilienceError, Protocol
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted, names_a_file
@@ -26,7 +24,7 @@ from consilience.kinds import inquiries_of, kind_of, probing, protocol_notes, su
 from consilience.kinds.counting import CountedRun, count_run, record_notes
 from consilience.kinds.planning import ProbePlan, ShardReport
 from consilience.kinds.promptfoo import is_promptfoo
-from consilience.models import LanguageModel
+from consilience.models import LanguageModel, Model, PairModel
 from consilience.models.functions import (
     LabelFunction,
     PromptFunction,
@@ -52,7 +50,6 @@ from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
 
 Frame = Any  # of pandas or polars
-Model = LanguageModel | PairModel | PromptModel
 
 Texts = Callable[[list[str]], Sequence[str]] | Callable[[list[TwoTexts]], Sequence[str]]
 """A function from prompts to texts, or from two texts of sentence pairs to labels."""
@@ -220,7 +217,7 @@ def compare(*runs: Any, protocol: Protocol | None = None, seed: int = 0) -> Comp
 
 def _values_of(
     suite: object, model: object, options: Mapping[str, Any]
-) -> tuple[dict[str, Any], Suite | Questions | None, Model | None]:
+) -> tuple[dict[str, Any], Suite | Questions | None, LanguageModel | Model | None]:
     """The fields of ``ProbeOptions``, the suite and the model; None for one that is a name."""
     refuse_unknown(ProbeOptions, options)
     fields = dict(options)
@@ -229,7 +226,7 @@ def _values_of(
     chosen = None if is_file else _chosen(suite, columns)
     if is_file and columns:
         fields["columns"] = [f"{name}={column}" for name, column in columns.items()]
-    loaded: Model | None
+    loaded: LanguageModel | Model | None
     if is_file or isinstance(chosen, Questions):
         loaded = _prompt_model_of(model)
     else:
@@ -277,10 +274,10 @@ def _columns(columns: object) -> dict[str, str]:
     return columns_of([columns] if isinstance(columns, str) else cast(Any, columns))
 
 
-def _prompt_model_of(model: object) -> PromptModel | None:
+def _prompt_model_of(model: object) -> Model | None:
     """As ``_model_of``, for questions."""
     if hasattr(model, "why_not") and hasattr(model, "identity"):
-        return cast(PromptModel, model)
+        return cast(Model, model)
     if isinstance(model, str | Path):
         return None
     if hasattr(model, "identity") or hasattr(model, "forward") or not callable(model):
@@ -317,7 +314,7 @@ def _model_of(
     return TextFunction(model, options.get("template"))
 
 
-def _refuse_unnamed(model: Model | None) -> None:
+def _refuse_unnamed(model: LanguageModel | Model | None) -> None:
     """Raise for a function without a name: a kept run of another one would be resumed."""
     if not isinstance(model, TextFunction | ScoringFunction | LabelFunction | PromptFunction):
         return

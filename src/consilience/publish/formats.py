@@ -68,17 +68,14 @@ class PublicSuite:
     digest: str
     """SHA-256 of its texts."""
     suite: Suite
-    """Its groups."""
     licence: str
     """An SPDX expression; empty where none is stated."""
     url: str = ""
     """Where it is published, as it states; empty where it states nothing."""
     dataset: str = ""
-    """Its data set on the Hub; empty for one that is elsewhere."""
+    """Its data set on the Hub, with its configuration and split; empty for one elsewhere."""
     config: str = ""
-    """The configuration of that data set."""
     split: str = ""
-    """The split of that data set."""
 
     @property
     def slug(self) -> str:
@@ -87,7 +84,6 @@ class PublicSuite:
 
     @property
     def may_be_shared(self) -> bool:
-        """Whether its texts may be published."""
         return may_be_shared(self.licence)
 
 
@@ -100,34 +96,24 @@ class PublicRun:
     model_facts: Mapping[str, str]
     """What is known of it: ``MODEL_FIELDS``, and ``source``: Hub, local files or server."""
     suite: PublicSuite
-    """Which suite it answered."""
     protocol: Protocol
-    """How the answers were counted."""
     command: str
     """The command of the run, without folders and addresses; empty where it is not known."""
     versions: Mapping[str, str]
-    """Versions of libraries."""
     finished: str
     """When the run ended: ISO 8601."""
     fingerprint: str
     """SHA-256 of the settings of the run."""
     summary: Summary
-    """The headline numbers."""
     metrics: pl.DataFrame
     """All numbers (``METRICS_SCHEMA``)."""
     notes: Sequence[str]
-    """What a reader of the numbers should know."""
     changes: Sequence[str]
     """The same of a suite that is not as it was when it was asked."""
     answers: pl.DataFrame
     """All answers; of several seeds with a column ``seed``."""
     prompts: pl.DataFrame | None
     """The prompts: ``group, item, variant, prompt``; None where they may not be published."""
-
-    @property
-    def day(self) -> str:
-        """The day on which the run ended."""
-        return self.finished[:10]
 
     @property
     def version(self) -> str:
@@ -147,14 +133,12 @@ class PublicRun:
         columns = [name for name in NUMBERS if name in self.answers.columns]
         seed = ["seed"] if "seed" in self.answers.columns else []
         return self.answers.select(
-            *seed,
-            "group",
+            *seed, "group",
             pl.col("item").rle_id().over(*seed, "group").cast(pl.Int32),
             pl.col("variant_index").alias("variant"),
             (pl.col("answer").rank("dense").over("group") - 1).cast(pl.Int32),
-            self.is_right(),
-            *columns,
-        )
+            self.is_right(), *columns,
+        )  # fmt: skip
 
     def is_right(self) -> pl.Expr:
         """Whether an answer is the gold, or the position of its option; null without an answer."""
@@ -178,7 +162,7 @@ class PublicRun:
         yield "versions", ", ".join(f"{name} {value}" for name, value in self.versions.items())
         if self.command:
             yield "command", f"`{self.command}`"
-        yield "date", self.day
+        yield "date", self.finished[:10]
         for note in (*self.changes, *self.notes):
             yield "note", note
 
@@ -202,7 +186,7 @@ def _entries(run: PublicRun, benchmark: str) -> Iterator[EvalResultEntry]:
             dataset_id=benchmark,
             task_id="_".join(row.names),
             value=round(100 * row.value, 2),
-            date=run.day,
+            date=run.finished[:10],
             notes="; ".join([*notes, f"consilience {run.version}".strip()]),
         )
 
@@ -210,11 +194,7 @@ def _entries(run: PublicRun, benchmark: str) -> Iterator[EvalResultEntry]:
 CARD = "README.md"
 """The file of a card."""
 
-TASKS = {
-    "masked": "fill-mask",
-    "causal": "text-generation",
-    "seq2seq": "text2text-generation",
-}
+TASKS = {"masked": "fill-mask", "causal": "text-generation", "seq2seq": "text2text-generation"}
 """The Hub's names of what a kind of model does; ``text-generation`` for others."""
 
 DIGITS = 4

@@ -146,6 +146,12 @@ class Work:
             command += ["--data-dir", str(self.request.data_dir)]
         return self._execute(row, part, name, command, ["-m", *command])
 
+    def read(self, row: str, *arguments: str | Path) -> dict[str, Any]:
+        """``run`` of a command whose document is read: a dry run has none."""
+        document = self.run(row, *arguments)
+        self.stop_if_dry()
+        return document
+
     def run_script(self, row: str, script: Path, *arguments: str | Path) -> dict[str, Any]:
         """The JSON document of a Python script."""
         words = [str(script), *map(str, arguments), *self.request.options.get(script.stem, ())]
@@ -387,7 +393,8 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
             f"{recipe.name} has no number in {' and '.join(request.only)} at once",
             expected="rows, and blocks or columns that they are in",
         )
-    result = recipe.make(recipe, work)
+    made = work.attempt("", lambda: recipe.make(recipe, work))
+    result = made or RecipeResult({})
     result = replace(result, notes=[*recipe.notes, *result.notes, *work.notes])
     ours: dict[Key, Measured | None] = {
         key: number for key, number in result.numbers.items() if is_selected(key)
@@ -456,7 +463,7 @@ def _with_added_models(recipe: Recipe, added: Mapping[str, str]) -> Recipe:
 def _check_options(recipe: Recipe, request: Request) -> None:
     """Refuse more arguments of a command that is not run, or of what the recipe decides itself."""
     plan = Work(replace(request, options={}, only=(), dry=True))
-    recipe.make(recipe, plan)
+    plan.attempt("", lambda: recipe.make(recipe, plan))
     commands = plan.options_of
     _refuse({*request.options} - {*commands}, f"{recipe.name} has no command", commands)
     for name, more in request.options.items():

@@ -68,7 +68,7 @@ class WorkerKey:
 
 @dataclass(frozen=True, slots=True)
 class StudyTask:
-    """What a worker gets."""
+    """What a worker gets: a group to ask, or a run to count."""
 
     run: str
     options: ProbeOptions
@@ -122,14 +122,12 @@ class StudyWorker:
         with TemporaryDirectory(prefix="consilience-") as parent:
             folder = Path(parent) / "run"
             try:
-                return (
-                    self._ask(task, folder, advance) if task.groups else self._count(task, folder)
-                )
+                if task.groups:
+                    return self._ask(task, folder, advance)
+                return self._count(task, folder)
             except ConsilienceError as error:
                 where = error.where.replace(str(folder), str(task.options.out))
-                raise ConsilienceError(
-                    error.found, expected=error.expected, where=where, todo=error.todo
-                ) from error
+                raise _moved(error, where) from error
 
     def _ask(self, task: StudyTask, folder: Path, advance: Advance) -> Written:
         """Ask one group; the model of the last run is kept until there is another run."""
@@ -163,6 +161,10 @@ class StudyWorker:
 
         self._run = self._inquiry = None
         return inquiries_of(replace(task.options, out=folder))
+
+
+def _moved(error: ConsilienceError, where: str) -> ConsilienceError:
+    return ConsilienceError(error.found, expected=error.expected, where=where, todo=error.todo)
 
 
 def _written(folder: Path, before: Mapping[str, bytes]) -> Written:
@@ -211,10 +213,6 @@ class PlannedRun:
     """Why the run cannot be asked; empty where nothing is wrong."""
 
     @property
-    def queries(self) -> int:
-        return sum(self.groups.values())
-
-    @property
     def is_served(self) -> bool:
         """Whether the model is behind a URL; such a run is one unit."""
         return self.run.options.connection is not None
@@ -240,7 +238,8 @@ class PlannedRun:
     def units(self, part: set[GroupOfSeed], threads: int) -> Iterator[Unit]:
         """Units that ask the groups of a part that are not complete; of a served run the run."""
         if self.is_served:
-            yield self._unit(StudyTask(self.run.name, self.run.options), self.queries, threads)
+            size = sum(self.groups.values())
+            yield self._unit(StudyTask(self.run.name, self.run.options), size, threads)
             return
         complete = self.complete()
         for (seed, group), size in self.groups.items():
@@ -317,11 +316,6 @@ def parts_of(
     return list(chosen.values())
 
 
-def threads_each(workers: int) -> int:
-    """Threads of torch in each of several processes on this machine; 0 for its default."""
-    return 0 if workers == 1 else max(1, cores() // workers)
-
-
 def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
     """Ask all runs that are not complete, or the part of a shard; how far the study is then.
 
@@ -355,12 +349,11 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
     """
     state, plans = _planned(_read(options), options, watch)
     states = {one.run.name: replace(one, queries=one.answers) for one in state.runs}
-    for plan in plans:
-        states[plan.run.name] = _with_plan(states[plan.run.name], plan)
+    states |= {plan.run.name: _with_plan(states[plan.run.name], plan) for plan in plans}
     if options.shard is not None:
-        parts = parts_of(plans, Shard.parse(options.shard))
         states = {
-            plan.run.name: _with_plan(states[plan.run.name], plan, groups) for plan, groups in parts
+            plan.run.name: _with_plan(states[plan.run.name], plan, groups)
+            for plan, groups in parts_of(plans, Shard.parse(options.shard))
         }
     served = [
         name
@@ -418,15 +411,11 @@ def _planned(
     """
     for run in study.runs:
         try:
-            chosen = run.options
-            kind = kind_of(chosen.suite, chosen.as_questions)
-            refuse_options(chosen, kind.kind, f"the suite '{chosen.suite}'")
-            kind.refuse_unknown(chosen)
+            kind = kind_of(run.options.suite, run.options.as_questions)
+            refuse_options(run.options, kind.kind, f"the suite '{run.options.suite}'")
+            kind.refuse_unknown(run.options)
         except ConsilienceError as error:
-            raise ConsilienceError(
-                error.found, expected=error.expected, where=f"{study.file}: {run.name}",
-                todo=error.todo,
-            ) from error  # fmt: skip
+            raise _moved(error, f"{study.file}: {run.name}") from error
     refuse_changes(study)
     state = state_of(study)
     some = [one.run for one in (state.runs if options.shard else state.unfinished)]
@@ -440,25 +429,28 @@ class _Asking:
         self._study, self._options, self._watch = study, options, watch
         self._backlog = Backlog()
         self._advance: Advance = lambda steps: None
-        is_local = options.engine == "local"
-        self._threads = threads_each(options.workers or 1) if is_local else 0
+        workers = options.workers or 1  # each with its share of the processors, on one machine
+        is_alone = options.engine != "local" or workers == 1
+        self._threads = 0 if is_alone else max(1, cores() // workers)
         self._plans: dict[str, PlannedRun] = {}
         self._folders: dict[tuple[str, str], RunFolder] = {}
         self._left: Counter[str] = Counter()
         self._ended: set[str] = set()
 
-    def _workers(self) -> Workers:
-        """Those of the engine; a cluster is joined only for models that do not have a server."""
+    def _workers(self) -> tuple[Workers, Workers | None]:
+        """Workers of the engine, and those that wait on the network if they are elsewhere.
+
+        A cluster is joined only for models that do not have a server.
+        """
         options, logs = self._options, self._study.folder / LOGS
         if options.shard is not None:
             logs /= f"shard-{options.shard.replace('/', '-of-')}"
         if options.engine == "local" or all(plan.is_served for plan in self._plans.values()):
-            return LocalWorkers(options.workers or 1, logs)
-        from consilience.study.workers import MixedWorkers, RayWorkers
+            return LocalWorkers(options.workers or 1, logs), None
+        from consilience.study.workers import RayWorkers
 
-        return MixedWorkers(
-            RayWorkers(options.ray_address, options.workers, self._watch.inform), logs
-        )
+        cluster = RayWorkers(options.ray_address, options.workers, self._watch.inform)
+        return cluster, LocalWorkers(0, logs)
 
     def ask(self, parts: Sequence[tuple[PlannedRun, set[GroupOfSeed]]]) -> None:
         """Ask parts of runs; each run is counted when all its groups are complete."""
@@ -470,12 +462,11 @@ class _Asking:
                 self._left[plan.run.name] += 1
             if not units:
                 self._count_if_complete(plan)
-        workers = self._workers()
+        workers, network = self._workers()
         title = f"asking {counted(len(parts), 'run')}"
-        with self._watch.steps(title, self._backlog.total, "queries") as advance:
-            self._advance = advance
+        with self._watch.steps(title, self._backlog.total, "queries") as self._advance:
             running = run_units(
-                self._backlog, study_worker, workers, advance=advance,
+                self._backlog, study_worker, workers, network=network, advance=self._advance,
                 inform=self._watch.inform,
             )  # fmt: skip
             with closing(running) as outcomes:
@@ -502,10 +493,9 @@ class _Asking:
         root = plan.run.folder
         if written is not None:
             answers: dict[str, dict[str, bytes]] = {seed: {} for seed in written.records}
-            folders = {
-                seed: self._folder(plan, seed, record["settings"])
-                for seed, record in written.records.items()
-            }
+            for seed, record in written.records.items():
+                if (task.run, seed) not in self._folders:  # another run there raises
+                    self._folders[task.run, seed] = RunFolder(root / seed, record["settings"])
             for name, content in written.files.items():
                 path = Path(name)
                 if path.parent.name == "answers":
@@ -514,26 +504,19 @@ class _Asking:
                     (root / path).parent.mkdir(parents=True, exist_ok=True)
                     write_whole(root / path, content)
             for seed, record in written.records.items():
-                folders[seed].adopt(record, answers[seed])
+                self._folders[task.run, seed].adopt(record, answers[seed])
         if task.groups:
             self._left[task.run] -= 1
             if not self._left[task.run]:
                 self._count_if_complete(plan)
-        else:
-            self._ended.add(task.run)
-            Failure.file_of(self._study, plan.run).unlink(missing_ok=True)
-            self._watch.inform(f"{task.run}: complete")
-            try:
-                store_run(self._study, plan.run)
-            except ConsilienceError as error:
-                self._watch.inform(f"{task.run} is not yet copied: {error}")
-
-    def _folder(self, plan: PlannedRun, seed: str, settings: dict[str, object]) -> RunFolder:
-        """The folder of a run, or of one of its seeds; another run there raises."""
-        name = (plan.run.name, seed)
-        if name not in self._folders:
-            self._folders[name] = RunFolder(plan.run.folder / seed, settings)
-        return self._folders[name]
+            return
+        self._ended.add(task.run)
+        Failure.file_of(self._study, plan.run).unlink(missing_ok=True)
+        self._watch.inform(f"{task.run}: complete")
+        try:
+            store_run(self._study, plan.run)
+        except ConsilienceError as error:
+            self._watch.inform(f"{task.run} is not yet copied: {error}")
 
     def _count_if_complete(self, plan: PlannedRun) -> None:
         """Have the run counted if all its groups have answers, also those of other shards."""

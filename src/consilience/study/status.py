@@ -140,6 +140,16 @@ class Failure:
         """The file of a run's failure."""
         return study.folder / FAILURES / f"{run.name.replace('/', '__')}.json"
 
+    @classmethod
+    def message_of(cls, study: Study, run: StudyRun) -> str:
+        """Why a run failed; empty where it did not."""
+        try:
+            document = parse_json(cls.file_of(study, run).read_bytes())
+        except (OSError, ValueError):
+            return ""
+        message = document.get("message") if isinstance(document, dict) else None
+        return message if isinstance(message, str) else ""
+
 
 @dataclass(frozen=True, slots=True)
 class RunState:
@@ -147,7 +157,6 @@ class RunState:
 
     run: StudyRun
     state: Progress
-    """How far it is."""
     done: int = 0
     """Groups with answers."""
     groups: int | None = None
@@ -155,9 +164,7 @@ class RunState:
     answers: int = 0
     """Answers that are files."""
     started: str | None = None
-    """When it began."""
     finished: str | None = None
-    """When it was complete."""
     message: str = ""
     """Why it failed."""
     queries: int | None = None
@@ -167,14 +174,14 @@ class RunState:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields for a JSON document."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        fields["plan"] = self.plan and self.plan.to_dict()
         run = {
             "run": self.run.name, "model": self.run.model, "suite": self.run.suite,
             "factors": dict(self.run.factors), "seed": self.run.seed,
             "folder": str(self.run.folder),
         }  # fmt: skip
-        return run | {name: fields[name] for name in fields if name != "run"}
+        names = [field.name for field in dataclasses.fields(self) if field.name != "run"]
+        fields = {name: getattr(self, name) for name in names}
+        return run | fields | {"plan": self.plan and self.plan.to_dict()}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -183,7 +190,6 @@ class StudyState(Shown):
 
     study: Study
     runs: Sequence[RunState]
-    """Its runs, in the order of the file."""
     was_run: bool = False
     """Whether the study was just asked, so that a failure is one of the command."""
 
@@ -210,7 +216,10 @@ class StudyState(Shown):
         else:
             columns += [Column("answers", "count"), Column("started"), Column("finished")]
             for row, state in zip(rows, self.runs, strict=True):
-                row += [state.answers, _minute(state.started), _minute(state.finished)]
+                times = [
+                    (time or "")[:16].replace("T", " ") for time in (state.started, state.finished)
+                ]
+                row += [state.answers, *times]
         title = f"{self.study.name}: {self.in_words()}, in {self.study.folder}"
         return Table(title, columns, rows, self.failures())
 
@@ -296,18 +305,13 @@ def _state(study: Study, run: StudyRun) -> RunState:
     is_complete = bool(files) and len(records) == len(parts) and all(finished) and is_whole
     if is_complete and (change := changed_option(run, records[0])):
         return RunState(run, "failed", message=str(change))
-    message = "" if is_complete else _failure(Failure.file_of(study, run))
+    message = "" if is_complete else Failure.message_of(study, run)
     state: Progress = "part" if files else "waiting"
     return RunState(
-        run,
-        "complete" if is_complete else "failed" if message else state,
-        len(files),
-        groups,
-        _rows(files),
-        min((record["started"] for record in records), default=None),
-        max(finished) if is_complete else None,
-        message,
-    )
+        run, "complete" if is_complete else "failed" if message else state, len(files), groups,
+        _rows(files), min((record["started"] for record in records), default=None),
+        max(finished) if is_complete else None, message,
+    )  # fmt: skip
 
 
 def refuse_changes(study: Study) -> None:
@@ -366,16 +370,6 @@ def _rows(files: Sequence[Path]) -> int:
     return sum(int(count.item()) for count in counts)
 
 
-def _failure(file: Path) -> str:
-    """The message of a failure; empty without one."""
-    try:
-        document = parse_json(file.read_bytes())
-    except (OSError, ValueError):
-        return ""
-    message = document.get("message") if isinstance(document, dict) else None
-    return message if isinstance(message, str) else ""
-
-
 def _groups(state: RunState) -> str:
     if state.groups is None:
         return str(state.done or "")
@@ -388,8 +382,3 @@ def _planned(plan: ProbePlan | None) -> list[Value]:
         return [""] * len(PLANNED)
     most, cost = plan.usage.most, "" if plan.cost is None else f"{plan.cost:.4g}"
     return [most.requests, cost, round(most.tokens_read), most.tokens_written]
-
-
-def _minute(time: str | None) -> str:
-    """A time of a record to the minute (UTC)."""
-    return time[:16].replace("T", " ") if time else ""

@@ -124,55 +124,6 @@ class PlanRow:
     """The probability of a pass if the true value is the assumed one; NaN if it is never 80 %."""
 
 
-def plan_table(title: str, rows: Sequence[PlanRow], group: str, item: str) -> Table:
-    """A row for each design; ``group`` and ``item``: what clusters are called."""
-    has_groups = any(row.groups is not None for row in rows)
-    columns = [Column("rule"), Column("of", is_extra=True), Column("design")]
-    columns += [Column(f"{group}s", "count")] * has_groups
-    columns += [Column(f"{item}s", "count"), Column("repeats", "count"), Column("power", "share")]
-    cells: list[list[Value]] = []
-    for row in rows:
-        groups = "" if row.groups is None and not math.isnan(row.power) else row.groups
-        sizes = [groups, row.items] if has_groups else [row.items]
-        design = row.design.replace("groups", f"{group}s").replace("items", f"{item}s")
-        cells.append([row.rule, row.of, design, *sizes, row.repeats, row.power])
-    notes = [
-        "Power: the probability that the rule passes if the true value is that of the run or, with "
-        "a baseline, the true difference is 0. Rows with another number show the least for 80 %."
-    ]
-    if has_groups:
-        notes.append(f"{item}s: in each {group}; without a number of {group}s, in all together.")
-    if any(math.isnan(row.power) for row in rows):
-        notes.append("A dash means that no number is enough, or that the variation is not known.")
-    return Table(title, columns, cells, notes, sortable=False)
-
-
-def gate_table(title: str, checks: Sequence[GateCheck]) -> Table:
-    """A row for each check, with the reason of each one that does not pass below."""
-    relative = any(check.is_relative for check in checks)
-    columns = [Column("rule"), Column("verdict"), Column("of", is_extra=True)]
-    columns += [Column("value", "share")]
-    columns += [Column("baseline", "share", is_extra=True), Column("diff.", "points")] * relative
-    columns += [Column(INTERVAL), Column("limit", is_extra=True)]
-    rows: list[list[Value]] = []
-    for check in checks:
-        row: list[Value] = [check.rule, check.verdict, check.of, check.value]
-        if relative:
-            difference = check.value - check.baseline
-            row += [check.baseline, difference] if check.is_relative else [Cell(""), Cell("")]
-        rows.append([*row, check.interval, check.shown(check.limit)])
-    notes = [
-        f"{check.name}: {check.reason}."
-        for check in checks
-        if check.verdict != "pass" or check.runs
-    ]
-    notes.append(
-        "Pass: the interval is on the right side of the limit; fail: on the wrong side. Each of "
-        "its bounds is a one-sided 95 % bound."
-    )
-    return Table(title, columns, rows, notes, sortable=False)
-
-
 def as_junit(suite: str, checks: Sequence[GateCheck], *, undecided_fails: bool) -> bytes:
     """A ``testsuite`` with a ``testcase`` for each check; ``suite`` names the runs.
 
@@ -292,11 +243,8 @@ def open_gate_runs(options: GateOptions) -> GateRuns:
         )
     for part in (part for run in opened for part in run.seeds):
         if part.record and not part.record.get("finished"):
-            raise ConsilienceError(
-                "the run is not finished",
-                where=str(part.path),
-                todo="Rerun the command of the run to resume it.",
-            )
+            todo = "Rerun the command of the run to resume it."
+            raise ConsilienceError("the run is not finished", where=str(part.path), todo=todo)
     suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
     notes = [note for run in opened for note in suite_notes(run, suite)]
     whole = {run.label: [Prepared(table, suite) for table in run.tables] for run in runs}
@@ -349,7 +297,7 @@ class Gate(Shown):
         return self.verdict == "pass" or (self.verdict, self.undecided) == ("undecided", "pass")
 
     def table(self) -> Table:
-        """A row for each check."""
+        """A row for each check, with the reason of each one that does not pass below."""
         against = f" against {self.of.baseline.label}" if self.of.baseline else ""
         verdicts = [check.verdict for check in self.checks]
         counts = [
@@ -359,7 +307,31 @@ class Gate(Shown):
         ]
         name = f"{', '.join(self.of.labels)}{against} on {self.of.suite.name}"
         title = f"Gate: {self.verdict.upper()} ({', '.join(counts)}). {name}, in percent"
-        return gate_table(title, self.checks)
+        relative = any(check.is_relative for check in self.checks)
+        columns = [Column("rule"), Column("verdict"), Column("of", is_extra=True)]
+        columns += [Column("value", "share")]
+        columns += [
+            Column("baseline", "share", is_extra=True),
+            Column("diff.", "points"),
+        ] * relative
+        columns += [Column(INTERVAL), Column("limit", is_extra=True)]
+        rows: list[list[Value]] = []
+        for check in self.checks:
+            row: list[Value] = [check.rule, check.verdict, check.of, check.value]
+            if relative:
+                difference = check.value - check.baseline
+                row += [check.baseline, difference] if check.is_relative else [Cell(""), Cell("")]
+            rows.append([*row, check.interval, check.shown(check.limit)])
+        notes = [
+            f"{check.name}: {check.reason}."
+            for check in self.checks
+            if check.verdict != "pass" or check.runs
+        ]
+        notes.append(
+            "Pass: the interval is on the right side of the limit; fail: on the wrong side. Each "
+            "of its bounds is a one-sided 95 % bound."
+        )
+        return Table(title, columns, rows, notes, sortable=False)
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         """Each rule with its verdict."""
@@ -597,8 +569,32 @@ class GatePlan(Shown):
     def table(self) -> Table:
         """A row for each design."""
         words = self.of.suite.words
-        title = f"Plan from {self.of.name}, in percent"
-        return plan_table(title, self.rows, words.group, words.clusters.removesuffix("s"))
+        group, item = words.group, words.clusters.removesuffix("s")
+        has_groups = any(row.groups is not None for row in self.rows)
+        columns = [Column("rule"), Column("of", is_extra=True), Column("design")]
+        columns += [Column(f"{group}s", "count")] * has_groups
+        columns += [Column(f"{item}s", "count"), Column("repeats", "count")]
+        columns += [Column("power", "share")]
+        cells: list[list[Value]] = []
+        for row in self.rows:
+            groups = "" if row.groups is None and not math.isnan(row.power) else row.groups
+            sizes = [groups, row.items] if has_groups else [row.items]
+            design = row.design.replace("groups", f"{group}s").replace("items", f"{item}s")
+            cells.append([row.rule, row.of, design, *sizes, row.repeats, row.power])
+        notes = [
+            "Power: the probability that the rule passes if the true value is that of the run or, "
+            "with a baseline, the true difference is 0. Rows with another number show the least "
+            "for 80 %."
+        ]
+        if has_groups:
+            notes.append(
+                f"{item}s: in each {group}; without a number of {group}s, in all together."
+            )
+        if any(math.isnan(row.power) for row in self.rows):
+            notes.append(
+                "A dash means that no number is enough, or that the variation is not known."
+            )
+        return Table(f"Plan from {self.of.name}, in percent", columns, cells, notes, sortable=False)
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         """How much data each rule needs."""
@@ -624,9 +620,8 @@ def plan_gate(options: GateOptions) -> GatePlan:
     variances of items, groups and repeats are those of the runs. Nothing is passed or failed.
     """
     if options.passes is not None:
-        raise ConsilienceError(
-            "--passes with a plan", expected="runs that are averaged", todo="Leave it out."
-        )
+        expected = "runs that are averaged"
+        raise ConsilienceError("--passes with a plan", expected=expected, todo="Leave it out.")
     if is_its_own_baseline(options):
         options = replace(options, baseline=None)
     rules, of = parse_rules(options.rule), open_gate_runs(options)

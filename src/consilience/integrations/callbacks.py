@@ -119,9 +119,8 @@ class ConsistencyCallback(TrainerCallback):
 def same_random_states() -> Iterator[None]:
     """Restore the random states of Python, numpy and torch, on all devices."""
     states = random.getstate(), np.random.get_state()
-    devices = range(torch.cuda.device_count())
     try:
-        with torch.random.fork_rng(devices=list(devices)):
+        with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))):
             yield
     finally:
         random.setstate(states[0])

@@ -293,14 +293,11 @@ NOT_SHARED = (
 def dataset_files(run: PublicRun) -> Files:
     """The tables and the data card of a run."""
     tables = dict(_tables(run))
-    files = {f"data/{name}.parquet": _parquet(table) for name, table in tables.items()}
+    files = {}
+    for name, table in tables.items():
+        table.write_parquet(buffer := io.BytesIO())
+        files[f"data/{name}.parquet"] = buffer.getvalue()
     return {CARD: _card(run, tables, files).encode(), **files}
-
-
-def _parquet(table: pl.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    table.write_parquet(buffer)
-    return buffer.getvalue()
 
 
 def _tables(run: PublicRun) -> Iterator[tuple[str, pl.DataFrame]]:

@@ -8,7 +8,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -270,21 +270,14 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
     ]
     record = run.seeds[-1].record
     return PublicRun(
-        model=model,
-        model_facts=facts_of_model,
-        suite=public,
-        protocol=protocol,
-        command=public_command(recorded_options(run.record), model, public.name),
-        versions=dict(record["versions"]),
-        finished=str(record["finished"]),
-        fingerprint=fingerprint({part.label: part.settings for part in run.parts} or run.settings),
-        summary=counted.summary,
-        metrics=counted.metrics,
-        notes=counted.notes,
-        changes=changes,
-        answers=pl.concat(tables, how="diagonal"),
-        prompts=kind_of_run(run).sent(run, suite) if public.may_be_shared else None,
-    )
+        model, facts_of_model, public, protocol,
+        public_command(recorded_options(run.record), model, public.name),
+        dict(record["versions"]), str(record["finished"]),
+        fingerprint({part.label: part.settings for part in run.parts} or run.settings),
+        counted.summary, counted.metrics, counted.notes, changes,
+        pl.concat(tables, how="diagonal"),
+        kind_of_run(run).sent(run, suite) if public.may_be_shared else None,
+    )  # fmt: skip
 
 
 def public_model(run: Run, model_id: str | None) -> tuple[str, dict[str, str]]:
@@ -327,16 +320,10 @@ def public_suite(run: Run, suite: Suite, licence: str | None) -> PublicSuite:
         raise ConsilienceError(f"the licence {stated!r}", expected="an SPDX id, such as CC-BY-4.0")
     dataset, config, split = kind.on_the_hub(run)
     return PublicSuite(
-        name=PurePosixPath(name).name if not dataset else name,
-        kind=f"{kind.words.item}s",
-        digest=str(settings.get("pairs") or settings["suite_digest"]),
-        suite=suite,
-        licence=stated,
-        url=url if url.startswith(("https://", "http://")) else "",
-        dataset=dataset,
-        config=config,
-        split=split,
-    )
+        PurePosixPath(name).name if not dataset else name, f"{kind.words.item}s",
+        str(settings.get("pairs") or settings["suite_digest"]), suite, stated,
+        url if url.startswith(("https://", "http://")) else "", dataset, config, split,
+    )  # fmt: skip
 
 
 def public_command(options: Mapping[str, Any] | None, model: str, suite: str) -> str:
@@ -503,11 +490,8 @@ def _check(options: PublishOptions) -> None:
         ("--organization", options.organization, "eee"),
     ):
         if value and options.format != format_:
-            raise ConsilienceError(
-                f"{flag} with --format {options.format}",
-                expected=f"--format {format_}",
-                todo=f"Leave {flag} out.",
-            )
+            fault, todo = f"{flag} with --format {options.format}", f"Leave {flag} out."
+            raise ConsilienceError(fault, expected=f"--format {format_}", todo=todo)
     if options.push is None and (options.yes or options.create_pr or options.public):
         raise ConsilienceError(
             "--yes, --create-pr or --public without --push",
@@ -579,13 +563,15 @@ def _several(options: PublishOptions, fault: str, expected: str) -> ConsilienceE
 def _files_of(options: PublishOptions, runs: Sequence[PublicRun]) -> Files:
     if options.format == "model-card":
         return {CARD: with_results("", runs).encode()}
-    makers: Mapping[str, Callable[[PublicRun], Files]] = {
-        "eee": lambda run: eee_files(run, options.organization),
-        "eval-results": lambda run: eval_results_files(run, str(options.benchmark)),
-        "dataset": dataset_files,
-    }
-    make = makers[options.format]
-    return {name: content for run in runs for name, content in make(run).items()}
+    files: dict[str, bytes] = {}
+    for run in runs:
+        if options.format == "eee":
+            files |= eee_files(run, options.organization)
+        elif options.format == "dataset":
+            files |= dataset_files(run)
+        else:
+            files |= eval_results_files(run, str(options.benchmark))
+    return files
 
 
 def _with_card(card: str, files: Files, runs: Sequence[PublicRun]) -> Files:

@@ -16,6 +16,7 @@ from consilience.files.write import texts_of
 from consilience.report.papers import Key, Measured, paper_numbers
 from consilience.reproduce.recipe import (
     KOREAN,
+    SPLITS,
     UNAVAILABLE,
     MissingError,
     Recipe,
@@ -37,7 +38,6 @@ COLUMNS = {
 }
 """The paper's columns as metric and subset."""
 
-SPLITS = ("train", "validation", "test")
 WRITERS = ("T5-base", "T5-large")
 """Models that write the label and are not trained here: T5 was trained on all five tasks."""
 

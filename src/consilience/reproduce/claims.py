@@ -84,12 +84,12 @@ class Comparison:
 
     def p_over_relations(self) -> float:
         """P of the paired t-test over the relations that both have; NaN without them."""
-        known = self.higher.relations.keys() & self.lower.relations.keys()
-        first, second = (
-            [number.relations[name] for name in sorted(known)]
-            for number in (self.higher, self.lower)
-        )
-        return _t(np.subtract(first, second)).p
+        pairs = [
+            (value, self.lower.relations[name])
+            for name, value in sorted(self.higher.relations.items())
+            if name in self.lower.relations
+        ]
+        return _t([first - second for first, second in pairs]).p
 
 
 def claims(recipe: Recipe, work: Work) -> RecipeResult:
@@ -110,9 +110,9 @@ def claims(recipe: Recipe, work: Work) -> RecipeResult:
             tested[key] = counted["p (t)"].value
         for key, p in zip(tested, holm(list(tested.values())), strict=True):
             numbers[*key, "p (Holm)"] = Measured(p, unit="p")
-    known_numbers = {key: number for key, number in numbers.items() if not math.isnan(number.value)}
+    numbers = {key: number for key, number in numbers.items() if not math.isnan(number.value)}
     rows = dict.fromkeys(row for _, _, row, _ in ours)
-    return RecipeResult(known_numbers, [f"our runs: {', '.join(rows)}"] if rows else [])
+    return RecipeResult(numbers, [f"our runs: {', '.join(rows)}"] if rows else [])
 
 
 def _rows(recipe: Recipe) -> Iterator[dict[str, Any]]:
@@ -120,15 +120,15 @@ def _rows(recipe: Recipe) -> Iterator[dict[str, Any]]:
     sets: Mapping[str, list[str]] = recipe.details["sets"]
     for claim in recipe.details["claims"]:
         lists = {
-            name: [member for text in _listed(value) for member in sets.get(str(text), [text])]
+            name: [
+                member
+                for text in (value if isinstance(value, list) else [value])
+                for member in sets.get(str(text), [text])
+            ]
             for name, value in claim.items()
             if name in ("higher", "lower", "table", "tasks")
         }
         yield claim | lists
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def comparisons(claim: Mapping[str, Any], numbers: Mapping[Place, Number]) -> Iterator[Comparison]:

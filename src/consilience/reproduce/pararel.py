@@ -15,6 +15,7 @@ from consilience.metrics.statistics import holm, wilson_interval
 from consilience.report.papers import NAN, Key, Measured
 from consilience.reproduce.recipe import (
     ADDED,
+    BY_HAND,
     UNAVAILABLE,
     MissingError,
     Recipe,
@@ -328,7 +329,7 @@ def paraphrase_types(recipe: Recipe, work: Work) -> RecipeResult:
     document = work.attempt("", partial(work.read, "", "analyze", "syntax", "pararel"))
     reason = work.absent.get("", "")
     if not work.request.dry:
-        work.reasons["", ""] = "counted by hand"
+        work.reasons["", ""] = BY_HAND
     if document is None:
         return RecipeResult({}, [reason])
     blocks = recipe.blocks()

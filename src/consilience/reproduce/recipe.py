@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError
 from consilience.report.papers import Key, Measured, beside, paper_numbers
 from consilience.runs.folder import fingerprint
 from consilience.suites.pairs import CALUM
@@ -32,6 +32,9 @@ TAKE_DATA_DIR = {
 
 UNAVAILABLE, NOT_SELECTED, NOT_RUN = "unavailable", "not selected", "not run"
 """Beginnings of the reason for a missing number: no model or data, left out, or a dry run."""
+
+BY_HAND = "counted by hand"
+"""The reason for a number of ours that only people can find."""
 
 
 class MissingError(Exception):
@@ -161,12 +164,12 @@ class Work:
         self, row: str, part: str, name: str, command: list[str], call: list[str]
     ) -> dict[str, Any]:
         """``command``: as a person types it. ``call``: what the interpreter runs."""
-        self.commands.append(shlex.join(command))
+        self.commands.append(typed := shlex.join(command))
         options = {word for word in command if word.startswith("--")} | {"--help", "--json"}
         self.options_of.setdefault(name, set()).update(options)
         if self.request.dry:
             return {}
-        self.say(self.commands[-1])
+        self.say(typed)
         status, stdout, stderr = _call([sys.executable, *call, "--json"])
         document: dict[str, Any] = json.loads(stdout) if status in (0, 2) and stdout else {}
         if status == 0:
@@ -174,15 +177,15 @@ class Work:
                 self.note(row, part, document.get("warnings", ()))
             return document
         if "error" in document:
-            error = document["error"]["message"]
+            message, kind = document["error"]["message"], document["error"]["kind"]
             # with arguments of the user, what is not about the model is about them
-            kind, more = document["error"]["kind"], self.request.options.get(name, ())
-            if kind in ("usage", "occupied") or (more and kind != "model"):
-                raise ConsilienceError(error.rstrip("."), where=self.commands[-1])
-            raise MissingError(f"{UNAVAILABLE}: {error}")
+            is_of_model = kind == "model" or not self.request.options.get(name)
+            if kind in ("usage", "occupied") or not is_of_model:
+                raise ConsilienceError(message.rstrip("."), where=typed)
+            raise MissingError(f"{UNAVAILABLE}: {message}")
         if status < 0:
             raise MissingError(f"{UNAVAILABLE}: stopped by signal {-status}; too little memory?")
-        raise RuntimeError(f"{self.commands[-1]} failed:\n{stderr[-2000:]}")
+        raise RuntimeError(f"{typed} failed:\n{stderr[-2000:]}")
 
     def stop_if_dry(self) -> None:
         """Raise in a dry run, which has no numbers to read."""
@@ -207,11 +210,11 @@ class Work:
     @property
     def notes(self) -> list[str]:
         """The notes without duplicates, with the part and the rows of each."""
-        subjects = {
-            (part, text): ", ".join(name for name in (part, *rows) if name)
-            for (part, text), rows in self._remarks.items()
-        }
-        return [f"{rows}: {text}" if rows else text for (_, text), rows in subjects.items()]
+        notes = []
+        for (part, text), rows in self._remarks.items():
+            subject = ", ".join(name for name in (part, *rows) if name)
+            notes.append(f"{subject}: {text}" if subject else text)
+        return notes
 
     @property
     def absent(self) -> dict[str, str]:
@@ -221,10 +224,10 @@ class Work:
             by_row.setdefault(row, {}).setdefault(reason, []).append(part)
         absent = {}
         for row, reasons in by_row.items():
-            shown = {reason: parts for reason, parts in reasons.items() if reason != NOT_SELECTED}
+            shown = [reason for reason in reasons if reason != NOT_SELECTED]
             texts = [
-                f"{', '.join(parts)}: {reason.removeprefix(f'{UNAVAILABLE}: ')}"
-                for reason, parts in shown.items()
+                f"{', '.join(reasons[reason])}: {reason.removeprefix(f'{UNAVAILABLE}: ')}"
+                for reason in shown
             ]
             several = f"{UNAVAILABLE}: {'; '.join(texts)}"
             absent[row] = several if len(shown) > 1 else next(iter(shown or reasons))
@@ -257,13 +260,9 @@ ADDED = "added"
 KOREAN = ("kornli", "klue-nli", "klue-sts")
 """The Korean tasks of CALUM."""
 
-PAIR_FILES = [
-    f"{task}:{split}"
-    for task in (*CALUM, *KOREAN)
-    for split in ("train", "validation", "test", "answers")
-]
+SPLITS = ("train", "validation", "test")
+PAIR_FILES = [f"{task}:{one}" for task in (*CALUM, *KOREAN) for one in (*SPLITS, "answers")]
 """Sets of sentence pairs that may be given as files, and what people answered."""
-
 
 NOT_COMPARABLE = "not comparable"
 """The verdict on a number of fewer questions than the paper's."""
@@ -289,9 +288,7 @@ class Recipe:
     """How a table or figure of a paper is reproduced."""
 
     name: str
-    """Its name on the command line."""
     title: str
-    """What the table or figure shows."""
     needs: str
     """The models, data and time that it needs."""
     make: Callable[[Recipe, Work], RecipeResult]
@@ -334,6 +331,10 @@ class Recipe:
         return dict(paper_numbers(self.table).select("row", "group").iter_rows())
 
 
+ROW = {field.name for field in fields(Recipe)} - {"name", "models", "details"}
+"""The keys of a recipe in ``recipes.toml`` beside ``models`` and those of its function."""
+
+
 def load_recipes(*modules: ModuleType) -> dict[str, Recipe]:
     """The recipes of ``recipes.toml``; ``modules`` have the functions that it names."""
     text = (files("consilience.reproduce") / "recipes.toml").read_text(encoding="utf-8")
@@ -346,20 +347,11 @@ def load_recipes(*modules: ModuleType) -> dict[str, Recipe]:
         models: dict[str, str] = {}
         for model in row.pop("models", ()):
             models |= groups.get(model) or {model: every_model[model]}
-        file_names = row.pop("files", [])
-        recipes[name] = Recipe(
-            name,
-            title=row.pop("title"),
-            needs=row.pop("needs"),
-            make=makers[row.pop("make")],
-            table=row.pop("table", name),
-            models=models,
-            added_rows=row.pop("added_rows", ()),
-            files=PAIR_FILES if file_names == ["pairs"] else file_names,
-            notes=row.pop("notes", ()),
-            is_wide=row.pop("is_wide", False),
-            details=row,
-        )
+        given = {key: row.pop(key) for key in ROW & row.keys()}
+        given["make"] = makers[given["make"]]
+        if given.get("files") == ["pairs"]:
+            given["files"] = PAIR_FILES
+        recipes[name] = Recipe(name, models=models, details=row, **{"table": name} | given)
     return recipes
 
 
@@ -448,15 +440,11 @@ def _with_added_models(recipe: Recipe, added: Mapping[str, str]) -> Recipe:
     rows = recipe.rows_of(added)
     paper = paper_numbers(recipe.table)
     taken = {*recipe.models, *paper["row"], *paper["group"], *paper["column"]}
-    for name in (*added, *rows):
-        if name in taken:
-            raise ConsilienceError(
-                f"--add {name}: the paper's table has that name",
-                expected="a new name",
-                todo=f"--replace {name}=M replaces the paper's model."
-                if name in recipe.models
-                else "",
-            )
+    for name in [name for name in (*added, *rows) if name in taken]:
+        todo = f"--replace {name}=M replaces the paper's model." if name in recipe.models else ""
+        raise ConsilienceError(
+            f"--add {name}: the paper's table has that name", expected="a new name", todo=todo
+        )
     return replace(recipe, models={**recipe.models, **added}, user_rows=rows)
 
 
@@ -476,10 +464,3 @@ def _refuse(unknown: Collection[str], message: str, known: Collection[str]) -> N
     if unknown:
         expected = ", ".join(known) or "none"
         raise ConsilienceError(f"{message} '{min(unknown)}'", expected=expected)
-
-
-def find_recipe(name: str, recipes: Mapping[str, Recipe]) -> Recipe:
-    """The recipe of that name; an unknown one raises with the closest."""
-    if name not in recipes:
-        raise ConsilienceError(f"no recipe '{name}'", todo=did_you_mean(name, list(recipes)))
-    return recipes[name]

@@ -68,26 +68,23 @@ class WorkerKey:
 
 @dataclass(frozen=True, slots=True)
 class StudyTask:
-    """What a worker gets: a group to ask, or a run to count."""
+    """What a worker gets: a group to ask, or a run to do as ``probe`` does, in its own folder."""
 
     run: str
     options: ProbeOptions
     groups: Mapping[str, int] = field(default_factory=dict)
-    """The group to ask, and its queries; empty to count the run."""
+    """The group to ask, and its queries; empty for a run of a server, or one that is counted."""
     seed: str = ""
     """The seed of a classifier that is asked; empty for a single model."""
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    """The files of the run that is counted, by their paths in its folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a worker returns: what it wrote into the folder of the run."""
+    """What a worker wrote that asked a group, where the folder of the run may not be."""
 
-    records: Mapping[str, Mapping[str, Any]]
-    """The records (``run.json``), by the path of their folder in that of the run."""
+    record: Mapping[str, Any]
     files: Mapping[str, bytes]
-    """All other files that are new or changed, by their paths in the folder of the run."""
+    """All other files by their paths in the folder of the run, or in that of its seed."""
 
 
 def study_worker(key: WorkerKey) -> StudyWorker:
@@ -113,70 +110,45 @@ class StudyWorker:
         self._inquiry: Inquiry | None = None
 
     def __call__(self, task: StudyTask, advance: Advance) -> Written | None:
-        """Do a unit. A run of a model behind a URL is asked as a whole, in its own folder."""
+        """Do a unit; of a group what was written."""
         from consilience.kinds.probing import probe
 
-        if task.options.connection is not None:
+        if not task.groups:
+            self._run = self._inquiry = None
             probe(task.options, _Relay(advance))
             return None
         with TemporaryDirectory(prefix="consilience-") as parent:
             folder = Path(parent) / "run"
             try:
-                if task.groups:
-                    return self._ask(task, folder, advance)
-                return self._count(task, folder)
+                return self._ask(task, folder, advance)
             except ConsilienceError as error:
                 where = error.where.replace(str(folder), str(task.options.out))
                 raise _moved(error, where) from error
 
     def _ask(self, task: StudyTask, folder: Path, advance: Advance) -> Written:
         """Ask one group; the model of the last run is kept until there is another run."""
+        from consilience.kinds import inquiries_of
         from consilience.kinds.probing import ask_in_folder, open_folder
 
         if self._inquiry is None or self._run != (task.run, task.seed):
-            inquiries = self._inquiries(task, folder)
+            self._run = self._inquiry = None  # frees the memory first
+            inquiries = inquiries_of(replace(task.options, out=folder))
             (inquiry,) = (one for one in inquiries if one.seed == task.seed)
             inquiry.load()
             self._inquiry, self._run = inquiry, (task.run, task.seed)
-        inquiry = self._inquiry
-        opened = open_folder(folder / task.seed, inquiry, options_record(task.options, {}))
-        ask_in_folder(inquiry, opened, task.groups, _Relay(advance))
-        return _written(folder, {})
-
-    def _count(self, task: StudyTask, folder: Path) -> Written:
-        """Count a run whose groups are complete, and finish it."""
-        from consilience.kinds.probing import probe_all
-
-        inquiries = self._inquiries(task, folder)
-        for name, content in task.files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        probe_all(inquiries, options_record(task.options, {}))
-        return _written(folder, task.files)
-
-    def _inquiries(self, task: StudyTask, folder: Path) -> Sequence[Inquiry]:
-        """What a run asks, in a folder of its own. The model of the last run is released."""
-        from consilience.kinds import inquiries_of
-
-        self._run = self._inquiry = None
-        return inquiries_of(replace(task.options, out=folder))
+        folder /= task.seed
+        opened = open_folder(folder, self._inquiry, options_record(task.options, {}))
+        ask_in_folder(self._inquiry, opened, task.groups, _Relay(advance))
+        files = {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and path.name != "run.json"
+        }
+        return Written(record_of(folder), files)
 
 
 def _moved(error: ConsilienceError, where: str) -> ConsilienceError:
     return ConsilienceError(error.found, expected=error.expected, where=where, todo=error.todo)
-
-
-def _written(folder: Path, before: Mapping[str, bytes]) -> Written:
-    """The records in a folder, and the files that are not as before."""
-    files, records = {}, {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.name == "run.json":
-            records[path.parent.relative_to(folder).as_posix()] = record_of(path.parent)
-        elif path.is_file() and before.get(name) != (content := path.read_bytes()):
-            files[name] = content
-    return Written(records, files)
 
 
 class _Relay(Silent):
@@ -238,29 +210,22 @@ class PlannedRun:
     def units(self, part: set[GroupOfSeed], threads: int) -> Iterator[Unit]:
         """Units that ask the groups of a part that are not complete; of a served run the run."""
         if self.is_served:
-            size = sum(self.groups.values())
-            yield self._unit(StudyTask(self.run.name, self.run.options), size, threads)
+            yield self.whole(threads, sum(self.groups.values()))
             return
         complete = self.complete()
         for (seed, group), size in self.groups.items():
             if (seed, group) in part and (seed, group) not in complete:
                 task = StudyTask(self.run.name, self.run.options, {group: size}, seed)
-                yield self._unit(task, size, threads, f"{seed}/{group}".strip("/"))
+                key, name = self.key(threads), f"{seed}/{group}".strip("/")
+                yield Unit(f"{self.run.name}: {name}", key, task, size, key.needs)
 
-    def counting(self, threads: int) -> Unit:
-        """The unit that counts the run, whose groups are all complete."""
-        files = {}
-        for seed, group in self.groups:
-            for name in ("run.json", f"answers/{group}.parquet"):
-                path = self.run.folder / seed / name
-                files[path.relative_to(self.run.folder).as_posix()] = path.read_bytes()
-        task = StudyTask(self.run.name, self.run.options, files=files)
-        return self._unit(task, 0, threads, "counting")
-
-    def _unit(self, task: StudyTask, size: int, threads: int, name: str = "") -> Unit:
-        key = self.key(threads)
-        title = f"{self.run.name}: {name}" if name else self.run.name
-        return Unit(title, key, task, size, key.needs)
+    def whole(self, threads: int, size: int = 0, *, is_here: bool = False) -> Unit:
+        """The unit that does what is left of the run, on this machine if ``is_here``."""
+        key, task = self.key(threads), StudyTask(self.run.name, self.run.options)
+        if is_here:
+            key = WorkerKey("", DEFAULT_LOADING, Needs(is_network=True), key.home, 0)
+        name = self.run.name if self.is_served else f"{self.run.name}: counting"
+        return Unit(name, key, task, size, key.needs)
 
 
 def planned(run: StudyRun, watch: Watch = SILENT) -> PlannedRun:
@@ -490,22 +455,20 @@ class _Asking:
 
     def _keep(self, plan: PlannedRun, task: StudyTask, written: Written | None) -> None:
         """Put what a worker wrote into the folder of the run."""
-        root = plan.run.folder
         if written is not None:
-            answers: dict[str, dict[str, bytes]] = {seed: {} for seed in written.records}
-            for seed, record in written.records.items():
-                if (task.run, seed) not in self._folders:  # another run there raises
-                    self._folders[task.run, seed] = RunFolder(root / seed, record["settings"])
+            folder = plan.run.folder / task.seed
+            if (task.run, task.seed) not in self._folders:  # another run there raises
+                opened = RunFolder(folder, dict(written.record["settings"]))
+                self._folders[task.run, task.seed] = opened
+            answers = {}
             for name, content in written.files.items():
-                path = Path(name)
+                path = folder / name
                 if path.parent.name == "answers":
-                    answers[path.parent.parent.as_posix()][path.stem] = content
+                    answers[path.stem] = content
                 else:
-                    (root / path).parent.mkdir(parents=True, exist_ok=True)
-                    write_whole(root / path, content)
-            for seed, record in written.records.items():
-                self._folders[task.run, seed].adopt(record, answers[seed])
-        if task.groups:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_whole(path, content)
+            self._folders[task.run, task.seed].adopt(written.record, answers)
             self._left[task.run] -= 1
             if not self._left[task.run]:
                 self._count_if_complete(plan)
@@ -521,7 +484,8 @@ class _Asking:
     def _count_if_complete(self, plan: PlannedRun) -> None:
         """Have the run counted if all its groups have answers, also those of other shards."""
         if plan.complete() == plan.groups.keys():
-            self._backlog.add(plan.counting(self._threads), is_next=True)
+            is_here = self._options.engine == "ray"  # whose nodes may not have the folder
+            self._backlog.add(plan.whole(self._threads, is_here=is_here), is_next=True)
 
 
 def _fail(study: Study, run: StudyRun, failure: UnitFailure, watch: Watch) -> None:

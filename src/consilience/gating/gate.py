@@ -65,11 +65,8 @@ class GateCheck:
     group: str
     """The group; ``MACRO`` for means over groups, ``MICRO`` for all items together."""
     of: str
-    """The same in words."""
     value: float
-    """The number; NaN without data."""
     baseline: float
-    """That of the baseline; NaN for a rule without one."""
     low: float
     """Lower one-sided 95 % bound of the number, or of its difference; NaN without one."""
     high: float
@@ -80,7 +77,6 @@ class GateCheck:
     needed: int | None = None
     """How many items or groups would decide an undecided rule; None where that is not known."""
     unit: str = ""
-    """What these are called."""
     runs: tuple[GateCheck, ...] = ()
     """The checks of single runs, where each was judged alone."""
 
@@ -109,11 +105,9 @@ class PlanRow:
 
     rule: str
     of: str
-    """What its number is over, in words."""
     design: str
     """What is other than in the runs that the plan is made from."""
     value: float
-    """The assumed true value, of a comparison the difference."""
     groups: int | None
     """None where the number is not a mean over groups, or none are enough."""
     items: int | None
@@ -175,7 +169,6 @@ class GateRuns:
     suite: Suite
     protocol: Protocol
     whole: Tables
-    """The answers of the runs."""
     common: Tables
     """Those to items that the baseline has too, with those of the baseline; empty without one."""
     seed: int
@@ -198,7 +191,6 @@ class GateRuns:
         )
 
     def numbers(self, labels: Sequence[str]) -> pl.DataFrame:
-        """The numbers of these runs, averaged (``METRICS_SCHEMA`` and ``PRECISION_SCHEMA``)."""
         tables = [table for label in labels for table in self.whole[label]]
         return measure(tables, self.suite, self.protocol, self.seed, precision=True)
 
@@ -282,7 +274,6 @@ class Gate(Shown):
     checks: Sequence[GateCheck]
     """A check of each rule, by group where a rule is about several."""
     undecided: Undecided
-    """What an undecided rule does to the exit status."""
     notes: Sequence[str]
 
     @property
@@ -297,7 +288,6 @@ class Gate(Shown):
         return self.verdict == "pass" or (self.verdict, self.undecided) == ("undecided", "pass")
 
     def table(self) -> Table:
-        """A row for each check, with the reason of each one that does not pass below."""
         against = f" against {self.of.baseline.label}" if self.of.baseline else ""
         verdicts = [check.verdict for check in self.checks]
         counts = [
@@ -334,7 +324,6 @@ class Gate(Shown):
         return Table(title, columns, rows, notes, sortable=False)
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """Each rule with its verdict."""
         table = self.table()
         if output.format == "md":
             table = replace(table, notes=[*table.notes, *self.notes])
@@ -344,19 +333,16 @@ class Gate(Shown):
             yield f"Undecided rules {fate} the gate (--undecided)."
 
     def document(self) -> dict[str, Any]:
-        """The checks as rows."""
         checks = [asdict(check) for check in self.checks]
         verdict = {"verdict": self.verdict, "passes": self.is_open}
         return {"run": self.of.record(), **verdict, "checks": checks, "warnings": [*self.notes]}
 
     def written(self, output: Output) -> Iterator[tuple[Path, bytes]]:
-        """The checks as JUnit XML."""
         if output.junit:
             is_strict = self.undecided == "fail"
             yield output.junit, as_junit(self.of.name, self.checks, undecided_fails=is_strict)
 
     def exit_status(self) -> int:
-        """3 if the run may not pass."""
         return 0 if self.is_open else 3
 
 
@@ -481,7 +467,6 @@ def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict
 
 
 def _check(rule: GateRule, row: Mapping[str, Any], suite: Suite) -> GateCheck:
-    """One rule on one number."""
     number = precise(row, is_relative=rule.is_relative)
     verdict = number.verdict(rule.threshold)
     is_over_groups = number.is_over_groups and not number.is_constant
@@ -497,7 +482,6 @@ def _check(rule: GateRule, row: Mapping[str, Any], suite: Suite) -> GateCheck:
 
 
 def _reason(check: GateCheck, number: Precise, label: str) -> str:
-    """Why a check has its verdict."""
     if math.isnan(number.value):
         return f"{label} is undefined, as of a model that always gives the same answer"
     if math.isnan(check.low):
@@ -546,7 +530,6 @@ def _combined(alone: Sequence[GateCheck], passes: int) -> GateCheck:
 
 
 MOST_ITEMS, MOST_REPEATS = 1_000_000, 1_000
-"""Larger plans than these are not made."""
 
 ONE_RUN = (
     "the error of a difference is that of two independent runs, the most that it can be; with "
@@ -561,13 +544,10 @@ class GatePlan(Shown):
     """How much data each rule needs."""
 
     of: GateRuns
-    """The runs whose variation the plan is made from."""
     rows: Sequence[PlanRow]
-    """The designs of each rule, the first as the run is."""
     notes: Sequence[str]
 
     def table(self) -> Table:
-        """A row for each design."""
         words = self.of.suite.words
         group, item = words.group, words.clusters.removesuffix("s")
         has_groups = any(row.groups is not None for row in self.rows)
@@ -597,16 +577,13 @@ class GatePlan(Shown):
         return Table(f"Plan from {self.of.name}, in percent", columns, cells, notes, sortable=False)
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """How much data each rule needs."""
         yield self.table()
 
     def document(self) -> dict[str, Any]:
-        """The designs as rows."""
         rows = [asdict(row) for row in self.rows]
         return {"run": self.of.record(), "plan": rows, "warnings": [*self.notes]}
 
     def written(self, output: Output) -> Iterator[tuple[Path, bytes]]:
-        """None: a plan has no checks to write."""
         if output.junit:
             todo = "A plan has no checks to write."
             raise ConsilienceError("--junit with --plan", expected="one of them", todo=todo)

@@ -43,7 +43,6 @@ class Threshold:
     at_least: bool
 
     def distance(self, value: float) -> float:
-        """How far a value is on the right side; negative on the wrong side."""
         return value - self.value if self.at_least else self.value - value
 
 
@@ -214,7 +213,6 @@ FORMS = (
     "'METRIC >= 0.8', 'METRIC <= 20 %' or 'METRIC no worse than baseline by 3 points', each also "
     "with 'of SUBSET' or 'in GROUP' after the metric"
 )
-"""What a rule looks like."""
 
 NUMBER = r"(?P<number>-?(?:\d+(?:\.\d*)?|\.\d+))"
 
@@ -240,7 +238,6 @@ class GateRule:
     threshold: Threshold
     """The limit; for a comparison that of the difference, run minus baseline."""
     is_relative: bool
-    """Whether the run is compared with a baseline."""
 
 
 def parse_rules(texts: Iterable[str]) -> list[GateRule]:

@@ -97,12 +97,10 @@ class ConsistencyCallback(TrainerCallback):
         control.should_log = should_log
 
     def measure(self) -> Result:
-        """The numbers of the model as it is now."""
         with same_random_states():
             return evaluate(self.source, self._model(), **self.options)
 
     def _model(self) -> Any:
-        """A copy of the model, ready to be asked."""
         copied = plain_copy(self.trainer.model)
         copied.config.architectures = [type(copied).__name__]
         name = str(self.trainer.args.output_dir)

@@ -63,7 +63,6 @@ REPORTED = ("accuracy", "consistency", "corrected_consistency", "consistent_accu
 MESSAGES = {
     "system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant,
 }  # fmt: skip
-"""The messages of a chat by their role."""
 
 DISTRACTORS = 3
 """Wrong options of a fact that is asked as a question."""
@@ -166,7 +165,6 @@ def _sample(row: ExportedRow, source: dict[str, Any]) -> Sample:
 
 
 def _questions_of(suite: str, options: Mapping[str, Any]) -> Questions:
-    """The questions that options, or the metadata of a sample, name."""
     chosen = {name: options[name] for name in OF_QUESTIONS if name in options}
     return _questions(json.dumps({"suite": suite, **chosen}))
 

@@ -31,7 +31,6 @@ Document = dict[str, Any]
 """An item in a variant: what lm-evaluation-harness scores, and what counts its answer."""
 
 FUNCTIONS = "consilience_task"
-"""The module that is written beside a task."""
 
 TASK = """\
 # Written by `consilience suite export --format lm-eval`. A document is an item in a variant.
@@ -54,10 +53,8 @@ PREFIX = (
     "lm_eval begins a sentence with the tokenizer's BOS, probe with the start_token in run.json. "
     "Where they differ, add prefix_token_id=ID to --model_args, else the numbers differ"
 )
-"""What a reader of a task of facts should know."""
 
 METRICS = ("accuracy", "consistency", "consistent_accuracy", "items")
-"""The metrics of a task: functions of ``lm_eval_task``."""
 
 
 def written_task(options: ExportOptions) -> Lines:
@@ -219,7 +216,6 @@ def _compared_with(design: Design) -> list[list[int]]:
 
 
 def _refuse_questions(questions: Questions, presenters: dict[str, Presenter]) -> None:
-    """Raise for open questions and for chats."""
     for group, items in questions.groups.items():
         if open_one := next((item for item in items if not item.options), None):
             raise ConsilienceError(

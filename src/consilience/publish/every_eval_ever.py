@@ -25,10 +25,8 @@ from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
 from consilience.publish.formats import INTERVAL, Files, PublicRun
 
 VERSION = "0.3.0"
-"""The version of the schemas."""
 
 SCHEMAS = files("consilience.publish").joinpath("every_eval_ever_0_3_0")
-"""The folder of the published schemas."""
 
 AGGREGATE, INSTANCE = "eval.schema.json", "instance_level_eval.schema.json"
 
@@ -36,7 +34,6 @@ CANONICAL = ("accuracy", "f1")
 """Metrics that others have under this id; ours have the prefix ``consilience.``."""
 
 WHOLE = ("MACRO", "MICRO")
-"""The groups of numbers of the whole suite."""
 
 Record = dict[str, Any]
 

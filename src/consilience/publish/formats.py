@@ -64,9 +64,7 @@ class PublicSuite:
 
     name: str
     kind: str
-    """What its items are."""
     digest: str
-    """SHA-256 of its texts."""
     suite: Suite
     licence: str
     """An SPDX expression; empty where none is stated."""
@@ -79,7 +77,6 @@ class PublicSuite:
 
     @property
     def slug(self) -> str:
-        """Its name as a part of a path."""
         return re.sub(r"[^A-Za-z0-9_-]+", "-", self.name).strip("-").lower() or "suite"
 
     @property
@@ -101,12 +98,9 @@ class PublicRun:
     """The command of the run, without folders and addresses; empty where it is not known."""
     versions: Mapping[str, str]
     finished: str
-    """When the run ended: ISO 8601."""
     fingerprint: str
-    """SHA-256 of the settings of the run."""
     summary: Summary
     metrics: pl.DataFrame
-    """All numbers (``METRICS_SCHEMA``)."""
     notes: Sequence[str]
     changes: Sequence[str]
     """The same of a suite that is not as it was when it was asked."""
@@ -117,7 +111,6 @@ class PublicRun:
 
     @property
     def version(self) -> str:
-        """The version of consilience; empty where it was not installed."""
         return self.versions.get("consilience", "")
 
     def shared_answers(self) -> pl.DataFrame:
@@ -192,13 +185,11 @@ def _entries(run: PublicRun, benchmark: str) -> Iterator[EvalResultEntry]:
 
 
 CARD = "README.md"
-"""The file of a card."""
 
 TASKS = {"masked": "fill-mask", "causal": "text-generation", "seq2seq": "text2text-generation"}
 """The Hub's names of what a kind of model does; ``text-generation`` for others."""
 
 DIGITS = 4
-"""Decimals of a fraction in a card."""
 
 
 def with_results(card: str, runs: Sequence[PublicRun]) -> str:
@@ -280,14 +271,12 @@ MEANINGS: Mapping[str, str] = {
     "patterns": "The cloze patterns of each relation; `variant_index` 0 is the base pattern.",
     "prompts": "What was sent for each item in each variant.",
 }
-"""The tables of a data set, and what they hold."""
 
 NOT_SHARED = (
     "The texts of the suite are left out, because its licence is unknown or forbids to share them. "
     "In `answers`, `item` and `variant` are positions, and equal numbers in `answer` are equal "
     "answers of a group."
 )
-"""What a card says of a suite that may not be shared."""
 
 
 def dataset_files(run: PublicRun) -> Files:

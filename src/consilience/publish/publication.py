@@ -58,15 +58,12 @@ class Push:
     """What would be sent to a repository."""
 
     repository: str
-    """``ORGANISATION/NAME``."""
     type: Literal["model", "dataset"]
     visibility: str
     """Who sees it: ``public``, ``private``, ``new, private`` or ``new, public``."""
     as_pull_request: bool
-    """Whether a pull request is opened instead of a commit to ``main``."""
     files: Files
     replaced: frozenset[str]
-    """The names of files that are in the repository already."""
 
     @property
     def url(self) -> str:
@@ -188,13 +185,10 @@ REFUSED = {
     404: f"Check the name; if it is private: {LOG_IN}",
     429: "Wait some minutes and give the command again.",
 }
-"""What to do where the Hub answers with a status."""
 
 SECRET_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
-"""How names of environment variables end that hold secrets."""
 
 SHORTEST = 12
-"""Characters of the shortest secret that is looked for."""
 
 TEXTS = (".md", ".json", ".yaml")
 """Files that consilience words itself; others hold the texts of a suite and of a model."""
@@ -369,7 +363,6 @@ class Publication(Shown):
     folder: Path
     files: Files
     notes: Sequence[str]
-    """What was left out."""
     push: Push | None = None
     """What would be sent; None without ``--push``."""
     address: str = ""
@@ -383,14 +376,12 @@ class Publication(Shown):
         return [self.folder / name for name in self.files]
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """The files, what would be sent, and what was."""
         if self.push is None or not self.address:
             yield from map(str, self.paths)
         if self.push:
             yield f"Sent: {self.address}" if self.address else self.push.table()
 
     def document(self) -> dict[str, Any]:
-        """The files, and what was sent."""
         push = self.push and {
             "repository": self.push.repository, "type": self.push.type,
             "visibility": self.push.visibility, "bytes": self.push.size,
@@ -400,11 +391,9 @@ class Publication(Shown):
         return {"run": self.record, "files": files, "push": push, "warnings": [*self.notes]}
 
     def remarks(self, output: Output) -> Sequence[str]:
-        """The notes, before anything is sent."""
         return () if self.address else self.notes
 
     def then(self, output: Output) -> Shown | None:
-        """The publication with its address, if it is to be sent and was not."""
         if self.push is None or self.address:
             return None
         if self.is_agreed or _agrees(self.push, can_ask=not output.is_document):
@@ -478,7 +467,6 @@ def send_publication(made: Publication) -> Publication:
 
 
 def _check(options: PublishOptions) -> None:
-    """Refuse options that do not fit the format."""
     if options.format == "eval-results" and options.benchmark is None:
         raise ConsilienceError(
             "no --benchmark",

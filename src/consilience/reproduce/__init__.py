@@ -11,6 +11,5 @@ from consilience.reproduce.recipe import (
 )
 
 RECIPES = load_recipes(pararel, calum, claims)
-"""The recipes by name."""
 
 __all__ = ["RECIPES", "Recipe", "RecipeResult", "Request", "Work", "carry_out"]

@@ -46,13 +46,11 @@ class Number:
 
     value: float
     std: float = NAN
-    """Its standard deviation over relations."""
     relations: Mapping[str, float] = field(default_factory=dict)
     """The number of each relation; empty where it is not known."""
 
 
 Place = tuple[str, str, str, str]
-"""Table, task (empty in ParaRel), row and column of a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +58,11 @@ class Comparison:
     """Two numbers, of which a claim says that the first is higher."""
 
     unit: str
-    """The model or the task that it belongs to."""
     higher: Number
-    """The one that should be higher."""
     lower: Number
 
     @property
     def difference(self) -> float:
-        """Points."""
         return self.higher.value - self.lower.value
 
     def needed_correlation(self, relations: int) -> float:
@@ -135,20 +130,16 @@ def comparisons(claim: Mapping[str, Any], numbers: Mapping[Place, Number]) -> It
     """The comparisons of a claim both of whose numbers are known."""
     higher, lower = claim["higher"], claim.get("lower", claim["higher"])
     pairs = zip(higher, lower, strict=True) if len(higher) == len(lower) else product(higher, lower)
-    tasks = [_both(task) for task in claim.get("tasks", [""])]
-    columns = [_both(column) for column in claim["columns"]]
+    tasks, columns = (
+        [[name, name] if isinstance(name, str) else name for name in names]  # for both sides
+        for names in (claim.get("tasks", [""]), claim["columns"])
+    )
     for (first, second), (task, other), (column, against) in product(pairs, tasks, columns):
         high = _number(numbers, claim["table"], task, first, column)
         low = _number(numbers, claim["table"], other, second, against)
         if high and low:
             units = {"higher": first, "lower": str(second), "tasks": task}
             yield Comparison(units[claim.get("over", "higher")], high, low)
-
-
-def _both(name: str | list[str]) -> tuple[str, str]:
-    """A name for both sides, or one for each."""
-    first, second = [name, name] if isinstance(name, str) else name
-    return first, second
 
 
 def _number(
@@ -229,13 +220,9 @@ def _of_run(work: Work, row: str) -> dict[str, Number]:
     table = pl.read_csv(file, schema_overrides=METRICS_SCHEMA)
     numbers: dict[str, Number] = {}
     for column, (metric, subset) in {**PAPER_KEYS, "Determinism": ("determinism", "all")}.items():
-        chosen = table.filter(metric=metric, subset=subset)
-        values = {
-            group: 100 * value for group, value in chosen.select("group", "value").iter_rows()
-        }
-        mean = values.pop("MACRO", NAN)
+        rows = table.filter(metric=metric, subset=subset).select("group", "value").iter_rows()
+        values = {group: 100 * value for group, value in rows if not math.isnan(value)}
         values.pop("MICRO", None)
-        if not math.isnan(mean):
-            known = {group: value for group, value in values.items() if not math.isnan(value)}
-            numbers[column] = Number(mean, relations=known)
+        if "MACRO" in values:
+            numbers[column] = Number(values.pop("MACRO"), relations=values)
     return numbers

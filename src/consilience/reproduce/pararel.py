@@ -39,7 +39,6 @@ IMPROVED = {
 """The runs of the rows of Table 7, in the folder of ``improve``."""
 
 COEFFICIENTS = {"pearson": "Correlation Accuracy/Consistency", "spearman": "the same, Spearman's"}
-"""Columns of coefficients."""
 
 SQUAD = Path(__file__).parents[3] / "examples" / "squad.py"
 """The example that fine-tunes on SQuAD; it is part of the source repository only."""
@@ -219,7 +218,6 @@ def _vectors(work: Work, row: str, spec: str, part: str, *more: str) -> dict[str
 
 
 def _clustered(key: tuple[str, str], cluster: Mapping[str, Any]) -> dict[Key, Measured]:
-    """How well clusters fit a property, in percent."""
     return {
         (*key, f"{label} by {cluster['property']}"): Measured(100 * _number(cluster[name]))
         for label, name in (("V-measure", "v_measure"), ("AMI", "ami"))
@@ -280,7 +278,6 @@ def _improve(recipe: Recipe, work: Work, name: str = "") -> dict[str, Any]:
 
 
 def _improved(recipe: Recipe, work: Work, name: str = "") -> Path:
-    """The folder of ``improve``."""
     _improve(recipe, work, name)
     work.stop_if_dry()
     return work.request.folder_of(name or "BERT-base", "pararel-improve")
@@ -304,7 +301,6 @@ def question_answering(recipe: Recipe, work: Work) -> RecipeResult:
 
 
 def _answered_questions(recipe: Recipe, work: Work) -> dict[str, Any]:
-    """The document of ``examples/squad.py``."""
     request, row = work.request, "BERT-base"
     if not SQUAD.is_file():
         raise MissingError(f"{UNAVAILABLE}: examples/squad.py of the source repository")

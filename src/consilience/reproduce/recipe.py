@@ -52,19 +52,16 @@ class Request:
     added: Mapping[str, str] = field(default_factory=dict)
     """A user's models as further rows, by name."""
     only: Sequence[str] = ()
-    """Only these rows, blocks or columns of the table; all where empty."""
     data: Mapping[str, str] = field(default_factory=dict)
     """Files of data sets, by task and split, such as ``rte:train``."""
     options: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """More arguments, by the name of the command."""
     data_dir: Path | None = None
-    """The folder of fetched suites."""
     device: str = "auto"
     """The device of models that are probed; trainings run on cpu or auto."""
     tolerance: float | None = None
     """Points within which a percentage counts as equal to the paper's; None for no judgement."""
     dry: bool = False
-    """Whether commands are listed and not run."""
 
     @property
     def runs(self) -> Path:
@@ -156,7 +153,6 @@ class Work:
         return document
 
     def run_script(self, row: str, script: Path, *arguments: str | Path) -> dict[str, Any]:
-        """The JSON document of a Python script."""
         words = [str(script), *map(str, arguments), *self.request.options.get(script.stem, ())]
         return self._execute(row, "", script.stem, ["python", *words], words)
 
@@ -209,7 +205,6 @@ class Work:
 
     @property
     def notes(self) -> list[str]:
-        """The notes without duplicates, with the part and the rows of each."""
         notes = []
         for (part, text), rows in self._remarks.items():
             subject = ", ".join(name for name in (part, *rows) if name)
@@ -255,10 +250,8 @@ def _call(command: Sequence[str]) -> tuple[int, str, str]:
 
 
 ADDED = "added"
-"""The block of a user's models in a table."""
 
 KOREAN = ("kornli", "klue-nli", "klue-sts")
-"""The Korean tasks of CALUM."""
 
 SPLITS = ("train", "validation", "test")
 PAIR_FILES = [f"{task}:{one}" for task in (*CALUM, *KOREAN) for one in (*SPLITS, "answers")]
@@ -278,9 +271,7 @@ class RecipeResult:
     numbers: Mapping[Key, Measured]
     """Our numbers, by block, row and column of the paper's table."""
     notes: Sequence[str] = ()
-    """What a reader should know, and examples, which have no numbers."""
     files: Sequence[Path] = ()
-    """Files that the recipe made, such as a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,24 +281,18 @@ class Recipe:
     name: str
     title: str
     needs: str
-    """The models, data and time that it needs."""
     make: Callable[[Recipe, Work], RecipeResult]
     table: str
-    """Where the paper's numbers are in papers.csv."""
     models: Mapping[str, str] = field(default_factory=dict)
     """The paper's models, by the paper's names."""
     added_rows: Sequence[str] = ()
     """What follows the name of a user's model in each of its rows; empty if it can have none."""
     user_rows: Sequence[str] = ()
-    """The rows of a user's models."""
     files: Sequence[str] = ()
-    """Data sets that may be read from files, as ``task:split``."""
     notes: Sequence[str] = ()
-    """Notes on the numbers that hold whatever the result."""
     is_wide: bool = False
     """Whether a screen shows the layout of the paper instead of a line for each number."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that only the function ``make`` reads, such as columns."""
 
     @property
     def rows(self) -> list[str]:
@@ -317,17 +302,14 @@ class Recipe:
         return list(dict.fromkeys([*(self.models if by_model else ()), *rows, *self.user_rows]))
 
     def rows_of(self, names: Collection[str]) -> list[str]:
-        """The rows of a user's models with these names."""
         return [name + end for name in names for end in self.added_rows]
 
     @property
     def columns(self) -> Mapping[str, tuple[str, str]]:
-        """The paper's columns as metric and subset."""
         keys = {name: text.partition("/") for name, text in self.details["columns"].items()}
         return {name: (metric, subset or "all") for name, (metric, _, subset) in keys.items()}
 
     def blocks(self) -> dict[str, str]:
-        """The block of the paper's table that each row is in."""
         return dict(paper_numbers(self.table).select("row", "group").iter_rows())
 
 
@@ -436,7 +418,6 @@ def _missing_keys(recipe: Recipe, work: Work, measured: Collection[str]) -> list
 
 
 def _with_added_models(recipe: Recipe, added: Mapping[str, str]) -> Recipe:
-    """The recipe with a user's models as further rows."""
     rows = recipe.rows_of(added)
     paper = paper_numbers(recipe.table)
     taken = {*recipe.models, *paper["row"], *paper["group"], *paper["column"]}
@@ -460,7 +441,6 @@ def _check_options(recipe: Recipe, request: Request) -> None:
 
 
 def _refuse(unknown: Collection[str], message: str, known: Collection[str]) -> None:
-    """Raise an error if any name is unknown."""
     if unknown:
         expected = ", ".join(known) or "none"
         raise ConsilienceError(f"{message} '{min(unknown)}'", expected=expected)

@@ -34,7 +34,6 @@ from consilience.suites.pairs import HUB
 from consilience.types import Suite
 
 PARAREL = "pararel"
-"""The suite that can be counted without a network."""
 
 ESTIMATED = ("probe", "improve", "finetune")
 """Commands whose ``--dry-run`` estimates their time."""
@@ -92,7 +91,6 @@ def _queries(words: Sequence[str], suite: Suite) -> int:
 
 
 PASSING = ("same", "within", "ours only", BY_HAND, NOT_SELECTED, NOT_RUN)
-"""Verdicts that ``--strict`` accepts."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -101,22 +99,16 @@ class Reproduction(Shown):
 
     recipe: Recipe
     numbers: pl.DataFrame
-    """The paper's numbers and ours (``BESIDE_SCHEMA``)."""
     notes: Sequence[str]
     warnings: Sequence[str]
     """Differences from the paper's settings, and reasons for missing numbers."""
     commands: Sequence[str]
-    """The commands that were run, or that a dry run would run."""
     files: Sequence[Path]
-    """The files that were written; none in a dry run."""
     record: Mapping[str, Any]
-    """Settings and versions, for a JSON document."""
     plan: Sequence[str] = ()
-    """Lines on the data and the number of queries, of a dry run."""
     is_absent: bool = False
     """Whether a row or the whole table could not be made."""
     is_strict: bool = False
-    """Whether a missing or other number is a failure of the command."""
     is_dry: bool = False
 
     def __repr__(self) -> str:
@@ -124,7 +116,6 @@ class Reproduction(Shown):
         return f"Reproduction({self.recipe.name!r}: {ours} numbers of ours, {paper} of the paper)"
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """Our numbers next to those of the paper; in a dry run the commands."""
         if self.is_dry:
             yield from (*self.commands, *(f"# {line}" for line in self.plan))
             return
@@ -140,7 +131,6 @@ class Reproduction(Shown):
         yield f"Written: {', '.join(map(str, self.files))}"
 
     def document(self) -> dict[str, Any]:
-        """The numbers as rows."""
         files = [str(file) for file in self.files]
         return {
             "run": {**self.record, "commands": [*self.commands], "files": files},
@@ -151,11 +141,9 @@ class Reproduction(Shown):
         }
 
     def remarks(self, output: Output) -> Sequence[str]:
-        """The warnings."""
         return self.warnings
 
     def exit_status(self) -> int:
-        """3 with ``--strict`` if a number is missing, or differs from the paper's."""
         return 3 if self.is_strict and not self.is_dry and self.has_failed else 0
 
     @property
@@ -243,7 +231,6 @@ def recipes() -> Lines:
 
 
 def _named(texts: Sequence[str] | None, option: str, expected: str) -> dict[str, str]:
-    """The values of ``NAME=VALUE`` by name."""
     values: dict[str, str] = {}
     for text in texts or ():
         name, equals, value = (part.strip() for part in text.partition("="))
@@ -256,7 +243,6 @@ def _named(texts: Sequence[str] | None, option: str, expected: str) -> dict[str,
 
 
 def _arguments(texts: Sequence[str] | None) -> dict[str, list[str]]:
-    """More arguments by the name of their command."""
     arguments = {}
     for command, text in _named(texts, "--with", WITH).items():
         try:
@@ -267,7 +253,6 @@ def _arguments(texts: Sequence[str] | None) -> dict[str, list[str]]:
 
 
 def _files(texts: Sequence[str] | None) -> dict[str, str]:
-    """Files by task and split."""
     files = _named(texts, "--data", "TASK:SPLIT=FILE, such as rte:train=train.tsv")
     for file in files.values():
         if not Path(file).exists() and not file.startswith(f"{HUB}:"):

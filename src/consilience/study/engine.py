@@ -39,15 +39,12 @@ class Unit:
     """A unit of work. Units are independent: they may run anywhere and in any order."""
 
     id: str
-    """Its id, unlike all others."""
     key: Hashable
     """The state of its worker, such as a loaded model: workers serve the units of one key."""
     payload: Any
     """What the worker gets; it can be pickled."""
     size: int = 1
-    """Its size in steps of progress."""
     needs: Needs = field(default_factory=Needs)
-    """The same for all units of a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +158,12 @@ class Backlog:
 
     @property
     def total(self) -> int:
-        """The steps of all units that wait."""
         return sum(map(self.size, self.waiting))
 
     def count(self, key: Hashable) -> int:
-        """How many units of a key wait."""
         return len(self.waiting.get(key, ()))
 
     def size(self, key: Hashable) -> int:
-        """The steps of the units of a key that wait."""
         return sum(unit.size for unit in self.waiting[key])
 
 

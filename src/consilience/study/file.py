@@ -22,72 +22,55 @@ from consilience.runs.run import model_name
 from consilience.study.engine import Needs
 
 SEED = "{seed}"
-"""What each of ``seeds`` replaces in ``model``."""
 
 FAILURES, LOGS = "failures", "logs"
 """Folders of a study beside those of its models."""
 
 TEXT = {"type": "string", "pattern": r"\S", "description": "a text"}
 AMOUNT = {"type": "number", "minimum": 0, "description": "a number from 0"}
+SEEDS = "whole numbers from 0, every one once: seeds = [0, 1, 2]"
+
+# fmt: off
 MODEL = {
-    "name": TEXT,
-    "model": TEXT,
-    "seeds": {
-        "type": "array", "minItems": 1, "uniqueItems": True,
-        "items": {"type": "integer", "minimum": 0, "description": "a whole number from 0"},
-        "description": "whole numbers from 0, every one once: seeds = [0, 1, 2]",
-    },
-    "num_cpus": AMOUNT,
-    "num_gpus": AMOUNT,
-    "resources": {
-        "type": "object", "additionalProperties": AMOUNT, "description": "a table: {name = 1}",
-    },
-}  # fmt: skip
+    "name": TEXT, "model": TEXT, "num_cpus": AMOUNT, "num_gpus": AMOUNT,
+    "resources": {"type": "object", "additionalProperties": AMOUNT,
+                  "description": "a table: {name = 1}"},
+    "seeds": {"type": "array", "minItems": 1, "uniqueItems": True, "description": SEEDS,
+              "items": {"type": "integer", "minimum": 0, "description": SEEDS}},
+}
 """The keys of ``[[models]]`` beside options of ``probe``; amounts of a worker by Ray's names."""
 
 SUITE = {"name": TEXT, "suite": TEXT}
 
 
-def _tables(key: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+def _tables(key: str, keys: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of tables with a model or a suite, and options of ``probe``."""
-    table = {
-        "type": "object", "properties": properties, "required": [key], "description": "a table",
-    }  # fmt: skip
-    example = f'one table or more: [[{key}s]] with {key} = "..."'
-    return {"type": "array", "minItems": 1, "items": table, "description": example}
+    table = {"type": "object", "properties": keys, "required": [key], "description": "a table"}
+    return {"type": "array", "minItems": 1, "items": table,
+            "description": f'one table or more: [[{key}s]] with {key} = "..."'}
 
 
 KEYS: Mapping[str, Any] = {
-    "name": TEXT,
-    "folder": TEXT,
-    "reference": TEXT,
+    "name": TEXT, "folder": TEXT, "reference": TEXT,
     "pairs": {"enum": ["reference", "all"], "description": "'reference' or 'all'"},
+    "models": _tables("model", MODEL), "suites": _tables("suite", SUITE),
     "options": {"type": "object", "description": "a table of options of `probe`"},
-    "models": _tables("model", MODEL),
-    "suites": _tables("suite", SUITE),
     "factors": {
-        "type": "object", "description": "a table of lists",
-        "additionalProperties": {
-            "type": "array", "minItems": 1, "description": "a list of values of this option",
-        },
-    },
+        "type": "object", "description": "a table of lists", "additionalProperties": {
+            "type": "array", "minItems": 1, "description": "a list of values of this option"}},
     "skip": {
-        "type": "array", "description": "tables: [[skip]]",
-        "items": {
-            "type": "object", "minProperties": 1, "description": 'a table, such as model = "..."',
-        },
-    },
-}  # fmt: skip
-"""The keys of a study file, as schemas; ``description`` is what is expected."""
-
-ELSEWHERE = {
-    "model": "Write it in a [[models]] table.",
-    "suite": "Write it in a [[suites]] table.",
-    **dict.fromkeys(
-        ("out", "folder"),
-        "A study makes a folder for each run; its own is `folder` at the top of the file.",
-    ),
+        "type": "array", "description": "tables: [[skip]]", "items": {
+            "type": "object", "minProperties": 1,
+            "description": 'a table, such as model = "..."'}},
 }
+"""The keys of a study file, as schemas; ``description`` is what is expected."""
+# fmt: on
+
+OWN_FOLDER = "A study makes a folder for each run; its own is `folder` at the top of the file."
+ELSEWHERE = {
+    "model": "Write it in a [[models]] table.", "suite": "Write it in a [[suites]] table.",
+    "out": OWN_FOLDER, "folder": OWN_FOLDER,
+}  # fmt: skip
 """Options of ``probe`` that have a table of their own in a study file."""
 
 ComparedPairs = Literal["reference", "all"]
@@ -105,13 +88,11 @@ class StudyRun:
     model: str
     suite: str
     factors: tuple[tuple[str, str], ...]
-    """The names of the factors, and the value of each as text."""
     seed: int | None
     name: str
     """The folder of the run inside that of the study."""
     options: ProbeOptions
     needs: Needs
-    """What each of its workers occupies on a cluster."""
     threads: int
     """Threads of each of its workers; 0 where the file does not say."""
 
@@ -136,13 +117,11 @@ class Study:
     address: str
     """Where finished runs are copied to, an address of fsspec; empty for nowhere."""
     reference: str
-    """The model that the others are compared with."""
     pairs: ComparedPairs
     runs: Sequence[StudyRun]
     """The runs, by model, suite, factors and seed in the order of the file."""
 
     def record(self) -> dict[str, Any]:
-        """The study, for a document."""
         return record_of(study=str(self.file), folder=str(self.folder))
 
 
@@ -195,7 +174,6 @@ def _study(file: Path, document: Table) -> Study:
 
 
 def _check(document: Table) -> None:
-    """Raise where a document does not fit ``KEYS``."""
     from jsonschema import Draft4Validator
 
     for key in document:
@@ -238,7 +216,6 @@ class _Named:
 
     name: str
     where: str
-    """Its position in the file, for messages."""
     table: Table
     options: Mapping[str, Any]
     """Its options of ``probe`` by field."""
@@ -280,7 +257,6 @@ def _slug(name: str) -> str:
 
 
 def _options(table: Table) -> dict[str, Any]:
-    """The values of options of ``probe``, by field."""
     keywords = {key.replace("-", "_"): value for key, value in table.items()}
     for key in keywords.keys() & ELSEWHERE.keys():
         raise ConsilienceError(f"'{key}' as an option", todo=ELSEWHERE[key])
@@ -310,7 +286,6 @@ def _runs(
     factors: Mapping[str, Sequence[tuple[str, Any]]],
     folder: Path,
 ) -> Iterator[StudyRun]:
-    """The runs of a model on a suite, by factors and seeds."""
     tables: list[tuple[str, Mapping[str, Any]]]
     tables = [(model.where, model.options), (suite.where, suite.options), ("[factors]", factors)]
     for (one, first), (other, second) in combinations(tables, 2):
@@ -368,7 +343,6 @@ def _without_skipped(
 
 
 def _matches(run: StudyRun, wanted: Table) -> bool:
-    """Whether a run has one of the values of each key."""
     known = {"model": run.model, "suite": run.suite, "seed": str(run.seed), **dict(run.factors)}
     return all(
         known[key] in map(_text_of, value if isinstance(value, list) else [value])
@@ -377,7 +351,6 @@ def _matches(run: StudyRun, wanted: Table) -> bool:
 
 
 def _text_of(value: object) -> str:
-    """A value of a factor as text."""
     if isinstance(value, list):
         return ",".join(map(_text_of, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

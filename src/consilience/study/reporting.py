@@ -67,7 +67,6 @@ class StudyRow:
     notes: Sequence[str] = ()
     record: Mapping[str, Any] = field(default_factory=dict)
     page: Path | None = None
-    """The report of the run, where there is one."""
 
     @property
     def items(self) -> int | None:
@@ -90,7 +89,6 @@ class StudyCell:
     """All models on one suite with one combination of factors."""
 
     name: str
-    """The suite and the factors."""
     rows: Sequence[StudyRow]
 
 
@@ -203,7 +201,6 @@ def study_page(
 
 
 def _figure(at: int, cell: StudyCell) -> Figure:
-    """The headline numbers of all models in a cell, a panel a number."""
     rows = [
         {
             "model": row.model, "number": LABELS.get(metric, number.label), "value": number.value,
@@ -237,21 +234,18 @@ class StudyReport(Shown):
     are adjusted over all rows."""
     notes: Sequence[str]
     files: Sequence[Path] = ()
-    """The files that were written: the page first."""
 
     @property
     def study(self) -> Study:
         return self.state.study
 
     def tables(self) -> dict[str, Table]:
-        """The tables by the names of their files."""
         tables = {"study": headlines_table(self.cells, self.study.name)}
         if not self.differences.is_empty():
             tables["comparisons"] = comparisons_table(self.differences, self.study.name)
         return tables
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """The tables, and the files."""
         for at, table in enumerate(self.tables().values()):
             if at:
                 yield ""
@@ -259,7 +253,6 @@ class StudyReport(Shown):
         yield from map(str, self.files)
 
     def document(self) -> dict[str, Any]:
-        """The numbers of each model in each cell, None without data, and their differences."""
         rows = [
             {
                 "cell": cell.name, "model": row.model, "missing": row.missing,
@@ -282,7 +275,6 @@ class StudyReport(Shown):
 
 
 LEVEL = 0.05
-"""The level of significance of notes."""
 
 
 def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyReport:

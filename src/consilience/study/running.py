@@ -55,11 +55,8 @@ class WorkerKey:
     """What a worker is for. Its units have the same model, which it loads once, or one server."""
 
     model: str
-    """The model, as ``probe`` takes it, or the URL of the server of its models."""
     loading: Loading
-    """How the model is loaded."""
     needs: Needs
-    """What the worker occupies."""
     home: str
     """The folder where the study was started; relative paths begin there."""
     threads: int
@@ -75,7 +72,6 @@ class StudyTask:
     groups: Mapping[str, int] = field(default_factory=dict)
     """The group to ask, and its queries; empty for a run of a server, or one that is counted."""
     seed: str = ""
-    """The seed of a classifier that is asked; empty for a single model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +154,6 @@ class _Relay(Silent):
         self._advance = advance
 
     def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
-        """Steps of queries."""
         is_asking = text.startswith("asking")
         return nullcontext(self._advance) if is_asking else super().steps(text, total, unit)
 
@@ -312,6 +307,8 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
     With a shard, the runs of which it asks some groups, with the queries of these groups. Servers
     get the requests that test what they can do; all others are counted and not sent.
     """
+    from consilience.kinds.probing import plan_probe
+
     state, plans = _planned(_read(options), options, watch)
     states = {one.run.name: replace(one, queries=one.answers) for one in state.runs}
     states |= {plan.run.name: _with_plan(states[plan.run.name], plan) for plan in plans}
@@ -328,23 +325,17 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
     if served:
         with watch.steps("planning requests", len(served), "runs") as advance:
             for name in served:
-                states[name] = _with_requests(states[name])
+                run = states[name].run
+                try:
+                    states[name] = replace(states[name], plan=plan_probe(run.options))
+                except (ConsilienceError, OSError) as error:  # of the server
+                    message = described(error).message
+                    states[name] = replace(states[name], state="failed", message=message)
                 advance(1)
     return StudyState(state.study, list(states.values()))
 
 
-def _with_requests(state: RunState) -> RunState:
-    """The state of a run with what its server would be sent; an error of the server is kept."""
-    from consilience.kinds.probing import plan_probe
-
-    try:
-        return replace(state, plan=plan_probe(state.run.options))
-    except (ConsilienceError, OSError) as error:
-        return replace(state, state="failed", message=described(error).message)
-
-
 def _with_plan(state: RunState, plan: PlannedRun, part: set[GroupOfSeed] | None = None) -> RunState:
-    """The state of a run with its groups and queries, or those of a part."""
     if plan.fault:
         return replace(state, state="failed", queries=None, message=plan.fault)
     groups = plan.groups if part is None else part
@@ -352,7 +343,6 @@ def _with_plan(state: RunState, plan: PlannedRun, part: set[GroupOfSeed] | None 
 
 
 def _read(options: StudyRunOptions) -> Study:
-    """The study; options that do not fit it raise."""
     if options.ray_address is not None and options.engine != "ray":
         raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
     study = read_study(options.file)

@@ -78,7 +78,6 @@ def _local_records(run: StudyRun) -> list[bytes]:
 
 
 def _records(files: Any, folder: str) -> list[bytes]:
-    """The records of a run at an address; empty where it is not."""
     names = files.find(folder) if files.exists(folder) else []
     return [files.cat_file(path) for path in names if path.endswith(f"/{RECORD}")]
 
@@ -137,12 +136,10 @@ class Failure:
 
     @staticmethod
     def file_of(study: Study, run: StudyRun) -> Path:
-        """The file of a run's failure."""
         return study.folder / FAILURES / f"{run.name.replace('/', '__')}.json"
 
     @classmethod
     def message_of(cls, study: Study, run: StudyRun) -> str:
-        """Why a run failed; empty where it did not."""
         try:
             document = parse_json(cls.file_of(study, run).read_bytes())
         except (OSError, ValueError):
@@ -158,22 +155,18 @@ class RunState:
     run: StudyRun
     state: Progress
     done: int = 0
-    """Groups with answers."""
     groups: int | None = None
     """All groups; None where the record does not tell."""
     answers: int = 0
-    """Answers that are files."""
     started: str | None = None
     finished: str | None = None
     message: str = ""
-    """Why it failed."""
     queries: int | None = None
     """All queries; None where they were not counted."""
     plan: ProbePlan | None = None
     """What a model behind a URL would be sent; None where that was not planned."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields for a JSON document."""
         run = {
             "run": self.run.name, "model": self.run.model, "suite": self.run.suite,
             "factors": dict(self.run.factors), "seed": self.run.seed,
@@ -240,7 +233,6 @@ class StudyState(Shown):
         return rows
 
     def failures(self) -> list[str]:
-        """Why runs failed, each message once with the runs that it is of."""
         by_message: dict[str, list[str]] = {}
         for state in self.failed:
             by_message.setdefault(state.message, []).append(state.run.name)
@@ -255,24 +247,20 @@ class StudyState(Shown):
         return f"{counted(len(states), 'run')}: {', '.join(parts)}; {answers}"
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """How far each run is; of a plan also the requests."""
         yield self.table()
         for name, text in self.requests_in_words().items():
             yield f"{name:9} {text}"
 
     def document(self) -> dict[str, Any]:
-        """The runs as rows."""
         runs = [one.to_dict() for one in self.runs]
         return {"run": self.study.record(), "runs": runs, "warnings": self.failures()}
 
     def remarks(self, output: Output) -> list[str]:
-        """What to do about runs that failed."""
         is_plan = any(one.queries for one in self.runs)
         again = "rerun `consilience study run` to try what failed again"
         return [again] if self.failed and not is_plan else []
 
     def exit_status(self) -> int:
-        """2 where a run failed just now."""
         return 2 if self.was_run and self.failed else 0
 
     def __repr__(self) -> str:
@@ -354,7 +342,6 @@ def _folders(run: StudyRun) -> list[Path]:
 
 
 def _kept(folder: Path, record: Mapping[str, Any]) -> Iterator[Path]:
-    """The answers files that the record of the run has."""
     known = record.get("answers", {})
     return (file for file in (folder / "answers").glob("*.parquet") if file.stem in known)
 
@@ -377,7 +364,6 @@ def _groups(state: RunState) -> str:
 
 
 def _planned(plan: ProbePlan | None) -> list[Value]:
-    """The cells of ``PLANNED``; empty for a model that runs here."""
     if plan is None or plan.usage is None:
         return [""] * len(PLANNED)
     most, cost = plan.usage.most, "" if plan.cost is None else f"{plan.cost:.4g}"

@@ -32,7 +32,6 @@ from consilience.study.engine import (
 )
 
 PROGRESS_INTERVAL = 0.2
-"""Seconds between two messages on progress."""
 
 PATIENCE = 5.0
 """Seconds that a process has to end before it is killed."""
@@ -165,7 +164,6 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def _why_ended(status: int | None, log: Path | None) -> str:
-    """Why a worker ended without an answer."""
     output = f"Its output is in {log}." if log and log.is_file() and log.stat().st_size else ""
     if status is not None and status < 0:
         name = next((one.name for one in signal.Signals if one == -status), "unknown")

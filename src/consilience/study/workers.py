@@ -22,14 +22,7 @@ from typing import Any
 from consilience.core.errors import ConsilienceError, needs_extra, shortened
 from consilience.core.process import Advance
 from consilience.core.provenance import build
-from consilience.study.engine import (
-    Factory,
-    Needs,
-    UnitFailure,
-    Worker,
-    WorkerDiedError,
-    attempted,
-)
+from consilience.study.engine import Factory, Needs, UnitFailure, Worker, WorkerDiedError, attempted
 
 PROGRESS_INTERVAL = 0.2
 

@@ -39,7 +39,6 @@ class Finding:
     group: str
     """The relation or the group of questions; empty for the whole suite."""
     evidence: str
-    """What was found, with an example."""
     places: tuple[str, ...] = ()
     """Where: ``file:line`` below the folder of the suite; empty where that is not known."""
     count: int = 1
@@ -122,10 +121,8 @@ def several_golds(material: FactMaterial) -> Iterator[Finding]:
         golds = several(pairs) if relation.cardinality == "N-1" else {}
         if golds:
             subject, first = next(iter(golds.items()))
-            evidence = (
-                f"{counted(len(golds), 'subject')} of an N-1 relation with several objects, "
-                f"such as '{subject}': {listed(first)}"
-            )
+            size = f"{counted(len(golds), 'subject')} of an N-1 relation with several objects"
+            evidence = f"{size}, such as '{subject}': {listed(first)}"
             facts = [(name, gold) for name, of_name in golds.items() for gold in of_name]
             yield material.found(relation, evidence, facts=facts, count=len(golds))
 
@@ -137,10 +134,8 @@ def duplicate_facts(material: FactMaterial) -> Iterator[Finding]:
         if items:
             (subject, gold), names = next(iter(items.items()))
             surplus = sum(map(len, items.values())) - len(items)
-            evidence = (
-                f"{counted(surplus, 'duplicate fact')}, such as '{subject}', '{gold}' "
-                f"(items {listed(names)})"
-            )
+            example = f"'{subject}', '{gold}' (items {listed(names)})"
+            evidence = f"{counted(surplus, 'duplicate fact')}, such as {example}"
             yield material.found(relation, evidence, facts=list(items), count=surplus)
 
 
@@ -233,10 +228,9 @@ def same_first_word(material: FactMaterial) -> Iterator[Finding]:
         by_first = several(((word.split() or [word])[0], word) for word in candidates).values()
         if by_first:
             words = [word for same in by_first for word in same]
-            evidence = (
-                f"{len(words)} of {counted(len(candidates), 'candidate')} share their first word "
-                f"with another, such as {listed(max(by_first, key=len), 3)}"
-            )
+            size = f"{len(words)} of {counted(len(candidates), 'candidate')}"
+            example = listed(max(by_first, key=len), 3)
+            evidence = f"{size} share their first word with another, such as {example}"
             yield material.found(relation, evidence, objects=words)
 
 
@@ -246,10 +240,10 @@ def object_in_subject(material: FactMaterial) -> Iterator[Finding]:
         pairs = [(fact.subject, fact.object) for fact in relation.facts]
         inside = [pair for pair in pairs if contains(*pair)]
         if inside:
-            evidence = (
-                f"{len(inside)} of {counted(len(pairs), 'fact')} ({len(inside) / len(pairs):.0%}), "
-                f"such as '{inside[0][0]}', '{inside[0][1]}'"
+            size = (
+                f"{len(inside)} of {counted(len(pairs), 'fact')} ({len(inside) / len(pairs):.0%})"
             )
+            evidence = f"{size}, such as '{inside[0][0]}', '{inside[0][1]}'"
             yield material.found(relation, evidence, facts=inside)
 
 
@@ -277,10 +271,8 @@ def shared_facts(material: FactMaterial) -> Iterator[Finding]:
     for (one, two), facts in sorted(shared.items(), key=lambda item: -len(item[1])):
         size = min(len(material.suite[name].facts) for name in (one, two))
         if len(facts) >= LEAST_SHARED * size:
-            evidence = (
-                f"{counted(len(facts), 'fact')} also in {one}, such as '{facts[0][0]}', "
-                f"'{facts[0][1]}'"
-            )
+            example = "'{}', '{}'".format(*facts[0])
+            evidence = f"{counted(len(facts), 'fact')} also in {one}, such as {example}"
             yield material.found(material.suite[two], evidence, facts=facts)
 
 
@@ -314,12 +306,10 @@ def _outliers(
         if relation.id not in similarity:
             continue
         means = mean_similarity(similarity[relation.id])
+        median = np.median(means)
         for at in outliers(means):
-            text = relation.patterns[at].text
-            evidence = (
-                f"'{text}': mean {word} with the others {means[at]:.2f}, "
-                f"median of the relation {np.median(means):.2f}"
-            )
+            text, others = relation.patterns[at].text, f"median of the relation {median:.2f}"
+            evidence = f"'{text}': mean {word} with the others {means[at]:.2f}, {others}"
             yield material.found(relation, evidence, patterns=(text,))
 
 
@@ -374,10 +364,9 @@ def edges(material: FactMaterial) -> Iterator[Finding]:
         }
         if differing:
             texts = [relation.patterns[at].text for pair in differing for at in pair]
-            evidence = (
-                f"{len(differing)} of {counted(len(relation.edges), 'pair')}, such as "
-                f"'{texts[0]}' and '{texts[1]}': {next(iter(differing.values()))}"
-            )
+            example = f"'{texts[0]}' and '{texts[1]}': {next(iter(differing.values()))}"
+            size = f"{len(differing)} of {counted(len(relation.edges), 'pair')}"
+            evidence = f"{size}, such as {example}"
             yield material.found(relation, evidence, patterns=texts, count=len(differing))
 
 
@@ -446,10 +435,9 @@ def article(material: FactMaterial) -> Iterator[Finding]:
         takes_an = pattern.article == "an"
         unfit = [word for word in words if bool(VOWEL_SOUND.match(word)) != takes_an]
         if unfit:
-            evidence = (
-                f"'{pattern.text}': '{pattern.article}' does not fit {len(unfit)} of "
-                f"{counted(len(words), 'candidate')}, such as '{unfit[0]}'"
-            )
+            size = f"{len(unfit)} of {counted(len(words), 'candidate')}"
+            misfit = f"'{pattern.article}' does not fit {size}, such as '{unfit[0]}'"
+            evidence = f"'{pattern.text}': {misfit}"
             yield material.found(relation, evidence, patterns=(pattern.text,), count=len(unfit))
 
 
@@ -534,6 +522,15 @@ def _found(
     return Finding(group, evidence, tuple(places), len(items) if count is None else count)
 
 
+def _of_pairs(
+    group: str, noun: str, where: str, pairs: Sequence[tuple[Question, Question]], shown: Question
+) -> Finding:
+    """A finding of pairs of questions that ask the same; ``shown`` is the example."""
+    example = f"'{_texts(shown)[0]}' (items {pairs[0][0].item}, {pairs[0][1].item})"
+    evidence = f"{counted(len(pairs), noun)}{where}, such as {example}"
+    return _found(group, evidence, [item for pair in pairs for item in pair], len(pairs))
+
+
 def _texts(question: Question) -> list[str]:
     return [text for texts in question.paraphrases.values() for text in texts]
 
@@ -552,9 +549,8 @@ def options_differ(questions: Questions) -> Iterator[Finding]:
     for name, items in questions.groups.items():
         sizes = sorted({len(item.options) for item in items})
         if len(sizes) > 1:
-            evidence = (
-                f"questions have {sizes[0]} to {sizes[-1]} options, which are chosen at other rates"
-            )
+            number_of = f"{sizes[0]} to {sizes[-1]} options"
+            evidence = f"questions have {number_of}, which are chosen at other rates"
             yield Finding(name, evidence, count=len(items))
 
 
@@ -563,10 +559,8 @@ def gold_position(questions: Questions) -> Iterator[Finding]:
     for name, items in questions.groups.items():
         positions = {item.gold_position for item in items if item.options}
         if len(positions) == 1 and len(items) >= FEW_TO_BALANCE:
-            evidence = (
-                f"the right answer is option {positions.pop() + 1} of every question; a model that "
-                "always chooses it is right"
-            )
+            position = f"option {positions.pop() + 1} of every question"
+            evidence = f"the right answer is {position}; a model that always chooses it is right"
             yield Finding(name, evidence, count=len(items))
 
 
@@ -575,12 +569,7 @@ def duplicate_questions(questions: Questions) -> Iterator[Finding]:
     for name, items in questions.groups.items():
         pairs = list(_repeated(items))
         if pairs:
-            first, second = pairs[0]
-            evidence = (
-                f"{counted(len(pairs), 'duplicate question')}, such as "
-                f"'{_texts(first)[0]}' (items {first.item}, {second.item})"
-            )
-            yield _found(name, evidence, [item for pair in pairs for item in pair], len(pairs))
+            yield _of_pairs(name, "duplicate question", "", pairs, pairs[0][0])
 
 
 def _repeated(items: Sequence[Question]) -> Iterator[tuple[Question, Question]]:
@@ -610,11 +599,7 @@ def shared_questions(questions: Questions) -> Iterator[Finding]:
         for key in keys:
             first.setdefault(key, question)
     for (one, two), pairs in shared.items():
-        evidence = (
-            f"{counted(len(pairs), 'question')} also in {one}, such as '{_texts(pairs[0][1])[0]}' "
-            f"(items {pairs[0][0].item}, {pairs[0][1].item})"
-        )
-        yield _found(two, evidence, [item for pair in pairs for item in pair], len(pairs))
+        yield _of_pairs(two, "question", f" also in {one}", pairs, pairs[0][1])
 
 
 def same_phrasings(questions: Questions) -> Iterator[Finding]:
@@ -640,12 +625,9 @@ def answer_in_question(questions: Questions) -> Iterator[Finding]:
     for name, items in questions.groups.items():
         inside = [item for item in items if _tells_its_answer(item)]
         if inside:
-            first = inside[0]
-            evidence = (
-                f"{len(inside)} of {counted(len(items), 'question')}, such as "
-                f"'{_texts(first)[0]}', '{first.gold.text}' (item {first.item})"
-            )
-            yield _found(name, evidence, inside)
+            first, size = inside[0], f"{len(inside)} of {counted(len(items), 'question')}"
+            example = f"'{_texts(first)[0]}', '{first.gold.text}' (item {first.item})"
+            yield _found(name, f"{size}, such as {example}", inside)
 
 
 def _tells_its_answer(question: Question) -> bool:
@@ -674,9 +656,7 @@ class Check:
     meaning: str
     """What it looks for, in a few words."""
     todo: str
-    """What to do about a finding."""
     of: Kind = "facts"
-    """The kind of suites that it applies to."""
     needs: str = ""
     """The field of the material that has to be there; empty if it always is."""
     is_quick: bool = False

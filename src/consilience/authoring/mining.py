@@ -155,8 +155,8 @@ def _closest(subjects: Sequence[Span], objects: Sequence[Span]) -> tuple[Span, S
 
 
 FUNCTION = {
-    "aux", "auxpass", "aux:pass", "det", "neg", "prt", "compound:prt", "case", "mark", "cop", "expl",
-    "predet", "cc:preconj",
+    "aux", "auxpass", "aux:pass", "det", "neg", "prt", "compound:prt", "case", "mark", "cop",
+    "expl", "predet", "cc:preconj",
 }  # fmt: skip
 """Labels of words that belong to their head."""
 

@@ -133,7 +133,7 @@ def _json_texts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, ...
     for number, line in _lines(path):
         if not line.strip():
             continue
-        where, row = f"{path}:{number}", None
+        where = f"{path}:{number}"
         try:
             row = parse_json(line)
         except json.JSONDecodeError as error:

@@ -11,7 +11,6 @@ from consilience.authoring.audit import cautions, fix_folder, run_checks
 from consilience.authoring.checks import (
     CHECKS,
     FactMaterial,
-    check,
     limit,
     outliers,
     robust_deviations,
@@ -176,8 +175,6 @@ def test_checks_of_other_suites_and_checks_without_a_parser_say_why_they_were_no
     assert audit.not_run["edges"] == "no spaCy"
     assert audit.not_run["shared_questions"] == "for suites of questions"
     assert audit.counts.keys() | audit.not_run.keys() == CHECKS.keys()
-    with pytest.raises(ValueError, match="already a check 'spaces'"):
-        check("note", meaning="", todo="")(CHECKS["spaces"].find)
     assert cautions(Questions("s", ())) == []
 
 

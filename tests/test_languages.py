@@ -12,8 +12,7 @@ from consilience.analysis.examples import examples
 from consilience.asking.facts import ask, ask_suite
 from consilience.asking.questions import answered
 from consilience.authoring.audit import cautions, corrected
-from consilience.authoring.checks import FactMaterial, without_accents
-from consilience.authoring.pattern_checks import final_punctuation
+from consilience.authoring.checks import FactMaterial, final_punctuation, without_accents
 from consilience.authoring.pattern_mining import sentences
 from consilience.authoring.rewriting import scripts
 from consilience.core.errors import ConsilienceError

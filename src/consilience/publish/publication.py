@@ -267,7 +267,7 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
         model_facts=facts_of_model,
         suite=public,
         protocol=protocol,
-        command=public_command(recorded_options(run.record), model, public.name),
+        command=public_command(run.record.get("options"), model, public.name),
         versions=dict(record["versions"]),
         finished=str(record["finished"]),
         fingerprint=fingerprint({part.label: part.settings for part in run.parts} or run.settings),

@@ -50,7 +50,6 @@ from consilience.kinds.variants import (
     design_of,
     factors_of,
     fixed_note,
-    template_names,
 )
 from consilience.kinds.writing import Writer, as_writer, decides, decision_prompting, sample_factor
 from consilience.models import Model
@@ -128,12 +127,7 @@ class OwnQuestions(Inquiry):
         groups = groups_of_questions(self.questions, writes_freely=options.generate)
         samples = sample_factor(options.samples, options.temperature)
         self.writes = _writes(options, groups)
-        self.factors = factors_of(
-            options.vary,
-            self.questions,
-            template_names(options.template),
-            samples if self.writes else (),
-        )
+        self.factors = factors_of(options, self.questions, samples if self.writes else ())
         self.design = design_of(options.design, self.factors, options.seed)
         self.pool: Sequence[Question] = whole.items  # examples are drawn from them
         if self.decides:
@@ -141,26 +135,13 @@ class OwnQuestions(Inquiry):
             self.prompting = decision_prompting(options, self.design.factors, groups)
         else:
             is_chat = is_for_a_model and (model is None or is_chat_model(model))
-            self.prompting = self._prompting(is_chat=is_chat)
+            self.prompting = Prompting.of(options, self.factors, is_chat=is_chat)
         self.members: Mapping[str, GroupOfQuestions] = {group.id: group for group in groups}
         self.suite = suite_of_questions(
             self.questions.name, groups, self.design, self.questions.expectations
         )
         if is_for_a_model:
             self._check()
-
-    def _prompting(self, *, is_chat: bool) -> Prompting:
-        """How a question becomes a prompt; ``is_chat``: whether the model has a chat template."""
-        options = self.options
-        return Prompting.of(
-            options.template,
-            self.factors,
-            rule_name=options.option_score or "",
-            shots=options.shots,
-            system=options.system or "",
-            seed=options.seed,
-            is_chat=is_chat,
-        )
 
     def _check(self) -> None:
         """Raise for options that do not fit the questions or a model that reads one at a time."""
@@ -214,7 +195,8 @@ class OwnQuestions(Inquiry):
                 todo="Leave it out; for options without labels add --vary labels=none.",
             )
         if not self.is_given and not self.decides:
-            self.prompting = self._prompting(is_chat=is_chat_model(self.model))
+            is_chat = is_chat_model(self.model)
+            self.prompting = Prompting.of(self.options, self.factors, is_chat=is_chat)
         if self.writes:
             self.writer = self._writer()
 

@@ -22,6 +22,7 @@ from consilience.core.presentation import (
     permutation,
 )
 from consilience.core.scoring_rules import DECISION, RULES
+from consilience.options.probe import ProbeOptions
 from consilience.suites.questions import Questions
 
 ALL = "all"
@@ -38,17 +39,14 @@ Levels = Callable[[str, Questions], Sequence[str]]
 
 
 def factors_of(
-    vary: Sequence[str] | None,
-    questions: Questions,
-    templates: Sequence[str],
-    samples: Sequence[Factor] = (),
+    options: ProbeOptions, questions: Questions, samples: Sequence[Factor] = ()
 ) -> list[Factor]:
-    """The factors that ``--vary`` names.
+    """The factors that ``--vary`` names, and that of sampled texts, if they are sampled.
 
     Without it the phrasings and the languages vary, where there are several, and the options are
-    rotated. ``templates``: the names of the templates that ``template=`` may name. ``samples``: the
-    factor of sampled texts, if they are sampled.
+    rotated.
     """
+    vary, templates = options.vary, template_names(options.template)
     if vary is None:
         return [*_usual_factors(questions), *samples]
     chosen: dict[str, Factor] = {}
@@ -268,34 +266,26 @@ class Prompting:
 
     @classmethod
     def of(
-        cls,
-        template: str | None,
-        factors: Sequence[Factor],
-        *,
-        rule_name: str = "",
-        shots: int = 0,
-        system: str = "",
-        seed: int = 0,
-        is_chat: bool = False,
+        cls, options: ProbeOptions, factors: Sequence[Factor], *, is_chat: bool = False
     ) -> Prompting:
-        """The presentation that options ask for.
+        """The presentation that options ask for; ``is_chat``: of a model with a chat template.
 
-        ``template``: a spec of ``template_files.templates_of``, None for ``auto``; of a file with
-        several templates the first is the base. ``factors``: those that vary; the levels of
-        ``template`` name templates. ``system``: the system prompt. ``is_chat``: whether the model
-        has a chat template.
+        Of a file with several templates the first is the base. The levels of the factor
+        ``template`` name templates.
         """
+        rule_name = options.option_score or ""
         if rule_name == DECISION.name:
             raise unknown_name(f"no scoring rule '{rule_name}'", rule_name, RULES)
-        named = templates_of([template or AUTO], is_chat=is_chat)
+        named = templates_of([options.template or AUTO], is_chat=is_chat)
         known = {**TEMPLATES, **named}
         varied = {factor.name: factor.levels for factor in factors}.get("template")
         used = {name: known[name] for name in varied or list(named)[:1]}
-        if not shots and any(factor.name == "examples" for factor in factors):
+        if not options.shots and any(factor.name == "examples" for factor in factors):
             raise ConsilienceError(
                 "--vary examples without solved examples", todo="Add --shots 3, or leave it out."
             )
-        return cls(with_system(used, system) if system else used, rule_name, shots, seed)
+        used = with_system(used, options.system) if options.system else used
+        return cls(used, rule_name, options.shots, options.seed)
 
     @property
     def base(self) -> Presentation:

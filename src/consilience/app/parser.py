@@ -30,13 +30,6 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
 GENERALS = ("config", "quiet")
 """Options of the output that every command has, and that may be before its name."""
 
-OTHER_WAYS = dict.fromkeys(
-    [("consilience reproduce", "--limit"), ("consilience reproduce", "-n")],
-    "Use --with 'probe=--limit 5'.",
-)
-"""What to type instead of an option that a command does not have."""
-
-
 FROM_FILE = ParameterSource.DEFAULT_MAP
 """How click calls a default that the configuration file sets."""
 
@@ -338,16 +331,15 @@ def _usage_error(error: click.ClickException) -> ConsilienceError:
         known = [name for param in params for name in param.opts if name.startswith("-")]
         known += ["--all"] if getattr(ctx and ctx.command, "is_help", False) else []
         message = f"no option '{error.option_name}'"
-        todo = OTHER_WAYS.get((where, error.option_name)) or (
-            did_you_mean(error.option_name, known, f"See `{where} --help`.")
-        )
+        todo = did_you_mean(error.option_name, known, f"See `{where} --help`.")
+        if where == "consilience reproduce" and error.option_name in ("--limit", "-n"):
+            todo = "Use --with 'probe=--limit 5'."
     elif isinstance(error, click.MissingParameter) and hasattr(param, "field"):
         message = f"missing {param.param_type_name} '{getattr(param, 'shown', param.opts[-1])}'"
         todo = f"{param.field.option.help} {todo}"
     else:
-        message = (
-            error.format_message().rstrip(".").replace("requires an argument", "needs a value")
-        )
+        message = error.format_message().rstrip(".")
+        message = message.replace("requires an argument", "needs a value")
         message = message[:1].lower() + message[1:]
     return ConsilienceError(message, where=where, todo=todo, kind="usage")
 

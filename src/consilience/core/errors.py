@@ -70,7 +70,8 @@ class ConsilienceError(Exception):
 class ModelError(ConsilienceError):
     """A model that cannot be found or loaded."""
 
-    kind, option = "model", "model"
+    kind = "model"
+    option = "model"
 
 
 class UnansweredError(ConsilienceError):

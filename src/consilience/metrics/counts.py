@@ -60,10 +60,8 @@ def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     table = _typed(_with_variant(answers), suite)
     for name in NEEDED[:-1]:
         if table[name].null_count():
-            at = table[name].is_null().arg_max() or 0
-            raise ConsilienceError(
-                f"no '{name}'", where=f"the answers table, row {at + 1}", todo="Fill it in."
-            )
+            where = f"the answers table, row {(table[name].is_null().arg_max() or 0) + 1}"
+            raise ConsilienceError(f"no '{name}'", where=where, todo="Fill it in.")
     on = ["group", "variant"]
     table = table.join(_patterns(table, suite), on=on, how="left", maintain_order="left")
     table = table.drop("variant").rename({"text": "variant"})
@@ -271,9 +269,11 @@ def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
     golds = table.select("group", answer="gold").unique()
     counted = counted.join(golds, on=["group", "answer"], how="anti", maintain_order="left")
     for relation in suite.relations:
+        if relation.design.unit == "item":
+            continue
         is_known = pl.col("answer").is_in([*set(relation.candidates.words)])
-        rows = counted.filter(~is_known, group=relation.id)
-        if relation.design.unit == "item" or rows.is_empty():
+        rows = counted.filter(group=relation.id).filter(~is_known)
+        if rows.is_empty():
             continue
         known = {_plain(word): word for word in reversed(relation.candidates.words)}
         answers = rows["answer"].head(COMPARED).to_list()
@@ -317,10 +317,9 @@ def instances_of(table: pl.DataFrame, suite: Suite) -> dict[str, list[tuple[Inst
     groups = dict(table.select("item", "group").unique().iter_rows())
     replies, probabilities = _replies(table, suite), _probabilities(table, suite)
     by_group: dict[str, list[tuple[Instance, ...]]] = {}
-    for expectation in suite.expectations:
-        group = groups.get(expectation.items[0])
-        if group is None:
-            continue
+    known = [one for one in suite.expectations if one.items[0] in groups]
+    for expectation in known:
+        group = groups[expectation.items[0]]
         levels = {name: levels_of(name) for name in suite.relation(group).design.variants}
         if of_expectation := tuple(instances(expectation, replies, levels, probabilities)):
             by_group.setdefault(group, []).append(of_expectation)
@@ -400,7 +399,6 @@ def _open_texts(rows: pl.DataFrame, suite: Suite) -> dict[str, str]:
 
 T = TypeVar("T")
 
-
 EMPTY_AS_ZERO = {"published": ("known_consistency", "unknown_consistency"), "strict": ()}
 """Metrics of groups without data that the released code logs as 0, which its means include."""
 
@@ -436,13 +434,11 @@ def is_averaged(key: Key, relation: Relation) -> bool:
 
 def count(views: Mapping[View, Grid], relation: Relation) -> dict[Key, Tally]:
     """Every metric of the two views of one group, over all of it and by its subsets."""
-    design = relation.design
     tallies: dict[Key, Tally] = {}
     for metric_name, metric in METRICS.items():
         name = name_of(metric_name, relation.cardinality)
-        for subset, grid in _subsets(views[metric.view], design, metric):
-            tally = metric.count(grid)
-            if tally is not None:
+        for subset, grid in _subsets(views[metric.view], relation.design, metric):
+            if (tally := metric.count(grid)) is not None:
                 tallies[name, subset] = tally
     return tallies
 

@@ -357,10 +357,11 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
     invalid = [INVALID + name for name in sorted(design.variants)] if has_invalid else []
     words = [*design.labels, *invalid]
     grid = grid_of(known, pl.col("item"), design, words, len(design.labels), scores)
-    codes = np.arange(len(words))
     positive = design.labels.index(design.positive) if design.positive else -1
-    invalid_codes = tuple(range(len(design.labels), len(words)))
-    return replace(grid, words=codes, invalid=invalid_codes, positive=positive)
+    codes = np.arange(len(words))
+    return replace(
+        grid, words=codes, invalid=tuple(codes[len(design.labels) :].tolist()), positive=positive
+    )
 
 
 def words_of(table: pl.DataFrame) -> list[str]:
@@ -385,17 +386,14 @@ def grid_of(
     items = (answers.select(key).to_series().rank("dense").cast(pl.Int64) - 1).to_numpy()
     variants = answers["variant_index"].to_numpy()
     shape = (int(items.max(initial=-1)) + 1, len(design.variants))
-    filled: dict[str, Ints] = {}
-    for name in ("answer", "gold"):
+    filled = {name: np.full(shape, -1, dtype=np.int64) for name in ("answer", "gold")}
+    for name, of_name in filled.items():
         # Of rows with the same item and variant the last one stays.
-        filled[name] = np.full(shape, -1, dtype=np.int64)
         codes = answers[name].cast(pl.Enum(words)).to_physical().cast(pl.Int64).fill_null(-1)
-        filled[name][items, variants] = codes.to_numpy()
-    read: dict[str, Floats] = {}
-    for name in scores:
-        read[name] = np.full(shape, np.nan)
-        if name in answers.columns:
-            read[name][items, variants] = answers[name].cast(pl.Float64).to_numpy()
+        of_name[items, variants] = codes.to_numpy()
+    read = {name: np.full(shape, np.nan) for name in scores}
+    for name in read.keys() & set(answers.columns):
+        read[name][items, variants] = answers[name].cast(pl.Float64).to_numpy()
     subjects = np.full(shape[0], None, dtype=np.object_)
     subjects[items] = answers["subject"].to_numpy()
     distributions, of_rows = None, option_probabilities(answers)

@@ -195,7 +195,7 @@ class Scorer:
         assert strategy.first is not None and strategy.read_first is not None
         groups = _groups(jobs, Totals.before)
         wanted = [[work.rest(at)[0] for work, at in group] for group in groups]
-        more = ALL_TOKENS if lists_all else {}
+        more: Body = ALL_TOKENS if lists_all else {}
         if strategy.is_native:
             letter = int(self.server.tokenizer("a")["input_ids"][-1])
             more = {"logit_bias": [[letter, FORCED]]} | more

@@ -278,7 +278,7 @@ def scores_of(model, prompts):
     totals = [None] * len(prompts)
     for scores in model.score(prompts):
         for row, values in zip(scores.rows.tolist(), scores.totals, strict=True):
-            totals[row] = values.tolist()
+            totals[row] = values[: len(prompts[row].answers)].tolist()
     return totals
 
 

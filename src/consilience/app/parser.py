@@ -147,6 +147,8 @@ class Entry(click.Command):
 class ClickCommand(Entry):
     """A command whose parameters are fields; a configuration file has defaults of them."""
 
+    entry: Command
+
     def __init__(self, entry: Command) -> None:
         fields = {field.name: field for field in option_fields(entry.options)}
         outputs = {field.name: field for field in option_fields(Output)}
@@ -325,7 +327,7 @@ def _usage_error(error: click.ClickException) -> ConsilienceError:
     ctx = getattr(error, "ctx", None)
     where = ctx.command_path if ctx else ""
     todo = f"See `{where} --help`." if where else ""
-    param = getattr(error, "param", None)
+    param: Any = getattr(error, "param", None)
     if isinstance(error, click.NoSuchOption):
         params = ctx.command.get_params(ctx) if ctx else []
         known = [name for param in params for name in param.opts if name.startswith("-")]

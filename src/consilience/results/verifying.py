@@ -24,10 +24,9 @@ from consilience.kinds import inquiries_of
 from consilience.kinds.base import Inquiry
 from consilience.kinds.counting import noise_floor_of
 from consilience.metrics.statistics import NAN
-from consilience.options import Output, option_fields
+from consilience.options import Output, option_fields, shared
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import VerifyOptions
-from consilience.options.shared import names_code
 from consilience.report.export import Shown, record_of
 from consilience.report.table import Table
 from consilience.runs.folder import FORMAT, digest_of, refuse_other_run
@@ -211,7 +210,7 @@ def _trusted(recorded: ProbeOptions, options: VerifyOptions, run: Run) -> dict[s
             todo="If you trust the run and what it names, repeat these options.",
         )
     sources = run.settings.get("perturbation_sources", {}).values()
-    for spec in filter(names_code, trusted["perturbations"] or ()):
+    for spec in filter(shared.names_code, trusted["perturbations"] or ()):
         file = Path(spec.rpartition(":")[0])
         if file.is_file() and digest_of(file) not in [of.get("sha256") for of in sources]:
             raise ConsilienceError(

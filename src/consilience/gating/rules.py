@@ -216,13 +216,11 @@ FORMS = (
 
 NUMBER = r"(?P<number>-?(?:\d+(?:\.\d*)?|\.\d+))"
 
-NAME = (
-    r"(?P<name>(?P<metric>[^<>=≥≤]+?)(?: of (?P<subset>[^<>=≥≤]+?))?(?: in (?P<group>[^<>=≥≤]+?))?)"
-)
+ABSOLUTE = re.compile(rf"(?P<name>[^<>=≥≤]+?)\s*(?P<way>>=|<=|≥|≤)\s*{NUMBER}\s*(?P<percent>%?)")
 
-ABSOLUTE = re.compile(rf"{NAME}\s*(?P<way>>=|<=|≥|≤)\s*{NUMBER}\s*(?P<percent>%?)")
+RELATIVE = re.compile(rf"(?P<name>.+?)\s+no (?P<way>\w+) than baseline by {NUMBER} (?:points?|%)")
 
-RELATIVE = re.compile(rf"{NAME}\s+no (?P<way>\w+) than baseline by {NUMBER} (?:points?|%)")
+NAME = re.compile(r"(.+?)(?: of (.+?))?(?: in (.+?))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +257,8 @@ def _parsed(text: str) -> GateRule:
         raise ConsilienceError(
             f"the rule '{text}'", expected=FORMS, todo="Give each rule its --rule."
         )
-    metric, subset, way = _metric(match["metric"], text), match["subset"] or "all", match["way"]
+    written, part, group = NAME.fullmatch(match["name"]).groups()  # type: ignore[union-attr]
+    metric, subset, way = _metric(written, text), part or "all", match["way"]
     number, (least, greatest) = float(match["number"]), bounds_of((metric, subset))
     if absolute:
         limit = Threshold(number / (100 if match["percent"] else 1), way in (">=", "≥"))
@@ -283,7 +282,7 @@ def _parsed(text: str) -> GateRule:
                 f"{100 * (greatest - least):g} points",
             )
         limit = Threshold(margin, False) if ways[way] else Threshold(-margin, True)
-    return GateRule(text, metric, subset, match["group"] or "", limit, not absolute)
+    return GateRule(text, metric, subset, group or "", limit, not absolute)
 
 
 def _metric(written: str, text: str) -> str:

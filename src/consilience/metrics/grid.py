@@ -133,24 +133,28 @@ class Grid:
     @cached_property
     def answered(self) -> Bools:
         """Whether any item was answered in the variant (variant,)."""
-        return np.any(self.taken, axis=0)
+        answered: Bools = np.any(self.taken, axis=0)
+        return answered
 
     @cached_property
     def lacking(self) -> Bools:
         """Whether the item has no such variant, in a suite where items may lack some (item, v)."""
-        return (self.golds < 0) & self.is_ragged
+        lacking: Bools = (self.golds < 0) & self.is_ragged
+        return lacking
 
     @property
     def complete(self) -> Bools:
         """Whether the item was answered in every variant that was asked at all (item,)."""
         variants = self.answered
         there = (self.taken | self.lacking)[:, variants]
-        return np.all(there, axis=1) & np.any(self.taken, axis=1) & variants.any()
+        complete: Bools = np.all(there, axis=1) & np.any(self.taken, axis=1) & variants.any()
+        return complete
 
     @property
     def always_right(self) -> Bools:
         """Whether the item is right in every variant that was asked at all (item,)."""
-        return np.all((self.right | self.lacking)[:, self.answered], axis=1)
+        always_right: Bools = np.all((self.right | self.lacking)[:, self.answered], axis=1)
+        return always_right
 
     @cached_property
     def pairs(self) -> Ints:

@@ -299,16 +299,11 @@ class Grid:
 
 
 def grids(
-    answers: pl.DataFrame,
-    relation: Relation,
-    protocol: Protocol,
-    words: Sequence[str],
-    scores: Sequence[str] = (),
+    answers: pl.DataFrame, relation: Relation, protocol: Protocol, scores: Sequence[str] = ()
 ) -> dict[View, Grid]:
     """The two views of one group's answers, rows in their order of appearance.
 
-    ``words``: every answer and gold, each once; its position is its code. ``scores``: those that
-    are read.
+    ``scores``: those that are read.
 
     ``strict``: every tuple (subject, gold) once, of a task every item, for both views.
 
@@ -317,6 +312,8 @@ def grids(
     not fit the gold.
     """
     design, candidates = relation.design, len(relation.candidates.words)
+    column = pl.concat([answers["answer"], answers["gold"].alias("answer")])
+    words = column.drop_nulls().unique().sort().to_list()  # the position of a word is its code
     if design.unit == "item":
         if design.labels:
             grid = _grid_of_labels(_by_option(answers, design), design, scores)
@@ -366,12 +363,6 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
     return replace(
         grid, words=codes, invalid=tuple(codes[len(design.labels) :].tolist()), positive=positive
     )
-
-
-def words_of(table: pl.DataFrame) -> list[str]:
-    """Every answer and gold of an answers table, each once, in order."""
-    words = pl.concat([table["answer"], table["gold"].alias("answer")])
-    return words.drop_nulls().unique().sort().to_list()
 
 
 def grid_of(

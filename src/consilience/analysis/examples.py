@@ -44,9 +44,13 @@ def item_agreement(answers: Answers, suite: Suite, protocol: Protocol) -> pl.Dat
     for relation, rows in ready.relations:
         grid = ready.views(relation, protocol)["pairs"]
         of_row = rows.select("item", key=_key(relation, protocol)).unique(maintain_order=True)
-        counted = _counted(grid, relation, of_row["key"].unique().sort())
+        names = pl.Series([*relation.design.variants, None], dtype=pl.String)
+        first, second = (names.gather(at % len(names)) for at in _first_difference(grid))
+        columns = {"same": grid.n_same, "pairs": grid.n_both, "first": first, "second": second}
+        counted = pl.DataFrame({"key": of_row["key"].unique().sort(), **columns})
         table = of_row.join(counted, on="key", how="left", maintain_order="left")
-        tables.append(table.select(pl.lit(relation.id).alias("group"), *list(AGREEMENT_SCHEMA)[1:]))
+        table = table.with_columns(group=pl.lit(relation.id))
+        tables.append(table.select(*AGREEMENT_SCHEMA).cast(AGREEMENT_SCHEMA))
     return pl.concat(tables)
 
 
@@ -59,24 +63,8 @@ def _key(relation: Relation, protocol: Protocol) -> pl.Expr:
     return pl.col("subject")
 
 
-def _counted(grid: Grid, relation: Relation, keys: pl.Series) -> pl.DataFrame:
-    """The numbers of a group's items; ``keys``: those of the rows of the grid, in order."""
-    first, second = _first_difference(grid)
-    names = pl.Series([*relation.design.variants, None], dtype=pl.String)  # -1 is None
-    return pl.DataFrame(
-        {
-            "key": keys,
-            "same": grid.n_same,
-            "pairs": grid.n_both,
-            "first": names.gather(np.where(first < 0, len(names) - 1, first)),
-            "second": names.gather(np.where(second < 0, len(names) - 1, second)),
-        },
-        schema_overrides={"same": pl.Int64, "pairs": pl.Int64},
-    )
-
-
 def _first_difference(grid: Grid) -> tuple[Ints, Ints]:
-    """The first two compared variants with different answers (item,) each; -1 for none.
+    """The first two compared variants with different answers (item,) each; -1, the last, for none.
 
     Where every two variants are compared, it is the first one with an answer, and the next one
     with another answer.

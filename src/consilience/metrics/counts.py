@@ -24,7 +24,6 @@ from consilience.metrics.grid import (
     View,
     grids,
     option_probabilities,
-    words_of,
 )
 from consilience.metrics.registry import METRICS, Metric, Share, Tally
 from consilience.metrics.resampling import (
@@ -595,7 +594,7 @@ class Prepared:
         def make() -> Mapping[View, Grid]:
             rows = self.rows[relation.id]
             scores = {name for metric in METRICS.values() for name in metric.scores}
-            views = grids(rows, relation, protocol, words_of(rows), sorted(scores))
+            views = grids(rows, relation, protocol, sorted(scores))
             instances = tuple(self.instances.get(relation.id, ()))
             return {name: replace(grid, instances=instances) for name, grid in views.items()}
 

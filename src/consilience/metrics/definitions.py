@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -473,8 +473,49 @@ def violation_rate(grid: Grid) -> Tally | None:
     by_expectation=True,
 )
 def chance_violation_rate(grid: Grid) -> Tally | None:
-    """``violation_rate`` if the conclusion got the answer of another expectation of its subset."""
-    return _chance(grid.instances) if grid.instances else None
+    """``violation_rate`` if the conclusion got the answer of another expectation of its subset.
+
+    The counts are those of ``ExpectedViolations``: there is an answer b for each stratum and code.
+    An expectation has one last answer in a stratum, also where several of its instances share it.
+    """
+    units = grid.instances
+    if not units:
+        return None
+    subsets: dict[str, list[Expectation]] = {}
+    for expectation in (unit[0].expectation for unit in units):
+        subsets.setdefault(expectation.subset, []).append(expectation)
+    coded = {subset: _Codes(expectations) for subset, expectations in subsets.items()}
+    answered = [[(one, _stratum(one)) for one in unit if one.is_answered] for unit in units]
+    sizes = Counter(stratum for unit in answered for stratum in {of for _, of in unit})
+    compared = [[(one, of) for one, of in unit if sizes[of] > 1] for unit in answered]
+    codes: dict[Stratum, dict[Hashable, None]] = {}
+    for one, stratum in (pair for pairs in compared for pair in pairs):
+        codes.setdefault(stratum, {})[coded[stratum[0]].code_of(one)] = None
+    columns = {key: at for at, key in enumerate((of, b) for of, bs in codes.items() for b in bs)}
+    size = len(columns)
+    counts = np.zeros((len(units), 1 + 3 * size), dtype=np.float32)
+    for at, unit in enumerate(compared):
+        for one, stratum in unit:
+            scheme = coded[stratum[0]]
+            answer_column = columns[stratum, scheme.code_of(one)]
+            counts[at, 1 + size + answer_column] = 1
+            if one.is_permitted is None:
+                continue
+            counts[at, 0] += 1
+            counts[at, 1 + 2 * size + answer_column] += not one.is_permitted
+            for code in codes[stratum]:
+                if not one.permits(scheme.text(one.expectation, code)):
+                    counts[at, 1 + columns[stratum, code]] += 1
+    numbers = {stratum: at for at, stratum in enumerate(codes)}
+    expected = ExpectedViolations(
+        np.array([numbers[stratum] for stratum, _ in columns], dtype=int),
+        np.array([sizes[stratum] for stratum, _ in columns], dtype=float),
+    )
+    alone = sum(
+        one.is_permitted is not None and sizes[of] == 1 for unit in answered for one, of in unit
+    )
+    n, left_out = int(counts[:, 0].sum()), _missing(units) + alone
+    return Tally(counts, _cluster_names(units), n, left_out, expected, expected.slopes)
 
 
 @metric(
@@ -536,7 +577,7 @@ def _gaps(members: Sequence[Instance]) -> Floats:
 
     Options are compared as ``_Codes`` says; what the conclusion does not have is a gap, too.
     """
-    scheme = _Codes.of([one.expectation for one in members])
+    scheme = _Codes([one.expectation for one in members])
     codes: dict[Hashable, int] = {}
     for one in members:
         for text in one.expectation.conclusion.options:
@@ -572,69 +613,16 @@ Stratum = tuple[str, str]
 """A subset of expectations (``Expectation.subset``), and the variant of the conclusion."""
 
 
-def _chance(units: Units) -> Tally:
-    """The counts of ``ExpectedViolations`` of each expectation.
-
-    There is an answer b for each stratum and code. An expectation has one last answer in a stratum,
-    also where several of its instances share it.
-    """
-    subsets: dict[str, list[Expectation]] = {}
-    for expectation in (unit[0].expectation for unit in units):
-        subsets.setdefault(expectation.subset, []).append(expectation)
-    coded = {subset: _Codes.of(expectations) for subset, expectations in subsets.items()}
-    answered = [[(one, _stratum(one)) for one in unit if one.is_answered] for unit in units]
-    sizes = Counter(stratum for unit in answered for stratum in {of for _, of in unit})
-    compared = [[(one, of) for one, of in unit if sizes[of] > 1] for unit in answered]
-    codes: dict[Stratum, dict[Hashable, None]] = {}
-    for one, stratum in (pair for pairs in compared for pair in pairs):
-        codes.setdefault(stratum, {})[coded[stratum[0]].code_of(one)] = None
-    columns = {key: at for at, key in enumerate((of, b) for of, bs in codes.items() for b in bs)}
-    size = len(columns)
-    counts = np.zeros((len(units), 1 + 3 * size), dtype=np.float32)
-    for at, unit in enumerate(compared):
-        for one, stratum in unit:
-            scheme = coded[stratum[0]]
-            answer_column = columns[stratum, scheme.code_of(one)]
-            counts[at, 1 + size + answer_column] = 1
-            if one.is_permitted is None:
-                continue
-            counts[at, 0] += 1
-            counts[at, 1 + 2 * size + answer_column] += not one.is_permitted
-            for code in codes[stratum]:
-                if not one.permits(scheme.text(one.expectation, code)):
-                    counts[at, 1 + columns[stratum, code]] += 1
-    numbers = {stratum: at for at, stratum in enumerate(codes)}
-    expected = ExpectedViolations(
-        np.array([numbers[stratum] for stratum, _ in columns], dtype=int),
-        np.array([sizes[stratum] for stratum, _ in columns], dtype=float),
-    )
-    alone = sum(
-        one.is_permitted is not None and sizes[of] == 1 for unit in answered for one, of in unit
-    )
-    return Tally(
-        counts,
-        _cluster_names(units),
-        int(counts[:, 0].sum()),
-        _missing(units) + alone,
-        finish=expected,
-        slopes=expected.slopes,
-    )
-
-
 def _stratum(one: Instance) -> Stratum:
     return one.expectation.subset, one.variants[-1]
 
 
-@dataclass(frozen=True, slots=True)
 class _Codes:
     """How the answers to the conclusions of a subset are compared."""
 
-    by_text: bool
-    """By their text; otherwise by the position among the options of their question."""
-
-    @classmethod
-    def of(cls, expectations: Iterable[Expectation]) -> _Codes:
-        return cls(len({frozenset(one.conclusion.options) for one in expectations}) == 1)
+    def __init__(self, expectations: Iterable[Expectation]) -> None:
+        """By their text if all have the same options; else by the position among their options."""
+        self.by_text = len({frozenset(one.conclusion.options) for one in expectations}) == 1
 
     def code(self, expectation: Expectation, answer: str) -> Hashable:
         """The code of an answer to the conclusion; a text that is no option is its own code."""

@@ -133,24 +133,28 @@ class Grid:
     @cached_property
     def answered(self) -> Bools:
         """Whether any item was answered in the variant (variant,)."""
-        return np.any(self.taken, axis=0)
+        answered: Bools = np.any(self.taken, axis=0)
+        return answered
 
     @cached_property
     def lacking(self) -> Bools:
         """Whether the item has no such variant, in a suite where items may lack some (item, v)."""
-        return (self.golds < 0) & self.is_ragged
+        lacking: Bools = (self.golds < 0) & self.is_ragged
+        return lacking
 
     @property
     def complete(self) -> Bools:
         """Whether the item was answered in every variant that was asked at all (item,)."""
         variants = self.answered
         there = (self.taken | self.lacking)[:, variants]
-        return np.all(there, axis=1) & np.any(self.taken, axis=1) & variants.any()
+        complete: Bools = np.all(there, axis=1) & np.any(self.taken, axis=1) & variants.any()
+        return complete
 
     @property
     def always_right(self) -> Bools:
         """Whether the item is right in every variant that was asked at all (item,)."""
-        return np.all((self.right | self.lacking)[:, self.answered], axis=1)
+        always_right: Bools = np.all((self.right | self.lacking)[:, self.answered], axis=1)
+        return always_right
 
     @cached_property
     def pairs(self) -> Ints:
@@ -295,16 +299,11 @@ class Grid:
 
 
 def grids(
-    answers: pl.DataFrame,
-    relation: Relation,
-    protocol: Protocol,
-    words: Sequence[str],
-    scores: Sequence[str] = (),
+    answers: pl.DataFrame, relation: Relation, protocol: Protocol, scores: Sequence[str] = ()
 ) -> dict[View, Grid]:
     """The two views of one group's answers, rows in their order of appearance.
 
-    ``words``: every answer and gold, each once; its position is its code. ``scores``: those that
-    are read.
+    ``scores``: those that are read.
 
     ``strict``: every tuple (subject, gold) once, of a task every item, for both views.
 
@@ -313,6 +312,8 @@ def grids(
     not fit the gold.
     """
     design, candidates = relation.design, len(relation.candidates.words)
+    column = pl.concat([answers["answer"], answers["gold"].alias("answer")])
+    words = column.drop_nulls().unique().sort().to_list()  # the position of a word is its code
     if design.unit == "item":
         if design.labels:
             grid = _grid_of_labels(_by_option(answers, design), design, scores)
@@ -362,12 +363,6 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
     return replace(
         grid, words=codes, invalid=tuple(codes[len(design.labels) :].tolist()), positive=positive
     )
-
-
-def words_of(table: pl.DataFrame) -> list[str]:
-    """Every answer and gold of an answers table, each once, in order."""
-    words = pl.concat([table["answer"], table["gold"].alias("answer")])
-    return words.drop_nulls().unique().sort().to_list()
 
 
 def grid_of(

@@ -310,11 +310,7 @@ def logit_interval(
 
 
 def logit_intervals(
-    values: Floats,
-    errors: Floats,
-    clusters: int,
-    bounds: tuple[float, float],
-    level: float = LEVEL,
+    values: Floats, errors: Floats, clusters: int, bounds: tuple[float, float], level: float = LEVEL
 ) -> Floats:
     """The t intervals (number, 2) of ``clusters`` - 1 degrees of freedom on the logit scale.
 
@@ -521,21 +517,14 @@ def paired_t(first: Sequence[float], second: Sequence[float]) -> TTest:
     from scipy import stats
 
     differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-    return _t_test(
-        stats.ttest_rel(first, second, nan_policy="omit"), float(np.nanmean(differences))
-    )
+    result = stats.ttest_rel(first, second, nan_policy="omit")
+    return _t_test(result, float(np.nanmean(differences)))
 
 
 def _t_test(result: Any, difference: float) -> TTest:
     interval = result.confidence_interval(LEVEL)
-    return TTest(
-        difference,
-        float(interval.low),
-        float(interval.high),
-        float(result.statistic),
-        float(result.df),
-        float(result.pvalue),
-    )
+    numbers = interval.low, interval.high, result.statistic, result.df, result.pvalue
+    return TTest(difference, *map(float, numbers))
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
@@ -581,10 +570,7 @@ class Correlation:
 
 
 def correlation(
-    x: Sequence[float],
-    y: Sequence[float],
-    *,
-    method: Literal["pearson", "spearman"],
+    x: Sequence[float], y: Sequence[float], *, method: Literal["pearson", "spearman"]
 ) -> Correlation:
     """Correlation of pairs, with the interval of Fisher's z.
 

@@ -65,7 +65,6 @@ class SheetItem:
     """A sentence pair that is asked."""
 
     gold: str
-    """Its label."""
     texts: Mapping[str, tuple[str, str]]
     """The two texts by variant, as annotators read them."""
 
@@ -76,12 +75,9 @@ class SheetKey:
 
     task: str
     question: str
-    """What annotators are asked."""
     labels: tuple[str, ...]
-    """What they may answer."""
     seed: int
     digest: str
-    """SHA-256 of the drawn pairs."""
     items: Mapping[str, SheetItem] = field(repr=False)
     sheets: Mapping[str, tuple[Question, ...]] = field(repr=False)
     """The questions of each annotator, in order."""
@@ -315,12 +311,9 @@ class ScoredSheets:
     """The answers of annotators, counted."""
 
     key: SheetKey
-    """What they were asked."""
     annotators: tuple[str, ...]
     metrics: pl.DataFrame
-    """The metrics table (``METRICS_SCHEMA``)."""
     warnings: tuple[str, ...]
-    """What a reader should know."""
     answers: LabelIndices
     """Positions among the labels (variant, item, annotator); -1 for none."""
 
@@ -405,10 +398,9 @@ def _rows(
         if other is None:
             counts = (given[:, :, None] == np.arange(len(key.labels))).sum(axis=1)
             counted = counts.sum(axis=1, keepdims=True) >= 2
-            for measure in (fleiss, krippendorff):
-                resampled = measure(counts, weights)
-                for name, values in measure(counts, np.ones((1, len(counts)))).items():
-                    yield _row(name, key.task, subset, values, resampled[name][:, None], counted)
+            resampled = agreements(counts, weights)
+            for name, values in agreements(counts, np.ones((1, len(counts)))).items():
+                yield _row(name, key.task, subset, values, resampled[name][:, None], counted)
             continue
         counted = (given >= 0) & (other >= 0)
         same = (given == other) & counted
@@ -447,35 +439,20 @@ def _row(
     return dict(zip(METRICS_SCHEMA, (metric, *cells), strict=True))
 
 
-def fleiss(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
-    """Agreement between annotators: ``pairwise_agreement`` and ``fleiss_kappa``, (replicate,) each.
+def agreements(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
+    """Agreement between annotators: three measures, (replicate,) each.
 
     ``counts`` (item, label): n_ij annotators gave item i the label j, n_i any. ``weights``
     (replicate, item): how often an item counts. Items with fewer than two answers are left out.
 
     ``P_i = sum_j n_ij (n_ij - 1) / (n_i (n_i - 1))``, the share of pairs of annotators that agree
     on item i; the mean over items ``P`` is the pairwise agreement, from 0 to 1.
-    ``p_j = sum_i n_ij / sum_i n_i``; ``P_e = sum_j p_j ** 2`` is the agreement by chance.
+    ``p_j = sum_i n_ij / sum_i n_i``; ``P_e = sum_j p_j ** 2`` is the agreement by chance. Fleiss'
     ``kappa = (P - P_e) / (1 - P_e)``, at most 1, 0 for chance; NaN where all answers are the same
     (``P_e`` is 1). Fleiss 1971, Psychological Bulletin 76, where every n_i is the same; with
     missing answers they differ.
-    """
-    rated = counts.sum(axis=1) >= 2
-    counts, weights = counts[rated], weights[:, rated]
-    answers = counts.sum(axis=1)
-    agreement = (counts * (counts - 1)).sum(axis=1) / (answers * (answers - 1))
-    observed = quotient(weights @ agreement, weights.sum(axis=1))
-    shares = quotient(weights @ counts, (weights @ answers)[:, None])
-    chance = (shares**2).sum(axis=1)
-    kappa = quotient(observed - chance, 1 - chance)
-    return {"pairwise_agreement": observed, "fleiss_kappa": kappa}
 
-
-def krippendorff(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
-    """Krippendorff's alpha for nominal answers: ``krippendorff_alpha``, (replicate,).
-
-    ``counts`` and ``weights`` as for ``fleiss``; items with fewer than two answers are left out.
-    With ``n = sum_i n_i`` and ``n_c = sum_i n_ic``:
+    Krippendorff's alpha for nominal answers: with ``n = sum_i n_i`` and ``n_c = sum_i n_ic``,
     ``alpha = 1 - D_o / D_e``, the observed disagreement
     ``D_o = sum_i sum_c n_ic (n_i - n_ic) / (n_i - 1) / n`` and the disagreement by chance
     ``D_e = sum_c n_c (n - n_c) / (n (n - 1))``. At most 1, 0 for chance; NaN where all answers are
@@ -484,9 +461,13 @@ def krippendorff(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
     rated = counts.sum(axis=1) >= 2
     counts, weights = counts[rated], weights[:, rated]
     answers = counts.sum(axis=1)
+    total, by_label = weights @ answers, weights @ counts
+    agreement = (counts * (counts - 1)).sum(axis=1) / (answers * (answers - 1))
+    pairwise = quotient(weights @ agreement, weights.sum(axis=1))
+    chance = (quotient(by_label, total[:, None]) ** 2).sum(axis=1)
+    kappa = quotient(pairwise - chance, 1 - chance)
     disagreement = (counts * (answers[:, None] - counts)).sum(axis=1) / (answers - 1)
-    total = weights @ answers
-    by_label = weights @ counts
     observed = quotient(weights @ disagreement, total)
-    chance = (by_label * (total[:, None] - by_label)).sum(axis=1)
-    return {"krippendorff_alpha": 1 - quotient(observed, quotient(chance, total * (total - 1)))}
+    expected = (by_label * (total[:, None] - by_label)).sum(axis=1)
+    alpha = 1 - quotient(observed, quotient(expected, total * (total - 1)))
+    return {"pairwise_agreement": pairwise, "fleiss_kappa": kappa, "krippendorff_alpha": alpha}

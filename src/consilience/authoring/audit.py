@@ -49,11 +49,8 @@ class Audit:
     """What the checks found in a suite."""
 
     findings: tuple[Finding, ...]
-    """In the order of ``CHECKS`` and of the suite."""
     counts: Mapping[str, int]
-    """Number of findings by the name of each check that was run."""
     not_run: Mapping[str, str]
-    """Why each of the other checks was not run."""
 
 
 def run_checks(
@@ -72,10 +69,12 @@ def run_checks(
         elif check.needs and getattr(material, check.needs) is None:
             not_run[name] = missing[check.needs]
         else:
-            found = list(check.find(material))
-            said = {"check": name, "severity": check.severity, "todo": check.todo}
-            findings += [replace(finding, **said) for finding in found]
-            counts[name] = len(found)
+            of_check = [
+                replace(finding, check=name, severity=check.severity, todo=check.todo)
+                for finding in check.find(material)
+            ]
+            findings += of_check
+            counts[name] = len(of_check)
     return Audit(tuple(findings), counts, not_run)
 
 
@@ -134,7 +133,6 @@ class Change:
     where: str
     """``file:line``, as the file was before."""
     before: str
-    """The text, or the row, as it was."""
     after: str
     """The text as it is now; empty for a row that was removed as a duplicate."""
     duplicate_of: str = ""
@@ -254,18 +252,10 @@ def _corrected_table(path: Path, name: str, renamed: Renamed) -> tuple[str, list
 
 # The command.
 
-SHOWN = 5
-"""Findings of one check that a screen shows."""
-
+SHOWN = 5  # findings of one check
 ENCODER = "packaged:minilm"
-"""The encoder that says how similar patterns are in meaning."""
-
-FILLED = 4
-"""Facts that a pattern is filled with for its meaning."""
-
+FILLED = 4  # facts that a pattern is filled with for its meaning
 FILES = "files"
-"""What errors in the files of a suite are listed as."""
-
 T = TypeVar("T")
 ByRelation = dict[str, Any]
 
@@ -275,7 +265,6 @@ class SuiteAudit(Shown):
     """The audit of a suite."""
 
     suite: str
-    """Its name, or the path that was given."""
     audit: Audit
     edges: Mapping[str, Mapping[VariantPair, Edge]] | None = field(default=None, repr=False)
     """Relation -> how every two patterns differ by the parser; None without a parser."""
@@ -285,14 +274,14 @@ class SuiteAudit(Shown):
     """What ``fix`` corrected before the audit."""
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """What was changed, the findings, and the number of findings by check."""
         if self.changes:
+            of_changes: list[list[Value]] = []
+            for one in self.changes:
+                first = f" of {one.duplicate_of}" if one.duplicate_of else ""
+                after = one.after or f"(removed: a duplicate{first})"
+                of_changes.append([one.where, one.before, after])
             title = f"{self.suite}: {counted(len(self.changes), 'change')}"
-            headings = list(map(Column, ("place", "before", "after")))
-            yield Table(title, headings, [
-                [change.where, change.before, change.after or _removed(change)]
-                for change in self.changes
-            ])  # fmt: skip
+            yield Table(title, list(map(Column, ("place", "before", "after"))), of_changes)
         if self.audit.findings:
             yield self._findings()
         rows: list[list[Value]] = [
@@ -326,7 +315,6 @@ class SuiteAudit(Shown):
         return Table(f"{self.suite}: {summary}", columns, rows, notes)
 
     def document(self) -> dict[str, Any]:
-        """The findings as rows."""
         return {
             "suite": self.suite,
             "changes": [asdict(change) for change in self.changes],
@@ -346,7 +334,6 @@ class SuiteAudit(Shown):
                 yield {**row, **flags, "kind": edge.kind}
 
     def frame(self) -> pl.DataFrame:
-        """A row for each finding; ``places`` is one text."""
         names = ("check", "severity", "group", "count", "evidence", "places", "todo")
         rows = [asdict(one) | {"places": "; ".join(one.places)} for one in self.audit.findings]
         schema = {name: pl.Int64 if name == "count" else pl.String for name in names}
@@ -355,10 +342,6 @@ class SuiteAudit(Shown):
     def exit_status(self) -> int:
         """2 if its files have errors."""
         return 2 if any(one.severity == "error" for one in self.audit.findings) else 0
-
-
-def _removed(change: Change) -> str:
-    return f"(removed: a duplicate{' of ' if change.duplicate_of else ''}{change.duplicate_of})"
 
 
 def audit_suite(options: AuditOptions) -> SuiteAudit:
@@ -429,9 +412,9 @@ def _material(suite: Suite, options: AuditOptions) -> tuple[FactMaterial, dict[s
         agreement = _agreement(suite, options)
     else:
         missing["agreement"] = "no runs: name some with --runs"
-    derived = parsed or (None, None, _annotated_tenses(suite))
+    edges, signatures, tenses = parsed or (None, None, _annotated_tenses(suite))
     return FactMaterial(
-        suite, places_in(root), _aliases(root), *derived, meaning, agreement
+        suite, places_in(root), _aliases(root), edges, signatures, tenses, meaning, agreement
     ), missing
 
 

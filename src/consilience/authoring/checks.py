@@ -61,7 +61,6 @@ class FactMaterial:
     signatures: Mapping[str, Sequence[object]] | None = None
     """Relation -> the dependency path and the lemmas of each pattern, by a parser."""
     tenses: Mapping[str, Sequence[str]] | None = None
-    """Relation -> the tense of each pattern, empty where it has none."""
     meaning: Mapping[str, Floats] | None = None
     """Relation -> cosine similarity (pattern, pattern) by an encoder."""
     agreement: Mapping[str, Floats] | None = None
@@ -69,7 +68,6 @@ class FactMaterial:
 
     @property
     def patterns(self) -> list[tuple[Relation, Pattern]]:
-        """Every pattern with its relation."""
         return [(relation, pattern) for relation in self.suite for pattern in relation.patterns]
 
     @property
@@ -154,7 +152,6 @@ def same_spelling(material: FactMaterial) -> Iterator[Finding]:
 
 
 APOSTROPHES = str.maketrans("\u2018\u2019\u02bc`", "''''")
-"""Every apostrophe -> the straight one."""
 
 
 def one_spelling(name: str) -> str:
@@ -207,7 +204,6 @@ def same_candidates(material: FactMaterial) -> Iterator[Finding]:
 
 
 ACCENTS = re.compile("[\u0300-\u036f]")
-"""The combining marks of Latin, Greek and Cyrillic letters."""
 
 
 def without_accents(text: str) -> str:
@@ -280,13 +276,10 @@ FALSE_ALARMS = 0.05
 """The share of relations with equivalent patterns in which a pattern is reported."""
 
 FEWEST = 5
-"""Patterns of a relation that the rule needs."""
-
 LEAST_SCALE = 0.01
 """The least deviation that counts as one: similarities within a point are the same."""
 
 DRAWS = 20_000
-"""Simulated relations from which the limits come."""
 
 
 def differs_in_meaning(material: FactMaterial) -> Iterator[Finding]:
@@ -658,9 +651,7 @@ class Check:
     todo: str
     of: Kind = "facts"
     needs: str = ""
-    """The field of the material that has to be there; empty if it always is."""
     is_quick: bool = False
-    """Whether ``suite check`` also reports it."""
 
 
 # fmt: off

@@ -16,7 +16,6 @@ from consilience.authoring.importing import (
     SourceFact,
     align_languages,
     load_facts,
-    plan_import,
 )
 from consilience.core.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
 from consilience.core.text import is_language_tag
@@ -40,14 +39,12 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
     )
     format_, content = read_content(options.path, options.format, reading)
     suite = options.facts_from and load_facts(options.facts_from, options.data_dir)
-    plan = plan_import(
-        options.into, format_, content, near=options.near_duplicates, facts_of=suite or None
-    )
+    plan = ImportPlan(options.into, format_, content, options.near_duplicates, suite or None)
     plan.check()
-    if options.dry_run:
-        return plan
-    plan.write()
-    return replace(plan, is_dry=False)
+    if not options.dry_run:
+        plan.write()
+        plan.is_dry = False
+    return plan
 
 
 def read_content(source: Path, format_: str | None, reading: Reading) -> tuple[str, Content]:
@@ -122,10 +119,14 @@ def _read_suite(content: Content) -> None:
         content.labels[group.id] = group.label
         content.cardinalities[group.id] = group.cardinality
         for pattern in group.patterns:
-            needs = {"form": pattern.object_form, "subject_form": pattern.subject_form}
-            content.add(group.id, pattern.text, path, str(path), language=pattern.language, **needs)
+            needs: dict[str, Any] = {
+                "language": pattern.language,
+                "form": pattern.object_form,
+                "subject_form": pattern.subject_form,
+            }
+            content.add(group.id, pattern.text, path, str(path), **needs)
             if row := known.get((group.id, pattern.text)):
-                content.patterns[-1] = replace(row, language=pattern.language, **needs)
+                content.patterns[-1] = replace(row, **needs)
         content.facts += [
             SourceFact(group.id, fact.subject, fact.object, fact.item) for fact in group.facts
         ]
@@ -379,11 +380,8 @@ class Format:
     """A format that can be imported."""
 
     about: str
-    """What it is, for a message."""
     matches: Callable[[Path], bool]
-    """Whether a file or folder looks like it."""
     read: Callable[[Content], None]
-    """Reads the root of the content."""
 
 
 FORMATS: Mapping[str, Format] = {

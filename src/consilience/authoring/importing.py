@@ -32,7 +32,6 @@ from consilience.suites.proposals import TABLE, Proposal
 from consilience.types import Candidates, Cardinality, Fact, Relation, Suite
 
 EXAMPLES = Path(__file__).parent / "examples"
-"""A folder with the files of an example for each kind of suite."""
 
 
 def new_suite(folder: str | Path, *, facts: bool = False) -> list[Path]:
@@ -104,7 +103,6 @@ def _with_rows(path: Path, rows: Rows) -> str:
 # What a source holds.
 
 WIKIDATA = re.compile(r"P\d+")
-"""The id of a relation of Wikidata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +118,6 @@ class Reading:
     source: str = ""
     """What the provenance calls the source; empty for the names of its files."""
     licence: str = ""
-    """The licence of patterns whose source states none."""
 
     @property
     def language(self) -> str:
@@ -148,7 +145,6 @@ class SourceFact:
     language: str = ""
     """The language that it is written in; empty where the source has none."""
     where: str = ""
-    """``file:line``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +158,6 @@ class Name:
     text: str
     form: str = ""
     where: str = ""
-    """``file:line`` of the source."""
 
 
 @dataclass(slots=True)
@@ -170,20 +165,16 @@ class Content:
     """What the files of an import hold, in their order."""
 
     root: Path
-    """The file or folder."""
     reading: Reading
     patterns: list[Proposal] = field(default_factory=list)
     facts: list[SourceFact] = field(default_factory=list)
     names: list[Name] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
-    """The names of relations for people."""
     cardinalities: dict[str, Cardinality] = field(default_factory=dict)
     language: str = ""
     """The language of the facts; empty where the source names none."""
     problems: Problems = field(default_factory=list)
-    """What is refused, by file and line."""
     notes: list[str] = field(default_factory=list)
-    """What a reader of the import should know."""
 
     def add(self, relation: str, pattern: str, path: Path, where: str, **stated: Any) -> None:
         """Add a pattern of a file; what it states itself replaces what the user says of all."""
@@ -279,10 +270,7 @@ def _languages_of_patterns(content: Content) -> dict[str, set[str]]:
 # What an import adds.
 
 Near = Literal["keep", "drop"]
-"""What happens to near-duplicates."""
-
-SHOWN = 10
-"""Refusals and near-duplicates that are printed; ``--csv`` and ``--json`` have all."""
+SHOWN = 10  # refusals and near-duplicates; ``--csv`` and ``--json`` have all
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,38 +279,190 @@ class Similar:
 
     proposal: Proposal
     other: str
-    """The pattern that it is like, which comes first."""
     likeness: Likeness
     is_kept: bool
-    """Whether the pattern is imported all the same."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class ImportPlan(Shown):
-    """What an import adds to a suite folder, and what it leaves out."""
+    """What an import adds to a suite folder, and what it leaves out.
 
-    folder: Path
-    format: str
-    is_new: bool
-    patterns: tuple[Proposal, ...]
-    facts: tuple[SourceFact, ...]
-    names: tuple[Name, ...]
-    """The names in other languages that are added."""
-    relations: tuple[str, ...]
-    similar: tuple[Similar, ...]
-    """Duplicates, which are left out, and near-duplicates."""
-    known_facts: int
-    """Facts that the folder has already, or that the source has twice."""
-    refused: tuple[ConsilienceError, ...]
-    """What cannot be imported, by file and line."""
-    notes: tuple[str, ...]
-    """What a reader should know."""
-    tables: Mapping[str, Rows] = field(repr=False)
-    """The rows that are added to each table."""
-    language: str = ""
-    """The language of the facts; empty where the source names none."""
-    is_dry: bool = True
+    A pattern that is a duplicate of an earlier one of its relation is left out (``normal_form``). A
+    near-duplicate is kept or left out, as ``near`` says. A new relation needs a pattern and a fact,
+    else it is refused. ``facts_of``: the suite whose facts, labels and cardinalities replace those
+    of the source. Facts whose source names no language are in that of the folder; of a new folder,
+    in that of the patterns.
+    """
+
+    is_dry = True
     """Whether nothing was written."""
+
+    def __init__(
+        self, folder: Path, format_: str, content: Content, near: Near, facts_of: Suite | None
+    ) -> None:
+        self.folder, self.format, self.content = folder, format_, content
+        self.suite = _suite_in(folder)
+        """The suite in the folder; None for a new one."""
+        self.is_new = self.suite is None
+        if facts_of:
+            content.facts = [
+                SourceFact(group.id, fact.subject, fact.object, fact.item)
+                for group in facts_of
+                for fact in group.facts
+            ]
+            content.names, content.language = [], facts_of.language
+            content.labels = {group.id: group.label for group in facts_of}
+            content.cardinalities = {group.id: group.cardinality for group in facts_of}
+        if self.suite is None:
+            content.language = content.language or content.reading.language
+        elif content.language not in ("", language := self.suite.language):
+            raise ConsilienceError(
+                f"facts in '{content.language}' for a suite in '{language}'",
+                expected="facts in the language of the suite",
+                where=str(folder),
+                todo=f"Import them into a new folder, or with --language {language} too.",
+            )
+        patterns, similar = self._new_patterns(near)
+        new_facts = self._new_facts()
+        facts = self._without_homonyms(new_facts)
+        known = {group.id for group in self.suite or ()}
+        with_facts = {fact.relation for fact in facts}
+        added = dict.fromkeys(pattern.relation for pattern in patterns)
+        self.relations = tuple(id_ for id_ in added if id_ in with_facts - known)
+        imported = known | set(self.relations)
+        self._refuse_relations(patterns, similar, () if facts_of else facts, imported, known)
+        self.known_facts = len(content.facts) - len(new_facts)
+        """Facts that the folder has already, or that the source has twice."""
+        self.similar = [one for one in similar if one.proposal.relation in imported]
+        """Duplicates, which are left out, and near-duplicates."""
+        self.patterns = [pattern for pattern in patterns if pattern.relation in imported]
+        self.facts = [fact for fact in facts if fact.relation in imported]
+        self.names = self._new_names()
+        """The names in other languages that are added."""
+        self.refused, self.notes = tuple(content.problems), tuple(content.notes)
+
+    def _new_patterns(self, near: Near) -> tuple[list[Proposal], list[Similar]]:
+        """The patterns that are added, and those that are like an earlier one of their relation."""
+        content, suite = self.content, self.suite
+        earlier: dict[tuple[str, str], list[str]] = defaultdict(list)
+        texts: dict[str, set[str]] = defaultdict(set)
+        standard = suite.language if suite else content.language or ENGLISH
+        for group in suite or ():
+            texts[group.id] = {pattern.text for pattern in group.patterns}
+            for pattern in group.patterns:
+                earlier[group.id, pattern.language].append(pattern.text)
+        added: list[Proposal] = []
+        similar: list[Similar] = []
+        for proposal in content.patterns:
+            text, language = proposal.pattern, proposal.language or standard
+            others = earlier[proposal.relation, language]
+            if not has_words(text):
+                problem = f"the pattern '{text}' has no word besides its slots"
+                content.refuse(problem, where=proposal.where)
+                continue
+            if text in texts[proposal.relation].difference(others):
+                content.refuse(
+                    f"the pattern '{text}' is also one of another language",
+                    expected="different patterns in a relation",
+                    where=proposal.where,
+                )
+                continue
+            if like := _most_similar(text, language, others):
+                is_kept = like[1] != "duplicate" and near == "keep"
+                similar.append(Similar(proposal, *like, is_kept))
+                if not is_kept:
+                    continue
+            others.append(text)
+            texts[proposal.relation].add(text)
+            added.append(replace(proposal, language="" if language == standard else language))
+        return added, similar
+
+    def _new_facts(self) -> list[SourceFact]:
+        """The facts that the folder does not have, each once."""
+        facts = [(group.id, fact) for group in self.suite or () for fact in group.facts]
+        known = {(id_, fact.subject, fact.object) for id_, fact in facts}
+        new: dict[tuple[str, str, str], SourceFact] = {}
+        for fact in self.content.facts:
+            new.setdefault((fact.relation, fact.subject, fact.object), fact)
+        return [fact for key, fact in new.items() if key not in known]
+
+    def _without_homonyms(self, facts: Sequence[SourceFact]) -> list[SourceFact]:
+        """The facts without those whose object is written like an earlier one in a language.
+
+        An answer in that language would not say which of the two objects it is. Each object that is
+        left out is refused at the line of its name.
+        """
+        written: dict[tuple[str, str], list[Name]] = defaultdict(list)
+        for name in self.content.names:
+            written[name.relation, name.name].append(name)
+        first: dict[tuple[str, ...], str] = {}
+        for group in self.suite or ():
+            objects = {fact.object for fact in group.facts}
+            for writing, texts in group.names.items():
+                for object_ in objects & texts.keys():
+                    text = unicodedata.normalize("NFC", texts[object_])
+                    first[group.id, *writing, text] = object_
+        sizes = Counter((fact.relation, fact.object) for fact in facts)
+        left_out = set()
+        for relation, object_ in sizes:
+            keys = {
+                (relation, name.language, name.form, unicodedata.normalize("NFC", name.text)): name
+                for name in written[relation, object_]
+            }
+            clash = next((key for key in keys if first.get(key, object_) != object_), None)
+            if clash is None:
+                first |= dict.fromkeys(keys, object_)
+                continue
+            left_out.add((relation, object_))
+            self.content.refuse(
+                f"the objects '{first[clash]}' and '{object_}' of '{relation}' are both "
+                f"'{keys[clash].text}' in '{keys[clash].language}', so "
+                f"{counted(sizes[relation, object_], 'fact')} of '{object_}' cannot be imported",
+                where=keys[clash].where,
+                todo="Write one of them in another way.",
+            )
+        return [fact for fact in facts if (fact.relation, fact.object) not in left_out]
+
+    def _refuse_relations(
+        self,
+        patterns: Sequence[Proposal],
+        similar: Sequence[Similar],
+        facts: Sequence[SourceFact],
+        imported: Collection[str],
+        known: Collection[str],
+    ) -> None:
+        """Refuse the relations that lack facts or patterns; ``known``: those of the folder."""
+        lacking = (
+            ([*patterns, *(one.proposal for one in similar if not one.is_kept)],
+             "fact", "pattern", "Take facts from a suite that has them: --facts-from SUITE."),
+            (facts, "pattern", "fact",
+             "Import patterns, and these facts with --facts-from TABLE."),
+        )  # fmt: skip
+        for rows, needs, has, todo in lacking:
+            for id_, size in Counter(row.relation for row in rows).items():
+                if id_ in imported:
+                    continue
+                is_ours = has == "pattern" and not WIKIDATA.fullmatch(id_)
+                hint = did_you_mean(id_, sorted(known)) if is_ours else ""
+                self.content.refuse(
+                    f"the relation '{id_}' has no {needs}, so {counted(size, has)} of it "
+                    "cannot be imported",
+                    where=next(row.where for row in rows if row.relation == id_),
+                    todo=hint if hint.startswith("Did") else todo,
+                )
+
+    def _new_names(self) -> list[Name]:
+        """The names of subjects and objects of the suite's facts that the folder does not have."""
+        known: dict[tuple[str, str, str], Mapping[str, str]] = {}
+        used = {(one.relation, name) for one in self.facts for name in (one.subject, one.object)}
+        for group in self.suite or ():
+            known |= {(group.id, *writing): names for writing, names in group.names.items()}
+            used |= {(group.id, name) for one in group.facts for name in (one.subject, one.object)}
+        return [
+            name
+            for name in self.content.names
+            if (name.relation, name.name) in used
+            and name.name not in known.get((name.relation, name.language, name.form), {})
+        ]
 
     def __repr__(self) -> str:
         sizes = f"{len(self.patterns)} patterns, {len(self.facts)} facts"
@@ -346,7 +486,7 @@ class ImportPlan(Shown):
             copy = Path(scratch) / self.folder.resolve().name
             if self.folder.is_dir():
                 shutil.copytree(self.folder, copy)
-            replace(self, folder=copy).write()
+            self.write(copy)
             errors = check_folder(copy)
             if errors:
                 size = f"{len(errors)} errors, the first" if len(errors) > 1 else "an error"
@@ -371,17 +511,26 @@ class ImportPlan(Shown):
         source = added[at].where if 0 <= at < len(added) else ""
         return source or where.replace(str(copy), str(self.folder))
 
-    def write(self) -> None:
-        """Add the rows to the folder."""
+    def write(self, folder: Path | None = None) -> None:
+        """Add the rows to the folder, or to a copy of it."""
         if not self.adds:
             return
-        append_rows(self.folder, self.tables)
-        if self.is_new and self.language not in ("", ENGLISH):
-            about = {"name": self.folder.resolve().name, "language": self.language}
-            write_whole(self.folder / "suite.json", json.dumps(about).encode())
+        folder, language = folder or self.folder, self.content.language
+        in_suite = ("relation", "pattern", "language", "form", "subject_form")
+        append_rows(folder, {
+            "relations": [self.content.relation_row(id_) for id_ in self.relations],
+            "patterns": [_row(one.row(), *in_suite) for one in self.patterns],
+            "facts": [_row(asdict(one), "relation", "item", "subject", "object")
+                      for one in self.facts],
+            "names": [_row(asdict(one), "relation", "name", "language", "form", "text")
+                      for one in self.names],
+            TABLE: [pattern.row() for pattern in self.patterns],
+        })  # fmt: skip
+        if self.is_new and language not in ("", ENGLISH):
+            about = {"name": folder.resolve().name, "language": language}
+            write_whole(folder / "suite.json", json.dumps(about).encode())
 
     def printed(self, output: Output) -> Iterator[str]:
-        """What was added and left out."""
         duplicates = sum(similar.likeness == "duplicate" for similar in self.similar)
         near = [similar for similar in self.similar if similar.likeness != "duplicate"]
         fate = "" if not near else " kept" if near[0].is_kept else " left out"
@@ -410,7 +559,6 @@ class ImportPlan(Shown):
             yield f"Check: consilience suite check {shlex.quote(str(self.folder))}"
 
     def document(self) -> dict[str, Any]:
-        """The patterns as rows."""
         return {
             "folder": str(self.folder), "format": self.format,
             "written": self.adds and not self.is_dry, "relations": self.relations,
@@ -425,7 +573,9 @@ class ImportPlan(Shown):
         refused.
         """
         names = ("what", "relation", "pattern", "reason", "other", "where")
-        rows = [("added", p.relation, p.pattern, None, None, p.where) for p in self.patterns]
+        rows: list[tuple[str | None, ...]] = [
+            ("added", p.relation, p.pattern, None, None, p.where) for p in self.patterns
+        ]
         for one in self.similar:
             is_same, p = one.likeness == "duplicate", one.proposal
             what = ("duplicate", "") if is_same else ("near-duplicate", one.likeness)
@@ -445,85 +595,6 @@ def _first(lines: Iterable[str]) -> list[str]:
     listed = [*lines]
     more = len(listed) - SHOWN
     return [*listed[:SHOWN], *[f"  ... {more:,} more; --csv FILE has all"] * (more > 0)]
-
-
-def plan_import(
-    folder: Path,
-    format_: str,
-    content: Content,
-    *,
-    near: Near = "keep",
-    facts_of: Suite | None = None,
-) -> ImportPlan:
-    """What an import of ``content`` adds to a folder.
-
-    A pattern that is a duplicate of an earlier one of its relation is left out (``normal_form``). A
-    near-duplicate is kept or left out, as ``near`` says. A new relation needs a pattern and a fact,
-    else it is refused. ``facts_of``: the suite whose facts, labels and cardinalities replace those
-    of the source. Facts whose source names no language are in that of the folder; of a new folder,
-    in that of the patterns.
-    """
-    suite = _suite_in(folder)
-    if facts_of is not None:
-        content.facts = [
-            SourceFact(group.id, fact.subject, fact.object, fact.item)
-            for group in facts_of
-            for fact in group.facts
-        ]
-        content.names, content.language = [], facts_of.language
-        content.labels = {group.id: group.label for group in facts_of}
-        content.cardinalities = {group.id: group.cardinality for group in facts_of}
-    if suite is None:
-        content.language = content.language or content.reading.language
-    if suite and content.language not in ("", suite.language):
-        raise ConsilienceError(
-            f"facts in '{content.language}' for a suite in '{suite.language}'",
-            expected="facts in the language of the suite",
-            where=str(folder),
-            todo=f"Import them into a new folder, or with --language {suite.language} too.",
-        )
-    patterns, similar = _new_patterns(content, suite, near)
-    new_facts = _new_facts(content, suite)
-    facts = _without_homonyms(new_facts, content, suite)
-    known = {group.id for group in suite or ()}
-    added = dict.fromkeys(pattern.relation for pattern in patterns)
-    relations = [id_ for id_ in added if id_ in {fact.relation for fact in facts} - known]
-    imported = known | set(relations)
-    left_out = [one.proposal for one in similar if not one.is_kept]
-    _refuse_without_facts([*patterns, *left_out], imported, known, content)
-    if not facts_of:
-        _refuse_without_patterns(facts, imported, content)
-    similar = [one for one in similar if one.proposal.relation in imported]
-    patterns = [pattern for pattern in patterns if pattern.relation in imported]
-    facts = [fact for fact in facts if fact.relation in imported]
-    names = _new_names(content, suite, facts)
-    tables: dict[str, Rows] = {
-        "relations": [content.relation_row(id_) for id_ in relations],
-        "patterns": [
-            _row(one.row(), "relation", "pattern", "language", "form", "subject_form")
-            for one in patterns
-        ],
-        "facts": [_row(asdict(fact), "relation", "item", "subject", "object") for fact in facts],
-        "names": [
-            _row(asdict(name), "relation", "name", "language", "form", "text") for name in names
-        ],
-        TABLE: [pattern.row() for pattern in patterns],
-    }
-    return ImportPlan(
-        folder,
-        format_,
-        suite is None,
-        tuple(patterns),
-        tuple(facts),
-        tuple(names),
-        tuple(relations),
-        tuple(similar),
-        len(content.facts) - len(new_facts),
-        tuple(content.problems),
-        tuple(content.notes),
-        tables,
-        content.language,
-    )
 
 
 def _row(values: Mapping[str, object], *names: str) -> dict[str, object]:
@@ -551,44 +622,6 @@ def _suite_in(folder: Path) -> Suite | None:
     return None
 
 
-def _new_patterns(
-    content: Content, suite: Suite | None, near: Near
-) -> tuple[list[Proposal], list[Similar]]:
-    """The patterns that are added, and those that are like an earlier one of their relation."""
-    earlier: dict[tuple[str, str], list[str]] = defaultdict(list)
-    texts: dict[str, set[str]] = defaultdict(set)
-    standard = suite.language if suite else content.language or ENGLISH
-    for group in suite or ():
-        texts[group.id] = {pattern.text for pattern in group.patterns}
-        for pattern in group.patterns:
-            earlier[group.id, pattern.language].append(pattern.text)
-    added: list[Proposal] = []
-    similar: list[Similar] = []
-    for proposal in content.patterns:
-        text, language = proposal.pattern, proposal.language or standard
-        others = earlier[proposal.relation, language]
-        if not has_words(text):
-            problem = f"the pattern '{text}' has no word besides its slots"
-            content.refuse(problem, where=proposal.where)
-            continue
-        if text in texts[proposal.relation].difference(others):
-            content.refuse(
-                f"the pattern '{text}' is also one of another language",
-                expected="different patterns in a relation",
-                where=proposal.where,
-            )
-            continue
-        if like := _most_similar(text, language, others):
-            is_kept = like[1] != "duplicate" and near == "keep"
-            similar.append(Similar(proposal, *like, is_kept))
-            if not is_kept:
-                continue
-        others.append(text)
-        texts[proposal.relation].add(text)
-        added.append(replace(proposal, language="" if language == standard else language))
-    return added, similar
-
-
 def _most_similar(
     pattern: str, language: str, others: Sequence[str]
 ) -> tuple[str, Likeness] | None:
@@ -598,105 +631,6 @@ def _most_similar(
         (other, how) for other in others if (how := likeness(pattern, other, in_english=in_english))
     ]
     return min(alike, key=lambda one: one[1] != "duplicate", default=None)
-
-
-def _new_facts(content: Content, suite: Suite | None) -> list[SourceFact]:
-    """The facts that the folder does not have, each once."""
-    facts = [(group.id, fact) for group in suite or () for fact in group.facts]
-    known = {(id_, fact.subject, fact.object) for id_, fact in facts}
-    new: dict[tuple[str, str, str], SourceFact] = {}
-    for fact in content.facts:
-        new.setdefault((fact.relation, fact.subject, fact.object), fact)
-    return [fact for key, fact in new.items() if key not in known]
-
-
-def _new_names(content: Content, suite: Suite | None, facts: Sequence[SourceFact]) -> list[Name]:
-    """The names of subjects and objects of the suite's facts that the folder does not have."""
-    known: dict[tuple[str, str, str], Mapping[str, str]] = {}
-    used = {(fact.relation, name) for fact in facts for name in (fact.subject, fact.object)}
-    for group in suite or ():
-        known |= {(group.id, *writing): names for writing, names in group.names.items()}
-        used |= {(group.id, name) for fact in group.facts for name in (fact.subject, fact.object)}
-    return [
-        name
-        for name in content.names
-        if (name.relation, name.name) in used
-        and name.name not in known.get((name.relation, name.language, name.form), {})
-    ]
-
-
-def _without_homonyms(
-    facts: Sequence[SourceFact], content: Content, suite: Suite | None
-) -> list[SourceFact]:
-    """The facts without those whose object is written like an earlier one in a language.
-
-    An answer in that language would not say which of the two objects it is. Each object that is
-    left out is refused at the line of its name.
-    """
-    written: dict[tuple[str, str], list[Name]] = defaultdict(list)
-    for name in content.names:
-        written[name.relation, name.name].append(name)
-    first: dict[tuple[str, ...], str] = {}
-    for group in suite or ():
-        objects = {fact.object for fact in group.facts}
-        for writing, texts in group.names.items():
-            for object_ in objects & texts.keys():
-                first[group.id, *writing, unicodedata.normalize("NFC", texts[object_])] = object_
-    sizes = Counter((fact.relation, fact.object) for fact in facts)
-    left_out = set()
-    for relation, object_ in sizes:
-        keys = {
-            (relation, name.language, name.form, unicodedata.normalize("NFC", name.text)): name
-            for name in written[relation, object_]
-        }
-        clash = next((key for key in keys if first.get(key, object_) != object_), None)
-        if clash is None:
-            first |= dict.fromkeys(keys, object_)
-            continue
-        left_out.add((relation, object_))
-        content.refuse(
-            f"the objects '{first[clash]}' and '{object_}' of '{relation}' are both "
-            f"'{keys[clash].text}' in '{keys[clash].language}', so "
-            f"{counted(sizes[relation, object_], 'fact')} of '{object_}' cannot be imported",
-            where=keys[clash].where,
-            todo="Write one of them in another way.",
-        )
-    return [fact for fact in facts if (fact.relation, fact.object) not in left_out]
-
-
-def _refuse_without_facts(
-    patterns: Sequence[Proposal],
-    imported: Collection[str],
-    known: Collection[str],
-    content: Content,
-) -> None:
-    """Refuse the relations that are not imported; ``known``: the relations of the folder."""
-    for id_, size in Counter(pattern.relation for pattern in patterns).items():
-        if id_ not in imported:
-            hint = "" if WIKIDATA.fullmatch(id_) else did_you_mean(id_, sorted(known))
-            is_similar = hint.startswith("Did")
-            content.refuse(
-                f"the relation '{id_}' has no fact, so {counted(size, 'pattern')} of it "
-                "cannot be imported",
-                where=next(pattern.where for pattern in patterns if pattern.relation == id_),
-                todo=hint
-                if is_similar
-                else "Take facts from a suite that has them: --facts-from SUITE.",
-            )
-
-
-def _refuse_without_patterns(
-    facts: Sequence[SourceFact], imported: Collection[str], content: Content
-) -> None:
-    """Refuse the relations with facts that are not imported, because they have no pattern."""
-    for id_, size in Counter(fact.relation for fact in facts).items():
-        if id_ not in imported:
-            content.refuse(
-                f"the relation '{id_}' has no pattern, so {counted(size, 'fact')} of it "
-                "cannot be imported",
-                where=next(fact.where for fact in facts if fact.relation == id_),
-                todo="Import patterns, and these facts with --facts-from TABLE.",
-            )
 
 
 def load_facts(spec: str, data_dir: Path | None = None, *, as_shipped: bool = False) -> Suite:

@@ -46,7 +46,6 @@ class FactSentence:
     """A sentence that holds at least one fact's subject and object."""
 
     text: int
-    """The number of its text in the corpus."""
     sentence: str
     pairs: tuple[NamedPair, ...]
 
@@ -95,11 +94,9 @@ class FactIndex:
     relation_of: list[int]
     """The relation of each fact, by its position."""
     facts_of: Mapping[tuple[str, str], tuple[int, ...]]
-    """(subject, object) -> its facts."""
     objects_of: Mapping[str, set[str]]
     """Subject -> its objects in all relations."""
     trie: NameTrie
-    """All names."""
     without_search: int
     """Facts whose subject is their object."""
 
@@ -177,13 +174,8 @@ CLAUSES = {"relcl", "acl", "acl:relcl", "appos"}
 VERBS = ("VERB", "AUX")
 NAME_PARTS = ("compound", "flat", "flat:name", "nmod", "nummod")
 LONGEST = 14
-"""Words of the longest pattern, slots included."""
-
 MOST_VERBS = 2
-"""Verbs of the longest path."""
-
 MODIFIERS_TRIED = 4
-"""Modifiers of one path that are tried one by one."""
 
 
 class NoPatternError(Exception):
@@ -195,7 +187,6 @@ class Skeleton:
     """A path between the two slots, and what its words need."""
 
     slots: dict[int, tuple[str, Tokens]]
-    """Position of a name's head -> its slot and its tokens."""
     path: tuple[Token, ...]
     """The words of the path, slots included."""
     top: Token
@@ -203,7 +194,6 @@ class Skeleton:
     dropped: frozenset[int] = frozenset()
     """Positions of words that are left out in favour of another conjunct."""
     chosen: frozenset[int] = frozenset()
-    """Positions of the words and slots of the pattern."""
 
 
 def path_patterns(doc: Doc, subject: Span, object_: Span) -> tuple[str, ...]:
@@ -477,8 +467,6 @@ COMMA_OF_SUBJECT = re.compile(r"^(\[[XY]\]),? (is|was|are|were|has|had)\b")
 """A subject that ends in the comma of what was dropped after it."""
 
 SLOTS_TOUCH = re.compile(r"\[[XY]\](?: |, )?\[[XY]\]")
-"""Two slots without a word between them."""
-
 VOWEL_SOUND = re.compile(
     r"(?!uni|use|usu|euro|one\b|once)(?:[aeiou]|hour|honou?r|heir|honest)", re.I
 )
@@ -494,17 +482,10 @@ def with_articles(text: str) -> str:
     return re.sub(r"\b([Aa]n?) (?=[^\[\s])(\S+)", fitting, text)
 
 
-BATCH = 512
-"""Sentences whose parses are in memory together."""
-
-MOST_PATTERNS = 500_000
-"""Patterns in memory."""
-
-EVIDENCE = 3
-"""Sentences that are kept for a pattern of a relation."""
-
-LONGEST_EVIDENCE = 240
-"""Characters of a sentence that is kept."""
+BATCH = 512  # sentences whose parses are in memory together
+MOST_PATTERNS = 500_000  # in memory
+EVIDENCE = 3  # sentences that are kept for a pattern of a relation
+LONGEST_EVIDENCE = 240  # characters
 
 
 @dataclass(slots=True)
@@ -514,10 +495,8 @@ class Support:
     facts: set[int] = field(default_factory=set)
     """The facts that it connects, of all relations."""
     texts: int = 0
-    """The number of texts it is in."""
     last_text: int = -1
     evidence: dict[int, list[str]] = field(default_factory=dict)
-    """Relation -> sentences."""
 
     def add(self, facts: Sequence[int], index: FactIndex, sentence: FactSentence) -> None:
         """Count a sentence."""
@@ -537,13 +516,10 @@ class RankedPattern:
 
     text: str
     facts: int
-    """Distinct facts of the relation that it connects."""
     other_facts: int
     """Distinct facts of all other relations that it connects, but for facts of this relation."""
     texts: int
-    """Distinct texts with it."""
     evidence: tuple[str, ...]
-    """Sentences with facts of the relation."""
 
     @property
     def specificity(self) -> float:
@@ -567,13 +543,10 @@ class Mined:
 
     index: FactIndex
     supports: dict[str, Support] = field(default_factory=dict)
-    """Pattern -> what speaks for it."""
     sentences: int = 0
     """Sentences that hold a fact, all of which were parsed."""
     pairs: int = 0
-    """Subjects and objects in them."""
     refused: Counter[str] = field(default_factory=Counter)
-    """Why pairs gave no pattern."""
     by_relation: Counter[str] = field(default_factory=Counter)
     """Relation -> sentences that hold one of its facts."""
 

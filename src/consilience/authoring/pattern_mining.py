@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 
 ROWS_AT_ONCE = 10_000
-"""Rows of a Parquet file that are read at once."""
-
 PEEK = 1_000
 """Lines of a text file that decide whether blank lines separate its texts."""
 
@@ -119,14 +117,9 @@ def _plain_texts(path: Path) -> Iterator[str]:
     if "\n\n" not in stripped:
         yield from chain(first, lines)
         return
-    paragraph: list[str] = []
-    for line in chain(first, lines):
-        if line.strip():
-            paragraph.append(line)
-        elif paragraph:
+    for has_text, paragraph in groupby(chain(first, lines), lambda line: bool(line.strip())):
+        if has_text:
             yield " ".join(paragraph)
-            paragraph = []
-    yield " ".join(paragraph)
 
 
 def _json_texts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -251,9 +244,7 @@ class ExampleMatch:
     """A pair of names of a sentence that matches the example."""
 
     subject: str
-    """The words in place of ``X``."""
     object: str
-    """The words in place of ``Y``."""
     sentence: str
 
 
@@ -271,9 +262,7 @@ class ExampleQuery:
     """An example, ready to be searched for."""
 
     text: str
-    """The example without articles and case."""
     swapped: str
-    """The same with its slots swapped."""
     words: frozenset[str]
     """The words that a sentence must have, in lower case; others are not parsed."""
     index: FactIndex
@@ -361,9 +350,8 @@ def _capitalised(doc: Doc) -> Iterator[Span]:
 
     for of_name, words in groupby(doc, is_name):
         if of_name:
-            first, *others = words
-            last = [first, *others][-1]
-            yield first.idx, last.idx + len(last)
+            tokens = list(words)
+            yield tokens[0].idx, tokens[-1].idx + len(tokens[-1])
 
 
 def _nouns(doc: Doc) -> Iterator[Span]:
@@ -379,7 +367,6 @@ def _nouns(doc: Doc) -> Iterator[Span]:
 # The command.
 
 REASONS = 3
-"""Reasons that a note lists, the most frequent first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,24 +374,18 @@ class _Written(Shown):
     """A result that may be in a file."""
 
     file: Path | None
-    """The file that was written; None where none was wanted, or nothing is in it."""
     wanted: Path | None = None
-    """The file that was wanted."""
     notes: Sequence[str] = ()
-    """What a reader should know."""
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """The tables, and the file."""
         yield from self.tables()
         if self.file:
             yield f"Written: {self.file}"
 
     def tables(self) -> Iterator[Table | str]:
-        """What is printed before the name of the file."""
         raise NotImplementedError
 
     def remarks(self, output: Output) -> list[str]:
-        """The notes, and that no file was written."""
         note = f"{self.wanted} is not written: there is nothing to write"
         return [*self.notes, *([note] if self.wanted and not self.file else [])]
 
@@ -414,11 +395,9 @@ class MinedPatterns(_Written):
     """What ``suite mine`` proposes."""
 
     proposals: Mapping[str, Sequence[Proposal]]
-    """Relation -> its proposals, the most specific first."""
     mined: Mined
 
     def tables(self) -> Iterator[Table | str]:
-        """Proposals by relation."""
         names = ("specificity", "facts", "other_facts", "texts")
         columns = [Column("pattern"), Column("specificity", "share"), Column("facts", "count"),
                    Column("other facts", "count"), Column("texts", "count")]  # fmt: skip
@@ -436,7 +415,6 @@ class MinedPatterns(_Written):
                 yield ""
 
     def document(self) -> dict[str, Any]:
-        """The proposals as rows."""
         rows = [proposal.row() for rows in self.proposals.values() for proposal in rows]
         searched = {"sentences": self.mined.sentences, "pairs": self.mined.pairs}
         return {"proposals": rows, **searched, "warnings": self.notes}
@@ -447,7 +425,6 @@ class Matches(_Written):
     """What ``suite mine --like`` lists."""
 
     example: str
-    """The example as a pattern."""
     matches: Sequence[ExampleMatch]
     relations: Sequence[tuple[str, ...]] | None
     """Of each match, the relations that have its names as a fact; None without a suite.
@@ -455,10 +432,8 @@ class Matches(_Written):
     ``(swapped)`` follows a relation where X is the object and Y the subject.
     """
     total: int
-    """All matches."""
 
     def tables(self) -> Iterator[Table | str]:
-        """The matches."""
         if not self.matches:
             yield f"No sentence matches {self.example}"
             return
@@ -471,7 +446,6 @@ class Matches(_Written):
         yield Table(f"{self.example} {counted(self.total, 'match', 'matches')}", columns, rows)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each match."""
         of_all = self.relations or [()] * len(self.matches)
         return [
             {**asdict(match), "relations": relations}
@@ -479,7 +453,6 @@ class Matches(_Written):
         ]
 
     def document(self) -> dict[str, Any]:
-        """The matches as rows."""
         return {"example": self.example, "total": self.total, "matches": self.rows()}
 
 

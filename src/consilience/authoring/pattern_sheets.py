@@ -186,8 +186,7 @@ def _controls(
 
 # Verdicts.
 
-SHOWN = 20
-"""Patterns that a screen shows."""
+SHOWN = 20  # patterns
 
 Answer = tuple[str, str, str, Verdict]
 """A relation, a pattern, a person, and whether the person accepted the pattern."""
@@ -281,11 +280,8 @@ class Sheets(Shown):
     """Sheets that were written."""
 
     key: SheetKey
-    """What was drawn."""
     notes: Sequence[str]
-    """What a reader should know."""
     record: Mapping[str, Any] = field(repr=False)
-    """Settings and versions, for a JSON document."""
     folder: Path
 
     @property
@@ -294,7 +290,6 @@ class Sheets(Shown):
         return len(self.key.items) * len(self.key.variants)
 
     def printed(self, output: Output) -> Iterator[str]:
-        """Where the sheets are."""
         key, controls = self.key, len(self.key.items) - len(self.key.patterns)
         size = counted(self.questions, "question")
         if key.patterns:
@@ -306,7 +301,6 @@ class Sheets(Shown):
         yield f"Keep key.json to yourself. Then: consilience suite annotate score {self.folder}"
 
     def document(self) -> dict[str, Any]:
-        """Where the sheets are."""
         key, size = self.key, len(self.key.patterns)
         document = {"run": self.record, "folder": str(self.folder), "sheets": len(key.sheets)}
         if size:
@@ -370,7 +364,6 @@ class ScoredByPeople(Shown):
         self.scored, self.record, self.signed, self.notes = scored, record, signed, scored.warnings
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """The numbers, and the patterns that were rejected."""
         scored = self.scored
         people, items = scored.annotators, len(scored.key.items)
         size = f"{counted(len(people), 'person', 'people')}, {counted(items, 'item')}"
@@ -384,7 +377,6 @@ class ScoredByPeople(Shown):
             yield f"{self.signed}/signoff.jsonl: {verdicts}"
 
     def document(self) -> dict[str, Any]:
-        """The numbers as rows."""
         metrics = rows_of(self.scored.metrics)
         document = {"run": self.record, "metrics": metrics, "warnings": self.notes}
         if self.scored.key.patterns:
@@ -394,7 +386,6 @@ class ScoredByPeople(Shown):
         return document
 
     def frame(self) -> pl.DataFrame:
-        """The numbers."""
         return self.scored.metrics
 
 

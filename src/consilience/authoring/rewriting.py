@@ -43,8 +43,6 @@ INSTRUCTION = (
 """What a writer is asked; the pattern is shown with its slots."""
 
 NEW = "\nNew sentence:"
-"""What follows for a model without a chat template."""
-
 LENGTHS = (0.5, 2.0)
 """The least and the greatest length of a rewrite, in tokens of its base pattern."""
 
@@ -190,8 +188,6 @@ LEAST_AUC = 0.7
 (Hosmer and Lemeshow, Applied Logistic Regression, 2000, Section 5.2)."""
 
 RESAMPLES = 1000
-"""Bootstrap samples of an interval."""
-
 MEASURED_PAIRS = 2
 """Pairs of each kind and relation that the meaning score is measured on."""
 
@@ -259,7 +255,6 @@ class Separation:
     """How well meaning scores tell paraphrases from controls."""
 
     positives: int
-    """Pairs of patterns of one relation."""
     controls: int
     """Pairs of patterns of two relations, filled with the same subjects and objects."""
     auc: float
@@ -373,13 +368,10 @@ class Rewriting(Shown):
     file: Path
     proposals: Sequence[Proposal]
     refusals: Sequence[Refusal]
-    """Texts that are no proposals."""
     separation: Separation | None
     """How well the meaning score tells the suite's paraphrases from controls; None: unknown."""
     notes: Sequence[str]
-    """What a reader should know."""
     record: Mapping[str, object] = field(repr=False)
-    """What decides the proposals, and the versions of libraries."""
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -387,7 +379,6 @@ class Rewriting(Shown):
         return dict(Counter(refusal.reason for refusal in self.refusals).most_common())
 
     def printed(self, output: Output) -> Iterator[str]:
-        """How much was proposed and refused."""
         relations = counted(len({proposal.relation for proposal in self.proposals}), "relation")
         yield f"{self.file}: {counted(len(self.proposals), 'proposal')} for {relations}"
         reasons = ", ".join(f"{reason} {number}" for reason, number in self.reasons.items())
@@ -398,7 +389,6 @@ class Rewriting(Shown):
             yield f"Edit the file, then: consilience suite import {file} --into FOLDER"
 
     def document(self) -> dict[str, Any]:
-        """The proposals and the refusals as rows."""
         return {
             "run": self.record,
             "file": str(self.file),
@@ -452,7 +442,8 @@ def _load_models(options: RewriteOptions) -> tuple[WritingModel, MeaningJudge]:
     if options.judge not in (None, options.model):
         loading = Loading(options.device, options.dtype, None, options.trust_remote_code)
         return writer, ParaphraseJudge(OptionScorer(load_pretrained(str(options.judge), loading)))
-    if not isinstance(writer, OptionScorer):
+    is_here = isinstance(writer, OptionScorer)
+    if not is_here:
         raise ConsilienceError(
             f"--model {options.model} without --judge",
             expected="a judge that runs here, such as --judge packaged:smollm2",

@@ -99,7 +99,6 @@ class SharedSuite:
 
     @cached_property
     def patterns(self) -> list[PatternKey]:
-        """All patterns."""
         return [(group.id, pattern.text) for group in self.suite for pattern in group.patterns]
 
     @cached_property
@@ -242,7 +241,7 @@ def _types_table(suite: Suite) -> Table:
     return Table(title, columns, rows, [note])
 
 
-def _counts(title: str, headings: Sequence[str], counts: Mapping[tuple[str, ...], int]) -> Table:
+def _counts(title: str, headings: Sequence[str], counts: Mapping[Any, int]) -> Table:
     """A row for each key, the most frequent first."""
     columns = [*map(Column, headings[:-1]), Column(headings[-1], "count")]
     order = sorted(counts.items(), key=lambda item: -item[1])

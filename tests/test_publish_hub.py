@@ -55,7 +55,7 @@ def test_nothing_is_sent_without_yes_and_the_plan_says_what_would_be(run, hub, t
     hub.repositories["datasets/me/data"] = {"README.md": b"old", "other.txt": b"stays"}
     hub.private.add("datasets/me/data")
     planned = publish(options_of(run, tmp_path, "dataset", "me/data"))
-    assert (planned.push.visibility, planned.push.is_new) == ("private", False)
+    assert planned.push.visibility == "private"
     assert planned.push.replaced == {"README.md"}
     assert planned.push.size == sum(path.stat().st_size for path in planned.paths)
     assert not planned.address

@@ -121,9 +121,8 @@ def shortened(text: str, longest: int = LONGEST) -> str:
 def did_you_mean(word: str, known: list[str], instead: str | None = None) -> str:
     """A hint for an unknown name: the closest known one, or all of them where they are few.
 
-    ``instead``: in place of all of them, where none is similar.
-
-    The dashes of options count for nothing: they would make any two short options similar.
+    ``instead``: in place of all of them, where none is similar. The dashes of options count for
+    nothing: they would make any two short options similar.
     """
     from difflib import get_close_matches
 

@@ -92,11 +92,11 @@ def contradictions(rows: pl.DataFrame, clusters: str = "subjects") -> list[str]:
     count = by_subjects.filter((pl.col("p") < 0.05) != is_clear).height
     if not count:
         return []
-    of = clusters
     return [
         f"In {counted(count, 'row')} only one of p < 0.05 and an interval without 0 holds: p flips "
-        f"the signs of the {of}' differences, the interval resamples the {of}. They differ "
-        f"near the limit, with few {of}, and if few {of} make up most of the difference."
+        f"the signs of the {clusters}' differences, the interval resamples the {clusters}. They "
+        f"differ near the limit, with few {clusters}, and if few {clusters} make up most of the "
+        "difference."
     ]
 
 
@@ -245,11 +245,8 @@ FORM_CHANGES: Columns = {
 def in_words(table: Table, words: SuiteWords) -> Table:
     """The table with the headings that a kind of suite has for its groups, items and variants."""
     forms = ("{}", "{}s", "closest {}", "all {}s agree")
-    names = {
-        form.format(one): form.format(other)
-        for one, other in words.instead.items()
-        for form in forms
-    }
+    known = words.instead.items()
+    names = {form.format(one): form.format(other) for one, other in known for form in forms}
     columns = [
         replace(column, heading=names.get(column.heading, column.heading))
         for column in table.columns

@@ -381,8 +381,8 @@ def _notes_and_size(
     chosen = suites.load_any(suite, data_dir, columns)
     if isinstance(chosen, Questions):
         counts = question_statistics(chosen)
-        sizes = [counted(counts.groups, "group"), _kinds(counts)]
-        sizes.append(counted(counts.phrasings, "phrasing"))
+        phrasings = counted(counts.phrasings, "phrasing")
+        sizes = [counted(counts.groups, "group"), _kinds(counts), phrasings]
         sizes += [counted(counts.expectations, "expectation")] * (counts.expectations > 0)
         return [*chosen.notes, *cautions(chosen)], ", ".join(sizes)
     if isinstance(chosen, Task):
@@ -417,8 +417,8 @@ def counted_suite(
     chosen = loaded_suite(suite, data_dir, columns_of(columns), as_shipped=as_shipped)
     if isinstance(chosen, Questions):
         counts = question_statistics(chosen)
-        document = {"suite": chosen.name, **asdict(counts)}
-        return Lines(document, question_table(counts, chosen.name))
+        table = question_table(counts, chosen.name)
+        return Lines({"suite": chosen.name, **asdict(counts)}, table)
     statistics = suite_statistics(chosen)
     tables = statistics_tables(statistics, chosen.name)
     return Lines({"suite": chosen.name, **asdict(statistics)}, *tables, notes=chosen.notes)
@@ -435,9 +435,7 @@ def loaded_suite(
     if isinstance(suite, Suite | Questions):
         return suite
     chosen = suites.load_any(suite, data_dir, columns, as_shipped=as_shipped)
-    if isinstance(chosen, Task):
-        return suites.load_suite(suite)
-    return chosen
+    return suites.load_suite(suite) if isinstance(chosen, Task) else chosen
 
 
 def statistics_of(suite: Suite | Questions) -> SuiteStatistics | QuestionStatistics:

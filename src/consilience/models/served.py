@@ -131,7 +131,9 @@ class Served:
     def score_alone(self, prompt: Prompt) -> Floats:
         """Log-probabilities (answer,) in nats, of a prompt that is sent alone."""
         [scores] = self.score([prompt])
-        return scores.totals[0]
+        assert scores.totals is not None
+        totals: Floats = scores.totals[0]
+        return totals
 
     def _note_bounds(self, some: int, every: int) -> None:
         if some:

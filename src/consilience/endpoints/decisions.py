@@ -261,7 +261,10 @@ class DecisionModel:
 
     def score_alone(self, prompt: Prompt) -> Floats:
         """The logarithms of the probabilities (option,) of a prompt."""
-        return next(self.score([prompt])).totals[0]
+        totals = next(self.score([prompt])).totals
+        assert totals is not None
+        row: Floats = totals[0]
+        return row
 
     def _read(self, answer: Answer, prompt: Prompt) -> tuple[Floats, Bools, str | None]:
         """The scores (option,) of an answer, which are bounds, and why there are none."""

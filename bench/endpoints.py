@@ -284,7 +284,7 @@ def echoed(url: str, in_flight: int | None, tokenizer: str) -> Run:
         totals: list[list[float]] = [[]] * len(prompts)
         for scores in model.score(prompts):
             for row, values in zip(scores.rows.tolist(), scores.totals, strict=True):
-                totals[row] = values.tolist()
+                totals[row] = values[: len(words)].tolist()
         return totals
 
     return run

@@ -22,10 +22,11 @@ import numpy as np
 
 from consilience.gating.rules import Precise, Threshold
 from consilience.metrics import resampling, statistics
-from consilience.metrics.grid import Floats, Grid
+from consilience.metrics.grid import Grid
 from consilience.metrics.registry import METRICS
 from consilience.metrics.resampling import ClusterCounts, Resampling
 from consilience.metrics.statistics import (
+    Floats,
     bootstrap_error,
     difference_bounds,
     skewness,

@@ -15,14 +15,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from consilience import load_suite
-from consilience.authoring.pattern_checks import (
-    SLOTS,
+from consilience.authoring.likeness import SLOTS, tokens_of
+from consilience.authoring.rewriting import (
     PatternPair,
     by_relation,
     meaning_scores,
     sample_pairs,
     separation,
-    tokens_of,
 )
 from consilience.models import judges
 from consilience.models.judges import ParaphraseJudge

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 
 import machine
@@ -19,7 +18,6 @@ from consilience.authoring.mining import (
     FactIndex,
     FactSentence,
     Mined,
-    count_patterns,
     mine,
     parsed,
 )
@@ -51,11 +49,11 @@ def steps(corpus: Path, pararel: Path) -> None:
     lap("read the corpus, split it, search it")
     parser = load_parser()
     lap("load the parser")
-    mined = Mined(index, {}, 0, 0, Counter(), Counter())
+    mined = Mined(index)
     seconds = 0.0
     for doc, sentence in parsed(sentences, parser):
         begin = time.perf_counter()
-        count_patterns(doc, sentence, mined)
+        mined.add(doc, sentence)
         seconds += time.perf_counter() - begin
     lap("parse")
     times["parse"] -= seconds

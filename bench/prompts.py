@@ -102,7 +102,7 @@ def ours(model: OptionScorer, prompts: Sequence[Prompt]) -> Callable[[], Scores]
         totals: Scores = [np.empty(0)] * len(prompts)
         for scores in model.score(prompts):
             for row, values in zip(scores.rows, scores.totals, strict=True):
-                totals[row] = np.asarray(values)
+                totals[row] = values[: len(prompts[row].answers)]
         return totals
 
     return ask

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import machine
 import questions
@@ -13,10 +14,9 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedModel, TrainingA
 
 from consilience.models.fast import Library, Products, speed_up_training
 from consilience.models.loading import Pretrained
-from consilience.suites.facts import sample_facts, select_relations
 from consilience.train.consistency import ConsistencyTrainer
 from consilience.train.objectives import Steps, collate, trained_relation
-from consilience.train.plan import Plan
+from consilience.train.plan import Plan, Subject
 
 TRAINED = ("P364", "P138", "P449")
 STEPS = 6
@@ -62,8 +62,8 @@ def steps_of(tokenizer) -> Steps:
 
 def trainer_of(found: PreTrainedModel, steps: Steps, folder: str) -> ConsistencyTrainer:
     """Ours, without validation and saving."""
-    suite = questions.suite()
-    validation = sample_facts(select_relations(suite, [suite.relations[0].id]), 1, 0)
+    subject = Subject("a model", questions.suite(), "published")
+    plan = replace(PLAN, validation=(subject.suite.relations[0].id,))
     arguments = TrainingArguments(
         output_dir=folder,
         per_device_train_batch_size=1,
@@ -77,7 +77,7 @@ def trainer_of(found: PreTrainedModel, steps: Steps, folder: str) -> Consistency
         report_to="none",
         disable_tqdm=True,
     )
-    return ConsistencyTrainer(found, arguments, steps, PLAN, 0.1, validation, "published", {})
+    return ConsistencyTrainer(found, arguments, steps, subject, plan, 0.1, {})
 
 
 def chosen(tokenizer) -> Products:

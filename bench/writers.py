@@ -13,8 +13,9 @@ from consilience.core.items import Form, TextPair
 from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import speed_up
 from consilience.models.loading import load_pretrained
+from consilience.models.prompt_reader import Manner
 from consilience.models.prompt_tokens import LONGEST_LABEL
-from consilience.models.writing import LabelWriter
+from consilience.models.prompted import LabelWriter
 from consilience.suites.pairs import TASKS, read_pairs
 from consilience.suites.perturbations import chosen, forms_of, original
 
@@ -59,13 +60,13 @@ def ours(writer: LabelWriter, asked: Sequence[Form]) -> Callable[[], Answers]:
     """Consilience."""
 
     def ask() -> Answers:
-        writer._totals.clear()
+        writer.read_before.clear()
         texts, labels = {}, {}
         for places, written in writer.write(asked):
             texts |= dict(zip(places.tolist(), written, strict=True))
         for scores in writer.score(asked):
             best = scores.totals.argmax(axis=1)
-            labels |= {row: scores.words[at] for row, at in zip(scores.rows, best, strict=True)}
+            labels |= {row: writer.labels[at] for row, at in zip(scores.rows, best, strict=True)}
         return [(labels[at], texts[at]) for at in range(len(asked))]
 
     return ask
@@ -108,7 +109,7 @@ def plain(writer: LabelWriter, asked: Sequence[Form], tokens: int) -> Callable[[
                 ids, attention_mask=torch.ones_like(ids), generation_config=config
             )
             for row, label, text in zip(rows, best, found[:, ids.shape[1] :].tolist(), strict=True):
-                answers[row] = (writer.labels[label], writer._text(text))
+                answers[row] = (writer.labels[label], writer._decoded(text, Manner()))
         return answers
 
     return ask

@@ -350,7 +350,7 @@ def writer(model_folder):
     """``writer("t5", MRPC)``: a language model that writes labels, in memory."""
     from consilience.core.errors import Loading
     from consilience.models.loading import load_pretrained
-    from consilience.models.writing import LabelWriter
+    from consilience.models.prompted import LabelWriter
     from consilience.suites.pairs import TASKS
 
     def load(family, task=TASKS["mrpc"], template=None, longest=0):

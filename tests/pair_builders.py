@@ -15,10 +15,11 @@ from consilience.core.factors import Design
 from consilience.core.items import TextPair
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.differences import compare
+from consilience.models.candidates import log_softmax
 from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import chosen, original
 from consilience.suites.perturbations import forms_of as forms_of_pair
-from consilience.types import Candidates, Relation, Suite
+from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
 
 FORMS = ("original", "reverse", "signal")
 MRPC = TASKS["mrpc"]
@@ -48,7 +49,7 @@ def suite_of(runs, labels=("no", "yes"), *, positive=""):
         Relation(group, group, "N-1", (), (), {}, Candidates(labels, (0,) * len(labels)), design)
         for group in sorted(groups)
     ]
-    return Suite("calum", tuple(relations), "strict")
+    return Suite("calum", tuple(relations), "strict", words=PAIR_WORDS)
 
 
 def measured(runs, labels=("no", "yes"), *, positive="", seed=0):
@@ -125,7 +126,8 @@ def by_row(scored, size):
     logprob = np.full((size, len(SAME)), np.nan)
     for scores in scored:
         assert np.isnan(logprob[scores.rows]).all()
-        logprob[scores.rows] = scores.logprob
+        known = scores.logprob
+        logprob[scores.rows] = log_softmax(scores.totals) if known is None else known
     assert not np.isnan(logprob).any()
     return logprob
 

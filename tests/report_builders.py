@@ -13,7 +13,7 @@ from consilience.asking.pairs import CHANGED_ANSWERS_SCHEMA
 from consilience.core.schemas import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.report.export import Beside, Folded, html_rows
 from consilience.report.report_page import report_page
-from consilience.report.run_view import FactView, PairView, RunView
+from consilience.report.run_view import RunView
 from consilience.report.summary import Summary, SummaryRow
 from consilience.report.table import Table
 from consilience.runs.folder import RunFolder
@@ -193,8 +193,7 @@ def shown(**change):
     facts["prompts"] = {("R", "1", "[X] [Y]"): "Ada ___", ("R", "1", "[Y] [X]"): "___ Ada"}
     facts |= {"by_other": metrics_rows(accuracy=0.3, consistency=0.4)} | change
     summary = summary_of(("accuracy", 0.2, 0.1), ("consistency", 0.5, 1.0))
-    views = {"warnings": ["mind the gap"], "facts": FactView(**facts)}
-    return RunView("run", [], make_suite(), metrics, summary, **views)
+    return RunView("run", [], make_suite(), metrics, summary, warnings=["mind the gap"], **facts)
 
 
 def summary_of(*rows, chance=0.3):
@@ -254,9 +253,9 @@ def page_of_pairs():
         ("f1", "all", 0.82), ("f1", "reverse", 0.72), ("top_label", "all", 0.55),
         ("top_label", "reverse", 0.55),
     )  # fmt: skip
-    pairs = PairView(TASKS["rte"], pl.DataFrame(changed_answers(p=1, q=2, r=3)))
+    pairs = {"task": TASKS["rte"], "changed": pl.DataFrame(changed_answers(p=1, q=2, r=3))}
     summary = summary_of(("accuracy", 0.8, 0.5), ("consistency", 0.6, 1.0))
-    runs = [RunView(name, [{}, {}], FORMS, metrics, summary, pairs=pairs) for name in "ab"]
+    runs = [RunView(name, [{}, {}], FORMS, metrics, summary, **pairs) for name in "ab"]
     row = {"metric": "consistency", "group": "rte", "subset": "reverse", "seeds": 2, "p_seeds": 0.3}
     return report_page(runs, differences(row=row))
 

@@ -4,8 +4,8 @@ import os
 import signal
 import time
 from pathlib import Path
+from threading import Lock
 
-from consilience.study.engine import Event, UnitFailure, attempted, made
 from consilience.study.running import study_worker
 
 
@@ -28,33 +28,33 @@ def leaves(key):
 
 
 class HereWorkers:
-    """Workers in this process, each with its own state; what they were started for."""
+    """Workers in this process, one at a time, each with its own state; what they are for."""
 
     def __init__(self, count=1, logs=None):
-        self.count, self.log, self.works, self.ready = count, [], {}, {}
+        self.count, self.log, self.lock = count, [], Lock()
 
     def start(self, factory, key, needs):
-        number = len(self.log)
         self.log.append(key)
-        self.works[number] = made(factory, key)
-        self.ready[number] = ("ready", "here")
-        return number
-
-    def give(self, worker, unit):
-        result = attempted(self.works[worker], unit.payload, lambda steps: None)
-        kind = "failed" if isinstance(result, UnitFailure) else "done"
-        self.ready[worker] = (kind, result)
-
-    def events(self):
-        worker = max(self.ready)  # the last one first, so that units end in another order
-        return [Event(worker, *self.ready.pop(worker))]
-
-    def stop(self, worker):
-        self.works.pop(worker)
-        self.ready.pop(worker, None)
+        return HereWorker(factory, key, self.lock)
 
     def close(self):
-        self.works.clear()
+        pass
+
+
+class HereWorker:
+    def __init__(self, factory, key, lock):
+        self.factory, self.key, self.lock = factory, key, lock
+
+    def make(self):
+        with self.lock:
+            self.work = self.factory(self.key)
+
+    def do(self, payload, show):
+        with self.lock:
+            return self.work(payload, lambda steps: None)
+
+    def stop(self):
+        pass
 
 
 def slow(key):

@@ -15,8 +15,8 @@ import pytest
 from consilience import ConsilienceError
 from consilience.authoring.annotation import (
     COLUMNS,
+    agreements,
     draw_sheets,
-    fleiss,
     page,
     read_key,
     score_sheets,
@@ -257,7 +257,7 @@ def test_agreement_between_annotators_by_hand(sheets):
 def kappa(counts, weights=None):
     counts = np.array(counts)
     weights = np.ones((1, len(counts))) if weights is None else np.array(weights, dtype=float)
-    return {name: each.tolist() for name, each in fleiss(counts, weights).items()}
+    return {name: each.tolist() for name, each in agreements(counts, weights).items()}
 
 
 def test_kappa_by_hand():

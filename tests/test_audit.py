@@ -11,7 +11,6 @@ from consilience.authoring.audit import cautions, fix_folder, run_checks
 from consilience.authoring.checks import (
     CHECKS,
     FactMaterial,
-    check,
     limit,
     outliers,
     robust_deviations,
@@ -21,9 +20,8 @@ from consilience.core.factors import Edge
 from consilience.core.items import Choice, Question
 from consilience.options.suites import AuditOptions
 from consilience.suites import check_suite
-from consilience.suites.layouts import load_folder
+from consilience.suites.layouts import load_folder, places_in
 from consilience.suites.questions import Questions
-from consilience.suites.rows import places_in
 from consilience.types import Suite
 
 CAPITALS = [("France", "Paris"), ("Italy", "Rome")]
@@ -177,8 +175,6 @@ def test_checks_of_other_suites_and_checks_without_a_parser_say_why_they_were_no
     assert audit.not_run["edges"] == "no spaCy"
     assert audit.not_run["shared_questions"] == "for suites of questions"
     assert audit.counts.keys() | audit.not_run.keys() == CHECKS.keys()
-    with pytest.raises(ValueError, match="already a check 'spaces'"):
-        check("note", meaning="", todo="")(CHECKS["spaces"].find)
     assert cautions(Questions("s", ())) == []
 
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consilience.asking.facts import judge
+from consilience.asking.asker import judge
 from consilience.asking.questions import Presenter, prompts_of
 from consilience.core.errors import Connection, ConsilienceError
-from consilience.core.items import TextPair
+from consilience.core.items import Ask, Item, TextPair
 from consilience.core.presentation import Presentation, Template
 from consilience.endpoints import chats as chat_module
 from consilience.endpoints.chats import why_not_enforced
 from consilience.models.loading import load_pretrained
-from consilience.models.prompted import OptionScorer
+from consilience.models.prompted import AnswerWriter, OptionScorer
 from consilience.models.served import (
     ServedLabels,
     Writer,
@@ -22,7 +22,6 @@ from consilience.models.served import (
     load_served_labels,
     open_server,
 )
-from consilience.models.writing import AnswerWriter
 from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import original
 from replay_server import replay
@@ -61,6 +60,15 @@ def prompts(template, labels="A"):
     return [prompt for _, _, prompt in prompts_of(QUESTIONS, Presenter(DESIGN, {}, base))]
 
 
+def scored(model, asked):
+    """By row the scores of the answers and the numbers of their tokens."""
+    found = {}
+    for scores in model.score(asked):
+        for row, *values in zip(scores.rows.tolist(), scores.totals, scores.lengths, strict=True):
+            found[row] = [of_row[: len(asked[row].answers)] for of_row in values]
+    return found
+
+
 @pytest.mark.parametrize("ways", [VLLM, LLAMA_CPP])
 @pytest.mark.parametrize("labels", ["A", "none"])
 @pytest.mark.parametrize("template", [PLAIN, SYSTEM])
@@ -70,23 +78,16 @@ def test_scores_of_options_are_those_of_the_same_weights_here(
     """Labels and texts, with and without a chat template and a system prompt."""
     local = OptionScorer(loaded)
     asked = prompts(template, labels)
-    expected = {}
-    for scores in local.score(asked):
-        for row, totals, sizes in zip(scores.rows, scores.totals, scores.lengths, strict=True):
-            count = len(asked[row].answers)
-            expected[int(row)] = totals[:count], sizes[:count]
+    expected = scored(local, asked)
     with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
         model = load_served("openai:tiny", connect(server, ways), longest=512)
         assert [model.text(prompt) for prompt in asked] == [local.text(prompt) for prompt in asked]
         assert not any(model.why_not(asked))
-        rows = []
-        for scores in model.score(asked):
-            for row, totals, sizes in zip(scores.rows, scores.totals, scores.lengths, strict=True):
-                count = len(asked[row].answers)
-                np.testing.assert_allclose(totals[:count], expected[int(row)][0], atol=3e-5)
-                assert (sizes[:count] == expected[int(row)][1]).all()
-                rows.append(int(row))
-        assert sorted(rows) == list(range(len(asked)))
+        found = scored(model, asked)
+        assert sorted(found) == list(range(len(asked)))
+        for row, (totals, sizes) in found.items():
+            np.testing.assert_allclose(totals, expected[row][0], atol=3e-5)
+            assert (sizes == expected[row][1]).all()
 
 
 @pytest.mark.parametrize("template", [PLAIN, SYSTEM])
@@ -131,16 +132,14 @@ def test_a_server_of_chats_has_values_of_listed_labels_and_bounds_of_others(load
     """The first token of an answer is all that such a server tells."""
     monkeypatch.setattr(chat_module, "KNOWN_LISTED", ())
     asked = prompts(SYSTEM)
-    expected = {}
-    for scores in OptionScorer(loaded).score(asked):
-        expected |= dict(zip(scores.rows.tolist(), scores.totals, strict=True))
+    expected = {row: totals for row, (totals, _) in scored(OptionScorer(loaded), asked).items()}
     with scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server:
         model = load_served("openai:tiny", Connection(server.url))
         assert model.why_not(prompts(PLAIN))[0] and not any(model.why_not(asked))
         assert model.text(asked[0]).startswith("system: Be calm.\nuser: ")
         for scores in model.score(asked):
-            (row,), (values,), (bounds,) = scores.rows, scores.totals, scores.bounds
-            expected[row] = expected[row][: len(values)]
+            (row,), (values,) = scores.rows, scores.totals
+            bounds = np.zeros(len(values), bool) if scores.bounds is None else scores.bounds[0]
             np.testing.assert_allclose(values[~bounds], expected[row][~bounds], atol=3e-5)
             assert (values[bounds] >= expected[row][bounds]).all()
         assert model.notes[-1].startswith("the server gave only a bound of some options of ")
@@ -179,13 +178,13 @@ def test_labels_of_sentence_pairs_are_those_of_the_same_weights_here(writer):
     local = writer("llama")
     expected = {}
     for scores in local.score(forms):
-        expected |= dict(zip(scores.rows.tolist(), scores.logprob, strict=True))
+        expected |= dict(zip(scores.rows.tolist(), scores.totals, strict=True))
     with scoring_server(local.model.name_or_path, VLLM) as server:
         connection = Connection(server.url, tokenizer=local.model.name_or_path)
         model = load_served_labels("openai:tiny", connection, None, task)
-        assert [model.prompt(form) for form in forms] == [local.prompt(form) for form in forms]
+        assert [model.text(form) for form in forms] == [local.text(form) for form in forms]
         for scores in model.score(forms):
-            np.testing.assert_allclose(scores.logprob[0], expected[scores.rows[0]], atol=3e-5)
+            np.testing.assert_allclose(scores.totals[0], expected[scores.rows[0]], atol=3e-5)
         assert sorted(int(rows[0]) for rows, _ in model.write(forms)) == [0, 1]
 
 
@@ -200,11 +199,7 @@ def test_labels_of_sentence_pairs_are_those_of_the_same_weights_here(writer):
 def test_answers_without_scores_are_those_of_the_same_weights_here(loaded, ways, scoring):
     """A server that lists no tokens enforces an answer; one that has scores, only if asked."""
     asked = prompts(SYSTEM)
-    best = {}
-    for scores in OptionScorer(loaded).score(asked):
-        best |= {
-            row: np.nanargmax(t) for row, t in zip(scores.rows.tolist(), scores.totals, strict=True)
-        }
+    best = {row: t.argmax() for row, (t, _) in scored(OptionScorer(loaded), asked).items()}
     with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
         model = load_served("openai:tiny", Connection(server.url, scoring=scoring))
         assert model.proof.strategy == model.identity["scoring"] == "answers-only"
@@ -300,16 +295,18 @@ def test_labels_of_sentence_pairs_are_enforced_by_a_server_of_chats(writer):
     with scoring_server(folder, ways, chat_template=CHAT, longest=512) as server:
         model = load_served_labels("openai:tiny", Connection(server.url), None, task)
         assert model.identity["scoring"] == "answers-only"
-        assert "Label:" not in model.prompt(forms[0]) and "Rome is big." in model.prompt(forms[0])
+        assert "Label:" not in model.text(forms[0]) and "Rome is big." in model.text(forms[0])
         tiny = server.answer
         for scores in model.score(forms):
             (row,) = scores.rows
-            chat = [{"role": "user", "content": model.prompt(forms[row])}]
+            chat = [{"role": "user", "content": model.text(forms[row])}]
             ids = tiny.tokenizer.apply_chat_template(
                 chat, add_generation_prompt=True, return_dict=False
             )
             totals = tiny.totals(ids, task.labels)
-            columns = judge(scores, [task.labels[0]])
+            columns = judge(
+                scores, [Ask(0, 0, None)], [Item("", "", pairs[0].label, task.labels, 0)]
+            )
             assert columns["answer"].tolist() == [task.labels[totals.index(max(totals))]]
             assert columns["excluded"].tolist() == [None] and "text_logprob" not in columns
         with pytest.raises(ConsilienceError, match="of a server that takes whole chats only"):

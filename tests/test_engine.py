@@ -10,8 +10,8 @@ from collections import Counter
 import pytest
 
 from conftest import ROOT
-from consilience.study.engine import Backlog, Event, Needs, Unit, described, run_units
-from consilience.study.workers import LocalWorkers, MixedWorkers
+from consilience.study.engine import Backlog, Needs, Unit, described, run_units
+from consilience.study.workers import LocalWorkers
 from engine_work import factory
 from study_workers import HereWorkers
 
@@ -32,13 +32,13 @@ def outcomes(work, count=1, logs=None, **options):
 def test_no_units_start_no_worker():
     workers = LocalWorkers(2)
     assert list(run_units([], factory, workers)) == []
-    assert workers._started == 0
+    assert workers._started == []
 
 
 def test_what_waits_on_the_network_is_one_process_here_beside_a_cluster():
     cluster, needs = HereWorkers(1), Needs(is_network=True)
     work = [*units(*[("tell",)] * 3), *units(*[("tell",)] * 3, key="net", needs=needs)]
-    values = [one.value for one in run_units(work, factory, MixedWorkers(cluster))]
+    values = [one.value for one in run_units(work, factory, cluster, network=LocalWorkers(0))]
     assert sorted(key for key, _ in values) == ["a"] * 3 + ["net"] * 3
     assert cluster.log == ["a"]
     processes = dict(values)
@@ -131,32 +131,26 @@ def test_long_units_report_their_steps_once():
 
 
 class Recorder:
-    """Workers of no process, which do their units at once; what they did."""
+    """Workers of no process, which do their units at once; what they are for."""
 
     def __init__(self, count):
-        self.count, self.keys, self.busy, self.log, self.largest = count, {}, {}, [], 0
+        self.count, self.log = count, []
 
     def start(self, factory, key, needs):
-        number = len(self.log)
         self.log.append(key)
-        self.keys[number] = key
-        self.busy[number] = ("ready", "here")
-        return number
+        return self
 
-    def give(self, worker, unit):
-        assert self.keys[worker] == unit.key
-        self.busy[worker] = ("done", unit.id)
-        self.largest = max(self.largest, len(self.busy))
+    def make(self):
+        pass
 
-    def events(self):
-        worker = next(iter(self.busy))
-        return [Event(worker, *self.busy.pop(worker))]
+    def do(self, payload, show):
+        return payload
 
-    def stop(self, worker):
-        self.busy.pop(worker, None)
+    def stop(self):
+        pass
 
     def close(self):
-        self.busy.clear()
+        pass
 
 
 def test_the_key_with_the_most_waiting_steps_for_each_worker_is_served_next():
@@ -193,11 +187,17 @@ def test_units_are_added_and_dropped_while_others_are_done():
 
 def test_a_slow_reader_holds_the_workers_back():
     """Each worker has at most one value that is not taken yet."""
-    workers = Recorder(2)
-    many = (Unit(str(at), "a", ("tell",)) for at in range(10_000))
-    for _ in run_units(many, factory, workers):
-        assert len(workers.busy) <= 2
-    assert workers.largest == 2
+    done, taken = Counter(), 0
+
+    class Counting(Recorder):
+        def do(self, payload, show):
+            done["units"] += 1
+
+    many = (Unit(str(at), "a", ("tell",)) for at in range(1_000))
+    for _ in run_units(many, factory, Counting(2)):
+        taken += 1
+        assert done["units"] <= taken + 2
+    assert taken == 1_000
 
 
 def test_a_reader_that_stops_ends_the_workers():
@@ -216,7 +216,6 @@ import sys
 sys.path.insert(0, {str(TESTS)!r})
 from consilience.study.engine import Unit, run_units
 from consilience.study.workers import LocalWorkers
-from consilience.study.engine import Event, described
 from engine_work import factory
 if __name__ == "__main__":
     units = [Unit("a", "k", ("tell",)), Unit("b", "k", ("sleep", 60))]

@@ -255,7 +255,7 @@ def test_open_questions_with_expectations_need_no_variants(tmp_path):
     for name, text in rows.items():
         (suite / f"{name}.csv").write_text(text)
     questions = load_questions(str(suite))
-    assert factors_of(None, questions, []) == []
+    assert factors_of(ProbeOptions(), questions) == []
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_a_factor_that_questions_have_one_level_of_is_refused(tmp_path):
     questions = load_questions(str(suite))
     for vary in ("paraphrase", "separator=", "labels="):
         with pytest.raises(ConsilienceError, match="one level.*; expected two levels"):
-            factors_of([vary], questions, [])
+            factors_of(ProbeOptions(vary=[vary]), questions)
 
 
 @pytest.mark.parametrize("answer_to_b", ["no", "maybe"])

@@ -25,7 +25,7 @@ from consilience.suites.expectation_files import (
     with_expectations,
 )
 from consilience.suites.questions import Questions, read_question_file
-from consilience.types import Candidates, Relation, Suite
+from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
 
 YES_NO = (Choice("yes", ("true",)), Choice("no", ("false",)))
 LABELS = tuple(map(Choice, ("entailment", "neutral", "contradiction")))
@@ -545,7 +545,7 @@ def suite_of(*expectations, variants=ORDERS):
     """A group of questions in two variants, as they are counted."""
     design = Design.of_forms(variants, ["yes", "no"])
     relation = Relation("g", "g", "N-1", (), (), {}, Candidates((), ()), design)
-    return Suite("s", (relation,), expectations=expectations)
+    return Suite("s", (relation,), expectations=expectations, words=PAIR_WORDS)
 
 
 def answers_of(variants=ORDERS, **texts):

@@ -29,7 +29,7 @@ from consilience.metrics.components import (
 from consilience.metrics.grid import Grid
 from consilience.report.charts import factor_rows
 from consilience.report.export import as_csv, as_markdown, render, spec_of
-from consilience.report.report_page import factor_section, report_page
+from consilience.report.report_page import factor_parts, report_page
 from consilience.report.run_view import FactorView, factor_table, index_table
 from report_builders import shown
 
@@ -423,8 +423,7 @@ def test_the_section_draws_every_number_of_the_table():
         rows.group_by("run", "panel", maintain_order=True).len()["len"].to_list() == [3, 3, 4] * 2
     )
     assert rows.filter(name="noise")["value"].to_list() == [0.98, 0.98]
-    section = factor_section(views)
-    lead, figure, table, folded_indices, folded, levels, notes = section.parts
+    lead, figure, table, folded_indices, folded, levels, notes = factor_parts(views)
     assert len(lead.paragraphs) == 2
     assert lead.paragraphs[0].startswith("first: Two variants that differ only in ")
     (indices,) = folded_indices.parts

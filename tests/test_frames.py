@@ -57,15 +57,15 @@ FRAME_FAULTS = [
     (FACTS, None, r"no column 'pattern'.*from_frame\(frame, patterns="),
     ({**LONG}, PATTERNS, "patterns in the column 'pattern' and in patterns="),
     ({"subject": ["a", None], "object": ["b", "c"]}, ["[X] [Y]"],
-     "row 2, column 'subject': no value; expected text"),
-    ({"subject": ["a"], "object": [1.5]}, ["[X] [Y]"], "row 1, column 'object': 1.5; expected text"),
-    ({"subject": ["a"], "object": ["b\x1b"]}, ["[X] [Y]"], "row 1, column 'object': a control"),
+     "row 2: 'subject' is null; expected text"),
+    ({"subject": ["a"], "object": [1.5]}, ["[X] [Y]"], "row 1: 'object' is 1.5; expected text"),
+    ({"subject": ["a"], "object": ["b\x1b"]}, ["[X] [Y]"], "row 1: a control character, U\\+001B, in 'object'"),
     ({"subject": ["a"], "object": ["b"], "pattern": ["[X] is"]}, None,
      r"row 1: the pattern '\[X\] is' has 0 \[Y\]"),
     ({"relation": ["a/b"], "subject": ["a"], "object": ["b"]}, ["[X] [Y]"],
-     "row 1: the relation 'a/b'; expected a short name"),
+     "row 1: the relation id 'a/b'; expected a short name"),
     ({"item": ["1", "1"], "subject": ["a", "b"], "object": ["c", "c"]}, ["[X] [Y]"],
-     "row 2: the item '1' is 'b', 'c' here and 'a', 'c' in the frame, row 1"),
+     "row 2: duplicate item '1' of 'questions'"),
     ({"subject": [], "object": []}, ["[X] [Y]"], "the frame: no rows"),
     (FACTS, {"prot": PATTERNS}, "patterns of the relation 'prot', which has no facts"),
     (FACTS, "[X] [Y]", "patterns of type str; expected a list of texts"),
@@ -214,5 +214,7 @@ def test_a_fault_of_names_says_what_to_add(names, message):
 
 def test_a_text_is_one_pattern():
     twice = {**CAPITALS, "pattern": ["[X]: [Y]"] * 4}
-    with pytest.raises(ConsilienceError, match="row 3: the pattern .* in another language or form"):
+    with pytest.raises(
+        ConsilienceError, match="row 3: duplicate pattern .*the first is the frame, row 1"
+    ):
         Suite.from_frame(pl.DataFrame(twice), names=pl.DataFrame(NAMES))

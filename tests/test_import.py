@@ -8,8 +8,8 @@ import pytest
 
 from conftest import ROOT
 from consilience import ConsilienceError, load_suite
-from consilience.authoring.import_formats import import_patterns, listing
-from consilience.authoring.pattern_checks import likeness, normal_form
+from consilience.authoring.import_formats import import_patterns
+from consilience.authoring.likeness import likeness, normal_form
 from consilience.files.tables import read_answer_file
 from consilience.options.suites import ImportOptions
 from consilience.suites import check_suite
@@ -114,7 +114,7 @@ def test_near_duplicates_can_be_dropped_and_a_dry_run_writes_nothing(write_suite
     assert [proposal.pattern for proposal in plan.patterns] == ["[X] has its seat in [Y]."]
     assert plan.patterns[0].source == "a friend"
     assert len(texts(plan.folder)) == 3
-    table = listing(plan)
+    table = plan.frame()
     assert table["what"].to_list() == ["added", "near-duplicate", "refused"]
     assert table["where"].to_list()[2] == f"{source}:4"
     new = imported(source, tmp_path / "new", relation="city", dry_run=True)

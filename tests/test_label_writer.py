@@ -54,7 +54,7 @@ def test_what_t5_reads(task, whole, bracketed, writer):
     model = writer("t5", TASKS[task])
     pair = TextPair("0", "a", "b", "")
     forms = forms_of([pair], ("signal",), first=partial(t5_original, task=TASKS[task]))
-    assert [model.prompt(form) for form in forms] == [whole, bracketed]
+    assert [model.text(form) for form in forms] == [whole, bracketed]
     ids = model.encode(forms)[0]["input_ids"]
     assert ids == model.tokenizer(whole)["input_ids"]
     assert ids[-1] == model.tokenizer.eos_token_id
@@ -63,11 +63,11 @@ def test_what_t5_reads(task, whole, bracketed, writer):
 def test_what_a_template_says(writer):
     form = original(TextPair("0", "a", "b", ""), MRPC.indicators)
     model = writer("llama", template="{first}/{second}\n{text}\n{labels} {x}?")
-    assert model.prompt(form) == (
+    assert model.text(form) == (
         "Sentence1/Sentence2\nSentence1: a Sentence2: b\nnot_equivalent, equivalent {x}?"
     )
-    assert writer("t5", template="{text} ?").prompt(form) == "Sentence1: a Sentence2: b ?"
-    own = writer("llama").prompt(form)
+    assert writer("t5", template="{text} ?").text(form) == "Sentence1: a Sentence2: b ?"
+    own = writer("llama").text(form)
     assert own.startswith("Sentence1: a Sentence2: b\n\nHow do Sentence1 and Sentence2 relate?")
     assert own.endswith("these labels and nothing else: not_equivalent, equivalent.\nLabel:")
     for text in ("", "no place", "{text} {text}"):
@@ -83,7 +83,7 @@ def test_the_beginning_of_a_reply_follows_the_turn_of_a_chat(chat, writer):
     folder = chat()
     model = writer(folder, template="{text}?\n{reply}a")
     (form,) = forms_of(PAIRS[:1], ())[:1]
-    prompt = model.prompt(form)
+    prompt = model.text(form)
     assert prompt.startswith("<user>Sentence1: ")
     assert prompt.endswith("?\n<assistant>a")
     assert "?\n\n" not in prompt
@@ -195,10 +195,7 @@ def asked_writer(request, chat, writer, model_folder):
 def test_labels_are_scored_by_all_their_tokens(asked_writer):
     model, folder, forms = asked_writer
     expected = np.array(
-        [
-            reference_scores(folder, model.identity["kind"], model.prompt(form), SAME)
-            for form in forms
-        ]
+        [reference_scores(folder, model.identity["kind"], model.text(form), SAME) for form in forms]
     )
     close = 1e-4  # of sums of -80, in single precision
     for budget in (Budget(1), Budget(10**6)):
@@ -207,14 +204,13 @@ def test_labels_are_scored_by_all_their_tokens(asked_writer):
         known = expected - np.logaddexp(*expected.T)[:, None]
         assert np.abs(found - known).max() < close
         for scores in model.score(forms):
-            assert scores.words == SAME
             assert np.abs(scores.totals - expected[scores.rows]).max() < close
 
 
 def test_what_is_written_is_the_likeliest(asked_writer):
     model, folder, forms = asked_writer
     expected = [
-        reference_text(folder, model.identity["kind"], model.prompt(form))[0] for form in forms
+        reference_text(folder, model.identity["kind"], model.text(form))[0] for form in forms
     ]
     for budget in (Budget(1), Budget(10**6)):
         model.budget = budget
@@ -234,12 +230,11 @@ def test_items_that_are_read_together_are_answered_as_one_by_one(short_writer, m
     """In one chunk or in one for each prompt; at last where every decision is a near tie."""
     model, folder, forms = short_writer
     assert (model._tree_scorer is None) is ("Mamba" in model.identity["architecture"])
-    texts = [reference_text(folder, "causal", model.prompt(form))[0] for form in forms]
-    totals = [reference_scores(folder, "causal", model.prompt(form), SAME) for form in forms]
+    texts = [reference_text(folder, "causal", model.text(form))[0] for form in forms]
+    totals = [reference_scores(folder, "causal", model.text(form), SAME) for form in forms]
     for most, near in ((100, 1e-4), (1, 1e-4), (100, math.inf)):
         monkeypatch.setattr(prompt_reader, "MOST_PROMPTS", {"cpu": most})
         model.tie = near
-        model._totals.clear()
         for _ in range(2):  # read for the labels alone, then kept by write
             for scores in model.score(forms):
                 np.testing.assert_allclose(
@@ -273,7 +268,7 @@ def test_choosing_after_writing_reads_nothing(short_writer, monkeypatch):
     model, _, forms = short_writer
     before = by_row(model.score(forms), len(forms))
     written(model, forms)
-    monkeypatch.setattr(model, "_answer", lambda forms, writes: iter([]) if not forms else 1 / 0)
+    monkeypatch.setattr(model, "replies", lambda parts: iter([]) if not parts else 1 / 0)
     np.testing.assert_array_equal(by_row(model.score(forms), len(forms)), before)
 
 
@@ -293,7 +288,7 @@ def test_a_model_that_reads_trees_reads_on_from_a_cache(model_folder):
 def test_a_chat_template_is_used(chat, writer):
     model = writer(chat(), template="{text}?")
     form = original(TextPair("0", "a", "b", ""), MRPC.indicators)
-    assert model.prompt(form) == "<user>Sentence1: a Sentence2: b?\n<assistant>"
+    assert model.text(form) == "<user>Sentence1: a Sentence2: b?\n<assistant>"
     assert model.identity["chat"] is True
     assert writer("llama", template="{text}?").identity["chat"] is False
     assert writer("t5").identity["chat"] is False
@@ -302,7 +297,7 @@ def test_a_chat_template_is_used(chat, writer):
 def test_generation_settings_of_a_checkpoint_do_not_count(chat, writer):
     """``write`` is the likeliest token each time, also where the checkpoint says otherwise."""
     form, folder = forms_of(PAIRS[:1])[0], chat()
-    prompt = writer(folder, template="{text}:").prompt(form)
+    prompt = writer(folder, template="{text}:").text(form)
     expected, tokens = reference_text(folder, "causal", prompt)
     chat(suppress_tokens=tokens[:1], no_repeat_ngram_size=2, do_sample=True, temperature=2.0)
     assert written(writer(folder, template="{text}:"), [form]) == [expected]
@@ -326,7 +321,7 @@ def test_the_end_of_a_turn_is_scored_too(chat, writer):
 def test_a_chat_ends_with_any_end_token_of_its_checkpoint(chat, writer):
     """Some models end a turn with another token than their tokenizer's end: it is no text."""
     form, folder = forms_of(PAIRS[:1])[0], chat()
-    prompt = writer(folder, template="{text}:").prompt(form)
+    prompt = writer(folder, template="{text}:").text(form)
     _, tokens = reference_text(folder, "causal", prompt)
     turn = next(each for at, each in enumerate(tokens) if at > 1 and each not in tokens[:at])
     eos = transformers.AutoTokenizer.from_pretrained(folder).eos_token_id

@@ -12,8 +12,7 @@ from consilience.analysis.examples import examples
 from consilience.asking.facts import ask, ask_suite
 from consilience.asking.questions import answered
 from consilience.authoring.audit import cautions, corrected
-from consilience.authoring.checks import FactMaterial, without_accents
-from consilience.authoring.pattern_checks import final_punctuation
+from consilience.authoring.checks import FactMaterial, final_punctuation, without_accents
 from consilience.authoring.pattern_mining import sentences
 from consilience.authoring.rewriting import scripts
 from consilience.core.errors import ConsilienceError
@@ -34,9 +33,9 @@ from consilience.models.functions import ScoringFunction, TextFunction, match_ca
 from consilience.options.probe import ProbeOptions
 from consilience.report import run_view
 from consilience.report.columns import contradictions
-from consilience.report.comparison_tables import comparison_table
-from consilience.report.metric_tables import language_differences, language_table
-from consilience.report.report_page import language_section
+from consilience.report.comparison_tables import comparison_table, language_differences
+from consilience.report.metric_tables import language_table
+from consilience.report.report_page import languages
 from consilience.report.run_view import RunView
 from consilience.suites.facts import (
     filter_vocabulary,
@@ -518,8 +517,8 @@ def test_numbers_within_and_between_languages(tmp_path):
     note = "consistency: mean over 1 relations, over fewer in ja (0)"
     assert note in language_table(fewer, suite).notes
     view = RunView("model", [], suite, metrics, None)
-    (section,) = language_section([view])
-    assert (section.id, section.parts[0].rows) == ("languages", table.rows)
+    (part,) = languages([view])
+    assert part.rows == table.rows
     alone = select_languages(suite, ["en"])
     english = answers.filter(pl.col("variant").is_in(["0", "1"]))
     assert not language_table(measure(english, alone), alone).rows

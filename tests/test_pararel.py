@@ -132,7 +132,7 @@ def test_a_release_that_was_altered_is_told_by_its_digests(release):
     assert len([p for p in problems if "not what was released" in p]) == 114
     lines = release / "trex_lms_vocab" / "P19.jsonl"
     lines.write_text(lines.read_text() * 2)
-    with pytest.raises(ConsilienceError, match=r"P19\.jsonl:4: duplicate uuid 'P19/0' in 'P19'"):
+    with pytest.raises(ConsilienceError, match=r"P19\.jsonl:4: duplicate uuid 'P19/0' of 'P19'"):
         load_suite(str(release))
     lines.write_text("")
     (release / "trex_lms_vocab" / "P20.jsonl").unlink()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from consilience import ConsilienceError
-from consilience.authoring.annotation import krippendorff, read_key, score_sheets, write_sheets
+from consilience.authoring.annotation import agreements, read_key, score_sheets, write_sheets
 from consilience.authoring.pattern_sheets import (
     DIFFERENT,
     SAME,
@@ -155,7 +155,7 @@ def test_controls_take_the_names_in_their_language_and_form(write_suite):
 
 def alpha(counts):
     counts = np.array(counts)
-    return krippendorff(counts, np.ones((1, len(counts))))["krippendorff_alpha"][0]
+    return agreements(counts, np.ones((1, len(counts))))["krippendorff_alpha"][0]
 
 
 def test_alpha_of_the_example_of_its_author():

@@ -6,16 +6,20 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.presentation import TEMPLATES
 from consilience.kinds.variants import Prompting, template_names
+from consilience.options.probe import ProbeOptions
 
 ONE = FactorialDesign.full([])
 TEXT = "Q: {question}\n{options}\nA:"
 
 
 def test_the_template_is_that_of_the_model_unless_one_is_named():
-    assert Prompting.of(None, []).base.template is TEMPLATES["plain"]
-    assert Prompting.of(None, [], is_chat=True).base.template is TEMPLATES["chat"]
-    assert Prompting.of("plain", [], is_chat=True).base.template is TEMPLATES["plain"]
-    assert Prompting.of(TEXT, []).record(ONE) == {
+    assert Prompting.of(ProbeOptions(), []).base.template is TEMPLATES["plain"]
+    assert Prompting.of(ProbeOptions(), [], is_chat=True).base.template is TEMPLATES["chat"]
+    assert (
+        Prompting.of(ProbeOptions(template="plain"), [], is_chat=True).base.template
+        is TEMPLATES["plain"]
+    )
+    assert Prompting.of(ProbeOptions(template=TEXT), []).record(ONE) == {
         "templates": {"own": {"text": TEXT, "chat": False, "system": ""}},
         "option_score": "label",
         "shots": 0,
@@ -26,7 +30,7 @@ def test_varied_templates_are_those_that_are_used():
     """A template of one's own and a built-in one; the first level is the base."""
     assert template_names(TEXT) == ["own", "plain", "chat"]
     factor = Factor("template", ("own", "chat"))
-    prompting = Prompting.of(TEXT, [factor], system="Be brief.")
+    prompting = Prompting.of(ProbeOptions(template=TEXT, system="Be brief."), [factor])
     assert list(prompting.templates) == ["own", "chat"]
     assert [template.system for template in prompting.templates.values()] == ["", "Be brief."]
     presenter = prompting.presenter(FactorialDesign.full([factor]), ())
@@ -36,14 +40,14 @@ def test_varied_templates_are_those_that_are_used():
 
 def test_a_system_prompt_that_no_template_has_is_refused():
     with pytest.raises(ConsilienceError, match="a system prompt without a chat"):
-        Prompting.of("plain", [], system="Be brief.", is_chat=True)
+        Prompting.of(ProbeOptions(template="plain", system="Be brief."), [], is_chat=True)
     with pytest.raises(ConsilienceError, match="a system prompt without a chat"):
-        Prompting.of(None, [], system="Be brief.")
+        Prompting.of(ProbeOptions(system="Be brief."), [])
 
 
 def test_the_rule_is_that_of_the_labels_unless_one_is_named():
     unlabelled = FactorialDesign.full([Factor("labels", ("A", "none"))])
-    assert Prompting.of(None, []).record(unlabelled)["option_score"] == "sum"
-    assert Prompting.of(None, [], rule_name="pmi").record(ONE)["option_score"] == "pmi"
+    assert Prompting.of(ProbeOptions(), []).record(unlabelled)["option_score"] == "sum"
+    assert Prompting.of(ProbeOptions(option_score="pmi"), []).record(ONE)["option_score"] == "pmi"
     with pytest.raises(ConsilienceError, match="scored by their labels"):
-        Prompting.of(None, [], rule_name="label").presenter(unlabelled, ())
+        Prompting.of(ProbeOptions(option_score="label"), []).presenter(unlabelled, ())

@@ -80,8 +80,7 @@ def test_an_example_with_one_answer_says_what_was_changed(view):
         for at, prompt in enumerate(prompts, start=1)
     )
     example = Example("", "a", "a-1", "", "I", frozenset(), replies)
-    facts = replace(view.facts, examples={"": [example]})
-    text, shown = opening_example(replace(view, name="m", facts=facts))
+    text, shown = opening_example(replace(view, name="m", examples={"": [example]}))
     assert text.paragraphs[0] == (
         "Example: m answers “I” to this prompt, the same when only the phrasing of the question "
         "differs (paraphrase=2):"

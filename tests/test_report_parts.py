@@ -49,11 +49,11 @@ from consilience.report.export import (
 )
 from consilience.report.overview import again, by_run
 from consilience.report.report_page import report_page
-from consilience.report.run_view import PairView, RunView
+from consilience.report.run_view import RunView
 from consilience.report.table import CI, Cell, Column, Table, intervals_below, number_text
 from consilience.results.reporting import fact_layouts, question_layouts
 from consilience.suites.pairs import TASKS
-from consilience.types import QUESTION_WORDS, Suite
+from consilience.types import FACT_WORDS, QUESTION_WORDS, Suite
 from pair_builders import answers_of, suite_of
 from report_builders import (
     CASES,
@@ -84,11 +84,11 @@ def sections_of(page):
 
 def test_the_example_is_of_a_group_that_the_means_are_over():
     view = shown()
-    (example,) = view.facts.examples["both"]
+    (example,) = view.examples["both"]
     suite = Suite("s", (*make_suite(cardinality="N-M", ids=("S",)), *make_suite()), "strict")
     several = replace(example, group="S", replies=example.replies[::-1])
-    facts = replace(view.facts, examples={"both": [several, example]})
-    (text,) = opening_example.opening_example(replace(view, suite=suite, facts=facts))
+    both = {"both": [several, example]}
+    (text,) = opening_example.opening_example(replace(view, suite=suite, examples=both))
     assert text.paragraphs == ["Example: run answers “yes” to “Ada ___”, but “no” to “___ Ada”"]
 
 
@@ -101,9 +101,9 @@ def test_the_texts_beside_the_tables():
     assert parts["caveats"][0] == Points(["mind the gap"])
     assert "40 of 42 facts of 1 relation" in dict(parts["setup"][0].rows)["suite"]
     assert not any(isinstance(part, Text) for part in parts["numbers"])
-    unchanged = PairView(TASKS["rte"], pl.DataFrame(schema=CHANGED_ANSWERS_SCHEMA))
+    pairs = {"task": TASKS["rte"], "changed": pl.DataFrame(schema=CHANGED_ANSWERS_SCHEMA)}
     summary, metrics = summary_of(("accuracy", 0.8, 0.5)), form_metrics(("accuracy", "all", 0.8))
-    run = RunView("run", [{}], FORMS, metrics, summary, pairs=unchanged)
+    run = RunView("run", [{}], FORMS, metrics, summary, **pairs)
     parts = sections_of(report_page([run]))
     assert parts["changes"] == [Text(["run: no label changed."])]
     assert "examples" not in parts
@@ -136,8 +136,7 @@ def test_headline_numbers_in_plain_sentences():
         == "The answer is right in every pattern for 20.0\xa0% of a relation's facts, on average."
     )
     groups = [replace(group, patterns=()) for group in run.suite.relations]
-    questions = replace(run, suite=replace(run.suite, relations=groups))
-    assert questions.suite.words is QUESTION_WORDS
+    questions = replace(run, suite=replace(run.suite, relations=groups, words=QUESTION_WORDS))
     violated = replace(run.summary.rows[0], metric="violation_rate", value=0.9)
     sentence = headline_sentences.sentence_of(questions, violated, 0.8)
     assert sentence.replace("\xa0", " ") == (
@@ -219,7 +218,7 @@ def test_figures_round_as_tables_do():
     patterns = pl.DataFrame(
         {"run": "a", "group": "g", "variant_index": [0, 1], "variant": ["x", "y"]}
     )
-    spec = json.dumps(spec_of(matrix_figure(pairs, patterns, "g", {})))
+    spec = json.dumps(spec_of(matrix_figure(pairs, patterns, "g", {}, FACT_WORDS)))
     assert f'"v": 12.5, "shown": "{number_text(0.125, "share", 0)}"' in spec
 
 
@@ -406,7 +405,7 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
     assert [(row["model"], row["start"], row["value"], row["stop"]) for row in drawn] == [
         ("BERT", 50.0, 50.0, 50.0), ("m", 30.0, 40.0, 60.0)
     ]  # fmt: skip
-    edits = shown().facts.edits.with_columns(run=pl.lit("one"))
+    edits = shown().edits.with_columns(run=pl.lit("one"))
     (zero, rule, point), rows = fields_of(charts.edit_figure(edits))
     assert (zero["x"], rule["x"], rule["x2"], point["x"]) == ("x", "start", "stop", "difference")
     drawn = [(row["start"], row["difference"], row["stop"]) for row in rows]
@@ -440,9 +439,7 @@ def test_the_least_consistent_relation_is_shown_first(monkeypatch):
          "agreement": [0.5, 0.1, 0.3, math.nan]}
     )  # fmt: skip
     patterns = pl.concat(
-        shown().facts.patterns.with_columns(
-            group=pl.lit(each), variant_index=pl.lit(at, dtype=pl.Int64)
-        )
+        shown().patterns.with_columns(group=pl.lit(each), variant_index=pl.lit(at, dtype=pl.Int64))
         for each in "RST"
         for at in range(3)
     )
@@ -505,7 +502,7 @@ def test_the_matrix_has_each_pair_in_two_cells_beside_its_patterns(tmp_path):
     patterns = pl.DataFrame(words, schema=["group", "variant_index", "variant"], orient="row")
     named = [each.with_columns(run=pl.lit("a")) for each in (pairs, patterns)]
     names = {"R": "r", "S": "s"}
-    save_figure(matrix_figure(*named, "R", names), tmp_path / "matrix.svg")
+    save_figure(matrix_figure(*named, "R", names, FACT_WORDS), tmp_path / "matrix.svg")
 
     def texts_in(role):
         """What is drawn there, with its place from the left and the top."""

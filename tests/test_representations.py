@@ -30,7 +30,7 @@ from consilience.analysis.representations import (
     write_vectors,
 )
 from consilience.models.batches import Budget
-from consilience.models.judges import vector_array, vectors
+from consilience.models.judges import vector_array
 from consilience.report.export import SHAPES, save_figure, tsne_figure
 
 PATTERNS = tuple(
@@ -105,7 +105,7 @@ def test_seq2seq_vectors_are_those_that_the_decoder_predicts_the_object_from(mod
     model, folder = load("mt5", model_folder), model_folder("mt5")
     found = vector_array(model, QUERIES, [0, 3])
     with pytest.raises(ConsilienceError, match="no layer 4"):
-        vectors(model, QUERIES, [4])
+        vector_array(model, QUERIES, [4])
     tokenizer = AutoTokenizer.from_pretrained(folder)
     whole = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     text = QUERIES[3].pattern.fill(QUERIES[3].subject, "<extra_id_0>")
@@ -154,11 +154,11 @@ def test_a_layer_that_is_not_there_is_refused_before_anything_is_read(model_fold
     model = load("bert", model_folder)
     for layer in (3, -4):
         with pytest.raises(ConsilienceError, match=rf"no layer {layer}; expected 0 .* to 2, or -1"):
-            vectors(model, QUERIES, [0, layer])
+            vector_array(model, QUERIES, [0, layer])
     with pytest.raises(ConsilienceError, match="one layer at least"):
-        vectors(model, QUERIES, [])
+        vector_array(model, QUERIES, [])
     with pytest.raises(ConsilienceError, match="no hidden states"):
-        vectors(load_model("baseline:majority"), QUERIES, [0])
+        vector_array(load_model("baseline:majority"), QUERIES, [0])
     with pytest.raises(ConsilienceError, match="no queries"):
         vector_array(model, [], [0])
 

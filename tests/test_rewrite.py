@@ -10,18 +10,16 @@ import torch
 
 from consilience import ConsilienceError, Suite, load_suite
 from consilience.authoring.import_formats import import_patterns
-from consilience.authoring.pattern_checks import (
+from consilience.authoring.rewriting import (
     PatternPair,
+    draft_rewrites,
     fluency_scores,
     meaning_scores,
     measured_separation,
-    sample_pairs,
-    separation,
-)
-from consilience.authoring.rewriting import (
-    draft_rewrites,
     rewrite_patterns,
     rewrite_suite,
+    sample_pairs,
+    separation,
     written_patterns,
 )
 from consilience.models.judges import ParaphraseJudge

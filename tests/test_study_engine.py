@@ -84,11 +84,11 @@ def folder(tmp_path_factory, model_folder, classifier):
 
 @pytest.fixture(scope="module")
 def studied(folder):
-    """The state of the study after two shards, each of two workers; the workers of each."""
+    """The state of the study after two shards, the second first; the workers of each."""
     pools, loads = [], []
 
     def pool(count, logs):
-        pools.append(HereWorkers(count))
+        pools.append(HereWorkers())
         return pools[-1]
 
     def counting(spec, *more, **options):
@@ -104,7 +104,7 @@ def studied(folder):
         for number in (2, 1):
             options = StudyRunOptions(folder / "all.toml", workers=2, shard=f"{number}/2")
             state = run_study(options)
-        yield state, pools, loads
+        yield state, pools, list(loads)
 
 
 def files_of(run):

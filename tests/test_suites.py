@@ -131,7 +131,7 @@ def test_check_names_objects_that_differ_only_in_case_or_spaces(write_suite):
 def test_a_bad_cardinality_is_one_problem(write_suite):
     folder = write_suite(relations=[{"relation": "capital", "cardinality": "N-2"}])
     (problem,) = check_suite(str(folder))
-    assert "cardinality 'N-2'; expected N-1 or N-M" in str(problem)
+    assert "the cardinality 'N-2'; expected N-1, N-M" in str(problem)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from conftest import WORDS, cases
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite
 from consilience.core.errors import Loading
 from consilience.models.loading import Pretrained
+from consilience.suites.facts import sample_facts
 from consilience.train.batch_trainer import (
     BatchTrainer,
     TrainingFolder,
@@ -31,7 +32,7 @@ from consilience.train.objectives import (
     trained_relation,
     vote_loss,
 )
-from consilience.train.plan import Plan, Subject
+from consilience.train.plan import SAMPLE_SEED, Plan, Subject
 
 PATTERNS = tuple(
     map(
@@ -408,6 +409,21 @@ def test_validation_relations_with_several_right_answers_are_refused(validation,
     assert "expected N-1 relations. Known: A, B, D." in str(error.value)
 
 
+def test_a_single_validation_fact_without_an_answer_is_no_end(model_folder, tmp_path):
+    """The fact that is asked first to see whether any has an answer."""
+    known = SUITE.relation("C")
+    alone = sample_facts(replace(SUITE, relations=(known,)), 1, SAMPLE_SEED)
+    (first,) = alone.relations[0].facts
+    facts = tuple(
+        replace(fact, object=fact.object[::-1] * 3) if fact == first else fact
+        for fact in known.facts
+    )
+    part = replace(known, facts=facts, candidates=Candidates.of(facts))
+    suite = replace(SUITE, relations=(*SUITE.relations[:2], part, SUITE.relations[3]))
+    train(model_folder("bert"), tmp_path / "o", suite, epochs=1)
+    assert list((tmp_path / "o").rglob("*.safetensors"))
+
+
 def test_what_only_the_model_can_tell_is_refused(model_folder, tmp_path):
     spec = model_folder("bert")
     with pytest.raises(ConsilienceError, match="fewer than 9 facts in every training relation"):
@@ -420,4 +436,6 @@ def test_what_only_the_model_can_tell_is_refused(model_folder, tmp_path):
         train(spec, tmp_path / "unknown", suite)
     with pytest.raises(ConsilienceError, match="is a sequence-to-sequence model; expected a mask"):
         train(model_folder("t5"), tmp_path / "o")
+    with pytest.raises(ConsilienceError, match="no such kind of model: 'packed:'.*'packaged'"):
+        train("packed:smollm2", tmp_path / "o")
     assert not (tmp_path / "o").exists()

@@ -17,8 +17,8 @@ from consilience.core.presentation import Presentation, Prompt, Template, presen
 from consilience.kinds.writing import Writer, as_writer, sample_factor
 from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
+from consilience.models.prompted import AnswerWriter
 from consilience.models.steering import TokenNoise
-from consilience.models.writing import AnswerWriter
 
 CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }} | {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 TEXTS = ("Rome and Paris ?", "the capital Paris ?", "Rome and Rome ?", "the Italy ?")

@@ -12,15 +12,31 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from consilience.core.errors import By, ConsilienceError, Protocol, did_you_mean
+import polars as pl
+
+from consilience.core.errors import By, ConsilienceError, Protocol, did_you_mean, missing_column
 from consilience.core.expectations import Expectation
 from consilience.core.factors import Design, Edge, VariantPair
 from consilience.core.items import Scores as Scores  # noqa: PLC0414
 from consilience.core.patterns import ENGLISH, NameTable, Pattern, Writing
 from consilience.core.text import counted
-from consilience.files.tables import RelationTexts, names_of_frame, texts_of_frame, texts_of_lists
+from consilience.files.rows import (
+    NAMES,
+    FirstProblem,
+    Problems,
+    Row,
+    names_of_rows,
+    nfc,
+    row_of,
+    rows_of_frame,
+)
+from consilience.files.tables import THE_FRAME, as_polars
 
 Cardinality = Literal["N-1", "N-M"]
+
+FACT_COLUMNS = ("subject", "object", "item")
+
+THE_NAMES = "the frame of names"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +44,9 @@ class Fact:
     """An item of a relation."""
 
     item: str
-    """Names the fact."""
     subject: str
-    """Its subject."""
     object: str
-    """Its gold object."""
+    """The gold."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -40,7 +54,6 @@ class Candidates:
     """The possible answers, in order of first appearance among the facts, which breaks ties."""
 
     words: tuple[str, ...]
-    """The candidates."""
     counts: tuple[int, ...]
     """How many facts have each as gold."""
 
@@ -77,18 +90,16 @@ class SuiteWords:
     """How answers may be counted."""
 
     @property
-    def nouns(self) -> tuple[str, str, str]:
-        """A group, an item and a variant."""
-        return self.group, self.item, self.variant
+    def instead(self) -> dict[str, str]:
+        """The nouns of a group, an item and a variant, by those of facts."""
+        return {"relation": self.group, "fact": self.item, "pattern": self.variant}
 
     @property
     def is_pooled(self) -> bool:
-        """Whether the headline numbers are of all items together."""
         return self.pool == "MICRO"
 
     @property
     def has_means(self) -> bool:
-        """Whether the headline numbers are means over groups."""
         return self.pool == "MACRO"
 
 
@@ -113,9 +124,7 @@ class Relation:
     id: str
     """Names the group in tables and files."""
     label: str
-    """What a reader calls it."""
     cardinality: Cardinality
-    """How many right objects a subject may have."""
     patterns: tuple[Pattern, ...]
     """The patterns, the base pattern first; none of a task or of questions."""
     facts: tuple[Fact, ...]
@@ -129,6 +138,13 @@ class Relation:
     names: Mapping[Writing, Mapping[str, str]] = field(default_factory=dict)
     """How subjects and objects are written in each language and form that a pattern needs. Without
     an entry they are written as in the facts."""
+
+    @classmethod
+    def of_design(
+        cls, id_: str, facts: tuple[Fact, ...], candidates: Candidates, design: Design
+    ) -> Relation:
+        """A task or a group of questions."""
+        return cls(id_, id_, "N-1", (), facts, {}, candidates, design)
 
     @property
     def design(self) -> Design:
@@ -179,9 +195,7 @@ class Suite:
     """Groups that are asked together. ``suite["capital"]`` is a group, by its id or label."""
 
     name: str
-    """Names the suite."""
     relations: tuple[Relation, ...]
-    """The groups."""
     protocol: Protocol = "strict"
     """How answers are judged by default."""
     notes: tuple[str, ...] = ()
@@ -192,6 +206,7 @@ class Suite:
     """What should hold between the answers to its questions."""
     language: str = ENGLISH
     """The language that its facts are written in, as a BCP 47 tag."""
+    words: SuiteWords = FACT_WORDS
 
     def __post_init__(self) -> None:
         others = [group for group in self.relations if not isinstance(group, Relation)]
@@ -227,11 +242,16 @@ class Suite:
         subject. ``names``: a frame that says how they are written, with the columns ``name``,
         ``language`` and ``text``, and if needed ``form`` and ``relation`` (``docs/suites.md``).
         """
-        texts = texts_of_frame(frame, patterns, name, language)
-        table = NameTable(language)
+        table = as_polars(frame)
+        _check_columns(table, has_patterns=patterns is not None)
+        usual = {} if "relation" in table.columns else {"relation": name}
+        rows = rows_of_frame(table, THE_FRAME, **usual)
+        drafts = _drafts_of(rows, patterns, {}, language)
+        written = NameTable(language)
         if names is not None:
-            table = names_of_frame(names, language, texts)
-        return cls._of_texts(texts, name, table)
+            written = _names_of_frame(as_polars(names, THE_NAMES), language, drafts)
+        relations = tuple(draft.relation(written, FirstProblem()) for draft in drafts.values())
+        return cls(name, relations, language=language)
 
     @classmethod
     def from_patterns(cls, patterns: Any, facts: Any, *, name: str = "questions") -> Suite:
@@ -240,12 +260,21 @@ class Suite:
         ``facts`` may also be a dictionary from subjects to objects. For several relations both are
         dictionaries from their names.
         """
-        return cls._of_texts(texts_of_lists(patterns, facts, name), name, NameTable(ENGLISH))
-
-    @classmethod
-    def _of_texts(cls, texts: Mapping[str, RelationTexts], name: str, names: NameTable) -> Suite:
-        groups = tuple(_relation_of(id_, of_group, names) for id_, of_group in texts.items())
-        return cls(name, groups, language=names.language)
+        by_relation: Mapping[Any, Any] = {name: facts}
+        if isinstance(facts, Mapping) and not any(
+            isinstance(value, str | int) for value in facts.values()
+        ):
+            by_relation = facts
+        if not by_relation:
+            raise ConsilienceError("no facts", expected="pairs (subject, object)")
+        rows = (
+            row_of(f"{id_}, fact {at}", {"relation": id_, "subject": subject, "object": object_})
+            for id_, of_relation in by_relation.items()
+            for at, (subject, object_) in enumerate(_pairs(of_relation, id_), start=1)
+        )
+        drafts = _drafts_of(rows, patterns, by_relation, ENGLISH)
+        names = NameTable(ENGLISH)
+        return cls(name, tuple(one.relation(names, FirstProblem()) for one in drafts.values()))
 
     def __repr__(self) -> str:
         facts = [fact for group in self for fact in group.facts]
@@ -274,13 +303,6 @@ class Suite:
         labelled = [group for group in self.relations if group.label == name]
         is_id = any(group.id == name for group in self.relations)
         return labelled[0] if len(labelled) == 1 and not is_id else self.relation(name)
-
-    @property
-    def words(self) -> SuiteWords:
-        """What its groups, items and variants are called."""
-        if any(group.patterns for group in self.relations):
-            return FACT_WORDS
-        return QUESTION_WORDS if any(group.facts for group in self.relations) else PAIR_WORDS
 
     @property
     def digest(self) -> str:
@@ -317,29 +339,177 @@ class Suite:
         )
 
 
-def _relation_of(id_: str, texts: RelationTexts, names: NameTable) -> Relation:
-    """A relation of texts; one without a fact, a pattern or a name raises."""
-    for values, noun in ((texts.facts, "fact"), (texts.patterns, "pattern")):
-        if not values:
+@dataclass(slots=True)
+class Draft:
+    """A relation while its rows are read; ``where``: the place of its own row, for messages."""
+
+    id: str
+    label: str
+    cardinality: Cardinality | None
+    """None where its facts decide it."""
+    where: str = ""
+    patterns: dict[str, Pattern] = field(default_factory=dict)
+    """Its patterns by their text in Unicode form NFC."""
+    places: dict[Any, str] = field(default_factory=dict)
+    """The place of each pattern, fact, item and edge."""
+    facts: list[Fact] = field(default_factory=list)
+    edges: dict[tuple[int, int], Edge] = field(default_factory=dict)
+
+    def relation(
+        self, names: NameTable, problems: Problems, *, needs_patterns: bool = True
+    ) -> Relation:
+        """The relation; a missing pattern, fact or name is reported."""
+        has_patterns = self.patterns or not needs_patterns
+        for values, noun in ((has_patterns, "pattern"), (self.facts, "fact")):
+            if not values:
+                error = ConsilienceError(
+                    f"the relation '{self.id}' has no {noun}",
+                    where=self.where,
+                    todo=f"Add {noun}s to it or remove it.",
+                )
+                problems.append(error)
+        patterns, facts = tuple(self.patterns.values()), tuple(self.facts)
+        places = {pattern: self.places[pattern] for pattern in patterns}
+        pairs = [(fact.subject, fact.object) for fact in facts]
+        is_many = len({subject for subject, _ in pairs}) < len({*pairs})
+        return Relation(
+            self.id, self.label, self.cardinality or ("N-M" if is_many else "N-1"), patterns,
+            facts, self.edges, Candidates.of(facts),
+            names=names.of_relation(self.id, pairs, places, problems) if facts else {},
+        )  # fmt: skip
+
+    def add_pattern(self, row: Row, pattern: Pattern, *, again: bool = False) -> None:
+        """Add a pattern; one that is there is reported, unless it may be there ``again``."""
+        if again and pattern in self.places:
+            return
+        first = self.patterns.setdefault(nfc(pattern.text), pattern)
+        form = "" if first.text == pattern.text else ", in another Unicode form (NFC or NFD)"
+        todo = f"Remove one of the two; the first is {self.places.get(first)}."
+        todo += "" if again else " `suite audit --fix` keeps the first."
+        row.is_new(first, self.places, f"pattern '{pattern.text}' of '{self.id}'{form}", todo)
+
+    def add_fact(
+        self, row: Row, columns: Sequence[str] = FACT_COLUMNS, *, again: bool = False
+    ) -> None:
+        """Add the fact of a row; another one with its item is reported.
+
+        ``columns``: those of the subject, the object and the item. ``again``: a fact may be there
+        several times, and is one.
+        """
+        subject, object_ = (row.text(name) for name in columns[:2])
+        item = row.optional_text(columns[2])
+        key = (item, subject, object_)
+        if not subject or not object_ or (again and key in self.places):
+            return
+        self.places.setdefault(key, row.where)
+        item = item or f"{self.id}-{len(self.facts) + 1}"
+        what = f"{columns[2]} '{item}' of '{self.id}'"
+        row.is_new(item, self.places, what, "Give each fact its own.")
+        self.facts.append(Fact(item, subject, object_))
+
+
+def _drafts_of(
+    rows: Iterable[Row], patterns: object, relations: Iterable[Any], language: str
+) -> dict[str, Draft]:
+    """The facts and patterns of rows by relation, in which both may be several times.
+
+    ``patterns``: those of all relations, or of each by its name, where the rows have none.
+    ``relations``: the names of relations that may have no row. ``language``: of patterns that name
+    none.
+    """
+    drafts: dict[str, Draft] = {}
+
+    def draft_of(row: Row) -> Draft:
+        id_ = row.text("relation")
+        row.is_relation_id(id_)
+        return drafts.setdefault(id_, Draft(id_, id_, None))
+
+    for name in relations:
+        draft_of(row_of("the facts", {"relation": name}))
+    for row in rows:
+        draft = draft_of(row)
+        given = {name for name, cell in row.cells.items() if cell is not None}
+        if "pattern" in given and (pattern := row.pattern(language=language)):
+            draft.add_pattern(row, pattern, again=True)
+        if given & {"subject", "object"} or patterns is not None:
+            draft.add_fact(row, again=True)
+    if patterns is None:
+        return drafts
+    by_relation = patterns if isinstance(patterns, Mapping) else dict.fromkeys(drafts, patterns)
+    for name, of_relation in by_relation.items():
+        if name not in drafts:
             raise ConsilienceError(
-                f"the relation '{id_}' has no {noun}", todo=f"Add {noun}s to it, or remove it."
+                f"patterns of the relation '{name}', which has no facts",
+                todo=did_you_mean(str(name), list(drafts)),
             )
-    facts = tuple(
-        Fact(item or f"{id_}-{at}", subject, object_)
-        for at, (item, subject, object_) in enumerate(texts.facts, start=1)
-    )
-    golds = {(fact.subject, fact.object) for fact in facts}
-    is_many = len({subject for subject, _ in golds}) < len(golds)
-    cardinality: Cardinality = "N-M" if is_many else "N-1"
-    problems: list[ConsilienceError] = []
-    written = names.of_relation(
-        id_, [(fact.subject, fact.object) for fact in facts], texts.patterns, problems
-    )
-    if problems:
-        raise problems[0]
-    return Relation(
-        id_, id_, cardinality, tuple(texts.patterns), facts, {}, Candidates.of(facts), names=written
-    )
+        if isinstance(of_relation, str) or not isinstance(of_relation, Iterable):
+            raise ConsilienceError(
+                f"patterns of type {type(of_relation).__name__}",
+                expected="a list of texts, or one for each relation: {'capital': ['[X] is [Y].']}",
+            )
+        for at, text in enumerate(of_relation, start=1):
+            row = row_of(f"{name}, pattern {at}", {"pattern": text})
+            if pattern := row.pattern(language=language):
+                drafts[name].add_pattern(row, pattern, again=True)
+    return drafts
+
+
+def _check_columns(table: pl.DataFrame, *, has_patterns: bool) -> None:
+    """Raise for a missing or unknown column."""
+    needed = ["subject", "object"] if has_patterns else ["subject", "object", "pattern"]
+    for name in needed:
+        if name not in table.columns:
+            apart = "Add it, or give the patterns apart: from_frame(frame, patterns=[...])."
+            raise missing_column(
+                name,
+                table.columns,
+                expected=f"the columns {', '.join(needed)}; relation and item are optional",
+                where=THE_FRAME,
+                todo=apart if name == "pattern" else "",
+            )
+    if has_patterns and "pattern" in table.columns:
+        raise ConsilienceError(
+            "patterns in the column 'pattern' and in patterns=",
+            expected="one of the two",
+            where=THE_FRAME,
+        )
+    if table.is_empty():
+        raise ConsilienceError("no rows", where=THE_FRAME)
+
+
+def _names_of_frame(table: pl.DataFrame, language: str, drafts: Mapping[str, Draft]) -> NameTable:
+    """The names of a frame, in a suite whose facts are in ``language``."""
+    for name in NAMES.needed:
+        if name not in table.columns:
+            raise missing_column(
+                name, table.columns,
+                expected="the columns name, language and text; form and relation are optional",
+                where=THE_NAMES,
+            )  # fmt: skip
+    facts = {id_: names_in(draft.facts) for id_, draft in drafts.items()}
+    rows = rows_of_frame(table, THE_NAMES, language=language)
+    return names_of_rows(rows, language, facts, FirstProblem())
+
+
+def names_in(facts: Iterable[Fact]) -> list[str]:
+    """The subjects and objects of facts."""
+    return [name for fact in facts for name in (fact.subject, fact.object)]
+
+
+def _pairs(facts: object, relation: object) -> Iterator[tuple[object, object]]:
+    """The facts of a list or of a mapping from subjects; what is no pair raises."""
+    if isinstance(facts, Mapping):
+        facts = facts.items()
+    if isinstance(facts, str) or not isinstance(facts, Iterable):
+        facts = [facts]
+    for at, fact in enumerate(facts, start=1):
+        if isinstance(fact, str) or not isinstance(fact, Sequence) or len(fact) != 2:
+            raise ConsilienceError(
+                f"{fact!r}",
+                expected="a pair (subject, object), such as ('France', 'Paris')",
+                where=f"{relation}, fact {at}",
+            )
+        yield fact[0], fact[1]
 
 
 def _listed(words: Sequence[str], most: int = 3) -> str:
@@ -352,8 +522,6 @@ class Query:
     """One item asked in one variant."""
 
     pattern: Pattern
-    """The variant."""
     subject: str
-    """The subject of the item."""
     gold: str
     """The gold; a language model only looks it up in its whole vocabulary."""

@@ -107,7 +107,7 @@ OWN_PROGRAM = ("study",)
 GROWING = {"run.json": ("answers",), "training.json": ("finished", "validation", "checkpoint")}
 """Files that are rewritten while a command works, and what of them is the same in the end."""
 
-PASSING = ("products.json", "checkpoint", "logs")
+PASSING = ("checkpoint", "logs")
 """In the paths of files that a finished command removes or writes anew."""
 
 TIMES = re.compile(rb'"made": "[0-9T:.+-]+"|"id": "[0-9a-f]{64}"')
@@ -174,7 +174,8 @@ def _steps(steps: dict[int, int], counted: int | None) -> Callable[[str, tuple[o
 def _ended(child: int, folder: Path, sent: tuple[int, ...] = ()) -> bool:
     """Whether a signal ended a command; one that ends in any way but this or well is wrong."""
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    said = (folder / "out").read_text(errors="replace")
+    out = folder / "out"  # absent where the signal came before anything else
+    said = out.read_text(errors="replace") if out.exists() else ""
     killed = [code for one in sent for code in (-one, 128 + one)]
     if code not in (0, *killed) or "Traceback" in said:
         raise WrongError(f"exit {code} after signals {sent}: {said[-1500:]}")

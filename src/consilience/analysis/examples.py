@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol, did_you_mean
@@ -17,15 +16,15 @@ from consilience.core.expectations import EXPECTATION_SUBSETS, Instance
 from consilience.core.text import fold_case, whole_words
 from consilience.metrics.counts import Answers, Prepared, prepared
 from consilience.metrics.grid import Grid
+from consilience.metrics.statistics import Ints
 from consilience.types import Relation, Suite
 
-AGREEMENT_SCHEMA: dict[str, type[pl.DataType]] = {
-    "group": pl.String,
-    "item": pl.String,
-    "same": pl.Int64,
-    "pairs": pl.Int64,
-    "first": pl.String,
-    "second": pl.String,
+Schema = dict[str, type[pl.DataType]]
+
+AGREEMENT_SCHEMA: Schema = {
+    **dict.fromkeys(("group", "item"), pl.String),
+    **dict.fromkeys(("same", "pairs"), pl.Int64),
+    **dict.fromkeys(("first", "second"), pl.String),
 }
 """One row an item.
 
@@ -43,11 +42,15 @@ def item_agreement(answers: Answers, suite: Suite, protocol: Protocol) -> pl.Dat
     ready = prepared(answers, suite)
     tables = [pl.DataFrame(schema=AGREEMENT_SCHEMA)]
     for relation, rows in ready.relations:
-        grid = ready.views(relation, rows, protocol)["pairs"]
+        grid = ready.views(relation, protocol)["pairs"]
         of_row = rows.select("item", key=_key(relation, protocol)).unique(maintain_order=True)
-        counted = _counted(grid, relation, of_row["key"].unique().sort())
+        names = pl.Series([*relation.design.variants, None], dtype=pl.String)
+        first, second = (names.gather(at % len(names)) for at in _first_difference(grid))
+        columns = {"same": grid.n_same, "pairs": grid.n_both, "first": first, "second": second}
+        counted = pl.DataFrame({"key": of_row["key"].unique().sort(), **columns})
         table = of_row.join(counted, on="key", how="left", maintain_order="left")
-        tables.append(table.select(pl.lit(relation.id).alias("group"), *list(AGREEMENT_SCHEMA)[1:]))
+        table = table.with_columns(group=pl.lit(relation.id))
+        tables.append(table.select(*AGREEMENT_SCHEMA).cast(AGREEMENT_SCHEMA))
     return pl.concat(tables)
 
 
@@ -60,24 +63,8 @@ def _key(relation: Relation, protocol: Protocol) -> pl.Expr:
     return pl.col("subject")
 
 
-def _counted(grid: Grid, relation: Relation, keys: pl.Series) -> pl.DataFrame:
-    """The numbers of a group's items; ``keys``: those of the rows of the grid, in order."""
-    first, second = _first_difference(grid)
-    names = pl.Series([*relation.design.variants, None], dtype=pl.String)  # -1 is None
-    return pl.DataFrame(
-        {
-            "key": keys,
-            "same": grid.n_same,
-            "pairs": grid.n_both,
-            "first": names.gather(np.where(first < 0, len(names) - 1, first)),
-            "second": names.gather(np.where(second < 0, len(names) - 1, second)),
-        },
-        schema_overrides={"same": pl.Int64, "pairs": pl.Int64},
-    )
-
-
-def _first_difference(grid: Grid) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The first two compared variants with different answers (item,) each; -1 for none.
+def _first_difference(grid: Grid) -> tuple[Ints, Ints]:
+    """The first two compared variants with different answers (item,) each; -1, the last, for none.
 
     Where every two variants are compared, it is the first one with an answer, and the next one
     with another answer.
@@ -94,11 +81,9 @@ def _first_difference(grid: Grid) -> tuple[npt.NDArray[np.int64], npt.NDArray[np
     return np.where(is_different, first, -1), np.where(is_different, second, -1)
 
 
-DISAGREEMENT_SCHEMA: dict[str, type[pl.DataType]] = {
+DISAGREEMENT_SCHEMA: Schema = {
     **AGREEMENT_SCHEMA,
-    "first_answer": pl.String,
-    "second_answer": pl.String,
-    "gold": pl.String,
+    **dict.fromkeys(("first_answer", "second_answer", "gold"), pl.String),
 }
 """``AGREEMENT_SCHEMA`` with the answers in the two variants, and the right answer."""
 
@@ -124,7 +109,6 @@ class Reply:
     """The answer in one variant."""
 
     variant: str
-    """The pattern."""
     answer: str
     right: bool
     margin: float | None
@@ -146,19 +130,15 @@ class Example:
     """One item with all its replies."""
 
     kind: str
-    """Its kind (``KINDS``)."""
+    """One of ``KINDS``."""
     group: str
-    """The id of its relation."""
     item: str
-    """The id of its fact."""
     subject: str
-    """The subject of its fact."""
     gold: str
-    """The object of its fact."""
     other_golds: frozenset[str]
-    """The objects of other facts of the subject."""
+    """The golds of other facts of the subject."""
     replies: tuple[Reply, ...]
-    """The replies, in the order of variants."""
+    """In the order of variants."""
 
     def __repr__(self) -> str:
         return (
@@ -187,28 +167,21 @@ class Example:
         return OF_ANOTHER if reply.answer in self.other_golds else "wrong"
 
 
-REPLY_SCHEMA: dict[str, type[pl.DataType]] = {
-    "kind": pl.String,
-    "group": pl.String,
-    "item": pl.String,
-    "subject": pl.String,
-    "gold": pl.String,
-    "variant": pl.String,
-    "answer": pl.String,
+OF_EXAMPLE = ("kind", "group", "item", "subject", "gold")
+
+REPLY_SCHEMA: Schema = {
+    **dict.fromkeys((*OF_EXAMPLE, "variant", "answer"), pl.String),
     "right": pl.Boolean,
     "margin": pl.Float64,
-    "prompt": pl.String,
-    "text": pl.String,
-    "unmatched": pl.String,
+    **dict.fromkeys(("prompt", "text", "unmatched"), pl.String),
 }
 """One row a reply of an example (``Reply``, ``Example``)."""
 
 
 def reply_table(examples: Mapping[str, Sequence[Example]]) -> pl.DataFrame:
     """Every reply of every example (``REPLY_SCHEMA``), in the order of kinds and variants."""
-    columns = ("kind", "group", "item", "subject", "gold")
     rows = [
-        {name: getattr(example, name) for name in columns} | asdict(reply)
+        {name: getattr(example, name) for name in OF_EXAMPLE} | asdict(reply)
         for of_kind in examples.values()
         for example in of_kind
         for reply in example.replies
@@ -216,59 +189,42 @@ def reply_table(examples: Mapping[str, Sequence[Example]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=REPLY_SCHEMA)
 
 
-def _right_and_wrong() -> pl.Expr:
-    """Right in one pattern and wrong in another (examples 1 and 2); most confident first."""
-    margin = pl.min_horizontal(_margins(RIGHT).max(), _margins(~RIGHT).max())
-    return pl.when(RIGHT.any() & ~RIGHT.all()).then(margin)
-
-
-def _always_right() -> pl.Expr:
-    """Right in all patterns (example 6); the least confident pattern decides."""
-    return pl.when(RIGHT.all()).then(_margins().min())
-
-
-def _same_wrong() -> pl.Expr:
-    """Wrong in all patterns, and the same way (example 5); the least confident pattern decides."""
-    alike = pl.col("answer").n_unique() == 1
-    return pl.when(alike & ~RIGHT.any() & ~ELSEWHERE.any()).then(_margins().min())
-
-
-def _scattered() -> pl.Expr:
-    """Wrong in all patterns, with the most different answers (example 4)."""
-    answers = pl.col("answer").n_unique()
-    return pl.when((answers > 1) & ~RIGHT.any()).then(answers)
-
-
-def _other_gold() -> pl.Expr:
-    """Another right object of the subject, not the gold (example 3); most replies first."""
-    return pl.when(ELSEWHERE.any()).then(ELSEWHERE.sum())
-
-
-def _gold_in_subject() -> pl.Expr:
-    """Wrong although the subject names the gold (example 5: Yahoo in Yahoo! Messenger)."""
-    wrong = (~RIGHT).sum() + _margins(~RIGHT).max() / 1e3
-    return pl.when(~RIGHT.all() & pl.col("named").first()).then(wrong)
-
-
 RIGHT, ELSEWHERE = pl.col("right"), pl.col("elsewhere")
 """Whether a reply is the gold; whether it is the gold of another fact of the same subject."""
 
+MARGIN, ANSWERS = pl.col("margin").fill_null(0.0), pl.col("answer").n_unique()
 
-def _margins(chosen: pl.Expr | None = None) -> pl.Expr:
-    """The margins of the replies, or of the chosen ones; 0 if unknown."""
-    margins = pl.col("margin").fill_null(0.0)
-    return margins if chosen is None else margins.filter(chosen)
-
-
-KINDS: dict[str, Callable[[], pl.Expr]] = {
-    "right_and_wrong": _right_and_wrong,
-    "same_wrong": _same_wrong,
-    "scattered": _scattered,
-    "other_gold": _other_gold,
-    "gold_in_subject": _gold_in_subject,
-    "always_right": _always_right,
+KINDS: dict[str, tuple[str, pl.Expr]] = {
+    "right_and_wrong": (
+        "Right in one pattern and wrong in another (examples 1 and 2)",  # most confident first
+        pl.when(RIGHT.any() & ~RIGHT.all()).then(
+            pl.min_horizontal(MARGIN.filter(RIGHT).max(), MARGIN.filter(~RIGHT).max())
+        ),
+    ),
+    "same_wrong": (
+        "Wrong in all patterns, and the same way (example 5)",  # the least confident decides
+        pl.when((ANSWERS == 1) & ~RIGHT.any() & ~ELSEWHERE.any()).then(MARGIN.min()),
+    ),
+    "scattered": (
+        "Wrong in all patterns, with the most different answers (example 4)",
+        pl.when((ANSWERS > 1) & ~RIGHT.any()).then(ANSWERS),
+    ),
+    "other_gold": (
+        "Another right object of the subject, not the gold (example 3)",  # most replies first
+        pl.when(ELSEWHERE.any()).then(ELSEWHERE.sum()),
+    ),
+    "gold_in_subject": (
+        "Wrong although the subject names the gold (example 5: Yahoo in Yahoo! Messenger)",
+        pl.when(~RIGHT.all() & pl.col("named").first()).then(
+            (~RIGHT).sum() + MARGIN.filter(~RIGHT).max() / 1e3
+        ),
+    ),
+    "always_right": (
+        "Right in all patterns (example 6)",  # the least confident decides
+        pl.when(RIGHT.all()).then(MARGIN.min()),
+    ),
 }
-"""How telling an item is of each kind; null where it is not of that kind."""
+"""What a kind of examples is, and how telling an item is of it; null where it is not of it."""
 
 
 OF_FACTS = ("other_gold", "gold_in_subject")
@@ -277,7 +233,7 @@ OF_FACTS = ("other_gold", "gold_in_subject")
 
 def about(kind: str) -> str:
     """What a kind of examples is."""
-    return str(KINDS[kind].__doc__).split(";")[0].rstrip(".")
+    return KINDS[kind][0]
 
 
 def examples(
@@ -291,11 +247,11 @@ def examples(
     for kind in kinds:
         if kind not in KINDS:
             raise ConsilienceError(
-                f"no kind of examples '{kind}'", todo=did_you_mean(kind, list(KINDS))
+                f"no kind of examples '{kind}'", todo=did_you_mean(kind, [*KINDS])
             )
     ready = prepared(answers, suite)
     replies = _replies(ready)
-    scores = [KINDS[kind]().cast(pl.Float64).alias(kind) for kind in kinds]
+    scores = [KINDS[kind][1].cast(pl.Float64).alias(kind) for kind in kinds]
     items = replies.group_by("group", "item", maintain_order=True).agg(pl.len(), *scores)
     items = items.filter(pl.col("len") > 1)
     best = {kind: _best(items.select("group", "item", score=kind), limit) for kind in kinds}
@@ -343,14 +299,9 @@ def _replies(answers: Prepared) -> pl.DataFrame:
 
 def _golds(answers: Prepared) -> pl.DataFrame:
     """``group, subject, gold``: the golds of each subject, in the suite and in the table."""
-    known = [
-        (relation.id, fact.subject, fact.object)
-        for relation in answers.suite.relations
-        for fact in relation.facts
-    ]
-    columns = ["group", "subject", "gold"]
-    schema = dict.fromkeys(columns, pl.String)
-    table = answers.table.drop_nulls("answer").select(columns)
+    known = [(of.id, fact.subject, fact.object) for of in answers.suite for fact in of.facts]
+    schema = dict.fromkeys(("group", "subject", "gold"), pl.String)
+    table = answers.table.drop_nulls("answer").select(*schema)
     return pl.concat([pl.DataFrame(known, schema, orient="row"), table]).unique()
 
 
@@ -408,20 +359,12 @@ def with_prompts(
     return {kind: [extended(one) for one in of_kind] for kind, of_kind in examples.items()}
 
 
-COUNTS: Mapping[str, type[pl.DataType]] = {
-    "group": pl.String,
-    "kind": pl.String,
-    "expectations": pl.Int64,
-    "instances": pl.Int64,
-    "n": pl.Int64,
-    "value": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "chance": pl.Float64,
-    "gap": pl.Float64,
-    "gap_low": pl.Float64,
-    "gap_high": pl.Float64,
-    "gap_chance": pl.Float64,
+RATES = ("value", "low", "high", "chance", "gap", "gap_low", "gap_high", "gap_chance")
+
+COUNTS: Schema = {
+    **dict.fromkeys(("group", "kind"), pl.String),
+    **dict.fromkeys(("expectations", "instances", "n"), pl.Int64),
+    **dict.fromkeys(RATES, pl.Float64),
 }
 """One row a subset of expectations (``kind``) of a group; ``MICRO`` is all groups together.
 
@@ -438,20 +381,17 @@ COUNTS: Mapping[str, type[pl.DataType]] = {
 NO_GAP = dict.fromkeys(("value", "low", "high"), float("nan"))
 """The row of a metric without data."""
 
-EXAMPLES: Mapping[str, type[pl.DataType]] = {
-    "group": pl.String,
-    "kind": pl.String,
+EXAMPLES: Schema = {
+    **dict.fromkeys(("group", "kind"), pl.String),
     "example": pl.Int64,
-    "item": pl.String,
-    "variant": pl.String,
-    "prompt": pl.String,
-    "answer": pl.String,
-    "permitted": pl.String,
+    **dict.fromkeys(("item", "variant", "prompt", "answer", "permitted"), pl.String),
 }
 """One row a question of a violated expectation, the conclusion last.
 
 ``permitted``: the answers that the conclusion might have got, empty for a premise.
 """
+
+NO_ANSWER = "none of the options"
 
 ByGroup = Mapping[str, Sequence[tuple[Instance, ...]]]
 """The instances of each expectation, by group."""
@@ -472,29 +412,14 @@ def violation_table(metrics: pl.DataFrame, by_group: ByGroup) -> pl.DataFrame:
             if not units:
                 continue
             answered = [one for of in units for one in of if one.is_answered]
-            rate = values["violation_rate", group, kind]
-            gap, chance_gap = (
-                values.get((name, group, kind), NO_GAP)
-                for name in ("probability_gap", "chance_probability_gap")
-            )
-            rows.append(
-                {
-                    "group": group,
-                    "kind": kind,
-                    "expectations": len(units),
-                    "instances": len(answered),
-                    "n": sum(one.is_permitted is not None for one in answered),
-                    "value": rate["value"],
-                    "low": rate["low"],
-                    "high": rate["high"],
-                    "chance": values["chance_violation_rate", group, kind]["value"],
-                    "gap": gap["value"],
-                    "gap_low": gap["low"],
-                    "gap_high": gap["high"],
-                    "gap_chance": chance_gap["value"],
-                }
-            )
-    return pl.DataFrame(rows, schema=pl.Schema(COUNTS))
+            n = sum(one.is_permitted is not None for one in answered)
+            numbers: list[float] = []
+            for name in ("violation_rate", "probability_gap"):
+                of_kind = values.get((name, group, kind), NO_GAP)
+                chance = values.get((f"chance_{name}", group, kind), NO_GAP)
+                numbers += [of_kind["value"], of_kind["low"], of_kind["high"], chance["value"]]
+            rows.append((group, kind, len(units), len(answered), n, *numbers))
+    return pl.DataFrame(rows, schema=COUNTS, orient="row")
 
 
 def violated_examples(
@@ -504,37 +429,31 @@ def violated_examples(
 
     Of each expectation the first violated instance. ``prompts``: (item, variant) -> what was sent.
     """
-    rows: list[dict[str, object]] = []
+    rows: list[tuple[object, ...]] = []
     for group, counted in by_group.items():
         for kind in EXPECTATION_SUBSETS:
             units = [of for of in counted if of[0].expectation.subset == kind]
-            violated = [one for of in units if (one := _first_violated(of))]
-            for number, instance in enumerate(violated[:most], start=1):
-                of_example = {"group": group, "kind": kind, "example": number}
-                rows += (of_example | row for row in _questions(instance, prompts))
-    return pl.DataFrame(rows, schema=pl.Schema(EXAMPLES))
+            violated = [one for of in units for one in _violated(of)[:1]]
+            for number, one in enumerate(violated[:most], start=1):
+                queries = [*zip(one.expectation.items, one.variants, strict=True)]
+                permitted = ["" for _ in one.expectation.premises] + [_permitted(one)]
+                rows += (
+                    (
+                        group,
+                        kind,
+                        number,
+                        *query,
+                        prompts.get(query, ""),
+                        answer or NO_ANSWER,
+                        texts,
+                    )
+                    for query, answer, texts in zip(queries, one.answers, permitted, strict=True)
+                )
+    return pl.DataFrame(rows, schema=EXAMPLES, orient="row")
 
 
-def _first_violated(instances: Sequence[Instance]) -> Instance | None:
-    violated = (one for one in instances if one.is_answered and one.is_permitted is False)
-    return next(violated, None)
-
-
-def _questions(
-    instance: Instance, prompts: Mapping[tuple[str, str], str]
-) -> Iterator[dict[str, object]]:
-    """A row for each question of an instance."""
-    expectation = instance.expectation
-    last = len(expectation.references) - 1
-    for at, item in enumerate(expectation.items):
-        variant = instance.variants[at]
-        yield {
-            "item": item,
-            "variant": variant,
-            "prompt": prompts.get((item, variant), ""),
-            "answer": instance.answers[at] or "none of the options",
-            "permitted": _permitted(instance) if at == last else "",
-        }
+def _violated(instances: Sequence[Instance]) -> list[Instance]:
+    return [one for one in instances if one.is_answered and one.is_permitted is False]
 
 
 def _permitted(instance: Instance) -> str:

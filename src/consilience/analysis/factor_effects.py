@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from consilience.core.factors import FactorialDesign
 from consilience.metrics.components import (
     Estimate,
     ItemNumbers,
-    Part,
     accuracy_range,
     exact_parts,
     item_estimates,
@@ -27,12 +27,12 @@ from consilience.metrics.components import (
     prompt_sensitivity,
     shuffled_spreads,
 )
-from consilience.metrics.grid import Bools, Floats, Grid, all_of
-from consilience.metrics.registry import METRICS, Share, Tally
-from consilience.metrics.resampling import ClusterCounts, Key, Resampling
-from consilience.metrics.statistics import TIE, bootstrap_interval
-
-NAN = float("nan")
+from consilience.metrics.counts import resampled
+from consilience.metrics.grid import Grid
+from consilience.metrics.measure import pooled_row
+from consilience.metrics.registry import METRICS, Tally
+from consilience.metrics.resampling import Key, Resampling
+from consilience.metrics.statistics import NAN, TIE, Bools, Floats, Ints
 
 MOST_NATS = 1000.0
 """An upper bound of POSIX for its interval, which so far from it is that of its logarithm."""
@@ -40,7 +40,12 @@ MOST_NATS = 1000.0
 LOG_PROBABILITIES = ("label", "sum", "mean", "decision")
 """The scoring rules whose scores and tokens give the log-probability of an option."""
 
-NO_VARIANT = {"lowest_variant": "", "highest_variant": "", "n_lowest": 0, "n_highest": 0}
+NO_VARIANT: dict[str, Any] = {
+    "lowest_variant": "",
+    "highest_variant": "",
+    "n_lowest": 0,
+    "n_highest": 0,
+}
 """The variants of an index that has none, and how many tie with each."""
 
 OF_PAIRS = ("consistency", "chance_consistency", "corrected_consistency", "uniform_consistency")
@@ -55,7 +60,7 @@ class OptionScores:
     """Log-probability of an option in nats, not normalised (item, cell, option); NaN for none."""
     tokens: Floats
     """How many tokens an option has (item, cell, option)."""
-    chosen: npt.NDArray[np.int64]
+    chosen: Ints
     """The position of the chosen option (item, cell); -1 for none."""
 
 
@@ -100,7 +105,7 @@ class CellAnswers:
     """The scores of each group, where the model gave them."""
 
     @property
-    def answers(self) -> npt.NDArray[np.int64]:
+    def answers(self) -> Ints:
         """The answers of all groups (item, cell), comparable within an item; -1 for none."""
         return np.concatenate([grid.answers for grid in self.grids.values()])
 
@@ -159,36 +164,35 @@ def consistency_by_factor(
     pairs = {
         factor: of_factor for factor, of_factor in design.pairs_by_factor().items() if of_factor
     }
-    counted = [
-        {
-            group: {
+    counted: list[dict[str, dict[Key, Tally]]] = []
+    for one in seeds:
+        counted.append({})
+        for group, grid in one.grids.items():
+            of_pairs = {factor: grid.only_pairs(of_factor) for factor, of_factor in pairs.items()}
+            counted[-1][group] = {
                 (metric, factor): tally
-                for factor, of_factor in pairs.items()
-                for metric in OF_PAIRS
-                if (tally := METRICS[metric].count(grid.only_pairs(of_factor))) is not None
+                for factor, metric in product(pairs, OF_PAIRS)
+                if (tally := METRICS[metric].count(of_pairs[factor])) is not None
             }
-            for group, grid in one.grids.items()
-        }
-        for one in seeds
-    ]
-    pooled = _pooled(counted, seeds[0], seed)
+    subjects = {group: sorted(set(grid.subjects)) for group, grid in seeds[0].grids.items()}
+    resampling = Resampling(subjects, seed, keep=len(counted) > 1, joint=True)
+    runs = [resampled(tallies.__getitem__, resampling) for tallies in counted]
+    pooled = {key: pooled_row(runs, list(subjects), key) for key in product(OF_PAIRS, pairs)}
+    levels = {factor.name: len(factor.levels) for factor in design.factors}
     rows = []
     for factor in pairs:
         same, chance, corrected, uniform = (pooled[name, factor] for name in OF_PAIRS)
         rows.append(
             {
                 "factor": factor,
-                "levels": len(design.factors[_position(design, factor)].levels),
-                "value": same.value,
-                "low": same.low,
-                "high": same.high,
-                "chance": chance.value,
-                "uniform": uniform.value,
-                "corrected": corrected.value,
-                "corrected_low": corrected.low,
-                "corrected_high": corrected.high,
-                "n": same.n,
-                "n_excluded": same.n_excluded,
+                "levels": levels[factor],
+                **{name: same[name] for name in ("value", "low", "high")},
+                "chance": chance["value"],
+                "uniform": uniform["value"],
+                "corrected": corrected["value"],
+                "corrected_low": corrected["low"],
+                "corrected_high": corrected["high"],
+                **{name: same[name] for name in ("n", "n_excluded")},
             }
         )
     return pl.DataFrame(rows)
@@ -201,73 +205,33 @@ def accuracy_by_level(
 
     ``factor, level, value, low, high, n, n_excluded``; items count once.
     """
-    numbers: list[dict[str, ItemNumbers]] = []
-    keys = [
-        (factor.name, level)
+    cells = {
+        (factor.name, level): np.array([name == level for name in design.levels(factor.name)])
         for factor in design.factors
         if len(factor.levels) > 1
         for level in factor.levels
-    ]
-    for one in seeds:
-        right, taken = one.right, one.answers >= 0
-        of_seed = {}
-        for factor, level in keys:
-            cells = np.array([name == level for name in design.levels(factor)])
-            count = taken[:, cells].sum(axis=1).astype(np.float64)
-            columns = np.stack([right[:, cells].sum(axis=1), count], axis=1)
+    }
+    numbers: list[dict[tuple[str, str], ItemNumbers]] = [{} for _ in seeds]
+    for one, of_seed in zip(seeds, numbers, strict=True):
+        for key, of_level in cells.items():
+            count = (one.answers >= 0)[:, of_level].sum(axis=1).astype(np.float64)
+            columns = np.stack([one.right[:, of_level].sum(axis=1), count], axis=1)
             columns[count == 0] = np.nan
-            of_seed[repr((factor, level))] = ItemNumbers(columns, is_mean=True)
-        numbers.append(of_seed)
+            of_seed[key] = ItemNumbers(columns)
     estimates = item_estimates(numbers, seeds[0].subjects, seed)
-    rows = [
-        {"factor": factor, "level": level, **asdict(estimates[repr((factor, level))])}
-        for factor, level in keys
-    ]
-    return pl.DataFrame(rows)
-
-
-def _position(design: FactorialDesign, name: str) -> int:
-    return [factor.name for factor in design.factors].index(name)
-
-
-def _pooled(
-    counted: Sequence[Mapping[str, Mapping[Key, Tally]]], first: CellAnswers, seed: int
-) -> dict[Key, Estimate]:
-    """Each metric over the items of all groups, as ``measure`` has it as ``MICRO``."""
-    subjects = {group: sorted(set(grid.subjects)) for group, grid in first.grids.items()}
-    resampling = Resampling(subjects, seed, joint=True)
-    drawn = resampling.draw(
-        {
-            group: [ClusterCounts(tallies[group], subjects[group]) for tallies in counted]
-            for group in subjects
-        }
-    )
-    estimates = {}
-    for key in next(iter(counted[0].values())):
-        shares = [{group: of[key].share() for group, of in groups.items()} for groups in counted]
-        totals = [sum(of.values(), Share(0, 0, 0, 0)) for of in shares]
-        replicates = [
-            resampling.over(of, {group: drawn[group][at][key] for group in of})[1]
-            for at, of in enumerate(shares)
+    return pl.DataFrame(
+        [
+            {"factor": factor, "level": level, **asdict(estimate)}
+            for (factor, level), estimate in estimates.items()
         ]
-        value = float(np.mean([total.value for total in totals]))
-        low, high = bootstrap_interval(
-            value,
-            np.mean([drawn_of.values for drawn_of in replicates], axis=0),
-            min(drawn_of.clusters for drawn_of in replicates),
-            METRICS[key[0]].bounds,
-            proportion=key[0] == "consistency",
-        )
-        n, n_excluded = min(of.n for of in totals), max(of.left_out for of in totals)
-        estimates[key] = Estimate(value, low, high, n, n_excluded)
-    return estimates
+    )
 
 
 def variance_components(
     seeds: Sequence[CellAnswers], design: FactorialDesign, seed: int
 ) -> tuple[pl.DataFrame, list[str]]:
     """The parts of the variation: exact where items have a full design, else total effects."""
-    complete = all_of(np.stack([(one.answers >= 0).all(axis=1) for one in seeds]), axis=0)
+    complete = np.all(np.stack([(one.answers >= 0).all(axis=1) for one in seeds]), axis=0)
     items, every = int(complete.sum()), len(complete)
     is_exact = design.is_full and items > 0
     notes = []
@@ -288,35 +252,29 @@ def variance_components(
         )
     count = exact_parts if is_exact else pair_parts
     numbers = [count(one.answers, one.right, design) for one in seeds]
-    estimates = item_estimates(
-        [{repr(key): value for key, value in of.items()} for of in numbers],
-        seeds[0].subjects,
-        seed,
-    )
-    parts = dict.fromkeys(part for part, _ in numbers[0])
-    rows = [
-        _part_row(part, estimates[repr((part, False))], estimates.get(repr((part, True))))
-        | {"method": "exact" if is_exact else "pairs"}
-        for part in parts
-    ]
+    estimates = item_estimates(numbers, seeds[0].subjects, seed)
+    rows = []
+    for part in dict.fromkeys(part for part, _ in estimates):
+        value = estimates[part, False]
+        share = estimates.get((part, True), Estimate(NAN, NAN, NAN, 0, 0))
+        outcome, effect, factors = part
+        rows.append(
+            {
+                "outcome": outcome,
+                "effect": effect,
+                "factors": " x ".join(factors),
+                "value": value.value,
+                "low": value.low,
+                "high": value.high,
+                "share": share.value,
+                "share_low": share.low,
+                "share_high": share.high,
+                "n": value.n,
+                "n_excluded": value.n_excluded,
+                "method": "exact" if is_exact else "pairs",
+            }
+        )
     return pl.DataFrame(rows), notes
-
-
-def _part_row(part: Part, value: Estimate, share: Estimate | None) -> dict[str, Any]:
-    outcome, effect, factors = part
-    return {
-        "outcome": outcome,
-        "effect": effect,
-        "factors": " x ".join(factors),
-        "value": value.value,
-        "low": value.low,
-        "high": value.high,
-        "share": share.value if share else NAN,
-        "share_low": share.low if share else NAN,
-        "share_high": share.high if share else NAN,
-        "n": value.n,
-        "n_excluded": value.n_excluded,
-    }
 
 
 def sensitivity_indices(
@@ -337,40 +295,20 @@ def sensitivity_indices(
     else:
         notes.append("no POSIX: the answers have no score of every option")
     estimates = item_estimates(numbers, seeds[0].subjects, seed)
-    rows = [
-        {
-            "index": name,
-            "value": estimate.value,
-            "low": estimate.low,
-            "high": estimate.high,
-            "n": estimate.n,
-            "n_excluded": estimate.n_excluded,
-        }
-        for name, estimate in estimates.items()
-    ]
-    unknown = dict.fromkeys(("lowest", "highest", "expected", "p"), NAN)
-    names = NO_VARIANT
-    spread = _range_row(seeds, design, seed)
-    return pl.DataFrame([*(row | unknown | names for row in rows), spread]), notes
+    unknown = dict.fromkeys(("lowest", "highest", "expected", "p"), NAN) | NO_VARIANT
+    rows = [{"index": name, **asdict(estimate), **unknown} for name, estimate in estimates.items()]
+    return pl.DataFrame([*rows, _range_row(seeds, design, seed)]), notes
 
 
 def _range_row(seeds: Sequence[CellAnswers], design: FactorialDesign, seed: int) -> dict[str, Any]:
     """The range of accuracy over the variants, of the items that were answered in all of them."""
-    complete = all_of(np.stack([(one.answers >= 0).all(axis=1) for one in seeds]), axis=0)
+    complete = np.all(np.stack([(one.answers >= 0).all(axis=1) for one in seeds]), axis=0)
     right = [one.right[complete] for one in seeds]
     ranges = np.array([accuracy_range(of) for of in right])
     lowest, highest = ranges.mean(axis=0)
     value = highest - lowest
-    row = {
-        "index": "accuracy_range",
-        "value": value,
-        "low": NAN,
-        "high": NAN,
-        "n": int(complete.sum()),
-        "n_excluded": int((~complete).sum()),
-        "lowest": lowest,
-        "highest": highest,
-    }
+    estimate = Estimate(value, NAN, NAN, int(complete.sum()), int((~complete).sum()))
+    row = {"index": "accuracy_range", **asdict(estimate), "lowest": lowest, "highest": highest}
     if not complete.any():
         return row | {"expected": NAN, "p": NAN} | NO_VARIANT
     shuffled = np.mean([shuffled_spreads(of, seed) for of in right], axis=0)

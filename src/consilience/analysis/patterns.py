@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from itertools import product
 from statistics import fmean
 from typing import Literal, get_args
@@ -24,6 +23,7 @@ from consilience.metrics.resampling import ClusterSampler, in_threads
 from consilience.metrics.statistics import (
     NAN,
     REPLICATES,
+    Bools,
     Floats,
     bootstrap_interval,
     bootstrap_intervals,
@@ -40,16 +40,12 @@ Kinds = Mapping[str, Mapping[tuple[int, int], Collection[str]]]
 
 PAIRS_SCHEMA: dict[str, type[pl.DataType]] = {
     "group": pl.String,
-    "first": pl.Int64,
-    "second": pl.Int64,
+    **dict.fromkeys(("first", "second"), pl.Int64),
     "edit": pl.String,
-    "agreement": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
+    **dict.fromkeys(("agreement", "low", "high"), pl.Float64),
     "n": pl.Int64,
     **CHANGE_SCHEMA,
 }
-
 
 ROUNDING = 1e-12
 """A pattern is an outlier only if its agreement is lower than the others' by more than this."""
@@ -78,8 +74,7 @@ def _pair_table(ready: Prepared, protocol: Protocol, seed: int) -> pl.DataFrame:
         if grid.has_many_pairs:
             grid = grid.only_pairs([(0, at) for at in range(1, grid.answers.shape[1])])
         subjects, subject_indices = np.unique(grid.subjects.astype(str), return_inverse=True)
-        draw = partial(ready.cache.resamples, len(subjects), seed)
-        resampled = ClusterSampler(draw, subject_indices)
+        resampled = ClusterSampler(ready.cache.draws(len(subjects), seed), subject_indices)
         replicates = quotient(resampled.sums(grid.same), resampled.sums(grid.both))
         agreement = quotient(grid.same.sum(axis=0), grid.both.sum(axis=0))
         bounds = bootstrap_intervals(
@@ -107,13 +102,9 @@ def with_changes(patterns: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
 
     ``change, change_low, change_high, p_holm``; NaN for the base pattern itself.
     """
-    columns = ("change", "change_low", "change_high", "p_holm")
-    of_base = pairs.filter(pl.col("first") == 0).select(
-        "group", pl.col("second").alias("variant_index"), *columns
-    )
-    joined = patterns.join(
-        of_base, on=["group", "variant_index"], how="left", maintain_order="left"
-    )
+    columns, key = ("change", "change_low", "change_high", "p_holm"), ["group", "variant_index"]
+    of_base = pairs.filter(first=0).rename({"second": "variant_index"}).select(*key, *columns)
+    joined = patterns.join(of_base, on=key, how="left", maintain_order="left")
     return joined.with_columns(pl.col(columns).fill_null(NAN))
 
 
@@ -178,16 +169,13 @@ def form_tables(seeds: Sequence[Answers], suite: Suite) -> tuple[pl.DataFrame, p
 
 def _form_pairs(answers: Answers, suite: Suite) -> pl.DataFrame:
     """As consistency counts them: a text that is no label agrees with nothing."""
-    pairs: list[tuple[str, int, int, float]] = []
+    tables = []
     for group, grid in _grids(prepared(answers, suite), "strict"):
         every = grid.only_variants(range(len(group.design.variants)))
         agreement = quotient(every.same.sum(axis=0), every.both.sum(axis=0))
-        pairs += [
-            (group.id, first, second, value)
-            for (first, second), value in zip(every.pairs.tolist(), agreement, strict=True)
-        ]
-    columns = {"group": pl.String, "first": pl.Int64, "second": pl.Int64, "agreement": pl.Float64}
-    return pl.DataFrame(pairs, columns, orient="row")
+        columns = {"first": every.pairs[:, 0], "second": every.pairs[:, 1], "agreement": agreement}
+        tables.append(pl.DataFrame(columns).select(pl.lit(group.id).alias("group"), pl.all()))
+    return pl.concat(tables)
 
 
 def item_table(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFrame:
@@ -258,12 +246,12 @@ def annotated_kinds(suite: Suite) -> dict[str, dict[tuple[int, int], set[str]]]:
         for pair, edge in relation.edges.items():
             first, second = (relation.patterns[at] for at in pair)
             tenses = {first.tense, second.tense}
-            differences = {
-                "tense": len(tenses) == 2 and tenses <= {"present", "past", "future"},
-                "order": first.object_first != second.object_first,
-            }
-            names = {name for name, differs in differences.items() if differs}
-            kinds[relation.id][pair] = names | changes(edge)
+            names = changes(edge)
+            if len(tenses) == 2 and tenses <= {"present", "past", "future"}:
+                names.add("tense")
+            if first.object_first != second.object_first:
+                names.add("order")
+            kinds[relation.id][pair] = names
     return kinds
 
 
@@ -286,15 +274,13 @@ def _edit_table(ready: Prepared, protocol: Protocol, kinds: Kinds, seed: int) ->
     shares: dict[str, list[tuple[float, float]]] = {}
     pairs: dict[str, int] = {}
     for relation, grid in _grids(ready, protocol):
-        if relation.cardinality != "N-1":
-            continue
         of_pair = kinds.get(relation.id)
-        if not of_pair:
+        if relation.cardinality != "N-1" or not of_pair:
             continue
-        known = np.array([tuple(pair) in of_pair for pair in grid.pairs.tolist()], dtype=np.bool_)
-        for kind in sorted({name for names in of_pair.values() for name in names}):
-            having = [kind in of_pair.get((a, b), ()) for a, b in grid.pairs.tolist()]
-            differ = np.array(having, dtype=np.bool_)
+        names = [of_pair.get((a, b)) for a, b in grid.pairs.tolist()]
+        known = np.array([of is not None for of in names], dtype=np.bool_)
+        for kind in sorted({name for of in of_pair.values() for name in of}):
+            differ = np.array([kind in (of or ()) for of in names], dtype=np.bool_)
             pairs[kind] = pairs.get(kind, 0) + int(differ.sum())
             with_it, without = (_share(grid, which & known) for which in (differ, ~differ))
             if not math.isnan(with_it) and not math.isnan(without):
@@ -319,11 +305,10 @@ def _edit_table(ready: Prepared, protocol: Protocol, kinds: Kinds, seed: int) ->
                 "pairs": pairs[kind],
             }
         )
-    table = pl.DataFrame(rows, infer_schema_length=None)
+    table = pl.DataFrame(rows)
     if not rows:
         return table
-    adjusted = pl.Series("p_holm", holm(table["p"].to_list()), dtype=pl.Float64)
-    return table.with_columns(adjusted).sort("difference")
+    return table.with_columns(p_holm=pl.Series(holm(table["p"].to_list()))).sort("difference")
 
 
 def over_seeds(tables: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:
@@ -352,14 +337,14 @@ def _merged(name: str, dtype: pl.DataType) -> pl.Expr:
     return column.min() if name == "n" else pl.when(column.n_unique() == 1).then(column.first())
 
 
-def _share(grid: Grid, pairs: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
+def _share(grid: Grid, pairs: Bools) -> float:
     same, both = int(grid.same[:, pairs].sum()), int(grid.both[:, pairs].sum())
     return same / both if both else NAN
 
 
 def _grids(answers: Prepared, protocol: Protocol) -> Iterator[tuple[Relation, Grid]]:
-    for relation, rows in answers.relations:
-        yield relation, answers.views(relation, rows, protocol)["pairs"]
+    for relation, _ in answers.relations:
+        yield relation, answers.views(relation, protocol)["pairs"]
 
 
 Method = Literal["pearson", "spearman"]
@@ -398,9 +383,10 @@ def size_table(metrics: Mapping[str, pl.DataFrame], sizes: Sequence[float]) -> p
         raise ConsilienceError(
             f"{len(sizes)} sizes of {len(metrics)} runs", expected="one size for each run, in order"
         )
-    rows = []
-    for (run, table), size in zip(metrics.items(), sizes, strict=True):
-        rows.append({"run": run, "size": float(size), **_means(table)})
+    rows = [
+        {"run": run, "size": float(size), **_means(table)}
+        for (run, table), size in zip(metrics.items(), sizes, strict=True)
+    ]
     return pl.DataFrame(rows).sort("size")
 
 
@@ -409,11 +395,11 @@ def size_correlations(by_size: pl.DataFrame) -> pl.DataFrame:
 
     With few runs this can only be coarse: with four, p is at least 1/12.
     """
-    rows = []
-    for name in headline_metrics():
-        sizes, values = by_size["size"].to_list(), by_size[name].to_list()
-        r = correlation(sizes, values, method="spearman")
-        rows.append({"metric": name} | asdict(r))
+    sizes = by_size["size"].to_list()
+    rows = [
+        {"metric": name} | asdict(correlation(sizes, by_size[name].to_list(), method="spearman"))
+        for name in headline_metrics()
+    ]
     return pl.DataFrame(rows)
 
 
@@ -457,12 +443,12 @@ def abstaining_table(
 
 def _means(metrics: pl.DataFrame) -> dict[str, float]:
     """The mean over relations of each headline metric, with ``_std``, ``_low`` and ``_high``."""
-    overall = metrics.filter((pl.col("group") == "MACRO") & (pl.col("subset") == "all"))
+    overall = metrics.filter(group="MACRO", subset="all")
     means: dict[str, float] = {}
     for name in headline_metrics():
-        (mean,) = overall.filter(pl.col("metric") == name).to_dicts() or ({},)
-        means[name] = mean.get("value", math.nan)
-        means |= {f"{name}_{part}": mean.get(part, math.nan) for part in ("std", "low", "high")}
+        (mean,) = overall.filter(metric=name).to_dicts() or ({},)
+        means[name] = mean.get("value", NAN)
+        means |= {f"{name}_{part}": mean.get(part, NAN) for part in ("std", "low", "high")}
     return means
 
 
@@ -488,11 +474,6 @@ def short_number(number: float) -> str:
 
 def _of_relations(metrics: pl.DataFrame, name: str) -> pl.DataFrame:
     """A metric's value in each relation that the mean over relations includes."""
-    averaged = set(metrics.filter(pl.col("metric") == "consistency")["group"])
-    chosen = metrics.filter(
-        (pl.col("metric") == name)
-        & (pl.col("subset") == "all")
-        & ~pl.col("group").is_in(["MACRO", "MICRO"])
-        & pl.col("group").is_in(list(averaged))
-    )
-    return chosen.select("group", "value")
+    averaged = {*metrics.filter(metric="consistency")["group"]} - {"MACRO", "MICRO"}
+    is_averaged = pl.col("group").is_in(list(averaged))
+    return metrics.filter(is_averaged, metric=name, subset="all").select("group", "value")

@@ -25,14 +25,11 @@ from threadpoolctl import threadpool_limits
 from consilience.core.errors import ConsilienceError
 from consilience.files.read import parquet_metadata, read_parquet
 from consilience.files.write import path_in, write_whole
-from consilience.metrics.statistics import Correlation, correlation
+from consilience.metrics.statistics import NAN, Correlation, correlation
 from consilience.types import Query, Relation
 
 INDEX_SCHEMA: dict[str, type[pl.DataType]] = {
-    "item": pl.String,
-    "subject": pl.String,
-    "gold": pl.String,
-    "variant": pl.String,
+    **dict.fromkeys(("item", "subject", "gold", "variant"), pl.String),
     "variant_index": pl.Int32,
 }
 """One row a query, named as in the answers table."""
@@ -40,23 +37,21 @@ INDEX_SCHEMA: dict[str, type[pl.DataType]] = {
 PROPERTIES: Mapping[str, str] = {"pattern": "variant", "subject": "subject", "object": "gold"}
 """What vectors may cluster by, and the column of the index that holds it."""
 
+MEASURES = ("v_measure", "v_measure_shuffled", "ami")
+
 CLUSTERS_SCHEMA: dict[str, type[pl.DataType]] = {
     "relation": pl.String,
     "layer": pl.Int64,
     "property": pl.String,
     "clusters": pl.Int64,
-    "v_measure": pl.Float64,
-    "v_measure_shuffled": pl.Float64,
-    "ami": pl.Float64,
-    "n": pl.Int64,
-    "n_excluded": pl.Int64,
+    **dict.fromkeys(MEASURES, pl.Float64),
+    **dict.fromkeys(("n", "n_excluded"), pl.Int64),
 }
 """One row a relation, layer and property; see ``cluster``."""
 
 PERPLEXITY = 20
 """Of t-SNE: about the number of neighbours of a vector."""
 
-NAN = float("nan")
 
 SHUFFLES = 20
 """Number of shuffles for the V-measure expected by chance."""
@@ -113,9 +108,8 @@ def write_vectors(folder: Path, vectors: RelationVectors) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConsilienceError(
-            f"cannot be made: {error.strerror or error}", where=str(folder)
-        ) from error
+        found = f"cannot be made: {error.strerror or error}"
+        raise ConsilienceError(found, where=str(folder)) from error
     write_whole(path_in(folder, vectors.relation, ".npy"), content.getvalue())
     write_whole(path_in(folder, vectors.relation, ".parquet"), table.getvalue())
 
@@ -177,7 +171,7 @@ def _agreement(
     _, numbers = np.unique(labels.astype(str), return_inverse=True)
     size = int(numbers.max(initial=-1)) + 1
     if not 1 < size < len(array):
-        return {"clusters": size} | dict.fromkeys(("v_measure", "v_measure_shuffled", "ami"), NAN)
+        return {"clusters": size} | dict.fromkeys(MEASURES, NAN)
     # On one thread the result does not depend on the number of cores, and it is faster.
     with warnings.catch_warnings(), threadpool_limits(1):
         # There may be fewer different vectors than labels: embeddings of masks, start tokens.
@@ -199,11 +193,8 @@ def spearman_with(consistency: Mapping[str, float], v_measure: Mapping[str, floa
     Both map a relation to its number. Relations without one of them, or with NaN, are left out.
     """
     shared = [relation for relation in consistency if relation in v_measure]
-    return correlation(
-        [consistency[relation] for relation in shared],
-        [v_measure[relation] for relation in shared],
-        method="spearman",
-    )
+    pairs = ([of[relation] for relation in shared] for of in (consistency, v_measure))
+    return correlation(*pairs, method="spearman")
 
 
 def tsne(array: npt.NDArray[np.float32], seed: int = 0) -> npt.NDArray[np.float32]:

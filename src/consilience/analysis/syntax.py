@@ -69,9 +69,8 @@ class Word:
     """A word of a parsed pattern, as spaCy's English pipelines annotate it."""
 
     text: str
-    """The word."""
     lemma: str
-    """Its lemma in lower case."""
+    """In lower case."""
     pos: str
     """The universal part of speech."""
     tag: str
@@ -164,19 +163,15 @@ def content_tree(words: tuple[Word, ...]) -> tuple[list[int], list[str]]:
             _promote(heads, labels, at, "case")
             labels[at] = "nmod"
     for at, word in enumerate(words):
-        if word.lemma == "be" and (predicate := _predicate(heads, labels, at)) is not None:
-            _promote(heads, labels, predicate, "cop")
+        below = [child for child, head in enumerate(heads) if head == at != child]
+        predicates = [child for of in PREDICATES for child in below if labels[child] == of]
+        if word.lemma == "be" and predicates:
+            _promote(heads, labels, predicates[0], "cop")
     return heads, labels
 
 
 PREDICATES = ("attr", "acomp", "nmod")
 """Labels of the predicate of ``be``; the first one that is there counts."""
-
-
-def _predicate(heads: list[int], labels: list[str], copula: int) -> int | None:
-    below = [at for at, head in enumerate(heads) if head == copula != at]
-    predicates = (at for label in PREDICATES for at in below if labels[at] == label)
-    return next(predicates, None)
 
 
 def _promote(heads: list[int], labels: list[str], child: int, label: str) -> None:
@@ -222,13 +217,10 @@ def _lemmas(parsed: Parsed) -> tuple[Counter[str], Counter[str]]:
 
 def determiner_change(a: Parsed, b: Parsed) -> bool:
     """Whether the multisets of ``DETERMINERS`` differ, as in all 1,721 released pairs."""
-    return determiners(a.pattern) != determiners(b.pattern)
-
-
-def determiners(pattern: Pattern) -> Counter[str]:
-    """The number of each of ``DETERMINERS`` in a pattern."""
-    words = re.findall(r"\w+", " ".join(pattern.parts).lower())
-    return Counter(word for word in words if word in DETERMINERS)
+    first, second = (
+        Counter(re.findall(r"\w+", " ".join(parsed.pattern.parts).lower())) for parsed in (a, b)
+    )
+    return any(first[word] != second[word] for word in DETERMINERS)
 
 
 def signature(parsed: Parsed) -> tuple[Path, tuple[str, ...]]:
@@ -256,23 +248,16 @@ def edge_between(a: Parsed, b: Parsed) -> Edge:
     return Edge(syntactic_change(a, b), lexical_change(a, b), determiner_change(a, b))
 
 
-ATTRIBUTES: Mapping[str, Callable[[Edge], bool | str]] = {
-    "syntactic": lambda edge: edge.syntactic,
-    "lexical": lambda edge: edge.lexical,
-    "determiner": lambda edge: edge.determiner,
-    "kind": lambda edge: edge.kind,
-}
+ATTRIBUTES = ("syntactic", "lexical", "determiner", "kind")
 """What is compared of two edges."""
 
+CELLS = {"both": (True, True), "only_released": (True, False), "only_derived": (False, True)}
+
 AGREEMENT_SCHEMA: dict[str, type[pl.DataType]] = {
-    "group": pl.String,
-    "attribute": pl.String,
+    **dict.fromkeys(("group", "attribute"), pl.String),
     "n": pl.Int64,
-    "same": pl.Float64,
-    "kappa": pl.Float64,
-    "both": pl.Int64,
-    "only_released": pl.Int64,
-    "only_derived": pl.Int64,
+    **dict.fromkeys(("same", "kappa"), pl.Float64),
+    **dict.fromkeys(CELLS, pl.Int64),
 }
 
 
@@ -296,9 +281,10 @@ def agreement_with_released(
     }
     groups = {"MICRO": [pair for pairs in compared.values() for pair in pairs]} | compared
     rows = [
-        {"group": group, "attribute": name} | _agreement([(of(a), of(b)) for a, b in edges])
+        {"group": group, "attribute": name}
+        | _agreement([(getattr(a, name), getattr(b, name)) for a, b in edges])
         for group, edges in groups.items()
-        for name, of in ATTRIBUTES.items()
+        for name in ATTRIBUTES
     ]
     return pl.DataFrame(rows, schema=AGREEMENT_SCHEMA)
 
@@ -314,9 +300,6 @@ def _agreement(values: list[tuple[bool | str, bool | str]]) -> dict[str, float |
         "kappa": cohen_kappa(values),
         **counts,
     }
-
-
-CELLS = {"both": (True, True), "only_released": (True, False), "only_derived": (False, True)}
 
 
 def cohen_kappa(values: Sequence[tuple[Hashable, Hashable]]) -> float:
@@ -426,19 +409,31 @@ def change_of_tense(a: Parsed, b: Parsed) -> bool:
 @paraphrase_type
 def change_of_voice(a: Parsed, b: Parsed) -> bool:
     """A verb is passive in one, a past participle without ``have``, and active in the other."""
-    return _verbs_differ(a, b, _is_passive)
+    return _verbs_differ(
+        a, b, lambda one, at: one.words[at].tag == "VBN" and not _is_perfect(one, at)
+    )
 
 
 @paraphrase_type
 def change_of_aspect(a: Parsed, b: Parsed) -> bool:
     """A verb is progressive (an ``-ing`` form) or perfect (with ``have``) in one of them only."""
-    return _verbs_differ(a, b, _aspect)
+    return _verbs_differ(a, b, lambda one, at: (one.words[at].tag == "VBG", _is_perfect(one, at)))
 
 
 @paraphrase_type
 def verb_noun_conversion(a: Parsed, b: Parsed) -> bool:
     """One has a verb where the other has the same word as a noun, or a noun of the same stem."""
-    return _is_nominalised(a, b) or _is_nominalised(b, a)
+    return any(
+        is_made_of(noun, verb)
+        for one, other in ((a, b), (b, a))
+        for verb in _lemmas_only_in(one, other, "VERB")
+        for noun in _lemmas_only_in(other, one, "NOUN")
+    )
+
+
+def _lemmas_only_in(one: Parsed, other: Parsed, pos: str) -> set[str]:
+    ours, theirs = (set(_lemmas_of_classes(parsed, frozenset({pos}))) for parsed in (one, other))
+    return ours - theirs
 
 
 @paraphrase_type
@@ -459,7 +454,8 @@ def topicalization(a: Parsed, b: Parsed) -> bool:
 @paraphrase_type
 def apposition(a: Parsed, b: Parsed) -> bool:
     """Only one has a noun phrase in apposition."""
-    return _has_apposition(a) != _has_apposition(b)
+    first, second = (any(word.label == "appos" for word in one.words) for one in (a, b))
+    return first != second
 
 
 @paraphrase_type
@@ -502,14 +498,6 @@ def _has_further_lemma(a: Parsed, b: Parsed) -> bool:
     )
 
 
-def _is_nominalised(a: Parsed, b: Parsed) -> bool:
-    verbs, nouns = (
-        set(_lemmas_of_classes(one, classes)) - set(_lemmas_of_classes(other, classes))
-        for one, other, classes in ((a, b, frozenset({"VERB"})), (b, a, frozenset({"NOUN"})))
-    )
-    return any(is_made_of(noun, verb) for noun in nouns for verb in verbs)
-
-
 def tense_of(parsed: Parsed) -> str | None:
     """The annotated tense of a pattern, else that of its first finite verb; None without one."""
     if parsed.pattern.tense in TENSES:
@@ -527,16 +515,13 @@ Feature = Callable[[Parsed, int], Hashable]
 
 def _verbs_differ(a: Parsed, b: Parsed, feature: Feature) -> bool:
     """Whether a verb of both has different features in them."""
-    first, second = _verbs(a, feature), _verbs(b, feature)
+    features: list[dict[str, set[Hashable]]] = [{}, {}]
+    for parsed, of_verbs in zip((a, b), features, strict=True):
+        for index, word in enumerate(parsed.words):
+            if word.pos == "VERB":
+                of_verbs.setdefault(word.lemma, set()).add(feature(parsed, index))
+    first, second = features
     return any(first[lemma] != second[lemma] for lemma in first.keys() & second.keys())
-
-
-def _verbs(parsed: Parsed, feature: Feature) -> dict[str, set[Hashable]]:
-    features: dict[str, set[Hashable]] = {}
-    for index, word in enumerate(parsed.words):
-        if word.pos == "VERB":
-            features.setdefault(word.lemma, set()).add(feature(parsed, index))
-    return features
 
 
 def _is_perfect(parsed: Parsed, at: int) -> bool:
@@ -545,20 +530,8 @@ def _is_perfect(parsed: Parsed, at: int) -> bool:
     )
 
 
-def _is_passive(parsed: Parsed, at: int) -> bool:
-    return parsed.words[at].tag == "VBN" and not _is_perfect(parsed, at)
-
-
-def _aspect(parsed: Parsed, at: int) -> tuple[bool, bool]:
-    return parsed.words[at].tag == "VBG", _is_perfect(parsed, at)
-
-
 def _has_topic(parsed: Parsed) -> bool:
     first = parsed.words[0]
     return 0 not in (parsed.subject, parsed.object) and (
         first.pos in TOPIC_CLASSES or first.tag in TOPIC_TAGS or first.label == "npadvmod"
     )
-
-
-def _has_apposition(parsed: Parsed) -> bool:
-    return any(word.label == "appos" for word in parsed.words)

@@ -17,18 +17,13 @@ from consilience.files.read import read_csv
 from consilience.files.write import texts_of
 from consilience.metrics.statistics import NAN, TTest, holm, paired_t, student_t, welch_t
 
+KEYS = ("model", "task", "metric", "subset")
+
 RUNS_SCHEMA: dict[str, type[pl.DataType]] = {
-    "model": pl.String,
-    "task": pl.String,
-    "metric": pl.String,
-    "subset": pl.String,
-    "value": pl.Float64,
-    "std": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
+    **dict.fromkeys(KEYS, pl.String),
+    **dict.fromkeys(("value", "std", "low", "high"), pl.Float64),
     "seeds": pl.Int64,
-    "seed_low": pl.Float64,
-    "seed_high": pl.Float64,
+    **dict.fromkeys(("seed_low", "seed_high"), pl.Float64),
 }
 """One row a number: a metric of a model on a task, ``subset`` the perturbation or ``all``.
 
@@ -36,33 +31,21 @@ Values are fractions. ``std`` is over seeds. Bounds of 95 % intervals: ``low, hi
 ``seed_low, seed_high`` over seeds. Unknown numbers are NaN, unknown ``seeds`` null.
 """
 
+TESTED = ("difference", "low", "high", "t", "freedom", "p")
+
 EFFECTS_SCHEMA: dict[str, type[pl.DataType]] = {
-    "metric": pl.String,
-    "subset": pl.String,
-    "first": pl.String,
-    "second": pl.String,
-    "test": pl.String,
-    "first_value": pl.Float64,
-    "second_value": pl.Float64,
-    "difference": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "t": pl.Float64,
-    "freedom": pl.Float64,
-    "p": pl.Float64,
-    "p_holm": pl.Float64,
-    "first_n": pl.Int64,
-    "second_n": pl.Int64,
+    **dict.fromkeys(("metric", "subset", "first", "second", "test"), pl.String),
+    **dict.fromkeys(("first_value", "second_value", *TESTED, "p_holm"), pl.Float64),
+    **dict.fromkeys(("first_n", "second_n"), pl.Int64),
 }
 """One row a t-test: means of two groups of tasks, ``first`` minus ``second``, 95 % interval.
 
 ``p`` is two-sided; ``p_holm`` is adjusted over the rows of the same ``test``.
 """
 
-LONG = ("model", "task", "metric", "subset", "value")
+LONG = (*KEYS, "value")
 WIDE = ("model", "task")
 MEASURED = ("group", "metric", "subset", "value")
-KEYS = ("model", "task", "metric", "subset")
 
 KINDS: tuple[TaskKind, TaskKind] = ("STS", "NLI")
 
@@ -89,10 +72,18 @@ def read_runs(
     for path, name in zip(paths, names, strict=True):
         file = path / "metrics.csv" if path.is_dir() else path
         cells = _read(file)
-        if "group" in cells.columns:
+        is_measured = "group" in cells.columns
+        of_file = MEASURED if is_measured else LONG if "metric" in cells.columns else WIDE
+        for column in of_file:
+            if column not in cells.columns:
+                expected = f"the columns {', '.join(of_file)}"
+                raise ConsilienceError(f"no column '{column}'", expected=expected, where=str(file))
+        if is_measured:
             table = _measured(cells, name, file, perturbations)
         else:
-            table = _typed(cells, file, tasks, perturbations)
+            long = cells if of_file == LONG else _long(cells, file, perturbations)
+            _check_names(long, file, {"task": list(tasks), "subset": ["all", *perturbations]})
+            table = long
         tables.append(_numbers(table, file).select(list(RUNS_SCHEMA)))
     rows = pl.concat(tables)
     duplicates = rows.filter(rows.select(KEYS).is_duplicated())
@@ -128,19 +119,10 @@ def _read(file: Path) -> pl.DataFrame:
     return table.with_columns(pl.all().str.strip_chars(), line=pl.int_range(pl.len()) + 2)
 
 
-def _require(table: pl.DataFrame, columns: Sequence[str], file: Path) -> None:
-    for name in columns:
-        if name not in table.columns:
-            raise ConsilienceError(
-                f"no column '{name}'", expected=f"the columns {', '.join(columns)}", where=str(file)
-            )
-
-
 def _measured(
     table: pl.DataFrame, name: str, file: Path, perturbations: Collection[str]
 ) -> pl.DataFrame:
     """The metrics table of a run; rows over several tasks are left out."""
-    _require(table, MEASURED, file)
     if not set(table["subset"]) & set(perturbations):
         raise ConsilienceError(
             "no number of perturbed pairs",
@@ -152,16 +134,8 @@ def _measured(
     )
 
 
-def _typed(
-    cells: pl.DataFrame, file: Path, tasks: Collection[str], perturbations: Collection[str]
-) -> pl.DataFrame:
-    """A typed table, long or wide; an unknown name raises with its line."""
-    if "metric" in cells.columns:
-        _require(cells, LONG, file)
-        table = cells
-    else:
-        table = _long(cells, file, perturbations)
-    known = {"task": list(tasks), "subset": ["all", *perturbations]}
+def _check_names(table: pl.DataFrame, file: Path, known: Mapping[str, list[str]]) -> None:
+    """Raise for an unknown name in a typed table, with its line."""
     for row in table.iter_rows(named=True):
         where = f"{file}:{row['line']}"
         for column in KEYS:
@@ -171,12 +145,10 @@ def _typed(
             if column in known and name not in known[column]:
                 hint = did_you_mean(name.lower(), known[column])
                 raise ConsilienceError(f"no {column} '{name}'", where=where, todo=hint)
-    return table
 
 
 def _long(table: pl.DataFrame, file: Path, perturbations: Collection[str]) -> pl.DataFrame:
     """A wide table, with a row for each of its numbers."""
-    _require(table, WIDE, file)
     values = [name for name in table.columns if name not in (*WIDE, "line")]
     known = ["accuracy", *perturbations]
     for name in values:
@@ -194,7 +166,7 @@ def _long(table: pl.DataFrame, file: Path, perturbations: Collection[str]) -> pl
     long = table.unpivot(on=values, index=[*WIDE, "line"], variable_name="subset")
     accuracy = pl.col("subset") == "accuracy"
     return long.with_columns(
-        metric=pl.when(accuracy).then(pl.lit("accuracy")).otherwise(pl.lit("consistency")),
+        metric=pl.when(accuracy).then("subset").otherwise(pl.lit("consistency")),
         subset=pl.when(accuracy).then(pl.lit("all")).otherwise("subset"),
     ).sort("line", maintain_order=True)
 
@@ -265,10 +237,9 @@ def task_effects(
     for (metric, subset), values in _by_metric(rows):
         for first, second, *sides in contrasts:
             one, other = (values.filter(pl.col("task").is_in(side)) for side in sides)
-            if one.is_empty() or other.is_empty():
-                continue
-            head = {"metric": metric, "subset": subset, "first": first, "second": second}
-            effects += ({**head, **row} for row in _tests(one, other))
+            if one.height and other.height:
+                head = {"metric": metric, "subset": subset, "first": first, "second": second}
+                effects += ({**head, **row} for row in _tests(one, other))
     for test in TESTS:
         family = [row for row in effects if row["test"] == test]
         for row, p in zip(family, holm([row["p"] for row in family]), strict=True):
@@ -278,16 +249,12 @@ def task_effects(
 
 def _by_metric(rows: pl.DataFrame) -> Iterator[tuple[tuple[str, str], pl.DataFrame]]:
     """Accuracy, then consistency under each perturbation: the rows that have a value."""
-    known = rows.filter(
-        pl.col("value").is_not_nan()
-        & (
-            ((pl.col("metric") == "accuracy") & (pl.col("subset") == "all"))
-            | ((pl.col("metric") == "consistency") & (pl.col("subset") != "all"))
-        )
-    )
+    of_all = pl.when(pl.col("subset") == "all").then(pl.lit("accuracy"))
+    is_shown = pl.col("metric") == of_all.otherwise(pl.lit("consistency"))
+    known = rows.filter(pl.col("value").is_not_nan(), is_shown)
     names = known.select("metric", "subset").unique(maintain_order=True).rows()
     for metric, subset in dict.fromkeys([*ORDER, *names]):
-        values = known.filter((pl.col("metric") == metric) & (pl.col("subset") == subset))
+        values = known.filter(metric=metric, subset=subset)
         if not values.is_empty():
             yield (metric, subset), values
 
@@ -335,7 +302,7 @@ def gains(rows: pl.DataFrame, before: Sequence[str], after: Sequence[str]) -> pl
     for name in (*before, *after):
         _known_model(rows, name)
     pairs = pl.DataFrame({"model": list(before), "later": list(after)})
-    changes = []
+    rows_of_numbers = []
     for (metric, subset), values in _by_metric(rows):
         numbers = values.select("model", "task", "value")
         both = pairs.join(numbers, on="model").join(
@@ -344,12 +311,12 @@ def gains(rows: pl.DataFrame, before: Sequence[str], after: Sequence[str]) -> pl
         if both.is_empty():
             continue
         old, new = both["value"].to_numpy(), both["value_after"].to_numpy()
-        test = _test(paired_t, new.tolist(), old.tolist())
-        change = {"difference": test.difference, "low": test.low, "high": test.high, "p": test.p}
+        test = asdict(_test(paired_t, new.tolist(), old.tolist()))
         relative = float(np.mean(new / old - 1)) if old.all() else NAN
-        row = {"metric": metric, "subset": subset, **change, "relative": relative, "n": len(old)}
-        changes.append(row)
-    return pl.DataFrame(changes)
+        change = {name: test[name] for name in ("difference", "low", "high", "p")}
+        head = {"metric": metric, "subset": subset}
+        rows_of_numbers.append({**head, **change, "relative": relative, "n": len(old)})
+    return pl.DataFrame(rows_of_numbers)
 
 
 def without_models(rows: pl.DataFrame, models: Sequence[str]) -> pl.DataFrame:

@@ -21,8 +21,7 @@ from consilience.core.items import Question
 from consilience.core.text import counted
 from consilience.metrics.statistics import wilson_interval
 
-AnswerPair = tuple[str, str, str]
-"""A question and two answers to it."""
+AnswerPair = tuple[str, str, str]  # A question and two answers to it
 
 LABELLED = Path(__file__).parents[1] / "suites" / "answer_pairs.tsv"
 """Pairs of answers that were labelled by hand: part, question, first, second, label, kind."""
@@ -31,8 +30,7 @@ LABELLED = Path(__file__).parents[1] / "suites" / "answer_pairs.tsv"
 class Judge(Interface):
     """Says whether two answers mean the same."""
 
-    identity: dict[str, object]
-    """Which judge this is."""
+    identity: dict[str, object]  # Which judge this is
 
     def same(self, pairs: Sequence[AnswerPair]) -> list[bool]:
         """Whether the answers of each pair mean the same; symmetric in the two answers."""
@@ -42,13 +40,10 @@ class Judge(Interface):
 class LabelledPair:
     """Two answers to a question, and whether they mean the same."""
 
-    part: str
-    """``tune``: thresholds may be chosen on it; ``test``: errors are reported on it."""
+    part: str  # ``tune``: thresholds may be chosen on it; ``test``: errors are reported on it
     pair: AnswerPair
-    is_same: bool
-    """Whether whoever accepts one of the answers would accept the other."""
-    kind: str
-    """How the answers differ."""
+    is_same: bool  # Whether whoever accepts one of the answers would accept the other
+    kind: str  # How the answers differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +51,9 @@ class JudgeError:
     """How often a judge is right about labelled pairs."""
 
     pairs: int
-    true_same: int
-    """Pairs that are the same and judged the same."""
-    false_same: int
-    """Pairs that are different and judged the same."""
-    false_different: int
-    """Pairs that are the same and judged different."""
+    true_same: int  # Pairs that are the same and judged the same
+    false_same: int  # Pairs that are different and judged the same
+    false_different: int  # Pairs that are the same and judged different
 
     @property
     def shares(self) -> dict[str, tuple[int, int]]:
@@ -76,32 +68,24 @@ class JudgeError:
     @property
     def note(self) -> str:
         """The shares with Wilson's 95 % intervals, in one sentence."""
-        return f"on {counted(self.pairs, 'pair')} labelled by hand: " + ", ".join(
-            f"{name} {_with_interval(*share)}" for name, share in self.shares.items()
-        )
-
-
-def _with_interval(hits: int, total: int) -> str:
-    if not total:
-        return "undefined"
-    low, high = wilson_interval(hits / total, total)
-    return f"{hits / total:.0%} ({low:.0%} to {high:.0%})"
+        texts = []
+        for name, (hits, total) in self.shares.items():
+            low, high = wilson_interval(hits / max(1, total), total)
+            interval = f"{hits / total:.0%} ({low:.0%} to {high:.0%})" if total else "undefined"
+            texts.append(f"{name} {interval}")
+        return f"on {counted(self.pairs, 'pair')} labelled by hand: {', '.join(texts)}"
 
 
 @cache
 def labelled_pairs(part: str = "") -> tuple[LabelledPair, ...]:
     """The labelled pairs that come with the package; of one part where it is named."""
-    rows = pl.read_csv(LABELLED, separator="\t", quote_char=None, infer_schema=False)
-    pairs = (
-        LabelledPair(
-            row["part"],
-            (row["question"], row["first"], row["second"]),
-            row["label"] == "same",
-            row["kind"],
-        )
-        for row in rows.iter_rows(named=True)
+    table = pl.read_csv(LABELLED, separator="\t", quote_char=None, infer_schema=False)
+    columns = table.select("part", "question", "first", "second", "label", "kind")
+    return tuple(
+        LabelledPair(of, (question, first, second), label == "same", kind)
+        for of, question, first, second, label, kind in columns.iter_rows()
+        if part in ("", of)
     )
-    return tuple(pair for pair in pairs if part in ("", pair.part))
 
 
 def error_of(judge: Judge, pairs: Sequence[LabelledPair]) -> JudgeError:
@@ -150,18 +134,9 @@ def merge_answers(
         counts = Counter(rows["answer"].to_list())
         for cluster in clusters(counts, phrasings[str(item)], judge):
             merged |= {(str(group), str(item), text): cluster[0] for text in cluster[1:]}
-    if not merged:
-        return answers
-    renamed = pl.DataFrame(
-        [(*key, first) for key, first in merged.items()],
-        schema=["group", "item", "answer", "_first"],
-        orient="row",
-    )
-    joined = answers.join(
-        renamed, on=["group", "item", "answer"], how="left", maintain_order="left"
-    )
-    first = pl.when(unmatched).then(pl.col("_first"))
-    return joined.with_columns(answer=pl.coalesce(first, "answer")).drop("_first")
+    rows_of = answers.select("group", "item", "answer", unmatched).iter_rows()
+    texts = [merged.get(tuple(key), key[-1]) if is_open else key[-1] for *key, is_open in rows_of]
+    return answers.with_columns(answer=pl.Series(texts, dtype=pl.String))
 
 
 def with_meanings(

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.core.items import Ask, Bools, Floats, Group, Ints, Item, NoAnswer, Scores
+from consilience.models import Reader, WritingModel
 
-Progress = Callable[[int], None]
-"""Called with the number of queries that have just been answered."""
+Progress = Callable[[int], None]  # Called with the number of queries that have just been answered
 
 Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
 
@@ -25,12 +25,47 @@ NUMBERS = (
     "n_candidates",
 )  # fmt: skip
 
+PROMPT_SCHEMA: Mapping[str, type[pl.DataType] | pl.DataType] = {
+    "item": pl.String,
+    "variant": pl.String,
+    "variant_index": pl.Int32,
+    "prompt": pl.String,
+    "candidates": pl.List(pl.String),
+    "options": pl.List(pl.Int32),
+}
+"""One row a prompt, in the order of the answers table.
+
+``prompt`` is the text that the model reads, after its chat template. ``candidates`` are the answers
+that it may choose, in the order in which they are shown, and ``options`` their positions among the
+options in their given order, from 0.
+"""
+
 UNCERTAIN = "a candidate of which only a bound is known may be the most probable"
 """In ``excluded``: the server lists the most probable tokens only, and the answer is not among
 them."""
 
-WHOLE = 1e-3
-"""How far from 1 the sum of known probabilities may be for the others to be 0."""
+WHOLE = 1e-3  # How far from 1 the sum of known probabilities may be for the others to be 0
+
+
+def prompt_table(group: Group, model: Reader) -> pl.DataFrame:
+    """What a model is sent for the asks of a group (``PROMPT_SCHEMA``)."""
+    items, names = group.items, group.variants
+    columns = {
+        "item": [items[one.item].id for one in group.asks],
+        "variant": [names[one.variant] for one in group.asks],
+        "variant_index": [one.variant for one in group.asks],
+        "prompt": [model.text(one.shown) for one in group.asks],
+        "candidates": [one.answers for one in group.asks],
+        "options": [one.order for one in group.asks],
+    }
+    return pl.DataFrame(columns, schema=pl.Schema(PROMPT_SCHEMA))
+
+
+def askable(group: Group, model: Reader) -> Group:
+    """The group with the reasons why a model cannot be asked some of it."""
+    reasons = iter(model.why_not([one.shown for one in group.asks if one.why_not is None]))
+    asks = [one if one.why_not else one._replace(why_not=next(reasons)) for one in group.asks]
+    return replace(group, asks=asks)
 
 
 def ask(
@@ -61,21 +96,20 @@ def ask(
 
 def ask_texts(
     group: Group,
-    write: Callable[[list[Any], list[int]], Iterable[tuple[Ints, Sequence[str | NoAnswer]]]],
+    model: WritingModel,
     read: Callable[[str, Ask], Mapping[str, Any]],
     samples: Sequence[int] = (),
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
     """The answers in what a model writes; ``read`` makes the columns of a row of a text.
 
-    ``write`` gives the texts after what is shown, as samples of these numbers. ``samples``: the
-    number of each variant; empty for 1 in all.
+    ``samples``: which sample is written in each variant; empty for the first in all.
     """
     records: list[Mapping[str, Any]] = [{} for _ in group.asks]
     rows = [row for row, one in enumerate(group.asks) if one.why_not is None]
     asks = [group.asks[row] for row in rows]
     numbers = [samples[one.variant] if samples else 1 for one in asks]
-    for positions, texts in write([one.shown for one in asks], numbers):
+    for positions, texts in model.write([one.shown for one in asks], numbers):
         for at, text in zip(positions.tolist(), texts, strict=True):
             if isinstance(text, NoAnswer):
                 records[rows[at]] = {"excluded": text.reason}
@@ -224,11 +258,7 @@ def _of_options(scores: Scores, asks: Sequence[Ask], best: Ints) -> dict[str, Co
 def _names(
     words: Sequence[str], asks: Sequence[Ask], items: Sequence[Item], best: Ints
 ) -> tuple[Ints, list[str]]:
-    """The position of each gold, -1 for none, and what the best answer is called.
-
-    Candidates that all rows share (``words``) are known by how they are written here; a word that
-    is no candidate keeps its own text.
-    """
+    """The position of each gold, -1 for none, and what the best answer is called here."""
     if not words:
         names = [item.options[at] for item, at in zip(items, best, strict=True)]
         return np.array([item.gold_at for item in items], dtype=np.int64), names
@@ -244,10 +274,7 @@ def _names(
 def _compared(
     scores: Scores, known: Floats, taken: Bools, highest: Floats, best: Ints, right: Ints
 ) -> dict[str, Column]:
-    """The columns that need the scores of all candidates (row, candidate).
-
-    ``highest``: the highest bound of a score that is not known.
-    """
+    """The columns that need all scores (row, candidate); ``highest``: the highest bound."""
     rows = np.arange(len(known))
     top, gold, log = known[rows, best], known[rows, right], known
     others = known.copy()

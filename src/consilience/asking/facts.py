@@ -39,17 +39,10 @@ def ask_suite(
     With a ``folder`` each relation is kept there when it is complete, and a complete one is read
     instead of asked.
     """
-    relations = {relation.id: relation for relation in suite.relations}
+    options = {"whole_vocabulary": whole_vocabulary, "keep_scores": keep_scores}
 
     def answers_of(group: str, progress: Progress) -> pl.DataFrame:
-        return ask(
-            relations[group],
-            model,
-            suite.name,
-            whole_vocabulary=whole_vocabulary,
-            keep_scores=keep_scores,
-            progress=progress,
-        )
+        return ask(suite.relation(group), model, suite.name, progress=progress, **options)
 
     if folder is not None:
         folder.note(suite.notes)
@@ -147,10 +140,7 @@ def ask(
 
 
 def facts_of(relation: Relation, suite: str, *, whole_vocabulary: bool = False) -> Group:
-    """The facts of a relation in its patterns.
-
-    With the whole vocabulary every word is an answer, and words outside the facts have one writing.
-    """
+    """The facts of a relation in its patterns, with its objects or every word as answers."""
     if whole_vocabulary and relation.names:
         raise ConsilienceError(
             f"all words of the vocabulary as answers of '{relation.id}', whose patterns have "
@@ -164,28 +154,24 @@ def facts_of(relation: Relation, suite: str, *, whole_vocabulary: bool = False) 
         Item(fact.item, fact.subject, fact.object, words, gold_at.get(fact.object, -1))
         for fact in relation.facts
     ]
-    written = [
-        tuple(relation.written(word, pattern.language, pattern.object_form) for word in words)
-        if relation.names
-        else words
-        for pattern in relation.patterns
-    ]
+    patterns = relation.patterns
+    written = [words] * len(patterns)
+    if relation.names:
+        writings = [(pattern.language, pattern.object_form) for pattern in patterns]
+        written = [tuple(relation.written(word, *how) for word in words) for how in writings]
     asks = [
         Ask(item, variant, relation.query(pattern, fact), written[variant])
         for item, fact in enumerate(relation.facts)
-        for variant, pattern in enumerate(relation.patterns)
+        for variant, pattern in enumerate(patterns)
     ]
-    names = [pattern.name for pattern in relation.patterns]
+    names = [pattern.name for pattern in patterns]
     return Group(suite, relation.id, items, names, asks, ANSWERS_SCHEMA)
 
 
 def scores_of_facts(
     model: LanguageModel, relation: Relation | None, queries: Sequence[Query], *, every: bool
 ) -> Iterator[Scores]:
-    """The scores of queries whose objects are written alike, one writing after the other.
-
-    Without a ``relation`` every word is a candidate.
-    """
+    """The scores of queries, one writing of objects after the other; None: of every word."""
     if relation is None:
         yield from model.score(queries, None, every=every)
         return

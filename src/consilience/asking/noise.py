@@ -1,4 +1,8 @@
-"""The noise floor: queries asked again in ways that should change no answer, of any model."""
+"""Noise floors: answers that change though nothing that decides them does.
+
+A model here answers a sample again in other batches, orders, threads and precision. A server gets a
+sample of the prompts of a run again, as before and alone.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +19,17 @@ from consilience.asking import asker
 from consilience.asking.asker import Progress
 from consilience.asking.facts import facts_of, scores_of_facts
 from consilience.asking.pairs import Presented, pairs_of
-from consilience.asking.questions import Presenter, ask_asks, group_of
+from consilience.asking.questions import Presenter, ask_asks, ask_of, group_of
 from consilience.core.items import Ask, Group, Question
 from consilience.core.schemas import FLIPS, METRICS_SCHEMA, SCORE_CHANGE
 from consilience.metrics.statistics import wilson_interval
-from consilience.models import LanguageModel
-from consilience.types import Relation, Suite
+from consilience.types import Suite
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client
 
-
-QUERIES = 256
-"""Queries of a sample; without a flip the rate is below 1.2 % (95 %, rule of three)."""
-
-LARGER = 8
-"""How many times more tokens a large batch holds."""
-
-MOST_SAMPLED_CELLS = 16
-"""Variants of a question that are asked again."""
+LARGER = 8  # How many times more tokens a large batch holds
+MOST_SAMPLED_CELLS = 16  # Variants of a question that are asked again
 
 Answers = list[str | None]
 
@@ -54,14 +50,11 @@ def noise_floor(
     ``in_half_precision`` loads the same model in bfloat16. ``n`` counts the asks that were answered
     both times; ``n_excluded`` the others.
     """
-    if forget := getattr(model, "forget", None):
-        forget()
 
     def answers(of: Any, variation: Variation) -> Answers:
         return [one for answer, asks in samples for one in variation(of, partial(answer, of), asks)]
 
-    first = answers(model, _repeated)
-    again: dict[str, Answers] = {}
+    first, again = answers(model, _repeated), dict[str, Answers]()
     for name, variation in VARIATIONS.items():
         again[name] = answers(model, variation)
         progress(len(first))
@@ -81,19 +74,19 @@ def fact_samples(
     samples: list[Sample] = []
     for relation in relations:
         group = facts_of(relation, suite.name, whole_vocabulary=whole_vocabulary)
-        ask = partial(_ask_facts, None if whole_vocabulary else relation)
+        among = None if whole_vocabulary else relation
+
+        def ask(some: Group, model: Any, among: Any = among) -> pl.DataFrame:
+            return asker.ask(some, partial(scores_of_facts, model, among, every=False))
+
         asks = generator.sample(group.asks, min(share, len(group.asks)))
         samples.append((partial(_answers, group, ask), asks))
     return samples
 
 
-def _ask_facts(relation: Relation | None, group: Group, model: LanguageModel) -> pl.DataFrame:
-    return asker.ask(group, partial(scores_of_facts, model, relation, every=False))
-
-
 def pair_samples(presented: Presented, size: int, generator: random.Random) -> list[Sample]:
     """Any pairs that can be asked, in any forms."""
-    group = pairs_of(presented)
+    group = pairs_of(presented, presented.task.name)
     asks = [one for one in group.asks if one.why_not is None]
     asks = generator.sample(asks, min(size, len(asks)))
     return [(partial(_answers, group, lambda some, of: asker.ask(some, of.score)), asks)]
@@ -102,24 +95,17 @@ def pair_samples(presented: Presented, size: int, generator: random.Random) -> l
 def question_samples(
     groups: Sequence[tuple[Sequence[Question], Presenter]], size: int, generator: random.Random
 ) -> list[Sample]:
-    """Some questions with options of each group, every one in each of some variants.
-
-    ``groups``: the questions of each group, and how they are presented.
-    """
+    """Some questions with options of each group, every one in each of some variants."""
     share, samples = -(-size // len(groups)), list[Sample]()
     for questions, presenter in groups:
         design = presenter.design
         cells = generator.sample(design.cells, min(MOST_SAMPLED_CELLS, len(design.cells)))
-        count = min(len(questions), -(-share // len(cells)))
-        drawn = generator.sample(questions, count)
-        asks = []
-        for at, question in enumerate(drawn):
-            for cell in cells:
-                prompt, variant = presenter.prompt(question, cell), design.cells.index(cell)
-                if prompt is None:
-                    asks.append(Ask(at, variant, None, why_not="no such variant"))
-                else:
-                    asks.append(Ask(at, variant, prompt, prompt.answers, prompt.options))
+        drawn = generator.sample(questions, min(len(questions), -(-share // len(cells))))
+        asks = [
+            ask_of(at, design.cells.index(cell), presenter.prompt(question, cell))
+            for at, question in enumerate(drawn)
+            for cell in cells
+        ]
         group = group_of(drawn, design, asks, "")
         samples.append((partial(_answers, group, partial(ask_asks, presenter)), asks))
     return samples
@@ -140,21 +126,13 @@ def _answers(
 def flips_row(suite: str, variation: str, first: Answers, again: Answers) -> dict[str, object]:
     """A row of the metrics table: the share of answers that differ, with Wilson's interval."""
     pairs = [(a, b) for a, b in zip(first, again, strict=True) if None not in (a, b)]
-    flips = sum(a != b for a, b in pairs)
-    share = flips / len(pairs) if pairs else float("nan")
+    share = sum(a != b for a, b in pairs) / len(pairs) if pairs else float("nan")
     low, high = wilson_interval(share, len(pairs))
     return {
-        "metric": FLIPS,
-        "suite": suite,
-        "group": "MICRO",
-        "subset": variation,
-        "value": share,
-        "std": float("nan"),
-        "low": low,
-        "high": high,
-        "n": len(pairs),
+        "metric": FLIPS, "suite": suite, "group": "MICRO", "subset": variation, "value": share,
+        "std": float("nan"), "low": low, "high": high, "n": len(pairs),
         "n_excluded": len(first) - len(pairs),
-    }
+    }  # fmt: skip
 
 
 Answer = Callable[[Sequence[Ask]], Answers]
@@ -214,39 +192,29 @@ MOST, SHARE = 64, 10
 """Of a sample whose size nobody chose: its prompts at most, and how many times more the run has
 than all its repeats together."""
 
-TOGETHER = 8
-"""Prompts of each group that is sampled."""
-
-VARIANTS = 2
-"""Variants of each item in a sample."""
+TOGETHER, VARIANTS = 8, 2
+"""Prompts of each group that is sampled; variants of each item in a sample."""
 
 ALONE = "alone"
 """The variation in which a prompt is sent when there is a reply to the one before it."""
-
-ALWAYS = ("logprob", "text_logprob"), ("gold_logprob", "gold_text_logprob")
-"""Columns with the scores of the answer, and of the gold."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskedGroup:
     """A group of a run that was asked, and how parts of it are asked again."""
 
-    answers: pl.DataFrame
-    """The answers of the run."""
+    answers: pl.DataFrame  # The answers of the run
     ask: Callable[[Sequence[str], Sequence[int]], pl.DataFrame]
     """The answers to some items in some variants, by their positions; the same columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some items of a group in some variants."""
+    """Some items of a group in some variants, by their positions."""
 
     group: AskedGroup
-    """The group."""
     items: Sequence[str]
-    """The items."""
     variants: Sequence[int]
-    """The positions of the variants."""
 
     @property
     def first(self) -> pl.DataFrame:
@@ -254,7 +222,7 @@ class Part:
         is_in = pl.col("item").is_in(self.items) & pl.col("variant_index").is_in(self.variants)
         return self.group.answers.filter(is_in)
 
-    def again(self, *, one_by_one: bool = False) -> pl.DataFrame:
+    def again(self, *, one_by_one: bool) -> pl.DataFrame:
         """The answers now, to all prompts in one call or in a call for each prompt."""
         if not one_by_one:
             return self.group.ask(self.items, self.variants)
@@ -274,32 +242,26 @@ def sample_size(prompts: int, variations: int, wanted: int | None) -> int:
 def sample(groups: Sequence[AskedGroup], size: int, seed: int) -> list[Part]:
     """``size`` prompts that have answers, drawn by the seed: some items of some groups.
 
-    Fewer where the groups have fewer.
+    Fewer where the groups have fewer. Of each group two variants, more where it has few items.
     """
     generator = random.Random(seed)
     answered = [group for group in groups if group.answers["answer"].count()]
-    groups_wanted, parts, left = min(len(answered), max(1, size // TOGETHER)), [], size
+    groups_wanted, parts, left = min(len(answered), max(1, size // TOGETHER)), list[Part](), size
     for at, group in enumerate(generator.sample(answered, len(answered))):
         if left <= 0:
             break
         share = -(-left // max(1, groups_wanted - at))
-        of_group = _parts(group, share, generator)
-        left -= sum(part.first.height for part in of_group)
-        parts += of_group
+        rows = group.answers.drop_nulls("answer")
+        items = rows["item"].unique(maintain_order=True).to_list()
+        positions = rows["variant_index"].unique(maintain_order=True).to_list()
+        several = min(max(VARIANTS, -(-share // len(items))), len(positions), share)
+        variants = sorted(generator.sample(positions, several))
+        drawn = generator.sample(items, min(len(items), -(-share // several)))
+        whole, rest = divmod(share, several)
+        of_group = Part(group, drawn[:whole], variants), Part(group, drawn[whole:], variants[:rest])
+        parts += [part for part in of_group if part.items]
+        left -= sum(part.first.height for part in of_group if part.items)
     return parts
-
-
-def _parts(group: AskedGroup, size: int, generator: random.Random) -> list[Part]:
-    """At most ``size`` prompts of a group: two variants, more where it has few items."""
-    answered = group.answers.drop_nulls("answer")
-    items = answered["item"].unique(maintain_order=True).to_list()
-    positions = answered["variant_index"].unique(maintain_order=True).to_list()
-    several = min(max(VARIANTS, -(-size // len(items))), len(positions), size)
-    variants = sorted(generator.sample(positions, several))
-    drawn = generator.sample(items, min(len(items), -(-size // several)))
-    whole, rest = divmod(size, several)
-    parts = [Part(group, drawn[:whole], variants), Part(group, drawn[whole:], variants[:rest])]
-    return [part for part in parts if part.items]
 
 
 def variations(client: Client) -> dict[str, Callable[[], AbstractContextManager[None]]]:
@@ -318,57 +280,41 @@ def server_noise_floor(
     option, of the gold, or of an answer that is the same. ``n`` counts the prompts that were
     answered both times, and scored both times; ``n_excluded`` the others.
     """
-    rows = []
+    rows, nan = [], float("nan")
     for name, varied in variations(client).items():
-        one_by_one = name == ALONE
         changes = []
         for part in parts:
             with varied():
-                again = part.again(one_by_one=one_by_one)
+                again = part.again(one_by_one=name == ALONE)
             changes += list(_changes(part.first, again))
             progress(again.height)
-        rows.append(
-            flips_row(suite, name, [one[0] for one in changes], [one[1] for one in changes])
-        )
-        rows.append(_score_row(rows[-1], [one[2] for one in changes]))
+        flips = flips_row(suite, name, [one[0] for one in changes], [one[1] for one in changes])
+        known = [one[2] for one in changes if one[2] is not None]
+        largest = {
+            "metric": SCORE_CHANGE,
+            "value": max(known, default=nan),
+            "low": nan,
+            "high": nan,
+        }
+        counts = {"n": len(known), "n_excluded": len(changes) - len(known)}
+        rows += [flips, flips | largest | counts]
     return pl.DataFrame(rows, schema=METRICS_SCHEMA)
-
-
-def _score_row(flips: Mapping[str, object], changes: Sequence[float | None]) -> dict[str, object]:
-    """A row of the metrics table: the largest change of a score in nats."""
-    known = [change for change in changes if change is not None]
-    nan = float("nan")
-    return {
-        **flips, "metric": SCORE_CHANGE, "value": max(known, default=nan), "low": nan, "high": nan,
-        "n": len(known), "n_excluded": len(changes) - len(known),
-    }  # fmt: skip
 
 
 def _changes(
     first: pl.DataFrame, again: pl.DataFrame
 ) -> Iterator[tuple[str | None, str | None, float | None]]:
-    """Of each prompt both answers, and the largest change of a score that both have."""
+    """Of each prompt both answers, or their options, and the largest change of a score in both."""
     now = {(row["item"], row["variant"]): row for row in again.iter_rows(named=True)}
     for row in first.iter_rows(named=True):
-        other = now.get((row["item"], row["variant"]), {})
-        one, two = _answer(row), _answer(other)
-        yield one, two, _largest_change(row, other, is_same=one == two)
-
-
-def _answer(row: Mapping[str, Any]) -> str | None:
-    """The answer of a row: the option where it has one."""
-    option = row.get("option")
-    answer: str | None = row.get("answer")
-    return answer if option is None else f"option {option}"
-
-
-def _largest_change(
-    row: Mapping[str, Any], other: Mapping[str, Any], *, is_same: bool
-) -> float | None:
-    """The largest absolute difference of the scores of two rows; None without scores."""
-    of_answer, of_gold = ALWAYS
-    names = [*of_gold, *(of_answer if is_same else ())]
-    pairs = [(row.get(name), other.get(name)) for name in names]
-    pairs += zip(row.get("option_scores") or (), other.get("option_scores") or (), strict=False)
-    changes = [abs(one - two) for one, two in pairs if one is not None and two is not None]
-    return max((change for change in changes if change < float("inf")), default=None)
+        both = row, now.get((row["item"], row["variant"]), {})
+        one, two = (
+            of.get("answer") if of.get("option") is None else f"option {of['option']}"
+            for of in both
+        )
+        names = ["gold_logprob", "gold_text_logprob"]
+        names += ["logprob", "text_logprob"] if one == two else []
+        pairs = [tuple(of.get(name) for of in both) for name in names]
+        pairs += zip(*(of.get("option_scores") or () for of in both), strict=False)
+        changes = [abs(old - new) for old, new in pairs if old is not None and new is not None]
+        yield one, two, max((one for one in changes if one < float("inf")), default=None)

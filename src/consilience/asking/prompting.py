@@ -11,14 +11,9 @@ from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.presentation import TEMPLATES, Template
 from consilience.files.read import read_document
 
-AUTO = "auto"
-"""The template ``chat`` for a model with a chat template, and ``plain`` for any other."""
-
-CHAT = "chat:"
-"""What a text begins with that is the user's turn of a chat."""
-
-FIELDS = ("name", "text", "chat", "system")
-"""What a file has of each template."""
+AUTO = "auto"  # The template ``chat`` for a model with a chat template, and ``plain`` for any other
+CHAT = "chat:"  # What a text begins with that is the user's turn of a chat
+FIELDS = ("name", "text", "chat", "system")  # What a file has of each template
 
 SUFFIXES = (".toml", ".yaml", ".yml", ".json")
 

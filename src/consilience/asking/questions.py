@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
-from typing import Protocol as Interface
 
 import numpy as np
 import polars as pl
@@ -18,17 +17,7 @@ from consilience.asking.asker import Progress, ask_texts
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import FACTORS, Cell, FactorialDesign
 from consilience.core.free_text import NO_CHOICE, Rule, match, usual_rule
-from consilience.core.items import (
-    Ask,
-    Floats,
-    Group,
-    Ints,
-    Item,
-    NoAnswer,
-    Question,
-    Scores,
-    is_near_tie,
-)
+from consilience.core.items import Ask, Floats, Group, Item, Question, Scores, is_near_tie
 from consilience.core.presentation import (
     Presentation,
     Prompt,
@@ -40,6 +29,7 @@ from consilience.core.presentation import (
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.core.scoring_rules import ScoringRule, rule_for
 from consilience.core.text import counted, truncated
+from consilience.models import Model, Reader, WritingModel
 
 QUESTION_COLUMNS: Mapping[str, type[pl.DataType] | pl.DataType] = {
     "option": pl.Int32,
@@ -59,8 +49,7 @@ of a model that chooses an answer without scores. ``option`` is null where it wr
 answers. The others are the levels of the factors.
 """
 
-SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)
-"""The columns of answers to questions."""
+SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)  # The columns of answers to questions
 
 PROMPTS_AT_ONCE = 4096
 """Prompts whose texts and token ids are in memory at once; one question may have more."""
@@ -68,65 +57,22 @@ PROMPTS_AT_ONCE = 4096
 NO_PREMISE = "the score of an option without the question is not known"
 """Why an option has no score by a rule that subtracts it."""
 
-PROMPT_SCHEMA: Mapping[str, type[pl.DataType] | pl.DataType] = {
-    "item": pl.String,
-    "variant": pl.String,
-    "variant_index": pl.Int32,
-    "prompt": pl.String,
-    "candidates": pl.List(pl.String),
-    "options": pl.List(pl.Int32),
-}
-"""One row a prompt, in the order of the answers table.
-
-``prompt`` is the text that the model reads, after its chat template. ``candidates`` are the answers
-that it may choose, in the order in which they are shown, and ``options`` their positions among the
-options in their given order, from 0.
-"""
-
-
-class PromptModel(Interface):
-    """A model that scores what a prompt may be answered with."""
-
-    identity: dict[str, object]
-    """Which model this is."""
-    notes: list[str]
-    """What a reader of the answers should know."""
-    tie: float
-    """If the best two scores are closer, its method ``score_alone`` decides; 0 of an exact model,
-    which needs no such method."""
-
-    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        """Why each prompt cannot be asked; None where it can."""
-
-    def text(self, prompt: Prompt) -> str:
-        """What the model reads."""
-
-    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
-        """The scores of the answers of prompts, each prompt in exactly one of the values."""
-
 
 @dataclass(frozen=True, slots=True)
 class Presenter:
     """How the questions of a suite are presented."""
 
-    design: FactorialDesign
-    """The variants."""
-    templates: Mapping[str, Template]
-    """The templates by name."""
-    base: Presentation
-    """The presentation where a factor does not vary."""
-    examples: int = 0
-    """How many solved questions precede each question."""
-    seed: int = 0
-    """Decides shuffled orders and which examples are drawn."""
+    design: FactorialDesign  # The variants
+    templates: Mapping[str, Template]  # The templates by name
+    base: Presentation  # The presentation where a factor does not vary
+    examples: int = 0  # How many solved questions precede each question
+    seed: int = 0  # Decides shuffled orders and which examples are drawn
     pool: Sequence[Question] = field(default=(), repr=False)
     """The questions that examples are drawn from."""
     rule_name: str = ""
     """A scoring rule (``scoring_rules.RULES``); empty for the usual one of the labels."""
-    rule: ScoringRule = field(init=False)
-    """How options are scored."""
-    _groups: Mapping[str, list[Question]] = field(init=False, repr=False)
-    """The pool by group."""
+    rule: ScoringRule = field(init=False)  # How options are scored
+    _groups: Mapping[str, list[Question]] = field(init=False, repr=False)  # The pool by group
 
     def __post_init__(self) -> None:
         labels = {self.presentation(cell).labels for cell in self.design.cells}
@@ -138,21 +84,19 @@ class Presenter:
 
     def presentation(self, cell: Cell) -> Presentation:
         """The presentation of a variant."""
-        levels = {
-            factor.name: factor.levels[level]
-            for factor, level in zip(self.design.factors, cell, strict=True)
+        pairs = zip(self.design.factors, cell, strict=True)
+        levels = {factor.name: factor.levels[level] for factor, level in pairs}
+        changes: dict[str, Any] = {
+            name: levels[name]
+            for name in ("language", "order", "labels", "separator", "case")
+            if name in levels
         }
-        base = self.base
-        return Presentation(
-            language=levels.get("language", base.language),
-            paraphrase=int(levels["paraphrase"]) - 1 if "paraphrase" in levels else base.paraphrase,
-            order=levels.get("order", base.order),
-            labels=levels.get("labels", base.labels),
-            template=self.templates[levels["template"]] if "template" in levels else base.template,
-            separator=levels.get("separator", base.separator),
-            case=levels.get("case", base.case),
-            draw=int(levels["examples"]) - 1 if "examples" in levels else base.draw,
-        )
+        for factor, name in (("paraphrase", "paraphrase"), ("examples", "draw")):
+            if factor in levels:
+                changes[name] = int(levels[factor]) - 1
+        if "template" in levels:
+            changes["template"] = self.templates[levels["template"]]
+        return replace(self.base, reply="label", **changes)
 
     def prompt(self, question: Question, cell: Cell) -> Prompt | None:
         """The prompt of a question in a variant; None if it has no such variant."""
@@ -216,29 +160,13 @@ def prompt_count(questions: Sequence[Question], presenter: Presenter) -> int:
 
 
 def prompt_table(
-    questions: Sequence[Question], presenter: Presenter, model: PromptModel
+    questions: Sequence[Question], presenter: Presenter, model: Reader
 ) -> pl.DataFrame:
-    """What a model is sent for questions (``PROMPT_SCHEMA``).
-
-    A prompt that the model cannot be asked is there, too; the answers table says why.
-    """
-    names, schema = presenter.design.names, pl.Schema(PROMPT_SCHEMA)
-
-    def table(some: Sequence[Question]) -> pl.DataFrame:
-        records = [
-            {
-                "item": some[at].item,
-                "variant": names[variant],
-                "variant_index": variant,
-                "prompt": model.text(prompt),
-                "candidates": prompt.answers,
-                "options": prompt.options,
-            }
-            for at, variant, prompt in prompts_of(some, presenter)
-        ]
-        return pl.DataFrame(records, schema=schema)
-
-    return pl.concat([table(some) for some in slices_of(questions, presenter)])
+    """What a model is sent for questions (``asker.PROMPT_SCHEMA``), and what it cannot be."""
+    slices = slices_of(questions, presenter)
+    return pl.concat(
+        asker.prompt_table(questions_of(some, presenter, ""), model) for some in slices
+    )
 
 
 def questions_of(
@@ -248,12 +176,15 @@ def questions_of(
     schema: Mapping[str, Any] = SCHEMA,
 ) -> Group:
     """Questions of one group in the variants of the presenter."""
-    design = presenter.design
-    asks = [
-        Ask(at, variant, prompt, prompt.answers, prompt.options)
-        for at, variant, prompt in prompts_of(questions, presenter)
-    ]
-    return group_of(questions, design, asks, suite, schema)
+    asks = [ask_of(*prompt) for prompt in prompts_of(questions, presenter)]
+    return group_of(questions, presenter.design, asks, suite, schema)
+
+
+def ask_of(at: int, variant: int, prompt: Prompt | None) -> Ask:
+    """A question in a variant that it has, or has not."""
+    if prompt is None:
+        return Ask(at, variant, None, why_not="no such variant")
+    return Ask(at, variant, prompt, prompt.answers, prompt.options)
 
 
 def group_of(
@@ -277,18 +208,10 @@ def item_of(question: Question) -> Item:
     return Item(question.item, question.item, question.gold.text, options, gold_at)
 
 
-def askable(group: Group, model: Any) -> Group:
-    """The group with the reasons why a model cannot be asked some of it."""
-    open_ = [one.shown for one in group.asks if one.why_not is None]
-    reasons = iter(model.why_not(open_))
-    asks = [one if one.why_not else one._replace(why_not=next(reasons)) for one in group.asks]
-    return replace(group, asks=asks)
-
-
 def ask_options(
     questions: Sequence[Question],
     presenter: Presenter,
-    model: PromptModel,
+    model: Model,
     suite: str,
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
@@ -296,26 +219,21 @@ def ask_options(
 
     Options are scored by the rule of the presenter; a model without probabilities chooses itself.
     """
-    tables = [
+    return pl.concat(
         ask_asks(presenter, questions_of(some, presenter, suite), model, progress)
         for some in slices_of(questions, presenter)
-    ]
-    return pl.concat(tables)
+    )
 
 
 def ask_asks(
-    presenter: Presenter,
-    group: Group,
-    model: PromptModel,
-    progress: Progress = lambda done: None,
+    presenter: Presenter, group: Group, model: Model, progress: Progress = lambda done: None
 ) -> pl.DataFrame:
     """The answers to asks of questions with options."""
-    rule, group, premises = presenter.rule, askable(group, model), dict[tuple[int, int], Prompt]()
+    rule, group, premises = presenter.rule, asker.askable(group, model), dict[Any, Prompt]()
     if rule.has_premise:
+        cells = presenter.design.cells
         premises = {
-            one[:2]: premise_of(
-                presenter.presentation(presenter.design.cells[one.variant]), one.answers
-            )
+            one[:2]: premise_of(presenter.presentation(cells[one.variant]), one.answers)
             for one in group.asks
             if one.why_not is None
         }
@@ -344,13 +262,11 @@ def ask_asks(
     return asker.ask(group, model.score, rescale=rescale, progress=progress)
 
 
-def _distinct_totals(prompts: Sequence[Prompt], model: PromptModel) -> list[Floats]:
-    """The log-probabilities (answer,) of each prompt; those with the same answers once.
-
-    NaN where the model refuses a prompt, or gives only a bound of an answer.
-    """
-    totals: dict[Prompt, dict[str, float]] = {_sorted(prompt): {} for prompt in prompts}
-    distinct = list(totals)
+def _distinct_totals(prompts: Sequence[Prompt], model: Model) -> list[Floats]:
+    """Log-probabilities (answer,) of each prompt, equal ones once; NaN where not known."""
+    in_order = [replace(prompt, answers=tuple(sorted(prompt.answers))) for prompt in prompts]
+    distinct = list(dict.fromkeys(in_order))
+    totals: dict[Prompt, dict[str, float]] = {}
     for scores in model.score(distinct) if distinct else ():
         assert scores.totals is not None
         unknown = np.zeros_like(scores.totals, bool) if scores.bounds is None else scores.bounds
@@ -359,13 +275,9 @@ def _distinct_totals(prompts: Sequence[Prompt], model: PromptModel) -> list[Floa
             values = np.where(unknown[at] | is_refused, np.nan, scores.totals[at])
             totals[distinct[row]] = dict(zip(distinct[row].answers, values.tolist(), strict=False))
     return [
-        np.array([totals[_sorted(prompt)][answer] for answer in prompt.answers])
-        for prompt in prompts
+        np.array([totals[once][answer] for answer in prompt.answers])
+        for prompt, once in zip(prompts, in_order, strict=True)
     ]
-
-
-def _sorted(prompt: Prompt) -> Prompt:
-    return replace(prompt, answers=tuple(sorted(prompt.answers)))
 
 
 WRITTEN_COLUMNS: Mapping[str, type[pl.DataType]] = {"text": pl.String, "unmatched": pl.String}
@@ -379,31 +291,7 @@ which the answers of other variants are compared, and ``option`` is null.
 EMPTY = "(no text)"
 """The answer of a model that wrote nothing but spaces; no normalized text has parentheses."""
 
-SHOWN = 3
-"""Unmatched answers that a note quotes."""
-
-LONGEST_SHOWN = 60
-"""Characters of an answer that a note quotes."""
-
-
-class WritingModel(Interface):
-    """A model that answers prompts in its own words."""
-
-    identity: dict[str, object]
-    """Which model this is."""
-    notes: list[str]
-    """What a reader of the answers should know."""
-
-    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        """Why each prompt cannot be asked; None where it can."""
-
-    def text(self, prompt: Prompt) -> str:
-        """What the model reads."""
-
-    def write(
-        self, prompts: Sequence[Prompt], samples: Sequence[int]
-    ) -> Iterator[tuple[Ints, Sequence[str | NoAnswer]]]:
-        """Positions of prompts, and the texts after them; ``samples``: which sample of each."""
+SHOWN, LONGEST_SHOWN = 3, 60  # Unmatched answers that a note quotes, and characters of each
 
 
 def ask_writing(
@@ -420,19 +308,19 @@ def ask_writing(
     of sampling. ``rule``: how the answer is found in a text; None for that of its kind of question
     (``free_text.DEFAULT_RULES``).
     """
-    columns = SCHEMA | dict(WRITTEN_COLUMNS)
-    factors = [factor.name for factor in presenter.design.factors]
-    samples = presenter.design.levels("sample") if "sample" in factors else ()
+    columns, design = SCHEMA | dict(WRITTEN_COLUMNS), presenter.design
+    factors = [factor.name for factor in design.factors]
+    samples = list(map(int, design.levels("sample") if "sample" in factors else ()))
+    tables = []
+    for some in slices_of(questions, presenter):
 
-    def ask_some(some: Sequence[Question]) -> pl.DataFrame:
-        def read(text: str, one: Ask) -> dict[str, object]:
-            style = presenter.presentation(presenter.design.cells[one.variant]).labels
+        def read(text: str, one: Ask, some: Sequence[Question] = some) -> dict[str, object]:
+            style = presenter.presentation(design.cells[one.variant]).labels
             return answered(text, one.shown, some[one.item], style, rule)
 
-        group = askable(questions_of(some, presenter, suite, columns), model)
-        return ask_texts(group, model.write, read, list(map(int, samples)), progress)
-
-    return pl.concat([ask_some(some) for some in slices_of(questions, presenter)])
+        group = asker.askable(questions_of(some, presenter, suite, columns), model)
+        tables.append(ask_texts(group, model, read, samples, progress))
+    return pl.concat(tables)
 
 
 def answered(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,6 @@ class SheetItem:
     """A sentence pair that is asked."""
 
     gold: str
-    """Its label."""
     texts: Mapping[str, tuple[str, str]]
     """The two texts by variant, as annotators read them."""
 
@@ -75,13 +75,9 @@ class SheetKey:
 
     task: str
     question: str
-    """What annotators are asked."""
     labels: tuple[str, ...]
-    """What they may answer."""
     seed: int
-    """The seed of the items and the orders."""
     digest: str
-    """SHA-256 of the drawn pairs."""
     items: Mapping[str, SheetItem] = field(repr=False)
     sheets: Mapping[str, tuple[Question, ...]] = field(repr=False)
     """The questions of each annotator, in order."""
@@ -217,32 +213,25 @@ def read_key(path: Path) -> SheetKey:
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
         items = {
-            name: SheetItem(
-                item["gold"], {variant: (a, b) for variant, (a, b) in item["texts"].items()}
-            )
-            for name, item in content.pop("items").items()
+            name: SheetItem(item["gold"], {form: (a, b) for form, (a, b) in item["texts"].items()})
+            for name, item in content["items"].items()
         }
-        sheets = {
-            name: tuple((item, variant) for item, variant in questions)
-            for name, questions in content.pop("sheets").items()
-        }
-        labels = tuple(content.pop("labels"))
-        patterns = {
-            name: (relation, pattern)
-            for name, (relation, pattern) in content.pop("patterns", {}).items()
-        }
-        if made := content.pop("made", ""):
-            made = datetime.fromisoformat(made).astimezone(UTC).isoformat()
-        key = SheetKey(
-            **content, labels=labels, items=items, sheets=sheets, patterns=patterns, made=made
-        )
+        sheets = {name: tuple((a, b) for a, b in of) for name, of in content["sheets"].items()}
+        patterns = {name: (a, b) for name, (a, b) in content.get("patterns", {}).items()}
+        made = content.get("made", "")
+        made = made and datetime.fromisoformat(made).astimezone(UTC).isoformat()
+        read = {"items": items, "sheets": sheets, "patterns": patterns, "made": made}
+        key = SheetKey(**content | read | {"labels": tuple(content["labels"])})
         expected = sorted((item, variant) for item in items for variant in key.variants)
-        is_whole = all(sorted(questions) == expected for questions in sheets.values())
-        is_known = all(item.gold in labels for item in items.values())
-        texts = [text for item in items.values() for variant in key.variants
-                 for text in item.texts[variant]]  # fmt: skip
-        is_known &= all(isinstance(text, str) for text in (key.task, *labels, *texts))
-        if not (is_whole and is_known and expected and sheets):
+        texts = [text for item in items.values() for form in key.variants
+                 for text in item.texts[form]]  # fmt: skip
+        if not (
+            expected
+            and sheets
+            and all(sorted(questions) == expected for questions in sheets.values())
+            and all(item.gold in key.labels for item in items.values())
+            and all(isinstance(text, str) for text in (key.task, *key.labels, *texts))
+        ):
             raise ValueError("incomplete")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         raise ConsilienceError(
@@ -261,13 +250,16 @@ def read_sheet(path: Path, key: SheetKey, annotator: str) -> LabelIndices:
     semicolons or tabs, as spreadsheets save them. Labels may have any case. Texts may differ in
     spaces only.
     """
-    texts = key.texts(annotator)
-    answers = np.full((len(key.variants), len(key.items)), -1)
-    positions = {item: position for position, item in enumerate(key.items)}
+    texts, variants, items = key.texts(annotator), key.variants, list(key.items)
+    labels = {"": -1} | {label.casefold(): at for at, label in enumerate(key.labels)}
+    answers = np.full((len(variants), len(items)), -1)
     rows: dict[int, int] = {}
     for number, row in _sheet_rows(path):
-        where = f"{path}, row {number}"
-        question = _question(row["question"].strip(), len(texts), where)
+        where, cell = f"{path}, row {number}", row["question"].strip()
+        question = int(cell) if cell.isdecimal() and len(cell) < 9 else 0
+        if not 1 <= question <= len(texts):
+            expected = f"1 to {len(texts)}"
+            raise ConsilienceError(f"the question '{cell}'", expected=expected, where=where)
         if question in rows:
             raise ConsilienceError(
                 f"duplicate question {question}",
@@ -276,10 +268,20 @@ def read_sheet(path: Path, key: SheetKey, annotator: str) -> LabelIndices:
                 todo="Remove one of the two.",
             )
         rows[question] = number
-        _check_texts(row, texts[question - 1], where)
+        for name, text in zip(("text_1", "text_2"), texts[question - 1], strict=True):
+            if row[name].split() not in (text.split(), csv_cell(text).split()):
+                raise ConsilienceError(
+                    f"the {name} of question {cell} is '{row[name][:60]}'",
+                    expected=f"'{text[:60]}', as it was asked",
+                    where=where,
+                    todo="Is it the sheet of another annotator or draw?",
+                )
+        answer = row["answer"].strip().casefold()
+        if answer not in labels:
+            expected = ", ".join(key.labels)
+            raise ConsilienceError(f"the answer '{row['answer']}'", expected=expected, where=where)
         item, variant = key.sheets[annotator][question - 1]
-        answer = _label_index(row["answer"], key.labels, where)
-        answers[key.variants.index(variant), positions[item]] = answer
+        answers[variants.index(variant), items.index(item)] = labels[answer]
     if missing := [number for number in range(1, len(texts) + 1) if number not in rows]:
         raise ConsilienceError(
             f"question {missing[0]} is missing ({len(missing)} of {len(texts)} are)",
@@ -287,35 +289,6 @@ def read_sheet(path: Path, key: SheetKey, annotator: str) -> LabelIndices:
             where=f"{path}, row {len(rows) + 2}",
         )
     return answers
-
-
-def _question(cell: str, size: int, where: str) -> int:
-    """The number of a question, from 1."""
-    number = int(cell) if cell.isdecimal() and len(cell) < 9 else 0
-    if not 1 <= number <= size:
-        raise ConsilienceError(f"the question '{cell}'", expected=f"1 to {size}", where=where)
-    return number
-
-
-def _check_texts(row: Mapping[str, str], texts: tuple[str, str], where: str) -> None:
-    """Raise where the texts of a row are not those that were asked."""
-    for name, text in zip(("text_1", "text_2"), texts, strict=True):
-        if row[name].split() not in (text.split(), csv_cell(text).split()):
-            raise ConsilienceError(
-                f"the {name} of question {row['question'].strip()} is '{row[name][:60]}'",
-                expected=f"'{text[:60]}', as it was asked",
-                where=where,
-                todo="Is it the sheet of another annotator or draw?",
-            )
-
-
-def _label_index(answer: str, labels: Sequence[str], where: str) -> int:
-    """The position of an answer among the labels; -1 for an empty one."""
-    word = answer.strip().casefold()
-    positions = {label.casefold(): position for position, label in enumerate(labels)}
-    if word and word not in positions:
-        raise ConsilienceError(f"the answer '{answer}'", expected=", ".join(labels), where=where)
-    return positions.get(word, -1)
 
 
 def _sheet_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
@@ -330,8 +303,7 @@ def _sheet_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         )
     for number, (_, cells) in enumerate(rows, 2):
         if any(cell.strip() for cell in cells):
-            padded = [*cells, *[""] * (len(names) - len(cells))]
-            yield number, dict(zip(names, padded, strict=False))
+            yield number, dict(zip_longest(names, cells[: len(names)], fillvalue=""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,12 +311,9 @@ class ScoredSheets:
     """The answers of annotators, counted."""
 
     key: SheetKey
-    """What they were asked."""
     annotators: tuple[str, ...]
     metrics: pl.DataFrame
-    """The metrics table (``METRICS_SCHEMA``)."""
     warnings: tuple[str, ...]
-    """What a reader should know."""
     answers: LabelIndices
     """Positions among the labels (variant, item, annotator); -1 for none."""
 
@@ -355,7 +324,14 @@ def score_sheets(folder: Path, seed: int = 0) -> ScoredSheets:
     Missing and empty sheets are left out with a warning; if none is left it raises.
     """
     key = read_key(folder / "key.json")
-    _check_names(folder, key)
+    for path in sorted(folder.glob("annotator*.csv")):
+        if path.stem not in key.sheets:
+            raise ConsilienceError(
+                "no such annotator in key.json",
+                expected=", ".join(f"{name}.csv" for name in key.sheets),
+                where=str(path),
+                todo="Rename the sheet to its annotator, or remove it.",
+            )
     answers: dict[str, LabelIndices] = {}
     warnings = []
     for name, questions in key.sheets.items():
@@ -380,16 +356,34 @@ def score_sheets(folder: Path, seed: int = 0) -> ScoredSheets:
     return ScoredSheets(key, tuple(answers), metrics, tuple(warnings), stacked)
 
 
-def _check_names(folder: Path, key: SheetKey) -> None:
-    """Raise for a sheet of no annotator of the key."""
-    for path in sorted(folder.glob("annotator*.csv")):
-        if path.stem not in key.sheets:
-            raise ConsilienceError(
-                "no such annotator in key.json",
-                expected=", ".join(f"{name}.csv" for name in key.sheets),
-                where=str(path),
-                todo="Rename the sheet to its annotator, or remove it.",
-            )
+PATTERN_SUBSETS = ("paraphrases", "controls")
+"""The parts of a sheet on patterns: pairs whose gold is the first label, and the other ones."""
+
+
+def _parts(
+    key: SheetKey, answers: LabelIndices
+) -> Iterator[tuple[str, str, LabelIndices, LabelIndices | None]]:
+    """Each metric and subset, its answers (item, annotator), and the answers that they should be.
+
+    None in place of the last: the annotators are compared with each other. ``answers``: (variant,
+    item, annotator). The subset ``all`` is the original form. Consistency compares a perturbed form
+    with the same annotator's answer to the original. Agreement with a suite is the share of answers
+    *same* to paraphrases, and of *different* to controls (ParaRel, Section 4).
+    """
+    gold = np.array([[key.labels.index(item.gold)] for item in key.items.values()])
+    if key.patterns:
+        for label, subset in enumerate(PATTERN_SUBSETS):
+            is_part = gold[:, 0] == label
+            if is_part.any():
+                yield "agreement", subset, answers[0][is_part], gold[is_part]
+        yield "", "all", answers[0], None
+        return
+    for variant, given in zip(key.variants, answers, strict=True):
+        subset = "all" if variant == ORIGINAL else variant
+        yield "accuracy", subset, given, gold
+        if variant != ORIGINAL:
+            yield "consistency", subset, given, answers[0]
+        yield "", subset, given, None
 
 
 def _rows(
@@ -397,73 +391,25 @@ def _rows(
 ) -> Iterator[dict[str, object]]:
     """The metrics of ``answers`` (variant, item, annotator), over annotators and of each.
 
-    The subset ``all`` is the original form. Consistency compares a perturbed form with the same
-    annotator's answer to the original. Intervals are about other items and the same annotators.
+    Intervals are about other items and the same annotators.
     """
-    gold = np.array([[key.labels.index(item.gold)] for item in key.items.values()])
-    if key.patterns:
-        yield from _pattern_rows(key, answers[0], gold, annotators, seed)
-        return
-    weights = resamples(len(gold), REPLICATES, np.random.default_rng(seed)).astype(np.float64)
-    for variant, form_answers in zip(key.variants, answers, strict=True):
-        subset = "all" if variant == ORIGINAL else variant
-        compared = {"accuracy": gold}
-        if variant != ORIGINAL:
-            compared["consistency"] = answers[0]
-        for metric, other in compared.items():
-            counted = (form_answers >= 0) & (other >= 0)
-            same = (form_answers == other) & counted
-            values = quotient(same.sum(axis=0), counted.sum(axis=0))
-            replicates = quotient(weights @ same, weights @ counted)
-            yield _row(metric, key.task, subset, values, replicates, counted)
-            for index, name in enumerate(annotators):
-                one = (values[[index]], replicates[:, [index]], counted[:, [index]])
-                yield _row(metric, name, subset, *one)
-        yield from _agreement_rows(key, subset, form_answers, weights)
-
-
-PATTERN_SUBSETS = ("paraphrases", "controls")
-"""The parts of a sheet on patterns: pairs whose gold is the first label, and the other ones."""
-
-
-def _pattern_rows(
-    key: SheetKey,
-    answers: LabelIndices,
-    gold: LabelIndices,
-    annotators: Sequence[str],
-    seed: int,
-) -> Iterator[dict[str, object]]:
-    """Agreement of ``answers`` (item, annotator) with the suite, and between annotators.
-
-    Agreement with the suite is the share of answers *same* to paraphrases, and of *different* to
-    controls (ParaRel, Section 4). Intervals are about other patterns and the same annotators.
-    """
-    for label, subset in enumerate(PATTERN_SUBSETS):
-        part = answers[gold[:, 0] == label]
-        if not len(part):
+    for metric, subset, given, other in _parts(key, answers):
+        weights = resamples(len(given), REPLICATES, np.random.default_rng(seed)).astype(np.float64)
+        if other is None:
+            counts = (given[:, :, None] == np.arange(len(key.labels))).sum(axis=1)
+            counted = counts.sum(axis=1, keepdims=True) >= 2
+            resampled = agreements(counts, weights)
+            for name, values in agreements(counts, np.ones((1, len(counts)))).items():
+                yield _row(name, key.task, subset, values, resampled[name][:, None], counted)
             continue
-        weights = resamples(len(part), REPLICATES, np.random.default_rng(seed)).astype(np.float64)
-        counted, same = part >= 0, part == label
+        counted = (given >= 0) & (other >= 0)
+        same = (given == other) & counted
         values = quotient(same.sum(axis=0), counted.sum(axis=0))
         replicates = quotient(weights @ same, weights @ counted)
-        yield _row("agreement", key.task, subset, values, replicates, counted)
-        for index, name in enumerate(annotators):
-            one = (values[[index]], replicates[:, [index]], counted[:, [index]])
-            yield _row("agreement", name, subset, *one)
-    weights = resamples(len(gold), REPLICATES, np.random.default_rng(seed)).astype(np.float64)
-    yield from _agreement_rows(key, "all", answers, weights)
-
-
-def _agreement_rows(
-    key: SheetKey, subset: str, answers: LabelIndices, weights: Floats
-) -> Iterator[dict[str, object]]:
-    """Agreement between annotators in ``answers`` (item, annotator)."""
-    counts = (answers[:, :, None] == np.arange(len(key.labels))).sum(axis=1)
-    counted = counts.sum(axis=1, keepdims=True) >= 2
-    for measure in (fleiss, krippendorff):
-        resampled = measure(counts, weights)
-        for metric, value in measure(counts, np.ones((1, len(counts)))).items():
-            yield _row(metric, key.task, subset, value, resampled[metric][:, None], counted)
+        yield _row(metric, key.task, subset, values, replicates, counted)
+        for at, name in enumerate(annotators):
+            one = values[[at]], replicates[:, [at]], counted[:, [at]]
+            yield _row(metric, name, subset, *one)
 
 
 def _row(
@@ -493,35 +439,20 @@ def _row(
     return dict(zip(METRICS_SCHEMA, (metric, *cells), strict=True))
 
 
-def fleiss(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
-    """Agreement between annotators: ``pairwise_agreement`` and ``fleiss_kappa``, (replicate,) each.
+def agreements(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
+    """Agreement between annotators: three measures, (replicate,) each.
 
     ``counts`` (item, label): n_ij annotators gave item i the label j, n_i any. ``weights``
     (replicate, item): how often an item counts. Items with fewer than two answers are left out.
 
     ``P_i = sum_j n_ij (n_ij - 1) / (n_i (n_i - 1))``, the share of pairs of annotators that agree
     on item i; the mean over items ``P`` is the pairwise agreement, from 0 to 1.
-    ``p_j = sum_i n_ij / sum_i n_i``; ``P_e = sum_j p_j ** 2`` is the agreement by chance.
+    ``p_j = sum_i n_ij / sum_i n_i``; ``P_e = sum_j p_j ** 2`` is the agreement by chance. Fleiss'
     ``kappa = (P - P_e) / (1 - P_e)``, at most 1, 0 for chance; NaN where all answers are the same
     (``P_e`` is 1). Fleiss 1971, Psychological Bulletin 76, where every n_i is the same; with
     missing answers they differ.
-    """
-    rated = counts.sum(axis=1) >= 2
-    counts, weights = counts[rated], weights[:, rated]
-    answers = counts.sum(axis=1)
-    agreement = (counts * (counts - 1)).sum(axis=1) / (answers * (answers - 1))
-    observed = quotient(weights @ agreement, weights.sum(axis=1))
-    shares = quotient(weights @ counts, (weights @ answers)[:, None])
-    chance = (shares**2).sum(axis=1)
-    kappa = quotient(observed - chance, 1 - chance)
-    return {"pairwise_agreement": observed, "fleiss_kappa": kappa}
 
-
-def krippendorff(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
-    """Krippendorff's alpha for nominal answers: ``krippendorff_alpha``, (replicate,).
-
-    ``counts`` and ``weights`` as for ``fleiss``; items with fewer than two answers are left out.
-    With ``n = sum_i n_i`` and ``n_c = sum_i n_ic``:
+    Krippendorff's alpha for nominal answers: with ``n = sum_i n_i`` and ``n_c = sum_i n_ic``,
     ``alpha = 1 - D_o / D_e``, the observed disagreement
     ``D_o = sum_i sum_c n_ic (n_i - n_ic) / (n_i - 1) / n`` and the disagreement by chance
     ``D_e = sum_c n_c (n - n_c) / (n (n - 1))``. At most 1, 0 for chance; NaN where all answers are
@@ -530,9 +461,13 @@ def krippendorff(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
     rated = counts.sum(axis=1) >= 2
     counts, weights = counts[rated], weights[:, rated]
     answers = counts.sum(axis=1)
+    total, by_label = weights @ answers, weights @ counts
+    agreement = (counts * (counts - 1)).sum(axis=1) / (answers * (answers - 1))
+    pairwise = quotient(weights @ agreement, weights.sum(axis=1))
+    chance = (quotient(by_label, total[:, None]) ** 2).sum(axis=1)
+    kappa = quotient(pairwise - chance, 1 - chance)
     disagreement = (counts * (answers[:, None] - counts)).sum(axis=1) / (answers - 1)
-    total = weights @ answers
-    by_label = weights @ counts
     observed = quotient(weights @ disagreement, total)
-    chance = (by_label * (total[:, None] - by_label)).sum(axis=1)
-    return {"krippendorff_alpha": 1 - quotient(observed, quotient(chance, total * (total - 1)))}
+    expected = (by_label * (total[:, None] - by_label)).sum(axis=1)
+    alpha = 1 - quotient(observed, quotient(expected, total * (total - 1)))
+    return {"pairwise_agreement": pairwise, "fleiss_kappa": kappa, "krippendorff_alpha": alpha}

@@ -6,9 +6,9 @@ import json
 import re
 import shlex
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,13 +17,20 @@ import polars as pl
 
 from consilience import suites
 from consilience.analysis.patterns import mean_agreement
-from consilience.authoring import checks, pattern_checks
-from consilience.authoring.checks import CHECKS, FEWEST, FactMaterial, Finding, Kind, is_english
-from consilience.authoring.pattern_checks import has_ending, sentence
+from consilience.authoring.checks import (
+    CHECKS,
+    FEWEST,
+    FactMaterial,
+    Finding,
+    has_ending,
+    is_english,
+)
+from consilience.authoring.likeness import sentence
 from consilience.core.errors import ConsilienceError, needs_extra
 from consilience.core.factors import Edge, VariantPair
 from consilience.core.text import counted
 from consilience.files.read import parse_json, read_rows, read_text
+from consilience.files.rows import find_table
 from consilience.files.write import write_whole
 from consilience.metrics.statistics import Floats
 from consilience.options import Output
@@ -31,14 +38,10 @@ from consilience.options.suites import AuditOptions
 from consilience.report.export import Shown
 from consilience.report.table import Column, Table, Value
 from consilience.runs.run import open_runs
-from consilience.suites.layouts import layout_of
+from consilience.suites.layouts import layout_of, places_in
 from consilience.suites.question_suites import SUITE_NAMES, columns_of, is_questions, load_questions
 from consilience.suites.questions import Questions
-from consilience.suites.rows import find_table, places_in
 from consilience.types import Relation, Suite
-
-CHECK_MODULES = (pattern_checks, checks)
-"""The modules whose checks are registered when they are imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,32 +49,29 @@ class Audit:
     """What the checks found in a suite."""
 
     findings: tuple[Finding, ...]
-    """In the order of ``CHECKS`` and of the suite."""
     counts: Mapping[str, int]
-    """Number of findings by the name of each check that was run."""
     not_run: Mapping[str, str]
-    """Why each of the other checks was not run."""
 
 
 def run_checks(
     material: FactMaterial | Questions, missing: Mapping[str, str], *, only_quick: bool = False
 ) -> Audit:
     """Run every check that applies; ``missing``: why a field of the material is not there."""
-    kind: Kind = "facts" if isinstance(material, FactMaterial) else "questions"
+    kind = "facts" if isinstance(material, FactMaterial) else "questions"
     findings: list[Finding] = []
     counts: dict[str, int] = {}
     not_run: dict[str, str] = {}
-    for name, rule in CHECKS.items():
-        if only_quick and not rule.is_quick:
+    for name, check in CHECKS.items():
+        if only_quick and not check.is_quick:
             continue
-        if rule.of != kind:
-            not_run[name] = f"for suites of {rule.of}"
-        elif rule.needs and getattr(material, rule.needs) is None:
-            not_run[name] = missing[rule.needs]
+        if check.of != kind:
+            not_run[name] = f"for suites of {check.of}"
+        elif check.needs and getattr(material, check.needs) is None:
+            not_run[name] = missing[check.needs]
         else:
             of_check = [
-                replace(finding, check=name, severity=rule.severity, todo=rule.todo)
-                for finding in rule.find(material)
+                replace(finding, check=name, severity=check.severity, todo=check.todo)
+                for finding in check.find(material)
             ]
             findings += of_check
             counts[name] = len(of_check)
@@ -91,56 +91,39 @@ def cautions(suite: Suite | Questions) -> list[str]:
     return [f"{one.group}: {one.evidence}" if one.group else one.evidence for one in in_order]
 
 
-def findings_table(findings: Sequence[Finding]) -> pl.DataFrame:
-    """One row a finding; ``places`` is one text."""
-    names = [column.name for column in fields(Finding)]
-    rows = [
-        {name: getattr(one, name) for name in names} | {"places": "; ".join(one.places)}
-        for one in findings
-    ]
-    schema = {name: pl.Int64 if name == "count" else pl.String for name in ORDER}
-    return pl.DataFrame(rows, schema={name: schema[name] for name in names}).select(ORDER)
-
-
-ORDER = ("check", "severity", "group", "count", "evidence", "places", "todo")
-"""The columns of a table of findings."""
-
-
-def check_rows() -> Iterator[tuple[str, str, str, str, str]]:
-    """A row for each check: its name, suites, severity, what it looks for and what it needs."""
-    for name, rule in CHECKS.items():
-        yield name, rule.of, rule.severity, rule.meaning, NEEDS.get(rule.needs, "")
-
-
 NEEDS = {
     "english": "English patterns",
     "edges": "a parser (spaCy)",
-    "signatures": "a parser (spaCy)",
     "meaning": "an encoder",
     "agreement": "`--runs`",
 }
 """What a check needs, in words, by the field of the material that it reads."""
 
 
+def check_reference() -> Table:
+    """One row for each check of an audit."""
+    headings = ("check", "suites", "severity", "looks for", "needs")
+    rows: list[list[Value]] = [
+        [name, check.of, check.severity, check.meaning, NEEDS.get(check.needs, "")]
+        for name, check in CHECKS.items()
+    ]
+    return Table("", list(map(Column, headings)), rows)
+
+
+# What is fixed.
+
 Cells = dict[str, Any]
 Renamed = Mapping[tuple[str, str], str]
 """Relation and pattern -> the corrected pattern."""
 
-PATTERN_TABLES = {
-    "patterns": ("pattern",),
-    "edges": ("pattern_a", "pattern_b"),
-    "provenance": ("pattern", "parent"),
-    "signoff": ("pattern",),
+TABLES = {
+    "patterns": (("pattern",), ("relation", "pattern")),
+    "edges": (("pattern_a", "pattern_b"), ("relation", "pattern_a", "pattern_b")),
+    "provenance": (("pattern", "parent"), ("relation", "pattern")),
+    "signoff": (("pattern",), ()),
+    "facts": ((), ("relation", "subject", "object")),
 }
-"""The tables of a suite that name patterns, and their columns with them."""
-
-KEYS = {
-    "patterns": ("relation", "pattern"),
-    "facts": ("relation", "subject", "object"),
-    "edges": ("relation", "pattern_a", "pattern_b"),
-    "provenance": ("relation", "pattern"),
-}
-"""The columns of a table whose values two rows may not share."""
+"""Tables of a suite: their columns with patterns, and those whose values two rows may not share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +133,6 @@ class Change:
     where: str
     """``file:line``, as the file was before."""
     before: str
-    """The text, or the row, as it was."""
     after: str
     """The text as it is now; empty for a row that was removed as a duplicate."""
     duplicate_of: str = ""
@@ -165,46 +147,60 @@ def fix_folder(folder: Path) -> list[Change]:
     the same pattern of a relation, in one Unicode form or two, the first stays. All tables that
     name a pattern follow. Lines without a change stay as they are, byte by byte.
     """
-    renamed, references = _corrections(folder)
+    paths = {name: path for name in TABLES if (path := find_table(folder, name))}
+    exact, composed = _corrections(paths.get("patterns"))
     changes: list[Change] = []
-    for name in dict.fromkeys([*PATTERN_TABLES, *KEYS]):
-        path = find_table(folder, name)
-        if path is not None:
-            names = renamed if name == "patterns" else references
-            text, of_table = _corrected_table(path, name, names)
-            if of_table:
-                write_whole(path, text.encode())
-            changes += of_table
+    for name, path in paths.items():
+        renamed = exact if name == "patterns" else composed
+        text, of_table = _corrected_table(path, name, renamed)
+        if of_table:
+            write_whole(path, text.encode())
+        changes += of_table
     return changes
 
 
-def _corrections(folder: Path) -> tuple[Renamed, Renamed]:
+def _lines_of(path: Path) -> list[tuple[str, Cells | None]]:
+    """The lines of a table with their cells; None for a header and for what is no row."""
+    lines = read_text(path).split("\n")
+    if path.suffix == ".jsonl":
+        return [(line, _json_row(line)) for line in lines]
+    header = lines[0].rstrip("\r").split("\t")
+    rows = (dict(zip(header, line.rstrip("\r").split("\t"), strict=False)) for line in lines[1:])
+    cells = [row if line.strip() else None for row, line in zip(rows, lines[1:], strict=True)]
+    return list(zip(lines, [None, *cells], strict=True))
+
+
+def _json_row(line: str) -> Cells | None:
+    try:
+        value = parse_json(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _corrections(path: Path | None) -> tuple[Renamed, Renamed]:
     """The corrections of the table ``patterns``, and of patterns as other tables name them.
 
     Other tables may name a pattern in another Unicode form: the second has NFC as its keys, and
     leads to the first of the patterns that are the same.
     """
-    path = find_table(folder, "patterns")
-    rows = (
-        [cells for _, cells in _rows(path) if isinstance(cells.get("pattern"), str)] if path else []
-    )
-    endings: dict[str, Counter[str]] = {}
+    lines = _lines_of(path) if path else []
+    rows = [cells for _, cells in lines if cells and isinstance(cells.get("pattern"), str)]
+    endings: dict[str, Counter[str]] = defaultdict(Counter)
     for cells in rows:
         if has_ending(cells["pattern"]):
-            language = endings.setdefault(str(cells.get("language", "")), Counter())
-            language[cells["pattern"].rstrip()[-1]] += 1
-    renamed: dict[tuple[str, str], str] = {}
-    references: dict[tuple[str, str], str] = {}
+            endings[str(cells.get("language", ""))][cells["pattern"].rstrip()[-1]] += 1
+    exact: dict[tuple[str, str], str] = {}
+    composed: dict[tuple[str, str], str] = {}
     first: dict[tuple[str, str], str] = {}
     for cells in rows:
         relation, pattern = str(cells.get("relation")), cells["pattern"]
-        common = endings.get(str(cells.get("language", "")), Counter()).most_common(1)
+        common = endings[str(cells.get("language", ""))].most_common(1)
         after = corrected(pattern, common[0][0] if common else "")
-        if after != pattern:
-            renamed[relation, pattern] = after
-        remaining = first.setdefault((relation, _composed(after)), after)
-        references[relation, _composed(pattern)] = remaining
-    return renamed, references
+        exact[relation, pattern] = after
+        stays = first.setdefault((relation, _composed(after)), after)
+        composed[relation, _composed(pattern)] = stays
+    return exact, composed
 
 
 def _composed(text: str) -> str:
@@ -220,165 +216,48 @@ def corrected(pattern: str, ending: str) -> str:
     return text + ending if is_open and not has_ending(text) else text
 
 
-def _rows(path: Path) -> list[tuple[str, Cells]]:
-    """The rows of a table that can be read, with their lines."""
-    lines = read_text(path).split("\n")
-    read = _reader(path, lines)
-    rows = ((line, read(line)) for line in lines[_first(path) :] if line.strip())
-    return [(line, cells) for line, cells in rows if cells is not None]
-
-
-def _first(path: Path) -> int:
-    """The position of the first line that is a row."""
-    return 0 if path.suffix == ".jsonl" else 1
-
-
-def _reader(path: Path, lines: list[str]) -> Callable[[str], Cells | None]:
-    """What reads a line of a table; None for a line that is no row."""
-    if path.suffix == ".jsonl":
-        return _json_row
-    header = lines[0].rstrip("\r").split("\t")
-    return lambda line: dict(zip(header, line.rstrip("\r").split("\t"), strict=False))
-
-
-def _json_row(line: str) -> Cells | None:
-    try:
-        value = parse_json(line)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _corrected_table(path: Path, name: str, renamed: Renamed) -> tuple[str, list[Change]]:
-    lines = read_text(path).split("\n")
-    read, remaining = _reader(path, lines), lines[: _first(path)]
+    with_patterns, keys = TABLES[name]
+    remaining: list[str] = []
     changes: list[Change] = []
     seen: dict[tuple[str, ...], tuple[str, tuple[str, ...]]] = {}
-    for number, line in enumerate(lines[_first(path) :], _first(path) + 1):
-        cells = read(line) if line.strip() else None
+    for at, (line, cells) in enumerate(_lines_of(path), 1):
         if cells is None:
             remaining.append(line)
             continue
-        where, after = f"{path.name}:{number}", line
-        for column in PATTERN_TABLES.get(name, ()):
+        where, after = f"{path.name}:{at}", line
+        for column in with_patterns:
             before = str(cells.get(column))
             key_text = before if name == "patterns" else _composed(before)
             text = renamed.get((str(cells.get("relation")), key_text), before)
             if text != before:
                 changes.append(Change(where, cells[column], text))
                 cells[column] = text
-                after = _written(path, cells, line)
-        written = tuple(str(cells.get(column)) for column in KEYS.get(name, ()))
+                is_json = path.suffix == ".jsonl"
+                after = (
+                    json.dumps(cells, ensure_ascii=False) if is_json else "\t".join(cells.values())
+                )
+                after += "\r" if line.endswith("\r") else ""
+        written = tuple(str(cells.get(column)) for column in keys)
         key = tuple(map(_composed, written))
         if key and (key in seen or (name == "edges" and key[1] == key[2])):
             first, as_first = seen.get(key, ("", written))
             form = "" if as_first == written else ", in another Unicode form (NFC or NFD)"
             changes.append(Change(where, line.strip(), "", first + form))
-            continue
-        seen[key] = where, written
-        remaining.append(after)
+        else:
+            seen[key] = where, written
+            remaining.append(after)
     return "\n".join(remaining), changes
 
 
-def _written(path: Path, cells: Cells, line: str) -> str:
-    end = "\r" if line.endswith("\r") else ""
-    if path.suffix == ".jsonl":
-        return json.dumps(cells, ensure_ascii=False) + end
-    return "\t".join(cells.values()) + end
+# The command.
 
-
-SHOWN = 5
-"""Findings of one check that a screen shows."""
-
-
-def audit_tables(suite: str, audit: Audit, changes: Sequence[Change]) -> Iterator[Table]:
-    """What was changed, the findings, and the number of findings by check."""
-    if changes:
-        columns = [Column("place"), Column("before"), Column("after")]
-        rows: list[list[Value]] = [
-            [change.where, change.before, change.after or _removed(change)] for change in changes
-        ]
-        yield Table(f"{suite}: {counted(len(changes), 'change')}", columns, rows)
-    sizes = Counter(finding.severity for finding in audit.findings)
-    summary = ", ".join(counted(sizes[name], name) for name in ("error", "warning", "note"))
-    if audit.findings:
-        yield _findings(f"{suite}: {summary}", audit)
-    counts: list[list[Value]] = [
-        [name, CHECKS[name].severity if name in CHECKS else "error", audit.counts[name]]
-        for name in audit.counts
-    ]
-    not_run = [f"not run: {name} ({reason})" for name, reason in _by_reason(audit.not_run)]
-    headings = [Column("check"), Column("severity"), Column("findings", "count")]
-    yield Table(f"{suite}: findings by check", headings, counts, not_run)
-
-
-def _removed(change: Change) -> str:
-    return f"(removed: a duplicate{' of ' if change.duplicate_of else ''}{change.duplicate_of})"
-
-
-def _findings(title: str, audit: Audit) -> Table:
-    columns = [
-        Column("severity"),
-        Column("check"),
-        Column("group"),
-        Column("evidence"),
-        Column("place"),
-    ]
-    rows: list[list[Value]] = []
-    shown: Counter[str] = Counter()
-    for one in audit.findings:
-        shown[one.check] += 1
-        if shown[one.check] <= SHOWN:
-            more = f" and {len(one.places) - 1} more" if len(one.places) > 1 else ""
-            location = (one.places[0] if one.places else "") + more
-            rows.append([one.severity, one.check, one.group, one.evidence, location])
-    todo = {one.check: one.todo for one in audit.findings if one.todo}
-    notes = [f"{name}: {text}" for name, text in todo.items()]
-    rest = len(audit.findings) - len(rows)
-    notes += [f"{counted(rest, 'further finding')}: --csv FILE or --json"] if rest else []
-    return Table(title, columns, rows, notes)
-
-
-def _by_reason(not_run: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The names of checks that were not run for the same reason, and the reason."""
-    names: dict[str, list[str]] = {}
-    for name, reason in not_run.items():
-        names.setdefault(reason, []).append(name)
-    yield from ((", ".join(of_reason), reason) for reason, of_reason in names.items())
-
-
-def edge_rows(
-    relations: Sequence[Relation], edges: Mapping[str, Mapping[VariantPair, Edge]]
-) -> list[dict[str, object]]:
-    """Derived edges as rows of the table ``edges`` of a suite, with the kind of edit."""
-    rows: list[dict[str, object]] = []
-    for relation in relations:
-        for (one, two), edge in edges.get(relation.id, {}).items():
-            texts = {
-                "pattern_a": relation.patterns[one].text,
-                "pattern_b": relation.patterns[two].text,
-            }
-            flags = {name: int(getattr(edge, name)) for name in Edge.__slots__}
-            rows.append({"relation": relation.id, **texts, **flags, "kind": edge.kind})
-    return rows
-
-
-def check_reference() -> Table:
-    """One row for each check of an audit."""
-    headings = ("check", "suites", "severity", "looks for", "needs")
-    return Table("", [Column(name) for name in headings], list(check_rows()))
-
-
-T = TypeVar("T")
-
+SHOWN = 5  # findings of one check
 ENCODER = "packaged:minilm"
-"""The encoder that says how similar patterns are in meaning."""
-
-FILLED = 4
-"""Facts that a pattern is filled with for its meaning."""
-
+FILLED = 4  # facts that a pattern is filled with for its meaning
 FILES = "files"
-"""What errors in the files of a suite are listed as."""
+T = TypeVar("T")
+ByRelation = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,9 +265,7 @@ class SuiteAudit(Shown):
     """The audit of a suite."""
 
     suite: str
-    """Its name, or the path that was given."""
     audit: Audit
-    """What was found."""
     edges: Mapping[str, Mapping[VariantPair, Edge]] | None = field(default=None, repr=False)
     """Relation -> how every two patterns differ by the parser; None without a parser."""
     relations: tuple[Relation, ...] = field(default=(), repr=False)
@@ -397,23 +274,70 @@ class SuiteAudit(Shown):
     """What ``fix`` corrected before the audit."""
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """The findings."""
-        yield from audit_tables(self.suite, self.audit, self.changes)
+        if self.changes:
+            of_changes: list[list[Value]] = []
+            for one in self.changes:
+                first = f" of {one.duplicate_of}" if one.duplicate_of else ""
+                after = one.after or f"(removed: a duplicate{first})"
+                of_changes.append([one.where, one.before, after])
+            title = f"{self.suite}: {counted(len(self.changes), 'change')}"
+            yield Table(title, list(map(Column, ("place", "before", "after"))), of_changes)
+        if self.audit.findings:
+            yield self._findings()
+        rows: list[list[Value]] = [
+            [name, CHECKS[name].severity if name in CHECKS else "error", size]
+            for name, size in self.audit.counts.items()
+        ]
+        by_reason: dict[str, list[str]] = defaultdict(list)
+        for name, reason in self.audit.not_run.items():
+            by_reason[reason].append(name)
+        not_run = [f"not run: {', '.join(names)} ({reason})" for reason, names in by_reason.items()]
+        columns = [Column("check"), Column("severity"), Column("findings", "count")]
+        yield Table(f"{self.suite}: findings by check", columns, rows, not_run)
+
+    def _findings(self) -> Table:
+        findings = self.audit.findings
+        rows: list[list[Value]] = []
+        shown: Counter[str] = Counter()
+        for one in findings:
+            shown[one.check] += 1
+            if shown[one.check] <= SHOWN:
+                more = f" and {len(one.places) - 1} more" if len(one.places) > 1 else ""
+                place = (one.places[0] if one.places else "") + more
+                rows.append([one.severity, one.check, one.group, one.evidence, place])
+        todo = {one.check: one.todo for one in findings if one.todo}
+        notes = [f"{name}: {text}" for name, text in todo.items()]
+        rest = len(findings) - len(rows)
+        notes += [f"{counted(rest, 'further finding')}: --csv FILE or --json"] if rest else []
+        sizes = Counter(finding.severity for finding in findings)
+        summary = ", ".join(counted(sizes[name], name) for name in ("error", "warning", "note"))
+        columns = list(map(Column, ("severity", "check", "group", "evidence", "place")))
+        return Table(f"{self.suite}: {summary}", columns, rows, notes)
 
     def document(self) -> dict[str, Any]:
-        """The findings as rows."""
         return {
             "suite": self.suite,
             "changes": [asdict(change) for change in self.changes],
             "counts": self.audit.counts,
             "findings": [asdict(finding) for finding in self.audit.findings],
             "not_run": self.audit.not_run,
-            "edges": edge_rows(self.relations, self.edges or {}),
+            "edges": list(self._edges()),
         }
 
+    def _edges(self) -> Iterator[dict[str, object]]:
+        """Derived edges as rows of the table ``edges`` of a suite, with the kind of edit."""
+        for relation in self.relations:
+            for pair, edge in (self.edges or {}).get(relation.id, {}).items():
+                one, two = (relation.patterns[at].text for at in pair)
+                flags = {name: int(getattr(edge, name)) for name in Edge.__slots__}
+                row = {"relation": relation.id, "pattern_a": one, "pattern_b": two}
+                yield {**row, **flags, "kind": edge.kind}
+
     def frame(self) -> pl.DataFrame:
-        """A row for each finding."""
-        return findings_table(self.audit.findings)
+        names = ("check", "severity", "group", "count", "evidence", "places", "todo")
+        rows = [asdict(one) | {"places": "; ".join(one.places)} for one in self.audit.findings]
+        schema = {name: pl.Int64 if name == "count" else pl.String for name in names}
+        return pl.DataFrame(rows, schema=schema)
 
     def exit_status(self) -> int:
         """2 if its files have errors."""
@@ -432,7 +356,9 @@ def audit_suite(options: AuditOptions) -> SuiteAudit:
     changes = tuple(fix_folder(writable_folder(spec, options.data_dir))) if options.fix else ()
     problems = suites.check_suite(spec, options.data_dir, columns_of(options.columns))
     if problems:
-        return SuiteAudit(spec, _of_problems(problems), changes=changes)
+        errors = tuple(map(_of_problem, problems))
+        not_run = {"all checks": "the files have errors"}
+        return SuiteAudit(spec, Audit(errors, {FILES: len(errors)}, not_run), changes=changes)
     if of_questions:
         questions = load_questions(spec, columns_of(options.columns))
         return SuiteAudit(questions.name, run_checks(questions, {}))
@@ -463,19 +389,10 @@ def writable_folder(spec: str, data_dir: Path | None) -> Path:
     return root
 
 
-def _of_problems(problems: list[ConsilienceError]) -> Audit:
-    findings = tuple(
-        Finding(
-            "",
-            f"{problem.found}{f'; expected {problem.expected}' if problem.expected else ''}",
-            (problem.where,) if problem.where else (),
-            check=FILES,
-            severity="error",
-            todo=problem.todo,
-        )
-        for problem in problems
-    )
-    return Audit(findings, {FILES: len(findings)}, {"all checks": "the files have errors"})
+def _of_problem(problem: ConsilienceError) -> Finding:
+    expected = f"; expected {problem.expected}" if problem.expected else ""
+    places = (problem.where,) if problem.where else ()
+    return Finding("", problem.found + expected, places, 1, FILES, "error", problem.todo)
 
 
 def _material(suite: Suite, options: AuditOptions) -> tuple[FactMaterial, dict[str, str]]:
@@ -496,17 +413,9 @@ def _material(suite: Suite, options: AuditOptions) -> tuple[FactMaterial, dict[s
     else:
         missing["agreement"] = "no runs: name some with --runs"
     edges, signatures, tenses = parsed or (None, None, _annotated_tenses(suite))
-    material = FactMaterial(
-        suite,
-        places_in(root),
-        dict(_aliases(root)),
-        edges,
-        signatures,
-        tenses,
-        meaning,
-        agreement,
-    )
-    return material, missing
+    return FactMaterial(
+        suite, places_in(root), _aliases(root), edges, signatures, tenses, meaning, agreement
+    ), missing
 
 
 def _or_missing(make: Callable[[], T], names: tuple[str, ...], missing: dict[str, str]) -> T | None:
@@ -519,32 +428,23 @@ def _or_missing(make: Callable[[], T], names: tuple[str, ...], missing: dict[str
         return None
 
 
-ByRelation = dict[str, Any]
-
-
 def _parsed(suite: Suite) -> tuple[ByRelation, ByRelation, ByRelation]:
     """The edges, signatures and tenses of each relation by the parser."""
-    from consilience.analysis.syntax import (
-        edge_between,
-        load_parser,
-        parse_pattern,
-        signature,
-        tense_of,
-    )
+    from consilience.analysis import syntax
 
-    parser = load_parser()
+    parser = syntax.load_parser()
     edges: ByRelation = {}
     signatures: ByRelation = {}
     tenses: ByRelation = {}
     for relation in suite:
         parsed = [
-            parse_pattern(pattern, parser) if is_english(pattern) else None
+            syntax.parse_pattern(pattern, parser) if is_english(pattern) else None
             for pattern in relation.patterns
         ]
-        signatures[relation.id] = [one and signature(one) for one in parsed]
-        tenses[relation.id] = [(one and tense_of(one)) or "" for one in parsed]
+        signatures[relation.id] = [one and syntax.signature(one) for one in parsed]
+        tenses[relation.id] = [(one and syntax.tense_of(one)) or "" for one in parsed]
         edges[relation.id] = {
-            (i, j): edge_between(a, b)
+            (i, j): syntax.edge_between(a, b)
             for i, a in enumerate(parsed)
             for j, b in enumerate(parsed)
             if i < j and a and b
@@ -554,9 +454,8 @@ def _parsed(suite: Suite) -> tuple[ByRelation, ByRelation, ByRelation]:
 
 def _annotated_tenses(suite: Suite) -> ByRelation | None:
     """The tenses that the suite itself annotates; None where it has none."""
-    if not any(pattern.tense for relation in suite for pattern in relation.patterns):
-        return None
-    return {relation.id: [pattern.tense for pattern in relation.patterns] for relation in suite}
+    tenses = {relation.id: [pattern.tense for pattern in relation.patterns] for relation in suite}
+    return tenses if any(map(any, tenses.values())) else None
 
 
 def _meaning(suite: Suite) -> dict[str, Floats]:
@@ -581,19 +480,18 @@ def _meaning(suite: Suite) -> dict[str, Floats]:
 
 def _agreement(suite: Suite, options: AuditOptions) -> dict[str, Floats]:
     """Agreement of patterns, the mean over runs."""
-    of_runs: dict[str, list[Floats]] = {}
+    of_runs: dict[str, list[Floats]] = defaultdict(list)
     for run in open_runs(options.runs):
         for name, matrix in mean_agreement(run.tables, suite, suite.protocol).items():
-            of_runs.setdefault(name, []).append(matrix)
+            of_runs[name].append(matrix)
     return {name: np.mean(matrices, axis=0) for name, matrices in of_runs.items()}
 
 
-def _aliases(root: Path) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
+def _aliases(root: Path) -> dict[str, list[tuple[str, ...]]]:
     """Relation -> answers that mean the same, of the table ``aliases`` where there is one."""
     path = find_table(root, "aliases")
-    by_relation: dict[str, list[tuple[str, ...]]] = {}
-    if path is not None:
-        for _, cells in read_rows(path, quoted=False, faults=[]):
-            answers = tuple(str(cells.get("answer", "")).split("|"))
-            by_relation.setdefault(str(cells.get("relation")), []).append(answers)
-    yield from by_relation.items()
+    by_relation: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for _, cells in read_rows(path, quoted=False, faults=[]) if path else ():
+        answers = tuple(str(cells.get("answer", "")).split("|"))
+        by_relation[str(cells.get("relation"))].append(answers)
+    return by_relation

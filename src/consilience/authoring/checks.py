@@ -1,29 +1,35 @@
-"""Checks of a suite: what a finding is; facts; outliers."""
+"""The checks of the audit: what may be wrong with facts, patterns and questions."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from consilience.authoring.likeness import normal_form
 from consilience.core.factors import Edge, VariantPair
+from consilience.core.items import Question
 from consilience.core.patterns import ENGLISH, Pattern
-from consilience.core.text import counted, fold_case, listed, whole_words
+from consilience.core.text import closes_sentence, counted, fold_case, listed, whole_words
 from consilience.metrics.statistics import Floats
-from consilience.suites.rows import Places
+from consilience.suites.layouts import Places
+from consilience.suites.questions import Questions, normal
 from consilience.types import Relation, Suite
 
 Severity = Literal["error", "warning", "note"]
 """error: the suite cannot be used. warning: probably a mistake. note: decides what numbers mean."""
 
 Kind = Literal["facts", "questions"]
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,6 @@ class Finding:
     group: str
     """The relation or the group of questions; empty for the whole suite."""
     evidence: str
-    """What was found, with an example."""
     places: tuple[str, ...] = ()
     """Where: ``file:line`` below the folder of the suite; empty where that is not known."""
     count: int = 1
@@ -41,81 +46,54 @@ class Finding:
     check: str = ""
     severity: Severity = "note"
     todo: str = ""
-    """What to do about it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A function that looks for one kind of fault."""
-
-    find: Callable[[Any], Iterable[Finding]]
-    """What it finds in the material."""
-    severity: Severity
-    """How bad a finding is."""
-    meaning: str
-    """What it looks for, in a few words."""
-    todo: str
-    """What to do about a finding."""
-    of: Kind
-    """The kind of suites that it applies to."""
-    needs: str
-    """The field of the material that has to be there; empty if it always is."""
-    is_quick: bool
-    """Whether ``suite check`` also reports it."""
-
-
-CHECKS: dict[str, Check] = {}
-"""The checks by name, in the order of the table."""
-
-Function = Callable[[Any], Iterable[Finding]]
-
-
-def check(
-    severity: Severity,
-    *,
-    meaning: str,
-    todo: str,
-    of: Kind = "facts",
-    needs: str = "",
-    is_quick: bool = False,
-) -> Callable[[Function], Function]:
-    """Register a function as the check of its name; a name that is taken raises."""
-
-    def register(find: Function) -> Function:
-        name = find.__name__
-        if name in CHECKS:
-            raise ValueError(f"there is already a check '{name}'")
-        CHECKS[name] = Check(find, severity, meaning, todo, of, needs, is_quick)
-        return find
-
-    return register
 
 
 @dataclass(frozen=True, slots=True)
 class FactMaterial:
-    """What the checks of a suite of facts read."""
+    """What the checks of a suite of facts read; None for what could not be had."""
 
     suite: Suite
     places: Places = field(default_factory=Places)
-    """Where its patterns and facts are."""
     aliases: Mapping[str, Sequence[tuple[str, ...]]] = field(default_factory=dict)
     """Relation -> answers that mean the same, by the suite's ``aliases`` table."""
     edges: Mapping[str, Mapping[VariantPair, Edge]] | None = None
-    """Relation -> how every two patterns differ by a parser; None without a parser."""
+    """Relation -> how every two patterns differ by a parser."""
     signatures: Mapping[str, Sequence[object]] | None = None
-    """Relation -> the dependency path and the lemmas of each pattern; None without a parser."""
+    """Relation -> the dependency path and the lemmas of each pattern, by a parser."""
     tenses: Mapping[str, Sequence[str]] | None = None
-    """Relation -> the tense of each pattern, empty where it has none."""
     meaning: Mapping[str, Floats] | None = None
-    """Relation -> cosine similarity (pattern, pattern); None without an encoder."""
+    """Relation -> cosine similarity (pattern, pattern) by an encoder."""
     agreement: Mapping[str, Floats] | None = None
-    """Relation -> agreement (pattern, pattern), mean over runs; None without runs."""
+    """Relation -> agreement (pattern, pattern), mean over runs."""
 
     @property
-    def english(self) -> list[Pattern] | None:
+    def patterns(self) -> list[tuple[Relation, Pattern]]:
+        return [(relation, pattern) for relation in self.suite for pattern in relation.patterns]
+
+    @property
+    def english(self) -> list[tuple[Relation, Pattern]] | None:
         """The patterns that the rules of English apply to; None without any."""
-        patterns = (pattern for relation in self.suite for pattern in relation.patterns)
-        return list(filter(is_english, patterns)) or None
+        return [(relation, one) for relation, one in self.patterns if is_english(one)] or None
+
+    def found(
+        self,
+        relation: Relation,
+        evidence: str,
+        *,
+        patterns: Sequence[str] = (),
+        facts: Sequence[tuple[str, str]] = (),
+        objects: Sequence[str] = (),
+        count: int | None = None,
+    ) -> Finding:
+        """A finding with the places of some patterns or facts, or of a fact with each object."""
+        places = list(self.places.pattern(relation.id, *patterns))
+        for fact in facts:
+            places += self.places.fact(relation.id, *fact)
+        first = {fact.object: fact.subject for fact in reversed(relation.facts)} if objects else {}
+        for word in objects:
+            places += self.places.fact(relation.id, first.get(word, ""), word)[:1]
+        size = len(patterns) + len(facts) + len(objects) if count is None else count
+        return Finding(relation.id, evidence, tuple(places), size)
 
 
 def is_english(pattern: Pattern) -> bool:
@@ -123,83 +101,57 @@ def is_english(pattern: Pattern) -> bool:
     return pattern.language.partition("-")[0] == ENGLISH
 
 
-@check(
-    "warning",
-    meaning="subjects of an N-1 relation with several objects",
-    todo="Keep one object for each subject, or make the relation N-M.",
-    is_quick=True,
-)
+def several(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Key -> its values, for each key with more than one."""
+    values: dict[K, list[V]] = defaultdict(list)
+    for key, value in pairs:
+        values[key].append(value)
+    return {key: of_key for key, of_key in values.items() if len(of_key) > 1}
+
+
+# Facts.
+
+
 def several_golds(material: FactMaterial) -> Iterator[Finding]:
     """An answer that is another right object counts as wrong there."""
     for relation in material.suite:
-        if relation.cardinality != "N-1":
-            continue
-        objects: dict[str, dict[str, None]] = defaultdict(dict)
-        for fact in relation.facts:
-            objects[fact.subject][fact.object] = None
-        several = {subject: list(golds) for subject, golds in objects.items() if len(golds) > 1}
-        if several:
-            subject, golds = next(iter(several.items()))
-            evidence = (
-                f"{counted(len(several), 'subject')} of an N-1 relation with several objects, "
-                f"such as '{subject}': {listed(golds)}"
-            )
-            facts = [(name, gold) for name, golds in several.items() for gold in golds]
-            yield Finding(relation.id, evidence, _places(material, relation, facts), len(several))
+        pairs = dict.fromkeys((fact.subject, fact.object) for fact in relation.facts)
+        golds = several(pairs) if relation.cardinality == "N-1" else {}
+        if golds:
+            subject, first = next(iter(golds.items()))
+            size = f"{counted(len(golds), 'subject')} of an N-1 relation with several objects"
+            evidence = f"{size}, such as '{subject}': {listed(first)}"
+            facts = [(name, gold) for name, of_name in golds.items() for gold in of_name]
+            yield material.found(relation, evidence, facts=facts, count=len(golds))
 
 
-@check(
-    "warning",
-    meaning="facts that are in a relation more than once",
-    todo="Run `suite audit --fix`.",
-    is_quick=True,
-)
 def duplicate_facts(material: FactMaterial) -> Iterator[Finding]:
     """A duplicate fact counts twice in accuracy."""
     for relation in material.suite:
-        items: dict[tuple[str, str], list[str]] = defaultdict(list)
-        for fact in relation.facts:
-            items[fact.subject, fact.object].append(fact.item)
-        duplicates = {pair: names for pair, names in items.items() if len(names) > 1}
-        if duplicates:
-            (subject, gold), names = next(iter(duplicates.items()))
-            surplus = sum(map(len, duplicates.values())) - len(duplicates)
-            evidence = (
-                f"{counted(surplus, 'duplicate fact')}, such as '{subject}', '{gold}' "
-                f"(items {listed(names)})"
-            )
-            places = _places(material, relation, list(duplicates))
-            yield Finding(relation.id, evidence, places, surplus)
+        items = several(((fact.subject, fact.object), fact.item) for fact in relation.facts)
+        if items:
+            (subject, gold), names = next(iter(items.items()))
+            surplus = sum(map(len, items.values())) - len(items)
+            example = f"'{subject}', '{gold}' (items {listed(names)})"
+            evidence = f"{counted(surplus, 'duplicate fact')}, such as {example}"
+            yield material.found(relation, evidence, facts=list(items), count=surplus)
 
 
-@check(
-    "warning",
-    meaning="subjects or candidates that differ only in case, spaces, apostrophes or Unicode form",
-    todo="Write each name in one way.",
-    is_quick=True,
-)
 def same_spelling(material: FactMaterial) -> Iterator[Finding]:
     """Two spellings of a subject are two items; of an object, two candidates, one of them right."""
     for relation in material.suite:
-        for words in _spellings(relation.candidates.words):
-            places = _of_objects(material, relation, words)
-            yield Finding(relation.id, _how_they_differ(words), places, len(words))
-        for words in _spellings(fact.subject for fact in relation.facts):
-            first = {fact.subject: fact.object for fact in reversed(relation.facts)}
-            places = _places(material, relation, [(word, first[word]) for word in words])
-            yield Finding(relation.id, f"subjects: {_how_they_differ(words)}", places, len(words))
-
-
-def _spellings(names: Iterable[str]) -> Iterator[list[str]]:
-    """Each group of different names with the same ``one_spelling``."""
-    spellings: dict[str, list[str]] = defaultdict(list)
-    for name in dict.fromkeys(names):
-        spellings[one_spelling(name)].append(name)
-    return (same for same in spellings.values() if len(same) > 1)
+        words = dict.fromkeys(relation.candidates.words)
+        for same in several((one_spelling(word), word) for word in words).values():
+            yield material.found(relation, _how_they_differ(same), objects=same)
+        first: dict[str, str] = {}
+        for fact in relation.facts:
+            first.setdefault(fact.subject, fact.object)
+        for same in several((one_spelling(name), name) for name in first).values():
+            evidence = f"subjects: {_how_they_differ(same)}"
+            yield material.found(relation, evidence, facts=[(name, first[name]) for name in same])
 
 
 APOSTROPHES = str.maketrans("\u2018\u2019\u02bc`", "''''")
-"""Every apostrophe -> the straight one."""
 
 
 def one_spelling(name: str) -> str:
@@ -219,21 +171,12 @@ def _how_they_differ(words: Sequence[str]) -> str:
     return f"{', '.join(quoted[:-1])} and {quoted[-1]} differ only in {how}"
 
 
-@check(
-    "warning",
-    meaning="subjects that are written alike in a language",
-    todo="Write more in the table `names`, so that the question has one answer.",
-    is_quick=True,
-)
 def written_alike(material: FactMaterial) -> Iterator[Finding]:
     """Facts whose questions are the same text in a language of the suite."""
     for relation in material.suite:
         subjects = dict.fromkeys(fact.subject for fact in relation.facts)
         for (language, form), texts in relation.names.items():
-            written: dict[str, list[str]] = defaultdict(list)
-            for subject in subjects:
-                written[texts.get(subject, subject)].append(subject)
-            alike = {text: names for text, names in written.items() if len(names) > 1}
+            alike = several((texts.get(subject, subject), subject) for subject in subjects)
             if alike:
                 text, names = next(iter(alike.items()))
                 where = language + (f", {form}" if form else "")
@@ -241,19 +184,12 @@ def written_alike(material: FactMaterial) -> Iterator[Finding]:
                 yield Finding(relation.id, evidence, count=sum(map(len, alike.values())))
 
 
-@check(
-    "warning",
-    meaning="candidates that mean the same: aliases, accents, or singular and plural",
-    todo="Keep one of them as the object.",
-)
 def same_candidates(material: FactMaterial) -> Iterator[Finding]:
     """Pairs of candidates that are one answer by the table ``aliases``, or by their letters."""
     for relation in material.suite:
         words = dict.fromkeys(relation.candidates.words)
-        keys: dict[str, list[str]] = defaultdict(list)
-        for word in words:
-            keys[without_accents(word)].append(word)
-        pairs = [pair for same in keys.values() for pair in combinations(same, 2)]
+        accented = several((without_accents(word), word) for word in words)
+        pairs = [pair for same in accented.values() for pair in combinations(same, 2)]
         pairs += [
             (word, plural)
             for word in words
@@ -264,12 +200,10 @@ def same_candidates(material: FactMaterial) -> Iterator[Finding]:
             pairs += combinations([word for word in words if word in answers], 2)
         for one, two in dict.fromkeys(pairs):
             if one_spelling(one) != one_spelling(two):  # ``same_spelling`` reports these
-                places = _of_objects(material, relation, (one, two))
-                yield Finding(relation.id, f"'{one}' and '{two}'", places, 2)
+                yield material.found(relation, f"'{one}' and '{two}'", objects=(one, two))
 
 
 ACCENTS = re.compile("[\u0300-\u036f]")
-"""The combining marks of Latin, Greek and Cyrillic letters."""
 
 
 def without_accents(text: str) -> str:
@@ -283,49 +217,30 @@ def without_accents(text: str) -> str:
     return " ".join(plain.split())
 
 
-@check(
-    "note",
-    meaning="candidates that begin with the same word",
-    todo="Score whole candidates, not their first token (docs/models.md).",
-)
 def same_first_word(material: FactMaterial) -> Iterator[Finding]:
     """A model that is scored by the first token cannot tell such candidates apart."""
     for relation in material.suite:
-        by_first: dict[str, list[str]] = defaultdict(list)
-        for word in relation.candidates.words:
-            by_first[(word.split() or [word])[0]].append(word)
-        several = [words for words in by_first.values() if len(words) > 1]
-        if several:
-            most = max(several, key=len)
-            size = sum(map(len, several))
-            total = counted(len(relation.candidates.words), "candidate")
-            evidence = (
-                f"{size} of {total} share their first word with another, such as {listed(most, 3)}"
-            )
-            words = [word for same in several for word in same]
-            yield Finding(relation.id, evidence, _of_objects(material, relation, words), size)
+        candidates = relation.candidates.words
+        by_first = several(((word.split() or [word])[0], word) for word in candidates).values()
+        if by_first:
+            words = [word for same in by_first for word in same]
+            size = f"{len(words)} of {counted(len(candidates), 'candidate')}"
+            example = listed(max(by_first, key=len), 3)
+            evidence = f"{size} share their first word with another, such as {example}"
+            yield material.found(relation, evidence, objects=words)
 
 
-@check(
-    "note",
-    meaning="subjects that contain their object",
-    todo="Report them apart, or leave them out: the answer can be copied.",
-)
 def object_in_subject(material: FactMaterial) -> Iterator[Finding]:
     """The object is in the subject as whole words, or as characters in scripts without spaces."""
     for relation in material.suite:
-        inside = [
-            (fact.subject, fact.object)
-            for fact in relation.facts
-            if contains(fact.subject, fact.object)
-        ]
+        pairs = [(fact.subject, fact.object) for fact in relation.facts]
+        inside = [pair for pair in pairs if contains(*pair)]
         if inside:
-            share = len(inside) / len(relation.facts)
-            evidence = (
-                f"{len(inside)} of {counted(len(relation.facts), 'fact')} ({share:.0%}), "
-                f"such as '{inside[0][0]}', '{inside[0][1]}'"
+            size = (
+                f"{len(inside)} of {counted(len(pairs), 'fact')} ({len(inside) / len(pairs):.0%})"
             )
-            yield Finding(relation.id, evidence, _places(material, relation, inside), len(inside))
+            evidence = f"{size}, such as '{inside[0][0]}', '{inside[0][1]}'"
+            yield material.found(relation, evidence, facts=inside)
 
 
 def contains(text: str, part: str) -> bool:
@@ -338,11 +253,6 @@ LEAST_SHARED = 0.01
 """The least share of the facts of a relation that is reported as shared with another."""
 
 
-@check(
-    "note",
-    meaning="facts that two relations share, in either direction: 1 % of the smaller one or more",
-    todo="Train and test on relations that share none (`improve --train-groups`).",
-)
 def shared_facts(material: FactMaterial) -> Iterator[Finding]:
     """The same two names in two relations: what is trained in one is tested in the other."""
     by_pair: dict[frozenset[str], dict[str, tuple[str, str]]] = defaultdict(dict)
@@ -354,105 +264,32 @@ def shared_facts(material: FactMaterial) -> Iterator[Finding]:
     for of_relation in by_pair.values():
         for one, two in combinations(of_relation, 2):
             shared[one, two].append(of_relation[two])
-    sizes = {relation.id: len(relation.facts) for relation in material.suite}
     for (one, two), facts in sorted(shared.items(), key=lambda item: -len(item[1])):
-        if len(facts) < LEAST_SHARED * min(sizes[one], sizes[two]):
-            continue
-        evidence = f"{counted(len(facts), 'fact')} also in {one}, such as '{facts[0][0]}', "
-        places = _places(material, material.suite[two], facts)
-        yield Finding(two, f"{evidence}'{facts[0][1]}'", places, len(facts))
-
-
-def _places(
-    material: FactMaterial, relation: Relation, facts: Sequence[tuple[str, str]]
-) -> tuple[str, ...]:
-    return tuple(
-        location
-        for subject, object_ in facts
-        for location in material.places.fact(relation.id, subject, object_)
-    )
-
-
-def _of_objects(
-    material: FactMaterial, relation: Relation, objects: Sequence[str]
-) -> tuple[str, ...]:
-    """The place of the first fact with each of some objects."""
-    first = {fact.object: fact.subject for fact in reversed(relation.facts)}
-    pairs = [(first[word], word) for word in objects if word in first]
-    return tuple(
-        location for pair in pairs for location in material.places.fact(relation.id, *pair)[:1]
-    )
+        size = min(len(material.suite[name].facts) for name in (one, two))
+        if len(facts) >= LEAST_SHARED * size:
+            example = "'{}', '{}'".format(*facts[0])
+            evidence = f"{counted(len(facts), 'fact')} also in {one}, such as {example}"
+            yield material.found(material.suite[two], evidence, facts=facts)
 
 
 FALSE_ALARMS = 0.05
 """The share of relations with equivalent patterns in which a pattern is reported."""
 
 FEWEST = 5
-"""Patterns of a relation that the rule needs."""
-
 LEAST_SCALE = 0.01
 """The least deviation that counts as one: similarities within a point are the same."""
 
 DRAWS = 20_000
-"""Simulated relations from which the limits come."""
 
 
-@check(
-    "warning",
-    meaning="a pattern that differs in meaning from the others, by sentence embeddings",
-    todo="Read it: remove it if it asks something else.",
-    needs="meaning",
-)
 def differs_in_meaning(material: FactMaterial) -> Iterator[Finding]:
     """Outliers in the mean cosine similarity of a pattern with the others, filled with facts."""
     return _outliers(material, material.meaning or {}, "similarity")
 
 
-@check(
-    "note",
-    meaning="a pattern whose answers differ from those of the others, in the runs given",
-    todo="Read it: remove it if it asks something else. With one run it may be about the model.",
-    needs="agreement",
-)
 def differs_in_answers(material: FactMaterial) -> Iterator[Finding]:
     """Outliers in the mean agreement of a pattern with the others, over items and runs."""
     return _outliers(material, material.agreement or {}, "agreement")
-
-
-@check(
-    "note",
-    meaning="edges of the suite that differ from what a parser derives",
-    todo="Read both patterns: the suite and the parser are right about equally often.",
-    needs="edges",
-)
-def edges(material: FactMaterial) -> Iterator[Finding]:
-    """Pairs of patterns with other changes of syntax, lexis or determiners than by the parser."""
-    for relation in material.suite:
-        derived = (material.edges or {}).get(relation.id, {})
-        texts = [pattern.text for pattern in relation.patterns]
-        differing = [
-            (texts[pair[0]], texts[pair[1]], _difference(ours, derived[pair]))
-            for pair, ours in relation.edges.items()
-            if pair in derived and _difference(ours, derived[pair])
-        ]
-        if differing:
-            one, two, difference = differing[0]
-            evidence = (
-                f"{len(differing)} of {counted(len(relation.edges), 'pair')}, such as "
-                f"'{one}' and '{two}': {difference}"
-            )
-            names = [text for *pair, _ in differing for text in pair]
-            places = material.places.pattern(relation.id, *names)
-            yield Finding(relation.id, evidence, places, len(differing))
-
-
-def _difference(ours: Edge, derived: Edge) -> str:
-    """Which changes the suite has and the parser has not, or the reverse; empty for none."""
-    return ", ".join(
-        f"{name} {'yes' if getattr(ours, name) else 'no'} in the suite"
-        for name in ("syntactic", "lexical", "determiner")
-        if getattr(ours, name) != getattr(derived, name)
-    )
 
 
 def _outliers(
@@ -462,13 +299,11 @@ def _outliers(
         if relation.id not in similarity:
             continue
         means = mean_similarity(similarity[relation.id])
+        median = np.median(means)
         for at in outliers(means):
-            text = relation.patterns[at].text
-            evidence = (
-                f"'{text}': mean {word} with the others {means[at]:.2f}, "
-                f"median of the relation {np.median(means):.2f}"
-            )
-            yield Finding(relation.id, evidence, material.places.pattern(relation.id, text))
+            text, others = relation.patterns[at].text, f"median of the relation {median:.2f}"
+            evidence = f"'{text}': mean {word} with the others {means[at]:.2f}, {others}"
+            yield material.found(relation, evidence, patterns=(text,))
 
 
 def mean_similarity(matrix: Floats) -> Floats:
@@ -509,3 +344,397 @@ def limit(size: int) -> float:
     """The deviation that one of ``size`` normal values exceeds in ``FALSE_ALARMS`` of relations."""
     values = np.random.default_rng(size).normal(size=(DRAWS, size))
     return float(np.quantile(robust_deviations(values).max(axis=1), 1 - FALSE_ALARMS))
+
+
+def edges(material: FactMaterial) -> Iterator[Finding]:
+    """Pairs of patterns with other changes of syntax, lexis or determiners than by the parser."""
+    for relation in material.suite:
+        derived = (material.edges or {}).get(relation.id, {})
+        differing = {
+            pair: difference
+            for pair, ours in relation.edges.items()
+            if pair in derived and (difference := _difference(ours, derived[pair]))
+        }
+        if differing:
+            texts = [relation.patterns[at].text for pair in differing for at in pair]
+            example = f"'{texts[0]}' and '{texts[1]}': {next(iter(differing.values()))}"
+            size = f"{len(differing)} of {counted(len(relation.edges), 'pair')}"
+            evidence = f"{size}, such as {example}"
+            yield material.found(relation, evidence, patterns=texts, count=len(differing))
+
+
+def _difference(ours: Edge, derived: Edge) -> str:
+    """Which changes the suite has and the parser has not, or the reverse; empty for none."""
+    return ", ".join(
+        f"{name} {'yes' if getattr(ours, name) else 'no'} in the suite"
+        for name in ("syntactic", "lexical", "determiner")
+        if getattr(ours, name) != getattr(derived, name)
+    )
+
+
+# Patterns.
+
+SPACE_FAULT = re.compile(r"\s{2,}|[^\S ]|^\s|\s$|\s(?=[.,](?:\s|$))")
+"""A doubled space, a space that is no plain one, one at an end, and one before a stop or comma."""
+
+NUMBER_WORDS = {"is": "singular", "are": "plural", "was": "singular", "were": "plural"}
+NUMBER = re.compile(r"(?<!and )\[([XY])\] (is|are|was|were)\b")
+"""A verb that agrees in number with the slot before it; not after ``[X] and``."""
+
+VOWEL_SOUND = re.compile(r"(?:hour|honest|honou?r|heir)|(?!uni(?!n)|us|eu|one|ut)[aeiou]", re.I)
+"""How an English word begins that takes ``an``."""
+
+
+def spaces(material: FactMaterial) -> Iterator[Finding]:
+    """Spaces that a tokenizer may see and a reader does not."""
+    for relation, pattern in material.patterns:
+        if SPACE_FAULT.search(pattern.text):
+            yield material.found(relation, f"'{pattern.text}'", patterns=(pattern.text,))
+
+
+def final_punctuation(material: FactMaterial) -> Iterator[Finding]:
+    """Patterns without an ending, where any other pattern in their language has one.
+
+    A suite may have fragments only, and some scripts, such as Thai, do without.
+    """
+    ends = {pattern.language for _, pattern in material.patterns if has_ending(pattern.text)}
+    for relation, pattern in material.patterns:
+        if pattern.language in ends and not has_ending(pattern.text):
+            yield material.found(relation, f"'{pattern.text}'", patterns=(pattern.text,))
+
+
+def has_ending(text: str) -> bool:
+    """Whether a pattern ends with sentence punctuation."""
+    last = text.rstrip()[-1:]
+    return bool(last) and last != "]" and closes_sentence(last)
+
+
+def few_for_causal_models(material: FactMaterial) -> Iterator[Finding]:
+    """Relations with several patterns that give a causal model less than two to compare."""
+    for relation in material.suite:
+        size = len(relation.patterns)
+        last = sum(pattern.object_last for pattern in relation.patterns)
+        if size > 1 and last < 2:
+            evidence = f"patterns that end after [Y]: {last} of {size}"
+            yield Finding(relation.id, evidence, count=size - last)
+
+
+def article(material: FactMaterial) -> Iterator[Finding]:
+    """The published protocol skips such a pattern where the article gives the answer away."""
+    for relation, pattern in material.english or ():
+        if not (pattern.article and re.search(rf"{pattern.article} \[Y\]", pattern.text)):
+            continue
+        words = relation.candidates.words
+        takes_an = pattern.article == "an"
+        unfit = [word for word in words if bool(VOWEL_SOUND.match(word)) != takes_an]
+        if unfit:
+            size = f"{len(unfit)} of {counted(len(words), 'candidate')}"
+            misfit = f"'{pattern.article}' does not fit {size}, such as '{unfit[0]}'"
+            evidence = f"'{pattern.text}': {misfit}"
+            yield material.found(relation, evidence, patterns=(pattern.text,), count=len(unfit))
+
+
+def number(material: FactMaterial) -> Iterator[Finding]:
+    """Patterns whose verb has the rarer number after the same slot."""
+    for relation in material.suite:
+        verbs = [
+            (slot, (NUMBER_WORDS[verb], pattern.text))
+            for pattern in filter(is_english, relation.patterns)
+            for slot, verb in NUMBER.findall(pattern.text)
+        ]
+        for slot, uses in several(verbs).items():
+            common, size = Counter(name for name, _ in uses).most_common(1)[0]
+            for name, text in uses:
+                if name != common and size > 1:
+                    evidence = f"'{text}': a {name} verb after [{slot}]; {size} are {common}"
+                    yield material.found(relation, evidence, patterns=(text,))
+
+
+def tense(material: FactMaterial) -> Iterator[Finding]:
+    """Relations with patterns in more than one tense; a pattern without a finite verb has none."""
+    for relation in material.suite:
+        tenses = (material.tenses or {}).get(relation.id, ())
+        counts = Counter(filter(None, tenses)).most_common()
+        if len(counts) > 1:
+            named = zip(relation.patterns, tenses, strict=True)
+            others = [pattern.text for pattern, name in named if name not in ("", counts[0][0])]
+            sizes = ", ".join(f"{size} {name}" for name, size in counts)
+            yield material.found(relation, f"{sizes}, such as '{others[0]}'", patterns=others)
+
+
+def single_pattern(material: FactMaterial) -> Iterator[Finding]:
+    """Relations with one pattern, which have no consistency."""
+    single = [relation for relation in material.suite if len(relation.patterns) == 1]
+    if single:
+        evidence = f"one pattern, so no consistency: {listed([one.id for one in single])}"
+        places = [material.places.pattern(one.id, one.patterns[0].text) for one in single]
+        yield Finding("", evidence, tuple(sum(places, ())), len(single))
+
+
+def duplicate_patterns(material: FactMaterial) -> Iterator[Finding]:
+    """Pairs of patterns that are the same words in the same order."""
+    for relation in material.suite:
+        first: dict[str, Pattern] = {}
+        for pattern in relation.patterns:
+            earlier = first.setdefault(normal_form(pattern.text), pattern)
+            if earlier is not pattern:
+                both = (earlier.text, pattern.text)
+                yield material.found(relation, "'{}' and '{}'".format(*both), patterns=both)
+
+
+def asks_another_relation(material: FactMaterial) -> Iterator[Finding]:
+    """Patterns with the words of a pattern of another relation, or with its path and lemmas.
+
+    The path and the lemmas are compared where a parser is there. Exchanged slots are no match.
+    """
+    known: dict[object, tuple[str, str]] = {}
+    for relation in material.suite:
+        parsed = (material.signatures or {}).get(relation.id, [None] * len(relation.patterns))
+        for pattern, signature in zip(relation.patterns, parsed, strict=True):
+            keys = [key for key in (normal_form(pattern.text), signature) if key]
+            other = next((known[key] for key in keys if key in known), None)
+            if other and other[0] != relation.id:
+                evidence = f"'{pattern.text}' asks as {other[0]} does: '{other[1]}'"
+                places = material.places.pattern(relation.id, pattern.text)
+                yield Finding(relation.id, evidence, places + material.places.pattern(*other))
+            for key in keys:
+                known.setdefault(key, (relation.id, pattern.text))
+
+
+# Questions.
+
+FEW_TO_BALANCE = 5
+"""The fewest questions whose golds are expected at several positions."""
+
+
+def _found(
+    group: str, evidence: str, items: Sequence[Question], count: int | None = None
+) -> Finding:
+    """A finding with the places of the questions that came from a file."""
+    places = dict.fromkeys(item.where for item in items if item.where)
+    return Finding(group, evidence, tuple(places), len(items) if count is None else count)
+
+
+def _of_pairs(
+    group: str, noun: str, where: str, pairs: Sequence[tuple[Question, Question]], shown: Question
+) -> Finding:
+    """A finding of pairs of questions that ask the same; ``shown`` is the example."""
+    example = f"'{_texts(shown)[0]}' (items {pairs[0][0].item}, {pairs[0][1].item})"
+    evidence = f"{counted(len(pairs), noun)}{where}, such as {example}"
+    return _found(group, evidence, [item for pair in pairs for item in pair], len(pairs))
+
+
+def _texts(question: Question) -> list[str]:
+    return [text for texts in question.paraphrases.values() for text in texts]
+
+
+def one_phrasing(questions: Questions) -> Iterator[Finding]:
+    """Such questions have no consistency of phrasings."""
+    for name, items in questions.groups.items():
+        single = [item for item in items if item.phrasings == 1]
+        if single:
+            noun = f"{counted(len(single), 'question')} {'has' if len(single) == 1 else 'have'}"
+            yield _found(name, f"{noun} one phrasing, such as {single[0].item}", single)
+
+
+def options_differ(questions: Questions) -> Iterator[Finding]:
+    """Random answers are right at other rates."""
+    for name, items in questions.groups.items():
+        sizes = sorted({len(item.options) for item in items})
+        if len(sizes) > 1:
+            number_of = f"{sizes[0]} to {sizes[-1]} options"
+            evidence = f"questions have {number_of}, which are chosen at other rates"
+            yield Finding(name, evidence, count=len(items))
+
+
+def gold_position(questions: Questions) -> Iterator[Finding]:
+    """A model that always chooses that position is right."""
+    for name, items in questions.groups.items():
+        positions = {item.gold_position for item in items if item.options}
+        if len(positions) == 1 and len(items) >= FEW_TO_BALANCE:
+            position = f"option {positions.pop() + 1} of every question"
+            evidence = f"the right answer is {position}; a model that always chooses it is right"
+            yield Finding(name, evidence, count=len(items))
+
+
+def duplicate_questions(questions: Questions) -> Iterator[Finding]:
+    """Questions that ask what an earlier one asks, if its answer may be given to them too."""
+    for name, items in questions.groups.items():
+        pairs = list(_repeated(items))
+        if pairs:
+            yield _of_pairs(name, "duplicate question", "", pairs, pairs[0][0])
+
+
+def _repeated(items: Sequence[Question]) -> Iterator[tuple[Question, Question]]:
+    earlier: dict[tuple[str, str], list[Question]] = defaultdict(list)
+    for question in items:
+        texts = {normal(text) for text in _texts(question)}
+        keys = [(text, normal(question.context)) for text in texts]
+        same = [other for key in keys for other in earlier.get(key, ())]
+        allowed = {option.text for option in question.options}
+        again = next((other for other in same if not allowed or other.gold.text in allowed), None)
+        if again is not None:
+            yield again, question
+        for key in keys:
+            earlier[key].append(question)
+
+
+def shared_questions(questions: Questions) -> Iterator[Finding]:
+    """A phrasing that is in two groups, with the same context."""
+    first: dict[tuple[str, str], Question] = {}
+    shared: dict[tuple[str, str], list[tuple[Question, Question]]] = defaultdict(list)
+    for question in questions.items:
+        keys = [(normal(text), normal(question.context)) for text in _texts(question)]
+        others = (first[key] for key in keys if key in first)
+        other = next((one for one in others if one.group != question.group), None)
+        if other:
+            shared[other.group, question.group].append((other, question))
+        for key in keys:
+            first.setdefault(key, question)
+    for (one, two), pairs in shared.items():
+        yield _of_pairs(two, "question", f" also in {one}", pairs, pairs[0][1])
+
+
+def same_phrasings(questions: Questions) -> Iterator[Finding]:
+    """Such phrasings measure tokenization, and count as consistent paraphrases."""
+    for question in questions.items:
+        for texts in question.paraphrases.values():
+            for one, two in combinations(texts, 2):
+                if normal_form(one) == normal_form(two):
+                    evidence = f"'{one}' and '{two}' (item {question.item})"
+                    yield _found(question.group, evidence, [question], 2)
+
+
+def question_spaces(questions: Questions) -> Iterator[Finding]:
+    """Spaces in questions or options that a tokenizer may see and a reader does not."""
+    for question in questions.items:
+        texts = [*_texts(question), *(text for one in question.options for text in one.texts)]
+        for text in filter(SPACE_FAULT.search, texts):
+            yield _found(question.group, f"'{text}' (item {question.item})", [question])
+
+
+def answer_in_question(questions: Questions) -> Iterator[Finding]:
+    """The gold is in every phrasing as whole words; a context does not count."""
+    for name, items in questions.groups.items():
+        inside = [item for item in items if _tells_its_answer(item)]
+        if inside:
+            first, size = inside[0], f"{len(inside)} of {counted(len(items), 'question')}"
+            example = f"'{_texts(first)[0]}', '{first.gold.text}' (item {first.item})"
+            yield _found(name, f"{size}, such as {example}", inside)
+
+
+def _tells_its_answer(question: Question) -> bool:
+    texts = _texts(question)
+    others = [option.text for option in question.options if option != question.gold]
+    return all(contains(text, question.gold.text) for text in texts) and not any(
+        contains(text, other) for text in texts for other in others
+    )
+
+
+def same_options(questions: Questions) -> Iterator[Finding]:
+    """Options that share a text or an alias, without case, accents and hyphens."""
+    for question in questions.items:
+        for one, two in combinations(question.options, 2):
+            if {*map(without_accents, one.texts)} & {*map(without_accents, two.texts)}:
+                evidence = f"'{one.text}' and '{two.text}' (item {question.item})"
+                yield _found(question.group, evidence, [question], 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A function that looks for one kind of fault."""
+
+    find: Callable[[Any], Iterable[Finding]]
+    severity: Severity
+    meaning: str
+    """What it looks for, in a few words."""
+    todo: str
+    of: Kind = "facts"
+    needs: str = ""
+    is_quick: bool = False
+
+
+# fmt: off
+CHECKS = {check.find.__name__: check for check in (
+    Check(several_golds, "warning", "subjects of an N-1 relation with several objects",
+          "Keep one object for each subject, or make the relation N-M.", is_quick=True),
+    Check(duplicate_facts, "warning", "facts that are in a relation more than once",
+          "Run `suite audit --fix`.", is_quick=True),
+    Check(same_spelling, "warning",
+          "subjects or candidates that differ only in case, spaces, apostrophes or Unicode form",
+          "Write each name in one way.", is_quick=True),
+    Check(written_alike, "warning", "subjects that are written alike in a language",
+          "Write more in the table `names`, so that the question has one answer.", is_quick=True),
+    Check(same_candidates, "warning",
+          "candidates that mean the same: aliases, accents, or singular and plural",
+          "Keep one of them as the object."),
+    Check(same_first_word, "note", "candidates that begin with the same word",
+          "Score whole candidates, not their first token (docs/models.md)."),
+    Check(object_in_subject, "note", "subjects that contain their object",
+          "Report them apart, or leave them out: the answer can be copied."),
+    Check(shared_facts, "note",
+          "facts that two relations share, in either direction: 1 % of the smaller one or more",
+          "Train and test on relations that share none (`improve --train-groups`)."),
+    Check(differs_in_meaning, "warning",
+          "a pattern that differs in meaning from the others, by sentence embeddings",
+          "Read it: remove it if it asks something else.", needs="meaning"),
+    Check(differs_in_answers, "note",
+          "a pattern whose answers differ from those of the others, in the runs given",
+          "Read it: remove it if it asks something else. With one run it may be about the model.",
+          needs="agreement"),
+    Check(edges, "note", "edges of the suite that differ from what a parser derives",
+          "Read both patterns: the suite and the parser are right about equally often.",
+          needs="edges"),
+    Check(spaces, "warning",
+          "doubled spaces, spaces at an end, or a space before a full stop or comma",
+          "Run `suite audit --fix`."),
+    Check(final_punctuation, "warning", "a pattern that does not end with sentence punctuation",
+          "Run `suite audit --fix`; end patterns that stop at a comma by hand."),
+    Check(few_for_causal_models, "note",
+          "fewer than two patterns end right after [Y], so causal models have no consistency",
+          "Add patterns that end in [Y], or measure causal models on other relations."),
+    Check(article, "note", "'a' or 'an' before [Y] that fits only some of the candidates",
+          "Write the pattern without an article, or leave out the candidates that it does not fit.",
+          needs="english"),
+    Check(number, "warning",
+          "'is' after a slot where other patterns of the relation have 'are', or the reverse",
+          "Use one number throughout the relation.", needs="english"),
+    Check(tense, "note", "patterns of one relation in different tenses",
+          "Compare tenses on purpose, or use one tense; `analyze edits` shows what tense changes.",
+          needs="tenses"),
+    Check(single_pattern, "note", "a relation with one pattern", "Add patterns.", is_quick=True),
+    Check(duplicate_patterns, "warning",
+          "patterns of a relation that differ only in case, spaces or punctuation",
+          "Remove one of the two."),
+    Check(asks_another_relation, "note", "a pattern that is also a pattern of another relation",
+          "Only the candidates distinguish the two. If models write freely, make it more "
+          "specific."),
+    Check(one_phrasing, "note", "questions with one phrasing",
+          "Add phrasings, or vary other factors (docs/factors.md).", "questions", is_quick=True),
+    Check(options_differ, "note", "questions of a group with different numbers of options",
+          "Give all questions of a group as many options.", "questions", is_quick=True),
+    Check(gold_position, "warning",
+          "the right answer is at the same position in every question of a group",
+          "Use `distractors` in place of `options`: their order is drawn.",
+          "questions", is_quick=True),
+    Check(duplicate_questions, "warning", "questions that ask the same",
+          "Make one question of the two: further rows with the same item are phrasings.",
+          "questions", is_quick=True),
+    Check(shared_questions, "warning", "the same question in two groups",
+          "Keep it in one group, so that groups can be divided into training and test.",
+          "questions"),
+    Check(same_phrasings, "warning",
+          "phrasings of a question that differ only in case, spaces or punctuation",
+          "Remove one of the two.", "questions"),
+    Check(question_spaces, "warning",
+          "doubled spaces, spaces at an end, or a space before a full stop or comma",
+          "Correct the file.", "questions"),
+    Check(answer_in_question, "note",
+          "questions whose right answer is in the question, and no other option is",
+          "Report them apart, or leave them out: the answer can be copied.", "questions"),
+    Check(same_options, "warning",
+          "options of a question that mean the same: aliases, accents or case",
+          "Replace one of them.", "questions"),
+)}
+# fmt: on
+"""The checks by name, in the order of the table."""

@@ -1,15 +1,11 @@
-"""Formats that suites are imported from."""
+"""The formats that suites are imported from, and the command."""
 
 from __future__ import annotations
 
-import shlex
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import polars as pl
 
 from consilience.authoring.importing import (
     WIKIDATA,
@@ -20,34 +16,35 @@ from consilience.authoring.importing import (
     SourceFact,
     align_languages,
     load_facts,
-    plan_import,
 )
 from consilience.core.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
-from consilience.core.text import counted, is_language_tag
+from consilience.core.text import is_language_tag
 from consilience.files.read import parse_json, read_rows, read_text
+from consilience.files.rows import Row, refuse_misspelt, suite_rows
 from consilience.files.tables import ENDINGS, read_answer_file, read_workbook
-from consilience.options import Output
 from consilience.options.suites import ImportOptions
-from consilience.report.export import Shown, rows_of
 from consilience.suites.layouts import LAMA_CARDINALITIES, load_folder, pararel_root
-from consilience.suites.proposals import Proposal, provenance_of, read_proposals, scores_of
+from consilience.suites.proposals import provenance_of, read_proposals, scores_of
 from consilience.suites.question_suites import columns_of
-from consilience.suites.rows import Row, refuse_misspelt, suite_rows
-
-PATTERN_FIELDS = ("pattern", "template")
-"""The fields that files with one relation each have for a pattern: ParaRel's and LPAQA's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """A format that can be imported."""
-
-    about: str
-    """What it is, for a message."""
-    matches: Callable[[Path], bool]
-    """Whether a file or folder looks like it."""
-    read: Callable[[Content], None]
-    """Reads the root of the content."""
+def import_patterns(options: ImportOptions) -> ImportPlan:
+    """Read a source, compare it with the suite folder, and add what is new."""
+    reading = Reading(
+        options.relation,
+        columns_of(options.columns),
+        tuple(options.language),
+        options.source,
+        options.licence,
+    )
+    format_, content = read_content(options.path, options.format, reading)
+    suite = options.facts_from and load_facts(options.facts_from, options.data_dir)
+    plan = ImportPlan(options.into, format_, content, options.near_duplicates, suite or None)
+    plan.check()
+    if not options.dry_run:
+        plan.write()
+        plan.is_dry = False
+    return plan
 
 
 def read_content(source: Path, format_: str | None, reading: Reading) -> tuple[str, Content]:
@@ -85,6 +82,9 @@ def _first_row(path: Path) -> Mapping[str, Any]:
     return row if isinstance(row, dict) else {}
 
 
+# Proposals and suites.
+
+
 def _is_proposals(path: Path) -> bool:
     return {"relation", "pattern", "origin"} <= _first_row(path).keys()
 
@@ -103,6 +103,122 @@ def _read_proposals(content: Content) -> None:
     ]
 
 
+def _is_suite(path: Path) -> bool:
+    tables = ("patterns.jsonl", "patterns.tsv")
+    return path.is_dir() and (bool(pararel_root(path)) or any((path / t).is_file() for t in tables))
+
+
+def _read_suite(content: Content) -> None:
+    """A suite folder in our layout or ParaRel's, with its provenance."""
+    path = content.root
+    suite = load_folder(path)
+    content.language = suite.language
+    rows = [] if pararel_root(path) else provenance_of(path)
+    known = {(row.relation, row.pattern): row for row in rows}
+    for group in suite:
+        content.labels[group.id] = group.label
+        content.cardinalities[group.id] = group.cardinality
+        for pattern in group.patterns:
+            needs: dict[str, Any] = {
+                "language": pattern.language,
+                "form": pattern.object_form,
+                "subject_form": pattern.subject_form,
+            }
+            content.add(group.id, pattern.text, path, str(path), **needs)
+            if row := known.get((group.id, pattern.text)):
+                content.patterns[-1] = replace(row, **needs)
+        content.facts += [
+            SourceFact(group.id, fact.subject, fact.object, fact.item) for fact in group.facts
+        ]
+        content.names += [
+            Name(group.id, name, language, text, form)
+            for (language, form), names in group.names.items()
+            for name, text in names.items()
+        ]
+
+
+# A file for each relation: LPAQA, ParaRel, LAMA, mParaRel, mLAMA.
+
+
+def _relation_files(folder: Path) -> list[Path]:
+    """The files of a folder that are named by a relation, in numerical order."""
+    paths = [path for path in folder.iterdir() if path.suffix in (".jsonl", ".txt")]
+    paths = [path for path in paths if path.stem != "templates" and path.is_file()]
+    return sorted(paths, key=lambda path: (len(path.stem), path.stem))
+
+
+def _prompt_folders(root: Path) -> list[Path]:
+    """A folder with files of relations, or its subfolders that have some."""
+    folders = [root, *sorted(path for path in root.iterdir() if path.is_dir())]
+    return [
+        folder
+        for folder in folders
+        if any(WIKIDATA.fullmatch(path.stem) for path in _relation_files(folder))
+    ]
+
+
+def _has_relation_files(path: Path) -> bool:
+    if path.is_dir():
+        return bool(_prompt_folders(path))
+    return bool(WIKIDATA.fullmatch(path.stem)) and path.suffix in (".jsonl", ".txt")
+
+
+def _read_relation_files(content: Content) -> None:
+    """LPAQA, and the patterns of ParaRel: a file for each relation, named by it."""
+    root = content.root
+    folders = (_prompt_folders(root) or [root]) if root.is_dir() else []
+    paths = [path for folder in folders for path in _relation_files(folder)]
+    for path in paths if root.is_dir() else [root]:
+        _read_relation_file(path, content.reading.relation or path.stem, content)
+
+
+def _read_list(content: Content) -> None:
+    """A pattern a line, for one relation."""
+    relation = content.reading.relation
+    if not relation:
+        raise ConsilienceError(
+            "a list of patterns without a relation",
+            where=str(content.root),
+            todo="Name the relation of its patterns: --relation ID.",
+        )
+    _read_relation_file(content.root, relation, content)
+
+
+def _read_relation_file(path: Path, relation: str, content: Content, language: str = "") -> None:
+    """The patterns or facts of one relation: LPAQA, ParaRel, mParaRel, mLAMA and T-REx.
+
+    Text files have a pattern a line. Rows of JSONL have ``template`` or ``pattern``, or
+    ``sub_label`` and ``obj_label``.
+    """
+    fields = ("pattern", "template")
+    rows = _lines(path, content) if path.suffix == ".txt" else suite_rows(path, content.problems)
+    for row in rows:
+        column = next((name for name in fields if name in row.cells), None)
+        if column is None and "sub_label" in row.cells:
+            _add_fact(row, relation, content, language)
+        elif pattern := row.pattern(column or "pattern"):
+            scores = scores_of(row, fields)
+            content.add(relation, pattern.text, path, row.where, language=language, scores=scores)
+
+
+def _lines(path: Path, content: Content) -> Iterator[Row]:
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        if line.strip():
+            yield Row(f"{path}:{number}", {"pattern": line.strip()}, content.problems)
+
+
+def _add_fact(row: Row, relation: str, content: Content, language: str) -> None:
+    """Add a fact with the names that T-REx, LAMA and mLAMA give its fields."""
+    subject, object_ = row.text("sub_label"), row.text("obj_label")
+    ids = [row.optional_text(name) for name in ("sub_uri", "obj_uri")]
+    line = row.optional_text("lineid")
+    item = row.optional_text("uuid") or (f"{relation}-line-{line}" if line else "")
+    item = item or ("-".join(ids) if all(ids) else "")
+    if subject and object_:
+        fact = SourceFact(relation, subject, object_, item, language, row.where)
+        content.facts.append(fact)
+
+
 def _relations_file(path: Path) -> Path | None:
     """LAMA's ``relations.jsonl``: the file itself, or in a folder or its ``data``."""
     paths = (path, path / "relations.jsonl", path / "data" / "relations.jsonl")
@@ -112,56 +228,29 @@ def _relations_file(path: Path) -> Path | None:
 def _read_lama(content: Content) -> None:
     """One template a relation, and its facts where ``TREx`` is beside ``relations.jsonl``."""
     path = _relations_file(content.root) or content.root
+    for row, relation in _templates(path, content, types=LAMA_CARDINALITIES):
+        content.labels[relation] = row.optional_text("label")
+        content.cardinalities[relation] = LAMA_CARDINALITIES[str(row.cells.get("type", "N-1"))]
+        facts = path.parent / "TREx" / f"{relation}.jsonl"
+        if facts.is_file():
+            _read_relation_file(facts, relation, content)
+
+
+def _templates(
+    path: Path, content: Content, *, language: str = "", types: Iterable[str] | None = None
+) -> Iterator[tuple[Row, str]]:
+    """Add the templates of all relations of LAMA or mLAMA, each row with its relation.
+
+    ``types``: those that a relation may have; None for any.
+    """
     for row in suite_rows(path, content.problems):
         relation, template = row.text("relation"), row.pattern("template")
         type_ = str(row.cells.get("type", "N-1"))
-        if type_ not in LAMA_CARDINALITIES:
+        if types is not None and type_ not in types:
             row.report(f"type '{type_}'", expected="1-1, N-1 or N-M")
         elif template and row.is_relation_id(relation):
-            content.patterns.append(content.imported(relation, template.text, path, row.where))
-            content.labels[relation] = row.optional_text("label")
-            content.cardinalities[relation] = LAMA_CARDINALITIES[type_]
-            facts = path.parent / "TREx" / f"{relation}.jsonl"
-            if facts.is_file():
-                _read_relation_file(facts, relation, content)
-
-
-def _read_relation_file(path: Path, relation: str, content: Content, language: str = "") -> None:
-    """The patterns or facts of one relation: LPAQA, ParaRel, mParaRel, mLAMA and T-REx.
-
-    Text files have a pattern a line. Rows of JSONL have ``template`` or ``pattern``, or
-    ``sub_label`` and ``obj_label``.
-    """
-    rows = _lines(path, content) if path.suffix == ".txt" else suite_rows(path, content.problems)
-    for row in rows:
-        column = next((name for name in PATTERN_FIELDS if name in row.cells), None)
-        if column is None and "sub_label" in row.cells:
-            if fact := _fact_of_row(row, relation, language):
-                content.facts.append(fact)
-        elif pattern := row.pattern(column or "pattern"):
-            proposal = content.imported(relation, pattern.text, path, row.where)
-            scores = scores_of(row, PATTERN_FIELDS)
-            content.patterns.append(
-                replace(proposal, language=language or proposal.language, scores=scores)
-            )
-
-
-def _lines(path: Path, content: Content) -> Iterator[Row]:
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        if line.strip():
-            yield Row(f"{path}:{number}", {"pattern": line.strip()}, content.problems)
-
-
-def _fact_of_row(row: Row, relation: str, language: str = "") -> SourceFact | None:
-    """A fact with the names that T-REx, LAMA and mLAMA give its fields."""
-    subject, object_ = row.text("sub_label"), row.text("obj_label")
-    ids = [row.optional_text(name) for name in ("sub_uri", "obj_uri")]
-    line = row.optional_text("lineid")
-    item = row.optional_text("uuid") or (f"{relation}-line-{line}" if line else "")
-    item = item or ("-".join(ids) if all(ids) else "")
-    if not (subject and object_):
-        return None
-    return SourceFact(relation, subject, object_, item, language, row.where)
+            content.add(relation, template.text, path, row.where, language=language)
+            yield row, relation
 
 
 def _language_folders(root: Path) -> dict[Path, str]:
@@ -195,51 +284,11 @@ def _read_languages(content: Content) -> None:
         for path in _relation_files(folder):
             _read_relation_file(path, path.stem, content, language)
         if (templates := folder / "templates.jsonl").is_file():
-            _read_templates(templates, language, content)
+            list(_templates(templates, content, language=language))
     align_languages(content)
 
 
-def _read_templates(path: Path, language: str, content: Content) -> None:
-    """Read the templates of mLAMA in a language, for all relations."""
-    for row in suite_rows(path, content.problems):
-        relation, template = row.text("relation"), row.pattern("template")
-        if template and row.is_relation_id(relation):
-            proposal = content.imported(relation, template.text, path, row.where)
-            content.patterns.append(replace(proposal, language=language))
-
-
-def _relation_files(folder: Path) -> list[Path]:
-    """The files of a folder that are named by a relation, in numerical order."""
-    paths = [path for path in folder.iterdir() if path.suffix in (".jsonl", ".txt")]
-    paths = [path for path in paths if path.stem != "templates" and path.is_file()]
-    return sorted(paths, key=lambda path: (len(path.stem), path.stem))
-
-
-def _prompt_folders(root: Path) -> list[Path]:
-    """A folder with files of relations, or its subfolders that have some."""
-    folders = [root, *sorted(path for path in root.iterdir() if path.is_dir())]
-    return [
-        folder
-        for folder in folders
-        if any(WIKIDATA.fullmatch(path.stem) for path in _relation_files(folder))
-    ]
-
-
-def _has_relation_files(path: Path) -> bool:
-    if path.is_dir():
-        return bool(_prompt_folders(path))
-    is_named = bool(WIKIDATA.fullmatch(path.stem))
-    return is_named and path.suffix in (".jsonl", ".txt")
-
-
-def _read_relation_files(content: Content) -> None:
-    """LPAQA, and the patterns of ParaRel: a file for each relation, named by it."""
-    root = content.root
-    folders = (_prompt_folders(root) or [root]) if root.is_dir() else []
-    paths = [path for folder in folders for path in _relation_files(folder)]
-    for path in paths if root.is_dir() else [root]:
-        _read_relation_file(path, content.reading.relation or path.stem, content)
-
+# Spreadsheets.
 
 TABLE_COLUMNS: Mapping[str, str] = {
     "relation": "the id of the relation",
@@ -316,17 +365,9 @@ def _read_table_row(row: Row, content: Content) -> None:
         content.labels.setdefault(relation, label)
     has_fact = "subject" in row.cells or "object" in row.cells
     if ("pattern" in row.cells or not has_fact) and (pattern := row.pattern()):
-        proposal = content.imported(relation, pattern.text, content.root, row.where)
-        content.patterns.append(
-            replace(
-                proposal,
-                source=row.optional_text("source") or proposal.source,
-                licence=row.optional_text("licence") or proposal.licence,
-                language=row.optional_text("language") or proposal.language,
-                form=pattern.object_form,
-                subject_form=pattern.subject_form,
-            )
-        )
+        texts = {name: row.optional_text(name) for name in ("source", "licence", "language")}
+        needs = {"form": pattern.object_form, "subject_form": pattern.subject_form}
+        content.add(relation, pattern.text, content.root, row.where, **texts, **needs)
     if has_fact:
         subject, object_ = row.text("subject"), row.text("object")
         if subject and object_:
@@ -334,52 +375,13 @@ def _read_table_row(row: Row, content: Content) -> None:
             content.facts.append(SourceFact(relation, subject, object_, item, where=row.where))
 
 
-def _read_list(content: Content) -> None:
-    """A pattern a line, for one relation."""
-    relation = content.reading.relation
-    if not relation:
-        raise ConsilienceError(
-            "a list of patterns without a relation",
-            where=str(content.root),
-            todo="Name the relation of its patterns: --relation ID.",
-        )
-    _read_relation_file(content.root, relation, content)
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format that can be imported."""
 
-
-def _is_suite(path: Path) -> bool:
-    tables = ("patterns.jsonl", "patterns.tsv")
-    return path.is_dir() and (bool(pararel_root(path)) or any((path / t).is_file() for t in tables))
-
-
-def _read_suite(content: Content) -> None:
-    """A suite folder in our layout or ParaRel's, with its provenance."""
-    path = content.root
-    suite = load_folder(path)
-    content.language = suite.language
-    known: dict[tuple[str, str], Proposal] = {}
-    if not pararel_root(path):
-        known = {(row.relation, row.pattern): row for row in provenance_of(path)}
-    for group in suite:
-        content.labels[group.id] = group.label
-        content.cardinalities[group.id] = group.cardinality
-        for pattern in group.patterns:
-            new = content.imported(group.id, pattern.text, path, str(path))
-            content.patterns.append(
-                replace(
-                    known.get((group.id, pattern.text), new),
-                    language=pattern.language,
-                    form=pattern.object_form,
-                    subject_form=pattern.subject_form,
-                )
-            )
-        content.facts += [
-            SourceFact(group.id, fact.subject, fact.object, fact.item) for fact in group.facts
-        ]
-        content.names += [
-            Name(group.id, name, language, text, form)
-            for (language, form), names in group.names.items()
-            for name, text in names.items()
-        ]
+    about: str
+    matches: Callable[[Path], bool]
+    read: Callable[[Content], None]
 
 
 FORMATS: Mapping[str, Format] = {
@@ -402,134 +404,3 @@ FORMATS: Mapping[str, Format] = {
     "list": Format("a text with a pattern a line", lambda path: path.suffix == ".txt", _read_list),
 }
 """The formats, in the order in which they are tried."""
-
-
-LISTED = {
-    "what": pl.String,
-    "relation": pl.String,
-    "pattern": pl.String,
-    "reason": pl.String,
-    "other": pl.String,
-    "where": pl.String,
-}
-"""Columns of ``listing``."""
-
-SHOWN = 10
-"""Refusals and near-duplicates that are printed; ``--csv`` and ``--json`` have all."""
-
-
-def import_patterns(options: ImportOptions) -> ImportPlan:
-    """Read a source, compare it with the suite folder, and add what is new."""
-    reading = Reading(
-        options.relation,
-        columns_of(options.columns),
-        tuple(options.language),
-        options.source,
-        options.licence,
-    )
-    format_, content = read_content(options.path, options.format, reading)
-    suite = options.facts_from and load_facts(options.facts_from, options.data_dir)
-    plan = plan_import(
-        options.into, format_, content, near=options.near_duplicates, facts_of=suite or None
-    )
-    if options.dry_run:
-        plan.check()
-    else:
-        plan.write()
-    return plan
-
-
-class PrintedImport(Shown):
-    """What an import does, for people and programs."""
-
-    def __init__(self, plan: ImportPlan, *, is_dry: bool) -> None:
-        self.plan, self.is_dry = plan, is_dry
-
-    def printed(self, output: Output) -> Iterator[str]:
-        """What was added and left out."""
-        plan = self.plan
-        kinds = Counter(similar.likeness for similar in plan.similar)
-        near = [similar for similar in plan.similar if similar.likeness != "duplicate"]
-        fate = "kept" if near and near[0].is_kept else "left out"
-        names = f", {counted(len(plan.names), 'name')} in other languages" if plan.names else ""
-        facts = f", {counted(plan.known_facts, 'fact')} left out" if plan.known_facts else ""
-        state = "new" if plan.is_new else "existing"
-        yield f"{plan.folder} ({state} suite), read as {plan.format}"
-        yield (
-            f"added:           {counted(len(plan.relations), 'relation')}, "
-            f"{counted(len(plan.patterns), 'pattern')}, {counted(len(plan.facts), 'fact')}{names}"
-        )
-        yield f"duplicates:      {counted(kinds['duplicate'], 'pattern')} left out{facts}"
-        yield f"near-duplicates: {counted(len(near), 'pattern')}{f' {fate}' if near else ''}"
-        yield from _first(
-            f"  {one.proposal.relation}: {one.proposal.pattern}  ({one.likeness}: {one.other})"
-            for one in near
-        )
-        yield f"refused:         {len(plan.refused):,}"
-        yield from _first(f"  {error}" for error in plan.refused)
-        if plan.failed:
-            yield "Nothing was written, because everything was refused."
-        elif not plan.adds:
-            yield "Nothing was written, because nothing is new."
-        elif self.is_dry:
-            yield "Nothing was written. Rerun the command without --dry-run to import."
-        else:
-            yield f"Check: consilience suite check {shlex.quote(str(plan.folder))}"
-
-    def document(self) -> dict[str, Any]:
-        """The patterns as rows."""
-        plan = self.plan
-        return {
-            "folder": str(plan.folder), "format": plan.format,
-            "written": plan.adds and not self.is_dry, "relations": plan.relations,
-            "facts": len(plan.facts), "patterns": rows_of(self.frame()), "warnings": plan.notes,
-        }  # fmt: skip
-
-    def frame(self) -> pl.DataFrame:
-        """A row for each pattern."""
-        return listing(self.plan)
-
-    def remarks(self, output: Output) -> Sequence[str]:
-        """The notes."""
-        return self.plan.notes
-
-    def exit_status(self) -> int:
-        """2 if everything was refused."""
-        return 2 if self.plan.failed else 0
-
-
-def _first(lines: Iterable[str]) -> list[str]:
-    """The first lines, and how many more there are."""
-    listed = [*lines]
-    more = len(listed) - SHOWN
-    return [*listed[:SHOWN], *[f"  ... {more:,} more; --csv FILE has all"] * (more > 0)]
-
-
-def listing(plan: ImportPlan) -> pl.DataFrame:
-    """One row for each pattern that is added, left out or a near-duplicate, and each refusal.
-
-    ``what``: ``added``, ``duplicate``, ``near-duplicate`` (left out, or also ``added`` in a row of
-    its own) or ``refused``. ``reason``: how a pattern is like ``other``, or why it is refused.
-    """
-    rows = [
-        {"what": "added", "relation": p.relation, "pattern": p.pattern, "where": p.where}
-        for p in plan.patterns
-    ]
-    for similar in plan.similar:
-        is_same = similar.likeness == "duplicate"
-        rows.append(
-            {
-                "what": "duplicate" if is_same else "near-duplicate",
-                "relation": similar.proposal.relation,
-                "pattern": similar.proposal.pattern,
-                "reason": "" if is_same else similar.likeness,
-                "other": similar.other,
-                "where": similar.proposal.where,
-            }
-        )
-    rows += [
-        {"what": "refused", "reason": str(error).removeprefix(f"{error.where}: "),
-         "where": error.where}
-        for error in plan.refused
-    ]  # fmt: skip
-    return pl.DataFrame(rows, schema=LISTED)

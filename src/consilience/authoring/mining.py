@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -36,9 +36,7 @@ class NamedPair:
     """A subject and an object in a sentence."""
 
     subject: Span
-    """Where the subject is."""
     object: Span
-    """Where the object is."""
     facts: tuple[int, ...]
     """The facts of the index that hold between them, one for each relation."""
 
@@ -48,10 +46,8 @@ class FactSentence:
     """A sentence that holds at least one fact's subject and object."""
 
     text: int
-    """The number of its text in the corpus."""
     sentence: str
     pairs: tuple[NamedPair, ...]
-    """The subjects and objects in it."""
 
 
 @dataclass(slots=True)
@@ -77,26 +73,17 @@ class NameTrie:
         words = list(WORD.finditer(text))
         at = 0
         while at < len(words):
-            name, after = self._longest(text, words, at)
+            name, after, node = "", 0, self.root
+            for next_ in range(at, len(words)):
+                if words[next_][0] not in node:
+                    break
+                node, end = node[words[next_][0]], words[next_].end()
+                # A mark (Unicode's categories M) belongs to the letter before it.
+                if "" in node and unicodedata.category(text[end : end + 1] or " ")[0] != "M":
+                    name, after = node[""], next_ + 1
             if after:
                 yield name, (words[at].start(), words[after - 1].end())
             at = after or at + 1
-
-    def _longest(self, text: str, words: list[re.Match[str]], at: int) -> tuple[str, int]:
-        """The longest name from the word ``at``, and the word after it; 0 without a name."""
-        name, after, node = "", 0, self.root
-        for next_ in range(at, len(words)):
-            if words[next_][0] not in node:
-                break
-            node = node[words[next_][0]]
-            if "" in node and not _is_mark(text[words[next_].end() :][:1]):
-                name, after = node[""], next_ + 1
-        return name, after
-
-
-def _is_mark(character: str) -> bool:
-    """Whether a character belongs to the letter before it (Unicode's categories M)."""
-    return character != "" and unicodedata.category(character)[0] == "M"
 
 
 @dataclass(slots=True)
@@ -107,11 +94,9 @@ class FactIndex:
     relation_of: list[int]
     """The relation of each fact, by its position."""
     facts_of: Mapping[tuple[str, str], tuple[int, ...]]
-    """(subject, object) -> its facts."""
-    objects_of: Mapping[str, frozenset[str]]
+    objects_of: Mapping[str, set[str]]
     """Subject -> its objects in all relations."""
     trie: NameTrie
-    """All names."""
     without_search: int
     """Facts whose subject is their object."""
 
@@ -119,7 +104,7 @@ class FactIndex:
     def of(cls, facts: Facts) -> FactIndex:
         relation_of: list[int] = []
         facts_of: dict[tuple[str, str], tuple[int, ...]] = {}
-        objects_of: dict[str, set[str]] = {}
+        objects_of: dict[str, set[str]] = defaultdict(set)
         without_search = 0
         for at, pairs in enumerate(facts.values()):
             for pair in dict.fromkeys(pairs):
@@ -127,31 +112,29 @@ class FactIndex:
                     without_search += 1
                     continue
                 facts_of[pair] = (*facts_of.get(pair, ()), len(relation_of))
-                objects_of.setdefault(pair[0], set()).add(pair[1])
+                objects_of[pair[0]].add(pair[1])
                 relation_of.append(at)
-        names = dict.fromkeys(name for pair in facts_of for name in pair)
-        fixed = {subject: frozenset(objects) for subject, objects in objects_of.items()}
-        return cls(tuple(facts), relation_of, facts_of, fixed, NameTrie.of(names), without_search)
+        trie = NameTrie.of(dict.fromkeys(name for pair in facts_of for name in pair))
+        return cls(tuple(facts), relation_of, facts_of, dict(objects_of), trie, without_search)
 
-    def shared_with(self, relation: int) -> frozenset[int]:
+    def shared_with(self, relation: int) -> set[int]:
         """The facts of other relations whose subject and object are a fact of ``relation``, too."""
-        return frozenset(
-            fact
-            for facts in self.facts_of.values()
-            if any(self.relation_of[fact] == relation for fact in facts)
-            for fact in facts
-            if self.relation_of[fact] != relation
-        )
+        shared = set()
+        for facts in self.facts_of.values():
+            others = {fact for fact in facts if self.relation_of[fact] != relation}
+            if len(others) < len(facts):
+                shared |= others
+        return shared
 
     def pairs_in(self, sentence: str) -> tuple[NamedPair, ...]:
         """The facts in a sentence; of repeated names, the closest subject and object."""
-        places: dict[str, list[Span]] = {}
+        places: dict[str, list[Span]] = defaultdict(list)
         for name, span in self.trie.find(sentence):
-            places.setdefault(name, []).append(span)
+            places[name].append(span)
         return tuple(
             NamedPair(*_closest(places[subject], places[object_]), self.facts_of[subject, object_])
             for subject in places
-            for object_ in sorted(self.objects_of.get(subject, frozenset()) & places.keys())
+            for object_ in sorted(self.objects_of.get(subject, set()) & places.keys())
         )
 
     def search(self, texts: Iterable[Iterable[str]]) -> Iterator[FactSentence]:
@@ -168,40 +151,31 @@ def _closest(subjects: Sequence[Span], objects: Sequence[Span]) -> tuple[Span, S
     return min(pairs, key=lambda pair: max(pair[1][0] - pair[0][1], pair[0][0] - pair[1][1]))
 
 
-FUNCTION = frozenset(
-    {
-        *("aux", "auxpass", "aux:pass", "det", "neg", "prt", "compound:prt", "case", "mark", "cop"),
-        *("expl", "predet", "cc:preconj"),
-    }
-)
+FUNCTION = {
+    "aux", "auxpass", "aux:pass", "det", "neg", "prt", "compound:prt", "case", "mark", "cop",
+    "expl", "predet", "cc:preconj",
+}  # fmt: skip
 """Labels of words that belong to their head."""
 
-CORE = frozenset(
-    {
-        *("nsubj", "nsubjpass", "nsubj:pass", "csubj", "dobj", "obj", "iobj", "dative", "attr"),
-        *("acomp", "oprd", "xcomp", "ccomp"),
-    }
-)
+CORE = {
+    "nsubj", "nsubjpass", "nsubj:pass", "csubj", "dobj", "obj", "iobj", "dative", "attr", "acomp",
+    "oprd", "xcomp", "ccomp",
+}  # fmt: skip
 """Labels of what a verb cannot stand without."""
 
-SUBJECTS = frozenset(["nsubj", "nsubjpass", "nsubj:pass", "csubj", "expl"])
+SUBJECTS = {"nsubj", "nsubjpass", "nsubj:pass", "csubj", "expl"}
 
-MODIFIERS = frozenset(["amod", "compound", "advmod", "npadvmod", "nmod", "quantmod"])
+MODIFIERS = {"amod", "compound", "advmod", "npadvmod", "nmod", "quantmod"}
 """Labels of what a pattern may have or not."""
 
-CLAUSES = frozenset(["relcl", "acl", "acl:relcl", "appos"])
+CLAUSES = {"relcl", "acl", "acl:relcl", "appos"}
 """Labels of what may follow a comma and describe a noun."""
 
 VERBS = ("VERB", "AUX")
 NAME_PARTS = ("compound", "flat", "flat:name", "nmod", "nummod")
 LONGEST = 14
-"""Words of the longest pattern, slots included."""
-
 MOST_VERBS = 2
-"""Verbs of the longest path."""
-
 MODIFIERS_TRIED = 4
-"""Modifiers of one path that are tried one by one."""
 
 
 class NoPatternError(Exception):
@@ -213,15 +187,13 @@ class Skeleton:
     """A path between the two slots, and what its words need."""
 
     slots: dict[int, tuple[str, Tokens]]
-    """Position of a name's head -> its slot and its tokens."""
     path: tuple[Token, ...]
     """The words of the path, slots included."""
     top: Token
     """The word that governs both slots."""
     dropped: frozenset[int] = frozenset()
     """Positions of words that are left out in favour of another conjunct."""
-    chosen: frozenset[int] = field(default=frozenset())
-    """Positions of the words and slots of the pattern."""
+    chosen: frozenset[int] = frozenset()
 
 
 def path_patterns(doc: Doc, subject: Span, object_: Span) -> tuple[str, ...]:
@@ -273,8 +245,13 @@ def _skeletons(doc: Doc, slots: dict[int, tuple[str, Tokens]]) -> Iterator[Skele
         raise NoPatternError("the parser sees two sentences")
     top = shared[0]
     path = (*(token for way in ways for token in way[: way.index(top)]), top)
-    _check_path(path, slots)
-    links = [token for token in path if _is_listed(token, slots) and token != top]
+    inside = {token.i for _, tokens in slots.values() for token in tokens} - slots.keys()
+    if any(token.i in inside for token in path):
+        raise NoPatternError("a name is part of a longer name")
+    verbs = sum(token.pos_ == "VERB" for token in path)
+    if verbs > MOST_VERBS or any(token.dep_ == "advcl" for token in path[:-1]):
+        raise NoPatternError("the path leads over several clauses")
+    links = [token for token in path if token != top and _is_listed(token, slots)]
     if any(token.i in slots and token.head.i in slots for token in links):
         if top.dep_ not in SUBJECTS:
             raise NoPatternError("the names are only listed together")
@@ -295,22 +272,14 @@ def _is_listed(token: Token, slots: dict[int, tuple[str, Tokens]]) -> bool:
     return token.dep_ == "conj" or (token.dep_ == "appos" and names)
 
 
-def _check_path(path: tuple[Token, ...], slots: dict[int, tuple[str, Tokens]]) -> None:
-    """Refuse a path through the inside of a name, or one of too many clauses."""
-    inside = {token.i for _, tokens in slots.values() for token in tokens} - slots.keys()
-    if any(token.i in inside for token in path):
-        raise NoPatternError("a name is part of a longer name")
-    verbs = [token for token in path if token.pos_ == "VERB"]
-    if len(verbs) > MOST_VERBS or any(token.dep_ == "advcl" for token in path[:-1]):
-        raise NoPatternError("the path leads over several clauses")
-
-
 def _completed(skeleton: Skeleton) -> Skeleton:
     """The skeleton with what the words of its path need."""
     chosen = {token.i for token in skeleton.path if token.i not in skeleton.dropped}
     for token in skeleton.path:
         if token.i in skeleton.slots:
-            chosen |= {child.i for child in token.children if _belongs_to_name(token, child)}
+            # What stays below a name: ``'s``, a preposition (UD), a common noun's article.
+            labels = ("case",) if token.pos_ == "PROPN" else ("case", "det")
+            chosen |= {child.i for child in token.children if child.dep_ in labels}
             if any(child.i in skeleton.slots for child in token.conjuncts):
                 chosen |= {child.i for child in token.children if child.dep_ == "cc"}
         elif token.i in chosen:
@@ -320,26 +289,16 @@ def _completed(skeleton: Skeleton) -> Skeleton:
     return replace(skeleton, chosen=frozenset(chosen))
 
 
-def _belongs_to_name(name: Token, child: Token) -> bool:
-    """Whether a word below a name stays: ``'s``, a preposition (UD), a common noun's article."""
-    is_article = child.dep_ == "det" and name.pos_ != "PROPN"
-    return bool(child.dep_ == "case" or is_article)
-
-
 def _check_word(token: Token) -> None:
     """Refuse names, numbers and pronouns on the path."""
-    if token.pos_ == "PROPN" or _is_name(token):
+    is_capital = token.text[:1].isupper() and token.i != token.sent.start
+    if token.pos_ == "PROPN" or is_capital:
         raise NoPatternError("the path leads over another name")
     is_word = token.text[:1].isalpha() and not any(letter.isdigit() for letter in token.text)
     if (token.like_num and token.lower_ != "one") or not (is_word or token.pos_ == "PART"):
         raise NoPatternError("the path leads over a number")
     if token.pos_ == "PRON" and not _is_relative(token) and token.dep_ != "expl":
         raise NoPatternError("the path leads over a pronoun")
-
-
-def _is_name(token: Token) -> bool:
-    """Whether a word is written as a name: with a capital that does not begin the sentence."""
-    return bool(token.text[:1].isupper() and token.i != token.sent.start)
 
 
 def _is_relative(token: Token) -> bool:
@@ -470,27 +429,21 @@ def _text(
                 restated = None
             else:
                 words.append(_between(doc, previous_end, tokens.start, skeleton))
-        words.append(slot or _word(doc[at]))
+        first_word = at == tokens[0].sent.start and tokens[0].pos_ != "PROPN"
+        is_lower = first_word and tokens[0].text != "I"
+        words.append(slot or (tokens[0].lower_ if is_lower else tokens[0].text))
         previous_end = tokens.end
     text = " ".join("".join(words).split())
     text = with_articles(re.sub(r" ([,;:])", r"\1", COMMA_OF_SUBJECT.sub(r"\1 \2", text)))
     lexical = [doc[at] for at in skeleton.chosen - skeleton.slots.keys()]
     says = any(word.pos_ not in ("DET", "PUNCT", "PART", "CCONJ") for word in lexical)
-    is_plain = SLOTS_TOUCH.search(text) is None and not _is_adjunct(skeleton)
+    # Phrases of prepositions without a verb, such as ``from [X] from [Y]``, say nothing.
+    is_adjunct = doc[min(skeleton.chosen)].pos_ == "ADP" and not any(
+        doc[at].pos_ in VERBS for at in skeleton.chosen
+    )
+    is_plain = SLOTS_TOUCH.search(text) is None and not is_adjunct
     if (says or copula_before) and is_plain and len(text.split()) <= LONGEST:
         yield text[0].upper() + text[1:] + "."
-
-
-def _is_adjunct(skeleton: Skeleton) -> bool:
-    """Whether the words are prepositions' phrases without a verb, such as ``from [X] from [Y]``."""
-    words = [skeleton.top.doc[at] for at in sorted(skeleton.chosen)]
-    return words[0].pos_ == "ADP" and not any(word.pos_ in VERBS for word in words)
-
-
-def _word(token: Token) -> str:
-    """A word as it is within a sentence."""
-    begins = token.i == token.sent.start and token.pos_ != "PROPN" and token.text != "I"
-    return str(token.lower_ if begins else token.text)
 
 
 def _between(doc: Doc, start: int, end: int, skeleton: Skeleton) -> str:
@@ -514,8 +467,6 @@ COMMA_OF_SUBJECT = re.compile(r"^(\[[XY]\]),? (is|was|are|were|has|had)\b")
 """A subject that ends in the comma of what was dropped after it."""
 
 SLOTS_TOUCH = re.compile(r"\[[XY]\](?: |, )?\[[XY]\]")
-"""Two slots without a word between them."""
-
 VOWEL_SOUND = re.compile(
     r"(?!uni|use|usu|euro|one\b|once)(?:[aeiou]|hour|honou?r|heir|honest)", re.I
 )
@@ -531,20 +482,10 @@ def with_articles(text: str) -> str:
     return re.sub(r"\b([Aa]n?) (?=[^\[\s])(\S+)", fitting, text)
 
 
-__all__: list[Any] = ["NoPatternError", "check_name", "path_patterns", "with_articles"]
-
-
-BATCH = 512
-"""Sentences whose parses are in memory together."""
-
-MOST_PATTERNS = 500_000
-"""Patterns in memory."""
-
-EVIDENCE = 3
-"""Sentences that are kept for a pattern of a relation."""
-
-LONGEST_EVIDENCE = 240
-"""Characters of a sentence that is kept."""
+BATCH = 512  # sentences whose parses are in memory together
+MOST_PATTERNS = 500_000  # in memory
+EVIDENCE = 3  # sentences that are kept for a pattern of a relation
+LONGEST_EVIDENCE = 240  # characters
 
 
 @dataclass(slots=True)
@@ -554,73 +495,19 @@ class Support:
     facts: set[int] = field(default_factory=set)
     """The facts that it connects, of all relations."""
     texts: int = 0
-    """The number of texts it is in."""
     last_text: int = -1
     evidence: dict[int, list[str]] = field(default_factory=dict)
-    """Relation -> sentences."""
 
     def add(self, facts: Sequence[int], index: FactIndex, sentence: FactSentence) -> None:
         """Count a sentence."""
         self.facts.update(facts)
         self.texts += sentence.text != self.last_text
         self.last_text = sentence.text
+        text = truncated(sentence.sentence, LONGEST_EVIDENCE)
         for fact in facts:
-            kept_sentences = self.evidence.setdefault(index.relation_of[fact], [])
-            text = truncated(sentence.sentence, LONGEST_EVIDENCE)
-            if len(kept_sentences) < EVIDENCE and text not in kept_sentences:
-                kept_sentences.append(text)
-
-
-@dataclass(frozen=True, slots=True)
-class Mined:
-    """The patterns of a corpus, and what was searched."""
-
-    index: FactIndex
-    supports: dict[str, Support]
-    """Pattern -> what speaks for it."""
-    sentences: int
-    """Sentences that hold a fact, all of which were parsed."""
-    pairs: int
-    """Subjects and objects in them."""
-    refused: Counter[str]
-    """Why pairs gave no pattern."""
-    by_relation: Counter[str]
-    """Relation -> sentences that hold one of its facts."""
-
-    def ranked(self, relation: str, top: int | None = None) -> Iterator[RankedPattern]:
-        """The patterns of a relation, the most specific first."""
-        at = self.index.relations.index(relation)
-        also_in_others = self.index.shared_with(at)
-        ranked = []
-        for text, support in self.supports.items():
-            if at in support.evidence:
-                facts = sum(self.index.relation_of[fact] == at for fact in support.facts)
-                others = len(support.facts - also_in_others) - facts
-                evidence = tuple(support.evidence[at])
-                ranked.append(RankedPattern(text, facts, others, support.texts, evidence))
-        return islice(sorted(ranked, key=lambda pattern: pattern.order), top)
-
-    def proposals(
-        self, relation: str, top: int | None, *, source: str, licence: str
-    ) -> Iterator[Proposal]:
-        """The most specific patterns of a relation as proposals."""
-        for rank, pattern in enumerate(self.ranked(relation, top), start=1):
-            scores = {
-                "rank": rank,
-                "specificity": round(pattern.specificity, 4),
-                "facts": pattern.facts,
-                "other_facts": pattern.other_facts,
-                "texts": pattern.texts,
-            }
-            yield Proposal(
-                relation,
-                pattern.text,
-                "mined",
-                source=source,
-                licence=licence,
-                evidence=pattern.evidence,
-                scores=scores,
-            )
+            kept = self.evidence.setdefault(index.relation_of[fact], [])
+            if len(kept) < EVIDENCE and text not in kept:
+                kept.append(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -629,13 +516,10 @@ class RankedPattern:
 
     text: str
     facts: int
-    """Distinct facts of the relation that it connects."""
     other_facts: int
     """Distinct facts of all other relations that it connects, but for facts of this relation."""
     texts: int
-    """Distinct texts with it."""
     evidence: tuple[str, ...]
-    """Sentences with facts of the relation."""
 
     @property
     def specificity(self) -> float:
@@ -653,6 +537,68 @@ class RankedPattern:
         return -self.specificity, -self.facts, -self.texts, len(self.text), self.text
 
 
+@dataclass(slots=True)
+class Mined:
+    """The patterns of a corpus, and what was searched."""
+
+    index: FactIndex
+    supports: dict[str, Support] = field(default_factory=dict)
+    sentences: int = 0
+    """Sentences that hold a fact, all of which were parsed."""
+    pairs: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    by_relation: Counter[str] = field(default_factory=Counter)
+    """Relation -> sentences that hold one of its facts."""
+
+    def ranked(self, relation: str, top: int | None = None) -> list[RankedPattern]:
+        """The patterns of a relation, the most specific first."""
+        at = self.index.relations.index(relation)
+        also_in_others = self.index.shared_with(at)
+        ranked = []
+        for text, support in self.supports.items():
+            if at in support.evidence:
+                facts = sum(self.index.relation_of[fact] == at for fact in support.facts)
+                others = len(support.facts - also_in_others) - facts
+                evidence = tuple(support.evidence[at])
+                ranked.append(RankedPattern(text, facts, others, support.texts, evidence))
+        return sorted(ranked, key=lambda pattern: pattern.order)[:top]
+
+    def proposals(
+        self, relation: str, top: int | None, *, source: str, licence: str
+    ) -> Iterator[Proposal]:
+        """The most specific patterns of a relation as proposals."""
+        for rank, pattern in enumerate(self.ranked(relation, top), start=1):
+            scores = {
+                "rank": rank,
+                "specificity": round(pattern.specificity, 4),
+                "facts": pattern.facts,
+                "other_facts": pattern.other_facts,
+                "texts": pattern.texts,
+            }
+            yield Proposal(
+                relation, pattern.text, "mined", source, licence,
+                evidence=pattern.evidence, scores=scores,
+            )  # fmt: skip
+
+    def add(self, doc: Doc, sentence: FactSentence) -> None:
+        """Count the patterns of a parsed sentence."""
+        index = self.index
+        facts = {fact for pair in sentence.pairs for fact in pair.facts}
+        relations = {index.relation_of[fact] for fact in facts}
+        self.by_relation.update(index.relations[at] for at in relations)
+        self.sentences, self.pairs = self.sentences + 1, self.pairs + len(sentence.pairs)
+        for pair in sentence.pairs:
+            try:
+                patterns = path_patterns(doc, pair.subject, pair.object)
+            except NoPatternError as reason:
+                self.refused[str(reason)] += 1
+                continue
+            for pattern in patterns:
+                self.supports.setdefault(pattern, Support()).add(pair.facts, index, sentence)
+        if len(self.supports) > MOST_PATTERNS:
+            self.supports = {t: one for t, one in self.supports.items() if len(one.facts) > 1}
+
+
 def mine(
     texts: Iterable[Iterable[str]], index: FactIndex, parser: Language, advance: Advance
 ) -> Mined:
@@ -660,13 +606,11 @@ def mine(
 
     ``advance`` is called with 1 for each sentence that is parsed.
     """
-    mined = Mined(index, {}, 0, 0, Counter(), Counter())
-    sentences = pairs = 0
+    mined = Mined(index)
     for doc, sentence in parsed(index.search(texts), parser):
-        count_patterns(doc, sentence, mined)
-        sentences, pairs = sentences + 1, pairs + len(sentence.pairs)
+        mined.add(doc, sentence)
         advance(1)
-    return Mined(index, mined.supports, sentences, pairs, mined.refused, mined.by_relation)
+    return mined
 
 
 def parsed(
@@ -678,23 +622,3 @@ def parsed(
         with parser.memory_zone():
             items = ((sentence.sentence, sentence) for sentence in batch)
             yield from parser.pipe(items, as_tuples=True, batch_size=64)
-
-
-def count_patterns(doc: Doc, sentence: FactSentence, mined: Mined) -> None:
-    """Add the patterns of a sentence."""
-    facts = {fact for pair in sentence.pairs for fact in pair.facts}
-    relations = {mined.index.relation_of[fact] for fact in facts}
-    mined.by_relation.update(mined.index.relations[at] for at in relations)
-    for pair in sentence.pairs:
-        try:
-            patterns = path_patterns(doc, pair.subject, pair.object)
-        except NoPatternError as reason:
-            mined.refused[str(reason)] += 1
-            continue
-        for pattern in patterns:
-            support = mined.supports.setdefault(pattern, Support())
-            support.add(pair.facts, mined.index, sentence)
-    if len(mined.supports) > MOST_PATTERNS:
-        rare = [text for text, support in mined.supports.items() if len(support.facts) < 2]
-        for text in rare:
-            del mined.supports[text]

@@ -6,12 +6,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, combinations, islice
+from itertools import chain, combinations, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from consilience.analysis.syntax import load_parser
 from consilience.authoring.importing import load_facts
 from consilience.authoring.mining import (
     BATCH,
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 
 
 ROWS_AT_ONCE = 10_000
-"""Rows of a Parquet file that are read at once."""
-
 PEEK = 1_000
 """Lines of a text file that decide whether blank lines separate its texts."""
 
@@ -118,14 +117,9 @@ def _plain_texts(path: Path) -> Iterator[str]:
     if "\n\n" not in stripped:
         yield from chain(first, lines)
         return
-    paragraph: list[str] = []
-    for line in chain(first, lines):
-        if line.strip():
-            paragraph.append(line)
-        elif paragraph:
+    for has_text, paragraph in groupby(chain(first, lines), lambda line: bool(line.strip())):
+        if has_text:
             yield " ".join(paragraph)
-            paragraph = []
-    yield " ".join(paragraph)
 
 
 def _json_texts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -142,9 +136,7 @@ def _json_texts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, ...
             problem = f"a JSON {type(row).__name__}"
             raise ConsilienceError(problem, expected="one object a line", where=where)
         for column in columns:
-            if column not in row:
-                raise _no_column(column, list(row), where)
-            if not isinstance(row[column], str):
+            if not isinstance(_cell(row, column, where), str):
                 problem = f"'{column}' is no text"
                 raise ConsilienceError(problem, where=where, todo="Correct the line.")
         yield tuple(row[column] for column in columns)
@@ -155,33 +147,32 @@ def _parquet_texts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, 
         table = pl.scan_parquet(path, glob=False)
         schema = table.collect_schema()
         for column in columns:
-            if column not in schema:
-                raise _no_column(column, list(schema), str(path))
-            if schema[column] != pl.String:
-                problem = f"the column '{column}' holds {schema[column]}"
+            if (kind := _cell(schema, column, str(path))) != pl.String:
+                problem = f"the column '{column}' holds {kind}"
                 raise ConsilienceError(problem, expected="text", where=str(path))
         for start in range(0, table.select(pl.len()).collect().item(), ROWS_AT_ONCE):
-            yield from (
-                table.select(columns).slice(start, ROWS_AT_ONCE).drop_nulls().collect().rows()
-            )
+            rows = table.select(columns).slice(start, ROWS_AT_ONCE)
+            yield from rows.drop_nulls().collect().rows()
     except POLARS_FAULTS as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ConsilienceError(f"cannot be read: {reason}", where=str(path)) from error
 
 
-def _no_column(column: str, columns: list[str], where: str) -> ConsilienceError:
-    todo = "Name the columns with --column and --title."
-    return missing_column(column, columns, expected="a column of texts", where=where, todo=todo)
+def _cell(cells: Mapping[str, Any], column: str, where: str) -> Any:
+    """What is in a column; one that is not there raises."""
+    if column not in cells:
+        todo = "Name the columns with --column and --title."
+        expected = "a column of texts"
+        raise missing_column(column, list(cells), expected=expected, where=where, todo=todo)
+    return cells[column]
 
 
-ABBREVIATIONS = frozenset(
-    {
-        *("Mr", "Mrs", "Ms", "Dr", "Prof", "St", "Ste", "Mt", "Ft", "Jr", "Sr", "Gen", "Col", "Lt"),
-        *("Capt", "Sgt", "Gov", "Sen", "Rep", "Rev", "Hon", "vs", "No", "Nos", "Vol", "Fig", "ca"),
-        *("c", "cf", "approx", "pp", "p", "ed", "al", "lit", "fl", "d", "b", "r", "Inc", "Ltd"),
-        *("Co", "Corp", "Bros", "dept", "Univ"),
-    }
-)
+ABBREVIATIONS = {
+    "Mr", "Mrs", "Ms", "Dr", "Prof", "St", "Ste", "Mt", "Ft", "Jr", "Sr", "Gen", "Col", "Lt",
+    "Capt", "Sgt", "Gov", "Sen", "Rep", "Rev", "Hon", "vs", "No", "Nos", "Vol", "Fig", "ca", "c",
+    "cf", "approx", "pp", "p", "ed", "al", "lit", "fl", "d", "b", "r", "Inc", "Ltd", "Co", "Corp",
+    "Bros", "dept", "Univ",
+}  # fmt: skip
 """Words after which a full stop does not end a sentence; initials are treated alike."""
 
 _WIDE = "\u3002\uff0e\uff61\uff01\uff1f"
@@ -253,9 +244,7 @@ class ExampleMatch:
     """A pair of names of a sentence that matches the example."""
 
     subject: str
-    """The words in place of ``X``."""
     object: str
-    """The words in place of ``Y``."""
     sentence: str
 
 
@@ -273,9 +262,7 @@ class ExampleQuery:
     """An example, ready to be searched for."""
 
     text: str
-    """The example without articles and case."""
     swapped: str
-    """The same with its slots swapped."""
     words: frozenset[str]
     """The words that a sentence must have, in lower case; others are not parsed."""
     index: FactIndex
@@ -293,7 +280,8 @@ class ExampleQuery:
                 todo="Add the words to search for.",
             )
         text = _plain(pattern.text)
-        return cls(text, _swapped(text), words - COPULA or words, index)
+        swapped = text.replace("[x]", "[]").replace("[y]", "[x]").replace("[]", "[y]")
+        return cls(text, swapped, words - COPULA or words, index)
 
     def search(
         self, texts: Iterable[Iterable[str]], parser: Language, advance: Advance
@@ -316,24 +304,16 @@ class ExampleQuery:
                 continue
             patterns = _patterns(doc, first, second)
             names = doc.text[slice(*first)], doc.text[slice(*second)]
-            if self.text in patterns or _has(patterns[0], self.text):
-                yield ExampleMatch(*names, doc.text)
-            elif self.swapped in patterns or _has(patterns[0], self.swapped):
-                yield ExampleMatch(*names[::-1], doc.text)
+            for example, (subject, object_) in ((self.text, names), (self.swapped, names[::-1])):
+                as_written = rf"(?<!\w){re.escape(example)}(?!\w)"
+                if example in patterns or re.search(as_written, patterns[0]):
+                    yield ExampleMatch(subject, object_, doc.text)
+                    break
 
 
 def _plain(text: str) -> str:
     """A text as it is compared: without articles, case, repeated spaces and its last full stop."""
     return " ".join(ARTICLE.sub("", text).lower().split()).removesuffix(".").rstrip()
-
-
-def _swapped(text: str) -> str:
-    return text.replace("[x]", "[]").replace("[y]", "[x]").replace("[]", "[y]")
-
-
-def _has(sentence: str, example: str) -> bool:
-    """Whether a sentence has the words of an example as written."""
-    return re.search(rf"(?<!\w){re.escape(example)}(?!\w)", sentence) is not None
 
 
 def _patterns(doc: Doc, first: Span, second: Span) -> list[str]:
@@ -363,16 +343,15 @@ def _names(doc: Doc, index: FactIndex) -> list[Span]:
 
 def _capitalised(doc: Doc) -> Iterator[Span]:
     """Adjacent words that are written or parsed as names."""
-    words: list[Token] = []
-    for token in doc:
-        if token.pos_ == "PROPN" or (token.text[:1].isupper() and token.pos_ in ("NOUN", "ADJ")):
-            words.append(token)
-            continue
-        if words:
-            yield words[0].idx, words[-1].idx + len(words[-1])
-        words = []
-    if words:
-        yield words[0].idx, words[-1].idx + len(words[-1])
+
+    def is_name(token: Token) -> bool:
+        is_noun = token.pos_ in ("NOUN", "ADJ")
+        return token.pos_ == "PROPN" or (token.text[:1].isupper() and is_noun)
+
+    for of_name, words in groupby(doc, is_name):
+        if of_name:
+            tokens = list(words)
+            yield tokens[0].idx, tokens[-1].idx + len(tokens[-1])
 
 
 def _nouns(doc: Doc) -> Iterator[Span]:
@@ -385,83 +364,67 @@ def _nouns(doc: Doc) -> Iterator[Span]:
             yield doc[start].idx, token.idx + len(token)
 
 
-def proposal_table(title: str, proposals: Sequence[Proposal]) -> Table:
-    """One row a pattern, the most specific first."""
-    columns = [
-        Column("pattern"),
-        Column("specificity", "share"),
-        Column("facts", "count"),
-        Column("other facts", "count"),
-        Column("texts", "count"),
-    ]
-    names = ("specificity", "facts", "other_facts", "texts")
-    rows: list[list[Value]] = [
-        [row.pattern, *(row.scores[name] for name in names)] for row in proposals
-    ]
-    note = (
-        "specificity: at least this share, in percent, of the connected facts are this relation's"
-    )
-    return Table(title, columns, rows, [note] if rows else [])
-
-
-def match_table(
-    title: str, matches: Sequence[tuple[str, str, str]], relations: Sequence[Sequence[str]] | None
-) -> Table:
-    """One row a match, of X, Y and a sentence; with a suite, also the relations of the fact."""
-    columns = [Column("X"), Column("Y"), Column("sentence")]
-    rows: list[list[Value]] = [list(match) for match in matches]
-    if relations is None:
-        return Table(title, columns, rows)
-    columns.insert(2, Column("fact of"))
-    for row, ids in zip(rows, relations, strict=True):
-        row.insert(2, ", ".join(ids) or "no relation")
-    return Table(title, columns, rows)
-
+# The command.
 
 REASONS = 3
-"""Reasons that a note lists, the most frequent first."""
 
 
-@dataclass(frozen=True, slots=True)
-class MinedPatterns(Shown):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written(Shown):
+    """A result that may be in a file."""
+
+    file: Path | None
+    wanted: Path | None = None
+    notes: Sequence[str] = ()
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        yield from self.tables()
+        if self.file:
+            yield f"Written: {self.file}"
+
+    def tables(self) -> Iterator[Table | str]:
+        raise NotImplementedError
+
+    def remarks(self, output: Output) -> list[str]:
+        note = f"{self.wanted} is not written: there is nothing to write"
+        return [*self.notes, *([note] if self.wanted and not self.file else [])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinedPatterns(_Written):
     """What ``suite mine`` proposes."""
 
     proposals: Mapping[str, Sequence[Proposal]]
-    """Relation -> its proposals, the most specific first."""
     mined: Mined
-    notes: Sequence[str]
-    """What a reader should know."""
-    file: Path | None
-    """The file that was written; None where none was wanted, or nothing is in it."""
-    wanted: Path | None = None
-    """The file that was wanted."""
 
-    def printed(self, output: Output) -> Iterator[Table | str]:
-        """Proposals by relation."""
+    def tables(self) -> Iterator[Table | str]:
+        names = ("specificity", "facts", "other_facts", "texts")
+        columns = [Column("pattern"), Column("specificity", "share"), Column("facts", "count"),
+                   Column("other facts", "count"), Column("texts", "count")]  # fmt: skip
+        note = (
+            "specificity: at least this share, in percent, of the connected facts are this "
+            "relation's"
+        )
         for relation, proposals in self.proposals.items():
             if proposals:
                 sentences = counted(self.mined.by_relation[relation], "sentence")
-                yield proposal_table(f"{relation}: {sentences} with facts", proposals)
+                rows: list[list[Value]] = [
+                    [one.pattern, *(one.scores[name] for name in names)] for one in proposals
+                ]
+                yield Table(f"{relation}: {sentences} with facts", columns, rows, [note])
                 yield ""
-        yield from [f"Written: {self.file}"] * (self.file is not None)
 
     def document(self) -> dict[str, Any]:
-        """The proposals as rows."""
         rows = [proposal.row() for rows in self.proposals.values() for proposal in rows]
         searched = {"sentences": self.mined.sentences, "pairs": self.mined.pairs}
         return {"proposals": rows, **searched, "warnings": self.notes}
 
-    def remarks(self, output: Output) -> list[str]:
-        """The notes, and that no file was written."""
-        return [*self.notes, *_unwritten(self)]
 
-
-@dataclass(frozen=True, slots=True)
-class Matches(Shown):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matches(_Written):
     """What ``suite mine --like`` lists."""
 
     example: str
-    """The example as a pattern."""
     matches: Sequence[ExampleMatch]
     relations: Sequence[tuple[str, ...]] | None
     """Of each match, the relations that have its names as a fact; None without a suite.
@@ -469,39 +432,28 @@ class Matches(Shown):
     ``(swapped)`` follows a relation where X is the object and Y the subject.
     """
     total: int
-    """All matches."""
-    file: Path | None
-    """The file that was written; None where none was wanted, or nothing is in it."""
-    wanted: Path | None = None
-    """The file that was wanted."""
 
-    def printed(self, output: Output) -> Iterator[Table | str]:
-        """The matches."""
+    def tables(self) -> Iterator[Table | str]:
         if not self.matches:
             yield f"No sentence matches {self.example}"
             return
-        title = f"{self.example} {counted(self.total, 'match', 'matches')}"
-        matches = [(match.subject, match.object, match.sentence) for match in self.matches]
-        yield match_table(title, matches, self.relations)
-        yield from [f"Written: {self.file}"] * (self.file is not None)
+        columns = [Column("X"), Column("Y"), Column("sentence")]
+        rows: list[list[Value]] = [[one.subject, one.object, one.sentence] for one in self.matches]
+        if self.relations is not None:
+            columns.insert(2, Column("fact of"))
+            for row, ids in zip(rows, self.relations, strict=True):
+                row.insert(2, ", ".join(ids) or "no relation")
+        yield Table(f"{self.example} {counted(self.total, 'match', 'matches')}", columns, rows)
 
-    def document(self) -> dict[str, Any]:
-        """The matches as rows."""
+    def rows(self) -> list[dict[str, Any]]:
         of_all = self.relations or [()] * len(self.matches)
-        rows = [
+        return [
             {**asdict(match), "relations": relations}
             for match, relations in zip(self.matches, of_all, strict=True)
         ]
-        return {"example": self.example, "total": self.total, "matches": rows}
 
-    def remarks(self, output: Output) -> list[str]:
-        """That no file was written."""
-        return _unwritten(self)
-
-
-def _unwritten(result: MinedPatterns | Matches) -> list[str]:
-    note = f"{result.wanted} is not written: there is nothing to write"
-    return [note] if result.wanted and not result.file else []
+    def document(self) -> dict[str, Any]:
+        return {"example": self.example, "total": self.total, "matches": self.rows()}
 
 
 def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns | Matches:
@@ -519,7 +471,7 @@ def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns 
             todo="Name a suite, or a table of facts.",
         )
     facts, groups = _facts(options)
-    parser = _load(options.parser)
+    parser = load_parser(options.parser)
     texts = _texts(options)
     with watch.steps("parsing", None, "sentences") as advance:
         mined = mine(texts, FactIndex.of(facts), parser, advance)
@@ -532,31 +484,35 @@ def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns 
     file = options.out if rows else None
     if file:
         write_proposals(file, rows)
-    return MinedPatterns(proposals, mined, _notes(mined, proposals), file, options.out)
+    notes = _notes(mined, proposals)
+    return MinedPatterns(
+        proposals=proposals, mined=mined, notes=notes, file=file, wanted=options.out
+    )
 
 
 def _list_matches(options: MineOptions, watch: Watch) -> Matches:
     example_pattern(options.like or "")  # wrong slots are reported before a parser is loaded
-    parser = _load(options.parser)
+    parser = load_parser(options.parser)
     pattern = example_pattern(options.like or "", parser.lang)
-    facts = _facts(options)[0] if options.suite else {}
-    index = FactIndex.of(facts)
+    index = FactIndex.of(_facts(options)[0] if options.suite else {})
     query = ExampleQuery.of(pattern, index)
     texts = _texts(options)
     with watch.steps("parsing", None, "sentences") as advance:
-        found_matches = query.search(texts, parser, advance)
-        matches = list(islice(found_matches, options.top))
-        total = len(matches) + sum(1 for _ in found_matches)
-    relations = [_relations_of(match, index) for match in matches] if options.suite else None
-    file = options.out if matches else None
-    if file:
-        rows = [
-            {**asdict(match), "relations": list(ids)}
-            for match, ids in zip(matches, relations or [()] * len(matches), strict=True)
-        ]
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        write_whole(file, lines.encode())
-    return Matches(pattern.text, matches, relations, total, file, options.out)
+        found = query.search(texts, parser, advance)
+        matches = list(islice(found, options.top))
+        total = len(matches) + sum(1 for _ in found)
+    listed = Matches(
+        example=pattern.text,
+        matches=matches,
+        relations=[_relations_of(match, index) for match in matches] if options.suite else None,
+        total=total,
+        file=options.out if matches else None,
+        wanted=options.out,
+    )
+    if listed.file:
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in listed.rows())
+        write_whole(listed.file, "".join(lines).encode())
+    return listed
 
 
 def _relations_of(match: ExampleMatch, index: FactIndex) -> tuple[str, ...]:
@@ -582,28 +538,19 @@ def _texts(options: MineOptions) -> Iterator[Iterator[str]]:
     return chain([first], texts)
 
 
-def _load(parser: str) -> Language:
-    from consilience.analysis.syntax import load_parser
-
-    return load_parser(parser)
-
-
 def _facts(options: MineOptions) -> tuple[Facts, Sequence[str]]:
     """The facts of all relations, and the relations whose patterns are wanted."""
-    facts = _pairs(options.suite or "", options)
-    groups = list(facts)
-    for name in options.groups or ():
-        if name not in facts:
-            raise unknown_name(f"'{options.suite}' has no relation '{name}'", name, groups)
-    for other in options.against or ():
-        for relation, pairs in _pairs(other, options).items():
-            facts.setdefault(relation, pairs)
+    facts: dict[str, list[tuple[str, str]]] = {}
+    groups: list[str] = []
+    for spec in (options.suite or "", *(options.against or ())):
+        suite = load_facts(spec, options.data_dir, as_shipped=True)
+        for group in suite:
+            facts.setdefault(group.id, [(fact.subject, fact.object) for fact in group.facts])
+        groups = groups or list(facts)
+        for name in options.groups or ():
+            if name not in groups:
+                raise unknown_name(f"'{options.suite}' has no relation '{name}'", name, groups)
     return facts, [group for group in groups if options.groups is None or group in options.groups]
-
-
-def _pairs(spec: str, options: MineOptions) -> dict[str, list[tuple[str, str]]]:
-    suite = load_facts(spec, options.data_dir, as_shipped=True)
-    return {group.id: [(fact.subject, fact.object) for fact in group.facts] for group in suite}
 
 
 def _notes(mined: Mined, proposals: Mapping[str, Sequence[Proposal]]) -> list[str]:

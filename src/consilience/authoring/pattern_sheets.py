@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ from consilience.authoring.annotation import (
     write_sheets,
 )
 from consilience.authoring.audit import writable_folder
-from consilience.authoring.pattern_checks import normal_form
+from consilience.authoring.likeness import normal_form, sentence
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import ORIGINAL
 from consilience.core.patterns import Pattern
@@ -51,8 +51,6 @@ PARAPHRASES_OF_A_TASK = 5
 CONTROLS_OF_A_TASK = 2
 """A task has seven pairs of sentences, as in the paper."""
 
-Items = dict[str, SheetItem]
-
 
 @dataclass(frozen=True, slots=True)
 class JudgedPattern:
@@ -68,11 +66,10 @@ class JudgedPattern:
         """Names it in the key."""
         return f"{self.relation.id}: {self.pattern.text}"
 
-    def texts(self, other: Pattern) -> tuple[str, str]:
+    def against(self, other: Pattern, gold: str) -> SheetItem:
         """The base pattern and another pattern, filled with the fact."""
-        queries = (self.relation.query(pattern, self.fact) for pattern in (self.base, other))
-        first, second = (query.pattern.fill(query.subject, query.gold) for query in queries)
-        return first, second
+        first, second = (sentence(self.relation, one, self.fact) for one in (self.base, other))
+        return SheetItem(gold, {ORIGINAL: (first, second)})
 
     def is_known_in(self, other: Pattern, language: str) -> bool:
         """Whether the fact's names are known in the forms that another pattern needs.
@@ -103,7 +100,11 @@ def draw_pattern_sheets(
     """
     _check_names(annotators)
     generator = random.Random(f"{seed}, {suite.digest}")
-    judged = list(_judged(suite, patterns, generator))
+    judged: list[JudgedPattern] = []
+    for relation, (base, *others) in _by_language(suite):
+        for at in sorted(generator.sample(range(len(others)), min(patterns, len(others)))):
+            fact = generator.choice(relation.facts)
+            judged.append(JudgedPattern(relation, base, others[at], fact))
     if not judged:
         raise ConsilienceError(
             f"the suite '{suite.name}' has no relation with two patterns",
@@ -111,21 +112,25 @@ def draw_pattern_sheets(
             todo="Add patterns.",
         )
     generator.shuffle(judged)
-    items: Items = {}
+    items: dict[str, SheetItem] = {}
     tasks: list[list[str]] = []
     for start in range(0, len(judged), PARAPHRASES_OF_A_TASK):
         task = judged[start : start + PARAPHRASES_OF_A_TASK]
-        of_task = {one.item: SheetItem(SAME, {ORIGINAL: one.texts(one.pattern)}) for one in task}
-        size = max(1, round(CONTROLS_OF_A_TASK * len(task) / PARAPHRASES_OF_A_TASK))
-        of_task |= _controls(suite, task, size, generator)
+        of_task = {one.item: one.against(one.pattern, SAME) for one in task}
+        of_task |= _controls(suite, task, generator)
         items |= of_task
         tasks.append(list(of_task))
+    sheets = {}
+    for name in annotators:
+        own = random.Random(f"{seed}, annotator {name}")
+        order = [
+            one for task in own.sample(tasks, len(tasks)) for one in own.sample(task, len(task))
+        ]
+        sheets[name] = tuple((item, ORIGINAL) for item in order)
     content = json.dumps([[name, item.texts[ORIGINAL]] for name, item in items.items()])
-    return SheetKey(
-        suite.name, QUESTION, (SAME, DIFFERENT), seed, hashlib.sha256(content.encode()).hexdigest(),
-        items, {name: _order(tasks, name, seed) for name in annotators},
-        {one.item: (one.relation.id, one.pattern.text) for one in judged},
-    )  # fmt: skip
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    about = {one.item: (one.relation.id, one.pattern.text) for one in judged}
+    return SheetKey(suite.name, QUESTION, (SAME, DIFFERENT), seed, digest, items, sheets, about)
 
 
 def _check_names(annotators: Sequence[str]) -> None:
@@ -145,27 +150,19 @@ def _check_names(annotators: Sequence[str]) -> None:
         known[name.casefold()] = name
 
 
-def patterns_to_compare(suite: Suite) -> list[int]:
-    """For each relation and language, the number of patterns besides the base pattern."""
-    sizes = Counter((one.id, pattern.language) for one in suite for pattern in one.patterns)
-    return [size - 1 for size in sizes.values()]
-
-
-def _judged(suite: Suite, most: int, generator: random.Random) -> Iterator[JudgedPattern]:
-    """At most ``most`` patterns of each relation and language, in its order."""
+def _by_language(suite: Suite) -> Iterator[tuple[Relation, list[Pattern]]]:
+    """The patterns of each relation in each of its languages; the first is the base pattern."""
     for relation in suite:
         for language in dict.fromkeys(pattern.language for pattern in relation.patterns):
-            base, *others = (one for one in relation.patterns if one.language == language)
-            drawn = sorted(generator.sample(range(len(others)), min(most, len(others))))
-            for at in drawn:
-                yield JudgedPattern(relation, base, others[at], generator.choice(relation.facts))
+            yield relation, [one for one in relation.patterns if one.language == language]
 
 
 def _controls(
-    suite: Suite, task: Sequence[JudgedPattern], size: int, generator: random.Random
-) -> Items:
-    """At most ``size`` pairs that do not mean the same, with subjects and objects of the task."""
-    controls: Items = {}
+    suite: Suite, task: Sequence[JudgedPattern], generator: random.Random
+) -> dict[str, SheetItem]:
+    """Pairs that do not mean the same, with subjects and objects of the task; two of five."""
+    controls: dict[str, SheetItem] = {}
+    size = max(1, round(CONTROLS_OF_A_TASK * len(task) / PARAPHRASES_OF_A_TASK))
     drawn = generator.sample(task, min(size, len(task)))
     for judged in (*drawn, *(one for one in task if one not in drawn)):
         if len(controls) == size:
@@ -182,28 +179,15 @@ def _controls(
         ]
         if others:
             name, pattern = generator.choice(others)
-            pair = judged.texts(pattern)
-            controls[f"{judged.item} / {name}: {pattern.text}"] = SheetItem(
-                DIFFERENT, {ORIGINAL: pair}
-            )
+            control = judged.against(pattern, DIFFERENT)
+            controls[f"{judged.item} / {name}: {pattern.text}"] = control
     return controls
 
 
-def _order(
-    tasks: Sequence[Sequence[str]], annotator: str, seed: int
-) -> tuple[tuple[str, str], ...]:
-    """Every item once: tasks and the pairs in them in the annotator's own order."""
-    generator = random.Random(f"{seed}, annotator {annotator}")
-    shuffled = generator.sample(tasks, len(tasks))
-    return tuple(
-        (item, ORIGINAL) for task in shuffled for item in generator.sample(task, len(task))
-    )
+# Verdicts.
 
+SHOWN = 20  # patterns
 
-SHOWN = 20
-"""Patterns that a screen shows."""
-
-ANSWER = ("relation", "pattern", "who", "verdict")
 Answer = tuple[str, str, str, Verdict]
 """A relation, a pattern, a person, and whether the person accepted the pattern."""
 
@@ -245,10 +229,10 @@ def not_reading(scored: ScoredSheets) -> dict[str, str]:
 
 def rejected_table(scored: ScoredSheets) -> Table:
     """The patterns that a person judged different from the base pattern."""
-    by_pattern: dict[tuple[str, str], list[str]] = {}
-    for relation, pattern, who, verdict in verdicts(scored):
+    by_pattern: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for *pattern, who, verdict in verdicts(scored):
         if verdict == "reject":
-            by_pattern.setdefault((relation, pattern), []).append(who)
+            by_pattern[pattern[0], pattern[1]].append(who)
     order = sorted(by_pattern.items(), key=lambda item: -len(item[1]))
     rows = [[relation, pattern, ", ".join(who)] for (relation, pattern), who in order[:SHOWN]]
     more = [f"and {len(order) - SHOWN} more: --json"] if len(order) > SHOWN else []
@@ -263,7 +247,7 @@ def signoffs(scored: ScoredSheets, suite: Suite, when: str) -> Iterator[SignOff]
     person who accepted more than half of the patterns that were compared with it; otherwise the
     person is unsure of it.
     """
-    of_base: dict[tuple[str, str, str], list[bool]] = {}
+    of_base: dict[tuple[str, str, str], list[bool]] = defaultdict(list)
     left_out = not_reading(scored)
     for relation, pattern, who, verdict in verdicts(scored):
         if who in left_out:
@@ -278,7 +262,7 @@ def signoffs(scored: ScoredSheets, suite: Suite, when: str) -> Iterator[SignOff]
                 todo="Make new sheets of the changed suite.",
             )
         base = next(one for one in patterns if one.language == judged.language)
-        of_base.setdefault((relation, base.text, who), []).append(verdict == "accept")
+        of_base[relation, base.text, who].append(verdict == "accept")
         reason = f"compared with '{base.text}'"
         yield SignOff(relation, pattern, who, when, verdict, reason, scored.key.made)
     for (relation, pattern, who), accepted in of_base.items():
@@ -288,18 +272,17 @@ def signoffs(scored: ScoredSheets, suite: Suite, when: str) -> Iterator[SignOff]
         yield SignOff(relation, pattern, who, when, decision, reason, scored.key.made)
 
 
+# The commands.
+
+
 @dataclass(frozen=True, slots=True)
 class Sheets(Shown):
     """Sheets that were written."""
 
     key: SheetKey
-    """What was drawn."""
     notes: Sequence[str]
-    """What a reader should know."""
     record: Mapping[str, Any] = field(repr=False)
-    """Settings and versions, for a JSON document."""
     folder: Path
-    """The folder of the sheets."""
 
     @property
     def questions(self) -> int:
@@ -307,7 +290,6 @@ class Sheets(Shown):
         return len(self.key.items) * len(self.key.variants)
 
     def printed(self, output: Output) -> Iterator[str]:
-        """Where the sheets are."""
         key, controls = self.key, len(self.key.items) - len(self.key.patterns)
         size = counted(self.questions, "question")
         if key.patterns:
@@ -319,55 +301,13 @@ class Sheets(Shown):
         yield f"Keep key.json to yourself. Then: consilience suite annotate score {self.folder}"
 
     def document(self) -> dict[str, Any]:
-        """Where the sheets are."""
-        key = self.key
+        key, size = self.key, len(self.key.patterns)
         document = {"run": self.record, "folder": str(self.folder), "sheets": len(key.sheets)}
-        if key.patterns:
-            controls = len(key.items) - len(key.patterns)
-            document |= {"paraphrases": len(key.patterns), "controls": controls}
+        if size:
+            document |= {"paraphrases": size, "controls": len(key.items) - size}
         else:
             document["questions"] = self.questions
         return document | {"warnings": self.notes}
-
-
-class ScoredByPeople(Shown):
-    """The numbers of annotators, and the suite whose sign-off they were recorded in."""
-
-    def __init__(
-        self, scored: ScoredSheets, record: Mapping[str, Any], signed: Path | None
-    ) -> None:
-        self.scored, self.record, self.signed = scored, record, signed
-
-    def printed(self, output: Output) -> Iterator[Table | str]:
-        """The numbers, and the patterns that were rejected."""
-        scored = self.scored
-        people, items = scored.annotators, len(scored.key.items)
-        size = f"{counted(len(people), 'person', 'people')}, {counted(items, 'item')}"
-        title = f"{scored.key.task}: {size}, in percent"
-        yield from annotator_tables(scored.metrics, people, title)
-        if scored.key.patterns:
-            rejected = rejected_table(scored)
-            yield rejected if rejected.rows else rejected.title
-        if self.signed is not None:
-            verdicts = counted(len(self.record["signed"]), "new verdict")
-            yield f"{self.signed}/signoff.jsonl: {verdicts}"
-
-    def document(self) -> dict[str, Any]:
-        """The numbers as rows."""
-        metrics, warnings = rows_of(self.scored.metrics), self.scored.warnings
-        document = {"run": self.record, "metrics": metrics, "warnings": warnings}
-        if self.scored.key.patterns:
-            rows = [dict(zip(ANSWER, one, strict=True)) for one in verdicts(self.scored)]
-            document["verdicts"] = rows
-        return document
-
-    def frame(self) -> pl.DataFrame:
-        """The numbers."""
-        return self.scored.metrics
-
-    def remarks(self, output: Output) -> Sequence[str]:
-        """The warnings."""
-        return self.scored.warnings
 
 
 def make_sheets(options: SheetOptions) -> Sheets:
@@ -387,13 +327,8 @@ def make_sheets(options: SheetOptions) -> Sheets:
     notes = list(pairs.notes)
     if len(key.items) < options.items:
         notes.append(f"{options.data} has {len(key.items)} pairs, not {options.items}")
-    settings = {
-        "task": key.task,
-        "data": options.data,
-        "question": key.question,
-        "seed": options.seed,
-    }
-    return Sheets(key, notes, record_of(**settings), options.out)
+    record = record_of(task=key.task, data=options.data, question=key.question, seed=options.seed)
+    return Sheets(key, notes, record, options.out)
 
 
 def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
@@ -405,7 +340,7 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
         suite, patterns=options.patterns, annotators=options.people, seed=options.seed
     )
     write_sheets(key, options.out)
-    sizes = patterns_to_compare(suite)
+    sizes = [len(patterns) - 1 for _, patterns in _by_language(suite)]
     notes = []
     if left_out := sum(sizes) - len(key.patterns):
         notes.append(
@@ -416,43 +351,42 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
         notes.append(
             "there are no controls, because no pattern of another relation takes the same names"
         )
-    settings = {"suite": suite.name, "suite_digest": suite.digest, "seed": options.seed}
-    return Sheets(key, notes, record_of(**settings), options.out)
+    record = record_of(suite=suite.name, suite_digest=suite.digest, seed=options.seed)
+    return Sheets(key, notes, record, options.out)
 
 
-def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> tuple[list[SignOff], list[SignOff]]:
-    """Record the verdicts in the folder of the suite that ``sign`` names.
+class ScoredByPeople(Shown):
+    """The numbers of annotators, and the suite whose sign-off they were recorded in."""
 
-    Returns the new ones, and those that are not written because of a newer sheet.
-    """
-    if options.sign is None:
-        return [], []
-    if not scored.key.patterns:
-        raise ConsilienceError(
-            "--sign with sheets of sentence pairs",
-            expected="sheets of `consilience suite annotate patterns`",
-            where=str(options.folder),
-        )
-    if not scored.key.made:
-        raise ConsilienceError(
-            "no 'made' in key.json, so it is unknown which sheets are newer",
-            expected="the time at which the sheets were made",
-            where=str(options.folder),
-            todo='Add it, such as "made": "2026-11-23T10:00:00+00:00".',
-        )
-    unread = not_reading(scored)
-    if len(unread) == len(scored.annotators):
-        name, right = next(iter(unread.items()))
-        raise ConsilienceError(
-            f"nobody may sign: {name} answered {right} right",
-            expected=f"at least {CONTROLS_TO_SIGN:.0%}",
-            where=str(options.folder),
-            todo="Ask people to read the sentences again.",
-        )
-    folder = writable_folder(str(options.sign), None)
-    suite = load_folder(folder)
-    today = datetime.now(UTC).date().isoformat()
-    return add_signoffs(folder, suite, signoffs(scored, suite, today))
+    def __init__(
+        self, scored: ScoredSheets, record: Mapping[str, Any], signed: Path | None
+    ) -> None:
+        self.scored, self.record, self.signed, self.notes = scored, record, signed, scored.warnings
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        scored = self.scored
+        people, items = scored.annotators, len(scored.key.items)
+        size = f"{counted(len(people), 'person', 'people')}, {counted(items, 'item')}"
+        title = f"{scored.key.task}: {size}, in percent"
+        yield from annotator_tables(scored.metrics, people, title)
+        if scored.key.patterns:
+            rejected = rejected_table(scored)
+            yield rejected if rejected.rows else rejected.title
+        if self.signed is not None:
+            verdicts = counted(len(self.record["signed"]), "new verdict")
+            yield f"{self.signed}/signoff.jsonl: {verdicts}"
+
+    def document(self) -> dict[str, Any]:
+        metrics = rows_of(self.scored.metrics)
+        document = {"run": self.record, "metrics": metrics, "warnings": self.notes}
+        if self.scored.key.patterns:
+            names = ("relation", "pattern", "who", "verdict")
+            rows = [dict(zip(names, one, strict=True)) for one in verdicts(self.scored)]
+            document["verdicts"] = rows
+        return document
+
+    def frame(self) -> pl.DataFrame:
+        return self.scored.metrics
 
 
 def count_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str, Any]]:
@@ -462,24 +396,57 @@ def count_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str
     """
     scored = score_sheets(options.folder, options.seed)
     key = scored.key
-    settings = {
-        "sheets": str(options.folder),
-        "task": key.task,
-        "question": key.question,
-        "digest": key.digest,
-        "seed": key.seed,
-        "annotators": scored.annotators,
-    }
+    record = record_of(
+        sheets=str(options.folder),
+        task=key.task,
+        question=key.question,
+        digest=key.digest,
+        seed=key.seed,
+        annotators=scored.annotators,
+    )
     notes = [
         f"{name} answered {right} right, fewer than {CONTROLS_TO_SIGN:.0%}: --sign leaves the "
         "verdicts of this person out"
         for name, right in not_reading(scored).items()
     ]
-    signed, old = _sign(options, scored)
+    new, old = _sign(options, scored) if options.sign else ([], [])
     if old:
         verdicts = counted(len(old), "verdict")
         notes.append(
             f"{verdicts} not recorded, because a newer sheet of the person has the pattern"
         )
     scored = replace(scored, warnings=(*scored.warnings, *notes))
-    return scored, {**record_of(**settings), "signed": [asdict(one) for one in signed]}
+    return scored, {**record, "signed": [asdict(one) for one in new]}
+
+
+def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> tuple[list[SignOff], list[SignOff]]:
+    """Record the verdicts in the folder of the suite that ``sign`` names.
+
+    Returns the new ones, and those that are not written because of a newer sheet.
+    """
+    where, unread = str(options.folder), not_reading(scored)
+    if not scored.key.patterns:
+        raise ConsilienceError(
+            "--sign with sheets of sentence pairs",
+            expected="sheets of `consilience suite annotate patterns`",
+            where=where,
+        )
+    if not scored.key.made:
+        raise ConsilienceError(
+            "no 'made' in key.json, so it is unknown which sheets are newer",
+            expected="the time at which the sheets were made",
+            where=where,
+            todo='Add it, such as "made": "2026-11-23T10:00:00+00:00".',
+        )
+    if len(unread) == len(scored.annotators):
+        name, right = next(iter(unread.items()))
+        raise ConsilienceError(
+            f"nobody may sign: {name} answered {right} right",
+            expected=f"at least {CONTROLS_TO_SIGN:.0%}",
+            where=where,
+            todo="Ask people to read the sentences again.",
+        )
+    folder = writable_folder(str(options.sign), None)
+    suite = load_folder(folder)
+    today = datetime.now(UTC).date().isoformat()
+    return add_signoffs(folder, suite, signoffs(scored, suite, today))

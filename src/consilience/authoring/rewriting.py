@@ -1,4 +1,4 @@
-"""Patterns rewritten by a model."""
+"""Patterns rewritten by a model, and how well a judge tells paraphrases from other patterns."""
 
 from __future__ import annotations
 
@@ -7,34 +7,27 @@ import random
 import re
 import shlex
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from typing import Protocol as Interface
+
+import numpy as np
 
 from consilience import suites
 from consilience.analysis.syntax import edge_between, load_parser, parse_pattern
-from consilience.asking.questions import WritingModel
-from consilience.authoring.pattern_checks import (
-    FEWEST_RELATIONS,
-    LEAST_AUC,
-    MeaningJudge,
-    PatternPair,
-    Separation,
-    fluency_scores,
-    has_words,
-    meaning_scores,
-    measured_separation,
-    normal_form,
-    tokens_of,
-)
+from consilience.authoring.likeness import has_words, normal_form, sentence, tokens_of
 from consilience.core.errors import ConsilienceError, Loading
+from consilience.core.items import NoAnswer
 from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT, Pattern
-from consilience.core.presentation import NoAnswer, Prompt
+from consilience.core.presentation import Prompt
 from consilience.core.process import SILENT, Watch
 from consilience.core.provenance import versions
 from consilience.core.text import control_in, counted
+from consilience.metrics.statistics import Floats
+from consilience.models import WritingModel
 from consilience.models.prompt_models import is_chat_model, load_writer
 from consilience.options import Output
 from consilience.options.suites import RewriteOptions
@@ -50,8 +43,6 @@ INSTRUCTION = (
 """What a writer is asked; the pattern is shown with its slots."""
 
 NEW = "\nNew sentence:"
-"""What follows for a model without a chat template."""
-
 LENGTHS = (0.5, 2.0)
 """The least and the greatest length of a rewrite, in tokens of its base pattern."""
 
@@ -67,89 +58,59 @@ class Refusal:
 
     relation: str
     text: str
-    """What the model wrote."""
     reason: str
-    """The rule that refuses it: a value of ``RULES``, ``meaning``, or a reason of the model."""
+    """The rule that refuses it, ``meaning``, or a reason of the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A pattern that a model wrote, while rules are applied to it."""
+    """A pattern that a model wrote and no rule refuses."""
 
     relation: Relation
     pattern: Pattern
     sample: int
 
 
-Rule = Callable[[Relation, str, "Vocabulary"], bool]
-"""Whether a text breaks a rule."""
+class Rules:
+    """What a rewrite must not break, and the patterns that a suite has or was proposed."""
 
+    def __init__(self, suite: Suite) -> None:
+        self.taken = {group.id: {normal_form(p.text) for p in group.patterns} for group in suite}
+        self.words: dict[str, set[str]] = defaultdict(set)
+        for group in suite:
+            for pattern in group.patterns:
+                self.words[pattern.language] |= set(_words(pattern.text))
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """The words of a suite's patterns, and the patterns of its relations that exist already."""
+    def broken(self, relation: Relation, text: str) -> str:
+        """The first rule that a rewrite of the base pattern breaks; empty for none."""
+        base, form = relation.patterns[0].text, normal_form(text)
+        counts = [text.count(slot) for slot in (SUBJECT_SLOT, OBJECT_SLOT)]
+        if counts != [1, 1] or not has_words(text) or control_in(text):
+            return "slots"
+        if form == normal_form(base):
+            return "same as the base pattern"
+        if form in self.taken[relation.id]:
+            return "duplicate"
+        if not LENGTHS[0] <= len(tokens_of(text)) / len(tokens_of(base)) <= LENGTHS[1]:
+            return "length"
+        return "language" if self._is_in_another_language(relation.patterns[0], text) else ""
 
-    words: Mapping[str, frozenset[str]]
-    """Language -> all tokens of its patterns but their slots and punctuation."""
-    taken: dict[str, set[str]]
-    """Relation -> its patterns in ``normal_form``, with those that were proposed."""
+    def _is_in_another_language(self, base: Pattern, text: str) -> bool:
+        """Whether it has a script that the base pattern has not, or too few words of the language.
 
-    @classmethod
-    def of(cls, suite: Suite) -> Vocabulary:
-        texts: dict[str, list[str]] = {}
-        for pattern in (pattern for group in suite for pattern in group.patterns):
-            texts.setdefault(pattern.language, []).append(pattern.text)
-        words = {language: frozenset(_words(" ".join(of))) for language, of in texts.items()}
-        taken = {group.id: {normal_form(p.text) for p in group.patterns} for group in suite}
-        return cls(words, taken)
+        Its words are those of the suite's patterns, and one is enough. Models that leave another
+        language write English. A language in Latin letters shares words with it: there it is half.
+        """
+        known, words = scripts(base.text), _words(text)
+        strange = scripts(text) - (known | {"CJK"} if "KANA" in known else known)
+        shared = sum(word in self.words[base.language] for word in words)
+        is_like_english = "LATIN" in known and base.language.partition("-")[0] != ENGLISH
+        return bool(strange) or shared < max(1, len(words) / 2 if is_like_english else 1)
 
 
 def _words(text: str) -> list[str]:
     """The tokens of a pattern but its slots and punctuation."""
     return [token for token in tokens_of(text) if token[0].isalnum()]
-
-
-def _breaks_slots(relation: Relation, text: str, vocabulary: Vocabulary) -> bool:
-    counts = [text.count(slot) for slot in (SUBJECT_SLOT, OBJECT_SLOT)]
-    return counts != [1, 1] or not has_words(text) or bool(control_in(text))
-
-
-def _is_base(relation: Relation, text: str, vocabulary: Vocabulary) -> bool:
-    return normal_form(text) == normal_form(relation.patterns[0].text)
-
-
-def _is_taken(relation: Relation, text: str, vocabulary: Vocabulary) -> bool:
-    return normal_form(text) in vocabulary.taken[relation.id]
-
-
-def _breaks_length(relation: Relation, text: str, vocabulary: Vocabulary) -> bool:
-    ratio = len(tokens_of(text)) / len(tokens_of(relation.patterns[0].text))
-    return not LENGTHS[0] <= ratio <= LENGTHS[1]
-
-
-def _breaks_language(relation: Relation, text: str, vocabulary: Vocabulary) -> bool:
-    """Whether it has a script that the base pattern has not, or too few words of the language.
-
-    Its words are those of the suite's patterns, and one is enough. Models that leave another
-    language write English. A language in Latin letters shares words with it: there it is half.
-    """
-    base = relation.patterns[0]
-    known = scripts(base.text)
-    strange = scripts(text) - (known | {"CJK"} if "KANA" in known else known)
-    words = _words(text)
-    shared = sum(word in vocabulary.words[base.language] for word in words)
-    is_like_english = "LATIN" in known and base.language.partition("-")[0] != ENGLISH
-    return bool(strange) or shared < max(1, len(words) / 2 if is_like_english else 1)
-
-
-RULES: Mapping[str, Rule] = {
-    "slots": _breaks_slots,
-    "same as the base pattern": _is_base,
-    "duplicate": _is_taken,
-    "length": _breaks_length,
-    "language": _breaks_language,
-}
-"""The rules in their order; the first one that a text breaks refuses it."""
 
 
 SCRIPTS = {
@@ -169,12 +130,6 @@ def scripts(text: str) -> set[str]:
     return {SCRIPTS.get(word, word) for word in first_words} - {"MODIFIER"}
 
 
-def rewrite_prompt(pattern: Pattern, *, is_chat: bool) -> Prompt:
-    """What a writer reads for a base pattern."""
-    text = INSTRUCTION.format(pattern.text) + ("" if is_chat else NEW)
-    return Prompt((("user", text),), (), (), is_chat=is_chat)
-
-
 def written_patterns(text: str) -> Iterator[str]:
     """The patterns in a text that a model wrote: its lines that have a slot, else its first line.
 
@@ -192,104 +147,218 @@ def written_patterns(text: str) -> Iterator[str]:
 def draft_rewrites(
     suite: Suite, writer: WritingModel, samples: int
 ) -> tuple[list[Draft], list[Refusal]]:
-    """The rewrites of the base pattern of each relation that pass ``RULES``, and the others."""
+    """The rewrites of the base pattern of each relation that pass the rules, and the others."""
     relations, is_chat = list(suite), is_chat_model(writer)
-    prompts = [rewrite_prompt(group.patterns[0], is_chat=is_chat) for group in relations]
-    refusals: list[Refusal] = []
-    jobs: list[tuple[int, int]] = []
-    for at, reason in enumerate(writer.why_not(prompts)):
-        if reason:
-            refusals.append(Refusal(relations[at].id, "", reason))
-        else:
-            jobs += [(at, number + 1) for number in range(samples)]
-    texts: list[str | NoAnswer] = [""] * len(jobs)
+    end = "" if is_chat else NEW
+    texts = [INSTRUCTION.format(relation.patterns[0].text) + end for relation in relations]
+    prompts = [Prompt((("user", text),), (), (), is_chat=is_chat) for text in texts]
+    reasons = writer.why_not(prompts)
+    refusals = [
+        Refusal(one.id, "", why) for one, why in zip(relations, reasons, strict=True) if why
+    ]
+    jobs = [(at, n + 1) for at, why in enumerate(reasons) if not why for n in range(samples)]
+    replies: list[str | NoAnswer] = [""] * len(jobs)
     written = writer.write([prompts[at] for at, _ in jobs], [number for _, number in jobs])
-    for rows, replies in written:
-        for row, text in zip(rows.tolist(), replies, strict=True):
-            texts[row] = text
-    vocabulary = Vocabulary.of(suite)
+    for rows, of_rows in written:
+        for row, reply in zip(rows.tolist(), of_rows, strict=True):
+            replies[row] = reply
+    rules = Rules(suite)
     drafts: list[Draft] = []
-    for (at, number), reply in zip(jobs, texts, strict=True):
+    for (at, number), reply in zip(jobs, replies, strict=True):
         relation = relations[at]
         if isinstance(reply, NoAnswer):
             refusals.append(Refusal(relation.id, "", reply.reason))
             continue
         for text in written_patterns(reply) if reply.strip() else [""]:
-            reason = next((r for r, rule in RULES.items() if rule(relation, text, vocabulary)), "")
-            if reason:
-                refusals.append(Refusal(relation.id, text, reason))
-                continue
-            vocabulary.taken[relation.id].add(normal_form(text))
-            drafts.append(Draft(relation, replace(relation.patterns[0], text=text), number))
+            if broken := rules.broken(relation, text):
+                refusals.append(Refusal(relation.id, text, broken))
+            else:
+                rules.taken[relation.id].add(normal_form(text))
+                drafts.append(Draft(relation, replace(relation.patterns[0], text=text), number))
     return drafts, refusals
 
 
-def proposals_of(
-    drafts: Sequence[Draft], facts: Mapping[str, Sequence[Fact]], judge: MeaningJudge, source: str
-) -> list[Proposal]:
-    """The drafts as proposals with the scores ``meaning``, ``fluency`` and ``sample``.
+# The meaning score.
 
-    ``facts``: those that fill the patterns, by relation. A draft that the judge cannot read has no
-    ``meaning``.
-    """
-    pairs = [
-        PatternPair(
-            draft.relation, draft.relation.patterns[0], draft.pattern, facts[draft.relation.id]
-        )
-        for draft in drafts
-    ]
-    if not pairs:
-        return []
-    scores = {"meaning": meaning_scores(pairs, judge), "fluency": fluency_scores(pairs, judge)}
-    return [
-        Proposal(
-            draft.relation.id,
-            draft.pattern.text,
-            "rewritten",
-            source,
-            parent=draft.relation.patterns[0].text,
-            scores={
-                "sample": draft.sample,
-                **{
-                    name: round(float(values[at]), 3)
-                    for name, values in scores.items()
-                    if not math.isnan(values[at])
-                },
-            },
-        )
-        for at, draft in enumerate(drafts)
-    ]
+FEWEST_RELATIONS = 5
+"""Relations without which no interval is given: the bootstrap resamples them."""
 
+LEAST_AUC = 0.7
+"""The lower bound of the AUC from which scores may refuse rewrites: acceptable discrimination
+(Hosmer and Lemeshow, Applied Logistic Regression, 2000, Section 5.2)."""
 
-def accepted(
-    proposals: Sequence[Proposal], threshold: float | None
-) -> tuple[list[Proposal], list[Refusal]]:
-    """The proposals whose meaning score reaches the threshold, and the others; None keeps all."""
-    if threshold is None:
-        return list(proposals), []
-    good = [p for p in proposals if p.scores.get("meaning", float("-inf")) >= threshold]
-    chosen = set(map(id, good))
-    bad = [Refusal(p.relation, p.pattern, "meaning") for p in proposals if id(p) not in chosen]
-    return good, bad
-
-
-def with_edits(proposals: Sequence[Proposal]) -> list[Proposal]:
-    """The proposals with the edit kind between each and the pattern that it was rewritten from.
-
-    The kinds are those of English patterns (``analysis/syntax.py``). Without spaCy it raises.
-    """
-    parser = load_parser()
-
-    def edit_of(proposal: Proposal) -> str:
-        texts = (proposal.parent, proposal.pattern)
-        first, second = (parse_pattern(Pattern.parse(text), parser) for text in texts)
-        return edge_between(first, second).kind
-
-    return [replace(proposal, edit=edit_of(proposal)) for proposal in proposals]
-
-
+RESAMPLES = 1000
 MEASURED_PAIRS = 2
 """Pairs of each kind and relation that the meaning score is measured on."""
+
+
+class MeaningJudge(Interface):
+    """A model that judges sentences."""
+
+    identity: dict[str, object]
+
+    def log_odds(self, pairs: Sequence[tuple[str, str]]) -> Floats:
+        """Log-odds (pair,) that the two sentences mean the same, asked in this order."""
+
+    def token_logprobs(self, sentences: Sequence[str]) -> Floats:
+        """Mean log-probability of a token (sentence,) in nats."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatternPair:
+    """Two patterns, and the facts that fill both."""
+
+    relation: Relation
+    first: Pattern
+    second: Pattern
+    facts: Sequence[Fact]
+
+    @property
+    def sentences(self) -> list[tuple[str, str]]:
+        """The two sentences that each fact makes."""
+        both = self.first, self.second
+        filled = [[sentence(self.relation, one, fact) for one in both] for fact in self.facts]
+        return [(first, second) for first, second in filled]
+
+
+def meaning_scores(pairs: Sequence[PatternPair], judge: MeaningJudge) -> Floats:
+    """The two-way meaning score (pair,) of pairs of patterns, in nats.
+
+    The mean, over the facts of a pair and over both orders of its sentences, of the judge's
+    log-odds that they mean the same (after ParaPLUIE, Lemesle et al., COLING 2025, which asks in
+    one order). 0: the judge is undecided. NaN where it could read no sentence.
+    """
+    asked = [(at, both) for at, pair in enumerate(pairs) for both in pair.sentences]
+    odds = judge.log_odds([order for _, both in asked for order in (both, both[::-1])])
+    is_known = ~np.isnan(odds)
+    rows = np.repeat(np.array([at for at, _ in asked], dtype=np.int64), 2)[is_known]
+    sums = np.bincount(rows, odds[is_known], len(pairs))
+    counts = np.bincount(rows, minlength=len(pairs))
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def fluency_scores(pairs: Sequence[PatternPair], judge: MeaningJudge) -> Floats:
+    """How much more fluent the second pattern of each pair is (pair,), in nats a token.
+
+    The mean log-probability of a token of its sentence minus that of the first pattern's, averaged
+    over the facts. Negative: the first one is more fluent.
+    """
+    texts = [text for pair in pairs for both in pair.sentences for text in both]
+    numbers = judge.token_logprobs(texts).reshape(-1, 2)
+    ends = np.cumsum([len(pair.facts) for pair in pairs])
+    parts = np.split(numbers[:, 1] - numbers[:, 0], ends)[:-1]
+    return np.array([part.mean() for part in parts])
+
+
+@dataclass(frozen=True, slots=True)
+class Separation:
+    """How well meaning scores tell paraphrases from controls."""
+
+    positives: int
+    controls: int
+    """Pairs of patterns of two relations, filled with the same subjects and objects."""
+    auc: float
+    """The probability that a positive pair scores higher than a control; 0.5 for a coin."""
+    low: float
+    """Lower bound of its 95 % interval, over relations; NaN with too few of them."""
+    high: float
+    threshold: float | None
+    """The score with the greatest sum of sensitivity and specificity; None where the lower bound
+    of the AUC is unknown or below ``LEAST_AUC``."""
+
+
+def sample_pairs(
+    suite: Suite,
+    most: int,
+    facts: int,
+    seed: int = 0,
+    others: Mapping[str, Sequence[str]] | None = None,
+) -> tuple[list[PatternPair], list[PatternPair]]:
+    """Positive pairs and controls: at most ``most`` of each a relation.
+
+    A positive pair is the base pattern of a relation with another one of its patterns (ParaRel,
+    Section 4). A control is the base pattern with a pattern of another relation, filled with the
+    same ``facts`` facts. ``others``: the relations that controls may come from, by relation; all
+    without it.
+    """
+    rng = random.Random(seed)
+    positives: list[PatternPair] = []
+    controls: list[PatternPair] = []
+    for relation in suite:
+        all_others = [other.id for other in suite if other.id != relation.id]
+        own = {normal_form(pattern.text) for pattern in relation.patterns}
+        foreign = [
+            pattern
+            for id_ in (all_others if others is None else others.get(relation.id, ()))
+            for pattern in suite.relation(id_).patterns
+            if normal_form(pattern.text) not in own
+        ]
+        base, *rest = relation.patterns
+        if not rest or not foreign:
+            continue
+        chosen = rng.sample(relation.facts, min(facts, len(relation.facts)))
+        for pool, pairs in ((rest, positives), (foreign, controls)):
+            for pattern in rng.sample(pool, min(most, len(rest), len(pool))):
+                pairs.append(PatternPair(relation, base, pattern, chosen))
+    return positives, controls
+
+
+def separation(
+    positives: Mapping[str, Sequence[float]], controls: Mapping[str, Sequence[float]], seed: int = 0
+) -> Separation:
+    """How well the scores of positive pairs and of controls are separated, by relation.
+
+    The interval is that of a bootstrap over relations, which keeps the pairs of a relation together
+    (percentiles 2.5 and 97.5 of ``RESAMPLES``).
+    """
+    of_relations = [
+        (np.asarray(positives[id_], float), np.asarray(controls.get(id_, ()), float))
+        for id_ in sorted(positives)
+    ]
+    low = high = float("nan")
+    if (size := len(of_relations)) >= FEWEST_RELATIONS:
+        draws = np.random.default_rng(seed).integers(size, size=(RESAMPLES, size))
+        values = [_auc([of_relations[at] for at in draw]) for draw in draws]
+        low, high = np.nanpercentile(values, [2.5, 97.5]).tolist()
+    yes, no = (np.concatenate(parts) for parts in zip(*of_relations, strict=True))
+    threshold = None
+    if low >= LEAST_AUC:  # Youden's index, the least score of the greatest
+        scores = np.unique(np.concatenate([yes, no]))
+        index = [(yes >= score).mean() - (no >= score).mean() for score in scores]
+        threshold = float(scores[int(np.argmax(index))])
+    return Separation(len(yes), len(no), _auc(of_relations), low, high, threshold)
+
+
+def _auc(of_relations: Sequence[tuple[Floats, Floats]]) -> float:
+    """The share of (positive, control) pairs whose positive scores higher; ties count half."""
+    yes, no = (np.concatenate(parts) for parts in zip(*of_relations, strict=True))
+    if not len(yes) or not len(no):
+        return float("nan")
+    return float((yes[:, None] > no).mean() + (yes[:, None] == no).mean() / 2)
+
+
+def measured_separation(
+    suite: Suite, judge: MeaningJudge, *, most: int, facts: int, seed: int = 0
+) -> Separation | None:
+    """The separation of a judge on the patterns of a suite; None for a suite without controls."""
+    positives, controls = sample_pairs(suite, most, facts, seed)
+    if not positives:
+        return None
+    scores = meaning_scores([*positives, *controls], judge)
+    yes = by_relation(positives, scores[: len(positives)])
+    return separation(yes, by_relation(controls, scores[len(positives) :]), seed)
+
+
+def by_relation(pairs: Sequence[PatternPair], scores: Floats) -> dict[str, list[float]]:
+    """The scores of pairs by their relation; those without a score are left out."""
+    by_id: dict[str, list[float]] = {pair.relation.id: [] for pair in pairs}
+    for pair, score in zip(pairs, scores.tolist(), strict=True):
+        if not math.isnan(score):
+            by_id[pair.relation.id].append(score)
+    return by_id
+
+
+# The command.
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -299,13 +368,10 @@ class Rewriting(Shown):
     file: Path
     proposals: Sequence[Proposal]
     refusals: Sequence[Refusal]
-    """Texts that are no proposals."""
     separation: Separation | None
     """How well the meaning score tells the suite's paraphrases from controls; None: unknown."""
     notes: Sequence[str]
-    """What a reader should know."""
     record: Mapping[str, object] = field(repr=False)
-    """What decides the proposals, and the versions of libraries."""
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -313,7 +379,6 @@ class Rewriting(Shown):
         return dict(Counter(refusal.reason for refusal in self.refusals).most_common())
 
     def printed(self, output: Output) -> Iterator[str]:
-        """How much was proposed and refused."""
         relations = counted(len({proposal.relation for proposal in self.proposals}), "relation")
         yield f"{self.file}: {counted(len(self.proposals), 'proposal')} for {relations}"
         reasons = ", ".join(f"{reason} {number}" for reason, number in self.reasons.items())
@@ -324,7 +389,6 @@ class Rewriting(Shown):
             yield f"Edit the file, then: consilience suite import {file} --into FOLDER"
 
     def document(self) -> dict[str, Any]:
-        """The proposals and the refusals as rows."""
         return {
             "run": self.record,
             "file": str(self.file),
@@ -351,11 +415,11 @@ def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewritin
         )
     chosen = suite if options.groups is None else select_relations(suite, options.groups)
     with watch.loading(options.model):
-        writer, judge = load_models(options)
+        writer, judge = _load_models(options)
         return rewrite_suite(chosen, writer, judge, options, measured_on=suite, watch=watch)
 
 
-def load_models(options: RewriteOptions) -> tuple[WritingModel, MeaningJudge]:
+def _load_models(options: RewriteOptions) -> tuple[WritingModel, MeaningJudge]:
     """The model that writes, and the judge: the same model, unless another one is named."""
     from consilience.models.judges import ParaphraseJudge
     from consilience.models.loading import load_pretrained
@@ -375,16 +439,16 @@ def load_models(options: RewriteOptions) -> tuple[WritingModel, MeaningJudge]:
         temperature=options.temperature,
         seed=options.seed,
     )
-    if options.judge in (None, options.model):
-        is_here = isinstance(writer, OptionScorer)
-        if not is_here:
-            raise ConsilienceError(
-                f"--model {options.model} without --judge",
-                expected="a judge that runs here, such as --judge packaged:smollm2",
-            )
-        return writer, ParaphraseJudge(writer)
-    loading = Loading(options.device, options.dtype, None, options.trust_remote_code)
-    return writer, ParaphraseJudge(OptionScorer(load_pretrained(str(options.judge), loading)))
+    if options.judge not in (None, options.model):
+        loading = Loading(options.device, options.dtype, None, options.trust_remote_code)
+        return writer, ParaphraseJudge(OptionScorer(load_pretrained(str(options.judge), loading)))
+    is_here = isinstance(writer, OptionScorer)
+    if not is_here:
+        raise ConsilienceError(
+            f"--model {options.model} without --judge",
+            expected="a judge that runs here, such as --judge packaged:smollm2",
+        )
+    return writer, ParaphraseJudge(writer)
 
 
 def rewrite_suite(
@@ -412,16 +476,23 @@ def rewrite_suite(
         group.id: rng.sample(group.facts, min(options.fillings, len(group.facts)))
         for group in suite
     }
-    source = Path(options.model).name if Path(options.model).exists() else options.model
-    scored = proposals_of(drafts, facts, judge, source)
     threshold = options.min_meaning
     if threshold is None and measured:
         threshold = measured.threshold
-    proposals, by_meaning = accepted(scored, threshold)
-    notes = [*writer.notes, _meaning_note(measured, threshold, str(judge.identity["model"]))]
-    proposals = _with_edits(proposals, suite, notes)
     drawn = {"seed": options.seed, "temperature": options.temperature}
-    proposals = [replace(p, scores={**p.scores, **drawn}) for p in proposals]
+    notes = [*writer.notes, _meaning_note(measured, threshold, str(judge.identity["model"]))]
+    source = Path(options.model).name if Path(options.model).exists() else options.model
+    proposals: list[Proposal] = []
+    for draft, scores in zip(drafts, _scores(drafts, facts, judge), strict=True):
+        relation, base, text = draft.relation.id, draft.relation.patterns[0], draft.pattern.text
+        if threshold is not None and scores.get("meaning", -math.inf) < threshold:
+            refusals.append(Refusal(relation, text, "meaning"))
+            continue
+        numbers = {"sample": draft.sample, **scores, **drawn}
+        proposals.append(
+            Proposal(relation, text, "rewritten", source, parent=base.text, scores=numbers)
+        )
+    proposals = _with_edits(proposals, suite, notes)
     write_proposals(options.out, proposals)
     settings = {
         "prompt": INSTRUCTION,
@@ -433,7 +504,25 @@ def rewrite_suite(
         **drawn,
     }
     record = {"settings": settings, "versions": versions()}
-    return Rewriting(options.out, proposals, [*refusals, *by_meaning], measured, notes, record)
+    return Rewriting(options.out, proposals, refusals, measured, notes, record)
+
+
+def _scores(
+    drafts: Sequence[Draft], facts: Mapping[str, Sequence[Fact]], judge: MeaningJudge
+) -> list[dict[str, float]]:
+    """The scores ``meaning`` and ``fluency`` of each draft, without those that are unknown."""
+    pairs = [
+        PatternPair(one.relation, one.relation.patterns[0], one.pattern, facts[one.relation.id])
+        for one in drafts
+    ]
+    if not pairs:
+        return []
+    both = zip(meaning_scores(pairs, judge), fluency_scores(pairs, judge), strict=True)
+    named = ({"meaning": float(meaning), "fluency": float(fluency)} for meaning, fluency in both)
+    return [
+        {name: round(value, 3) for name, value in scores.items() if not math.isnan(value)}
+        for scores in named
+    ]
 
 
 def _meaning_note(measured: Separation | None, threshold: float | None, judge: str) -> str:
@@ -457,12 +546,21 @@ def _meaning_note(measured: Separation | None, threshold: float | None, judge: s
 
 
 def _with_edits(proposals: list[Proposal], suite: Suite, notes: list[str]) -> list[Proposal]:
-    """The proposals in English with their edit kinds; without a parser a note says so."""
+    """The proposals in English with the edit kind between each and its base pattern.
+
+    The kinds are those of ``analysis/syntax.py``; without a parser a note says so.
+    """
     languages = {group.patterns[0].language.partition("-")[0] for group in suite}
     if languages != {ENGLISH} or not proposals:
         return proposals
     try:
-        return with_edits(proposals)
+        parser = load_parser()
     except ConsilienceError as error:
         notes.append(f"no edit kinds: {error}")
         return proposals
+    edited = []
+    for proposal in proposals:
+        texts = proposal.parent, proposal.pattern
+        first, second = (parse_pattern(Pattern.parse(text), parser) for text in texts)
+        edited.append(replace(proposal, edit=edge_between(first, second).kind))
+    return edited

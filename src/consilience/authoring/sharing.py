@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-import polars as pl
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from consilience import suites
@@ -21,23 +21,20 @@ from consilience.authoring.audit import cautions, writable_folder
 from consilience.authoring.checks import is_english
 from consilience.authoring.importing import new_suite
 from consilience.core.errors import ConsilienceError, shortened
+from consilience.core.items import Task
 from consilience.core.process import Watch
 from consilience.core.text import counted
 from consilience.files.read import parse_json, read_text
 from consilience.files.write import write_whole
-from consilience.options import Output
 from consilience.options.suites import CardOptions
-from consilience.report.export import Lines, Shown, as_markdown
+from consilience.report.export import Lines, as_markdown
 from consilience.report.metric_tables import question_table, statistics_tables
 from consilience.report.table import Column, Table, Value
 from consilience.suites import question_suites
 from consilience.suites.facts import SuiteStatistics, suite_statistics
-from consilience.suites.layouts import fetch, layout_of, load_folder
-from consilience.suites.pairs import is_task, load_task
+from consilience.suites.layouts import fetch, layout_of, load_folder, places_in
 from consilience.suites.proposals import (
     VERDICTS,
-    Proposal,
-    SignOff,
     is_date,
     last_verdicts,
     provenance_of,
@@ -48,12 +45,9 @@ from consilience.suites.question_suites import (
     SUITE_NAMES,
     QuestionStatistics,
     columns_of,
-    is_questions,
-    load_questions,
     question_statistics,
 )
 from consilience.suites.questions import Questions
-from consilience.suites.rows import Places, places_in
 from consilience.types import Suite
 
 BEGIN, END = (
@@ -62,107 +56,180 @@ BEGIN, END = (
 )
 """The marks around the generated part of README.md; the rest is the author's."""
 
+ABOUT = {
+    "description": "what the suite asks, in a sentence",
+    "licence": "an SPDX id such as CC-BY-4.0, LicenseRef-NAME, or the URL of the licence",
+    "creator": "the name of a person or an organisation",
+    "url": "where the suite is published, such as https://example.org/suite",
+    "date": "the day of publication, such as 2026-11-23",
+}
+"""What ``suite.json`` of a shared suite says besides its name."""
+
 PatternKey = tuple[str, str]
 """A relation and a pattern."""
 
 
-@dataclass(frozen=True, slots=True)
 class SharedSuite:
-    """A suite with all that a person who uses it should know."""
+    """A suite folder with all that a person who uses it should know."""
 
-    suite: Suite
-    about: Mapping[str, Any]
-    """Its ``suite.json``."""
-    provenance: Sequence[Proposal]
-    """Where its patterns come from."""
-    signoffs: Sequence[SignOff]
-    files_digest: str
-    """SHA-256 of ``suite.json`` and of all tables."""
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.suite = folder, load_folder(folder)
+        path = folder / "suite.json"
+        stated: dict[str, Any] = parse_json(read_text(path)) if path.is_file() else {}
+        self.about = {"name": self.suite.name} | stated
+        self.provenance = provenance_of(folder)
+        self.verdicts = last_verdicts(signoffs_of(folder, self.suite)).values()
+        files = sorted(one for one in folder.iterdir() if one.suffix in (".json", ".jsonl", ".tsv"))
+        lines = [f"{one.name} {hashlib.sha256(one.read_bytes()).hexdigest()}" for one in files]
+        self.files_digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        """SHA-256 of the digests of ``suite.json`` and of every table."""
+        self.readme = folder / "README.md"
+        self.text = read_text(self.readme) if self.readme.is_file() else ""
+
+    @property
+    def stated_licence(self) -> Any:
+        """The licence in ``suite.json``."""
+        return self.about.get("licence") or self.about.get("license")
 
     @property
     def licence(self) -> str:
         """The licence of the suite: of ``suite.json``, or those of its patterns."""
-        stated = self.about.get("licence") or self.about.get("license")
         licences = dict.fromkeys(row.licence for row in self.provenance if row.licence)
-        return str(stated) if stated else " AND ".join(licences)
+        return str(self.stated_licence or " AND ".join(licences))
 
-    @property
+    @cached_property
     def patterns(self) -> list[PatternKey]:
         return [(group.id, pattern.text) for group in self.suite for pattern in group.patterns]
 
-    @property
+    @cached_property
     def accepted(self) -> set[PatternKey]:
         """The patterns that a person accepts and nobody rejects, by the last verdict of each."""
         return self._with("accept") - self.rejected
 
-    @property
+    @cached_property
     def rejected(self) -> set[PatternKey]:
         """The patterns whose last verdict of a person is to reject them."""
         return self._with("reject")
 
     def _with(self, verdict: str) -> set[PatternKey]:
-        last = last_verdicts(self.signoffs).values()
-        return {(one.relation, one.pattern) for one in last if one.verdict == verdict}
+        return {(one.relation, one.pattern) for one in self.verdicts if one.verdict == verdict}
 
+    def with_card(self) -> str:
+        """README.md with its generated part renewed, or appended where there is none."""
+        parts = "\n".join(map(as_markdown, self._tables()))
+        card = f"## Data card\n\n{self.about.get('description', '')}\n\n{parts}"
+        card = f"{BEGIN}\n\n{card}\n{END}\n"
+        before, begin, rest = self.text.partition(BEGIN)
+        _, end, after = rest.partition(END)
+        if begin and end:
+            return before + card + after.removeprefix("\n")
+        title = self.text if self.text.strip() else f"# {self.suite.name}\n"
+        return f"{title.rstrip()}\n\n{card}"
 
-def with_card(readme: str, shared: SharedSuite) -> str:
-    """README.md with its generated part renewed, or appended where there is none."""
-    card = f"{BEGIN}\n\n{data_card(shared)}\n{END}\n"
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if begin and end:
-        return before + card + after.removeprefix("\n")
-    title = readme if readme.strip() else f"# {shared.suite.name}\n"
-    return f"{title.rstrip()}\n\n{card}"
+    def _tables(self) -> Iterator[Table]:
+        """The tables of the card."""
+        suite, size = self.suite, len(self.patterns)
+        languages = dict.fromkeys(pattern.language for group in suite for pattern in group.patterns)
+        facts: list[list[Value]] = [
+            *([name, self.about.get(name) or "not stated"] for name in ("creator", "url", "date")),
+            ["licence", self.licence or "not stated"],
+            ["languages", ", ".join(languages)],
+            ["patterns with a provenance", f"{len(self.provenance)} of {size}"],
+            ["patterns accepted by people", f"{len(self.accepted)} of {size}"],
+            ["SHA-256 of patterns and facts, as in the run.json of a run", suite.digest],
+            ["SHA-256 of suite.json and all tables, sign-offs included", self.files_digest],
+        ]
+        yield Table("The suite", [Column("property"), Column("value")], facts)
+        total, by_relation = statistics_tables(suite_statistics(suite), suite.name)
+        yield replace(total, title="Sizes, as in Table 1 of the ParaRel paper",
+                      columns=[Column("number"), Column("value", "number", digits=2)])  # fmt: skip
+        yield replace(by_relation, title="Each relation; majority in percent")
+        yield _types_table(suite)
+        kinds = Counter((edge.kind,) for group in suite for edge in group.edges.values())
+        if kinds:
+            yield _counts("Pairs of patterns by kind of edit", ("kind", "pairs"), kinds)
+        sources = Counter((row.origin, row.source, row.licence) for row in self.provenance)
+        if sources:
+            headings = ("origin", "source", "licence", "patterns")
+            yield _counts("Where the patterns come from", headings, sources)
+        people: dict[str, Counter[str]] = defaultdict(Counter)
+        for one in self.verdicts:
+            people[one.who][one.verdict] += 1
+        if people:
+            columns = [Column("person"), *(Column(verdict, "count") for verdict in VERDICTS)]
+            rows: list[list[Value]] = [
+                [who, *(counts[verdict] for verdict in VERDICTS)] for who, counts in people.items()
+            ]
+            yield Table("Who judged the patterns: last verdicts", columns, rows)
 
+    def problems(self) -> Iterator[ConsilienceError]:
+        """What the folder lacks to be shared: provenance, licences, sign-offs and a data card."""
+        where = str(self.folder / "suite.json")
+        for name, meaning in ABOUT.items():
+            value = self.stated_licence if name == "licence" else self.about.get(name)
+            if not value and not (name == "licence" and self.licence):
+                yield ConsilienceError(
+                    f"no '{name}'", expected=meaning, where=where, todo="Add it."
+                )
+            elif value and not (isinstance(value, str) and IS_VALID.get(name, bool)(value)):
+                yield ConsilienceError(
+                    f"'{name}' is {json.dumps(value, ensure_ascii=False)}",
+                    expected=meaning,
+                    where=where,
+                    todo="Correct it.",
+                )
+        yield from self._problems_of_patterns()
+        _, begin, rest = self.text.partition(BEGIN)
+        if not begin or self.files_digest not in rest.partition(END)[0]:
+            yield ConsilienceError(
+                "missing, or not of the suite as it is now",
+                expected="the data card",
+                where=str(self.readme),
+                todo="Run `consilience suite card`.",
+            )
 
-def card_of(readme: str) -> str:
-    """The generated part of README.md; empty where there is none."""
-    _, begin, rest = readme.partition(BEGIN)
-    return rest.partition(END)[0] if begin else ""
-
-
-def data_card(shared: SharedSuite) -> str:
-    """The card in Markdown."""
-    parts = [as_markdown(table) for table in _tables(shared)]
-    return f"## Data card\n\n{shared.about.get('description', '')}\n\n" + "\n".join(parts)
-
-
-def _tables(shared: SharedSuite) -> Iterator[Table]:
-    suite = shared.suite
-    languages = dict.fromkeys(pattern.language for group in suite for pattern in group.patterns)
-    facts: list[list[Value]] = [
-        *([name, shared.about.get(name) or "not stated"] for name in ("creator", "url", "date")),
-        ["licence", shared.licence or "not stated"],
-        ["languages", ", ".join(languages)],
-        ["patterns with a provenance", f"{len(shared.provenance)} of {len(shared.patterns)}"],
-        ["patterns accepted by people", f"{len(shared.accepted)} of {len(shared.patterns)}"],
-        ["SHA-256 of patterns and facts, as in the run.json of a run", suite.digest],
-        ["SHA-256 of suite.json and all tables, sign-offs included", shared.files_digest],
-    ]
-    yield Table("The suite", [Column("property"), Column("value")], facts)
-    total, by_relation = statistics_tables(suite_statistics(suite), suite.name)
-    yield replace(total, title="Sizes, as in Table 1 of the ParaRel paper",
-                  columns=[Column("number"), Column("value", "number", digits=2)])  # fmt: skip
-    yield replace(by_relation, title="Each relation; majority in percent")
-    yield _types_table(suite)
-    kinds = Counter(edge.kind for group in suite for edge in group.edges.values())
-    if kinds:
-        yield _counts("Pairs of patterns by kind of edit", ("kind", "pairs"), kinds)
-    sources = Counter((row.origin, row.source, row.licence) for row in shared.provenance)
-    if sources:
-        headings = ("origin", "source", "licence", "patterns")
-        yield _counts("Where the patterns come from", headings, sources)
-    if shared.signoffs:
-        yield _people(shared)
+    def _problems_of_patterns(self) -> Iterator[ConsilienceError]:
+        """A problem for each relation with patterns that lack the same, at the first one."""
+        licences = {(row.relation, row.pattern): row.licence for row in self.provenance}
+        judged = self.accepted | self.rejected
+        lacking: list[tuple[str, str, Callable[[PatternKey], bool]]] = [
+            ("without a row in the table provenance", "Add it.", lambda key: key not in licences),
+            ("without a licence in the table provenance", "Add it.",
+             lambda key: licences.get(key) == ""),
+            ("whose licence in the table provenance is no SPDX id or URL",
+             f"Write {ABOUT['licence']}.",
+             lambda key: bool(licences.get(key)) and not _is_licence(licences[key])),
+            ("with a reject that is not resolved",
+             "Correct or remove the pattern, or let the person judge it again.",
+             lambda key: key in self.rejected),
+            ("that nobody accepted", "`consilience suite annotate patterns`, then `score --sign`.",
+             lambda key: key not in judged),
+        ]  # fmt: skip
+        places = places_in(self.folder)
+        for problem, todo, lacks in lacking:
+            by_relation: dict[str, list[str]] = defaultdict(list)
+            for relation, text in filter(lacks, self.patterns):
+                by_relation[relation].append(text)
+            for relation, texts in by_relation.items():
+                where = next(iter(places.pattern(relation, texts[0])), "patterns")
+                size = f"{len(texts)} pattern{'' if len(texts) == 1 else 's'}"
+                yield ConsilienceError(
+                    f"{size} of '{relation}' {problem}, such as '{texts[0]}'",
+                    where=f"{self.folder}/{where}",
+                    todo=todo,
+                )
 
 
 def _types_table(suite: Suite) -> Table:
     """The paraphrase types of Table 8 that a parser derives."""
     columns = [Column("type"), Column("pairs", "count"), Column("percent", "share")]
     title = "Pairs with a base pattern by paraphrase type, as in Table 8 of the ParaRel paper"
+    english = tuple(
+        replace(group, patterns=tuple(filter(is_english, group.patterns)), edges={})
+        for group in suite
+    )
     try:
-        types = derived_types(suite)
+        types = base_types(replace(suite, relations=english), load_parser())
     except ConsilienceError as error:
         return Table(title, columns, [], [f"Not derived: {error.found}."])
     rows: list[list[Value]] = [
@@ -174,110 +241,11 @@ def _types_table(suite: Suite) -> Table:
     return Table(title, columns, rows, [note])
 
 
-def derived_types(suite: Suite) -> pl.DataFrame:
-    """``base_types`` of the English patterns of a suite."""
-    english = tuple(
-        replace(group, patterns=tuple(filter(is_english, group.patterns)), edges={})
-        for group in suite
-    )
-    return base_types(replace(suite, relations=english), load_parser())
-
-
 def _counts(title: str, headings: Sequence[str], counts: Mapping[Any, int]) -> Table:
     """A row for each key, the most frequent first."""
     columns = [*map(Column, headings[:-1]), Column(headings[-1], "count")]
     order = sorted(counts.items(), key=lambda item: -item[1])
-    rows = [[*(key if isinstance(key, tuple) else (key,)), size] for key, size in order]
-    return Table(title, columns, rows)
-
-
-def _people(shared: SharedSuite) -> Table:
-    last = last_verdicts(shared.signoffs).values()
-    by_person: dict[str, Counter[str]] = {}
-    for one in last:
-        by_person.setdefault(one.who, Counter())[one.verdict] += 1
-    rows: list[list[Value]] = [
-        [who, *(counts[verdict] for verdict in VERDICTS)] for who, counts in by_person.items()
-    ]
-    columns = [Column("person"), *(Column(verdict, "count") for verdict in VERDICTS)]
-    return Table("Who judged the patterns: last verdicts", columns, rows)
-
-
-CARD = "README.md"
-
-ABOUT = {
-    "description": "what the suite asks, in a sentence",
-    "licence": "an SPDX id such as CC-BY-4.0, LicenseRef-NAME, or the URL of the licence",
-    "creator": "the name of a person or an organisation",
-    "url": "where the suite is published, such as https://example.org/suite",
-    "date": "the day of publication, such as 2026-11-23",
-}
-"""What ``suite.json`` of a shared suite says besides its name."""
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenCard(Shown):
-    """What ``suite card`` wrote."""
-
-    files: tuple[Path, ...]
-    problems: tuple[ConsilienceError, ...]
-    """What ``suite check --shared`` still misses."""
-    suite: str
-    """The suite, as it was named."""
-
-    def printed(self, output: Output) -> Iterator[str]:
-        """The files."""
-        return map(str, self.files)
-
-    def document(self) -> dict[str, Any]:
-        """The files, and what is missing."""
-        files = [str(file) for file in self.files]
-        return {
-            "suite": self.suite,
-            "files": files,
-            "warnings": [str(problem) for problem in self.problems],
-        }
-
-    def remarks(self, output: Output) -> list[str]:
-        """What is missing."""
-        return [str(problem) for problem in self.problems]
-
-
-def write_card(options: CardOptions) -> WrittenCard:
-    """Write README.md into the folder of a suite; only the part between its marks is replaced."""
-    folder = writable_folder(options.suite, options.data_dir)
-    shared = _shared(folder)
-    card = folder / CARD
-    readme = read_text(card) if card.is_file() else ""
-    write_whole(card, with_card(readme, shared).encode())
-    return WrittenCard((card,), tuple(_problems(folder, shared)), options.suite)
-
-
-def sharing_problems(spec: str, data_dir: Path | None) -> list[ConsilienceError]:
-    """What a suite folder lacks to be shared: provenance, licences, sign-offs and a data card."""
-    layout, root = layout_of(suites.suite_folder(spec, suites.data_dir(data_dir)))
-    if layout.name != "ours":
-        raise ConsilienceError(
-            f"--shared with {layout.name}", expected="a suite folder in our layout", where=spec
-        )
-    return list(_problems(root, _shared(root)))
-
-
-def _shared(folder: Path) -> SharedSuite:
-    suite = load_folder(folder)
-    path = folder / "suite.json"
-    about: dict[str, Any] = parse_json(read_text(path)) if path.is_file() else {}
-    about = {"name": suite.name} | about
-    return SharedSuite(
-        suite, about, provenance_of(folder), signoffs_of(folder, suite), _files_digest(folder)
-    )
-
-
-def _files_digest(folder: Path) -> str:
-    """SHA-256 of the digests of ``suite.json`` and of every table, in the order of their names."""
-    files = sorted(file for file in folder.iterdir() if file.suffix in (".json", ".jsonl", ".tsv"))
-    digests = (f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files)
-    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    return Table(title, columns, [[*key, size] for key, size in order])
 
 
 def _is_url(text: str) -> bool:
@@ -304,82 +272,31 @@ IS_VALID: Mapping[str, Callable[[str], bool]] = {
 """What the values in ``suite.json`` of a shared suite must be; any text will do for the others."""
 
 
-def _about_problems(folder: Path, shared: SharedSuite) -> Iterator[ConsilienceError]:
-    """Problems of ``suite.json``; a licence may be that of the patterns."""
-    where = str(folder / "suite.json")
-    stated = shared.about.get("licence") or shared.about.get("license")
-    for name, meaning in ABOUT.items():
-        value = stated if name == "licence" else shared.about.get(name)
-        if not value and not (name == "licence" and shared.licence):
-            yield ConsilienceError(f"no '{name}'", expected=meaning, where=where, todo="Add it.")
-        elif value and not (isinstance(value, str) and IS_VALID.get(name, bool)(value)):
-            yield ConsilienceError(
-                f"'{name}' is {json.dumps(value, ensure_ascii=False)}",
-                expected=meaning,
-                where=where,
-                todo="Correct it.",
-            )
+class WrittenCard(Lines):
+    """What ``suite card`` wrote, and what ``suite check --shared`` still misses."""
+
+    def __init__(self, suite: str, card: Path, problems: Sequence[str]) -> None:
+        files = [str(card)]
+        document = {"suite": suite, "files": files, "warnings": problems}
+        super().__init__(document, *files, notes=problems)
 
 
-def _problems(folder: Path, shared: SharedSuite) -> Iterator[ConsilienceError]:
-    yield from _about_problems(folder, shared)
-    places = places_in(folder)
-    known = {(row.relation, row.pattern): row.licence for row in shared.provenance}
-    lacking = {
-        "without a row in the table provenance": [
-            key for key in shared.patterns if key not in known
-        ],
-        "without a licence in the table provenance": [
-            key for key in shared.patterns if known.get(key) == ""
-        ],
-        "whose licence in the table provenance is no SPDX id or URL": [
-            key for key in shared.patterns if known.get(key) and not _is_licence(known[key])
-        ],
-        "with a reject that is not resolved": [
-            key for key in shared.patterns if key in shared.rejected
-        ],
-        "that nobody accepted": [
-            key for key in shared.patterns if key not in shared.accepted | shared.rejected
-        ],
-    }
-    todo = {
-        "whose licence in the table provenance is no SPDX id or URL": f"Write {ABOUT['licence']}.",
-        "with a reject that is not resolved": "Correct or remove the pattern, or let the person "
-        "judge it again.",
-        "that nobody accepted": "`consilience suite annotate patterns`, then `score --sign`.",
-    }
-    for problem, keys in lacking.items():
-        yield from _of_patterns(folder, places, problem, keys, todo.get(problem, "Add it."))
-    yield from _card_problems(folder, shared)
+def write_card(options: CardOptions) -> WrittenCard:
+    """Write README.md into the folder of a suite; only the part between its marks is replaced."""
+    shared = SharedSuite(writable_folder(options.suite, options.data_dir))
+    shared.text = shared.with_card()
+    write_whole(shared.readme, shared.text.encode())
+    return WrittenCard(options.suite, shared.readme, [str(one) for one in shared.problems()])
 
 
-def _of_patterns(
-    folder: Path, places: Places, problem: str, keys: Sequence[PatternKey], todo: str
-) -> Iterator[ConsilienceError]:
-    """A problem for each relation with such patterns, at the first one."""
-    by_relation: dict[str, list[str]] = {}
-    for relation, text in keys:
-        by_relation.setdefault(relation, []).append(text)
-    for relation, texts in by_relation.items():
-        where = next(iter(places.pattern(relation, texts[0])), "patterns")
-        size = f"{len(texts)} pattern{'' if len(texts) == 1 else 's'}"
-        yield ConsilienceError(
-            f"{size} of '{relation}' {problem}, such as '{texts[0]}'",
-            where=f"{folder}/{where}",
-            todo=todo,
+def sharing_problems(spec: str, data_dir: Path | None) -> list[ConsilienceError]:
+    """What a suite folder lacks to be shared."""
+    layout, root = layout_of(suites.suite_folder(spec, suites.data_dir(data_dir)))
+    if layout.name != "ours":
+        raise ConsilienceError(
+            f"--shared with {layout.name}", expected="a suite folder in our layout", where=spec
         )
-
-
-def _card_problems(folder: Path, shared: SharedSuite) -> Iterator[ConsilienceError]:
-    """The problem of a README.md that has no data card, or that of another state of the suite."""
-    card = folder / CARD
-    if not card.is_file() or shared.files_digest not in card_of(read_text(card)):
-        yield ConsilienceError(
-            "missing, or not of the suite as it is now",
-            expected="the data card",
-            where=str(card),
-            todo="Run `consilience suite card`.",
-        )
+    return list(SharedSuite(root).problems())
 
 
 def listed_suites(data_dir: Path | None) -> Lines:
@@ -461,17 +378,16 @@ def _notes_and_size(
     suite: str, data_dir: Path | None, columns: Mapping[str, str]
 ) -> tuple[list[str], str]:
     """Notes on a suite without errors; its size, or the labels of a task."""
-    if is_questions(suite):
-        questions = load_questions(suite, columns)
-        counts = question_statistics(questions)
+    chosen = suites.load_any(suite, data_dir, columns)
+    if isinstance(chosen, Questions):
+        counts = question_statistics(chosen)
         sizes = [counted(counts.groups, "group"), _kinds(counts)]
         sizes.append(counted(counts.phrasings, "phrasing"))
         sizes += [counted(counts.expectations, "expectation")] * (counts.expectations > 0)
-        return [*questions.notes, *cautions(questions)], ", ".join(sizes)
-    if is_task(suite):
-        labels = ", ".join(load_task(suite).labels)
+        return [*chosen.notes, *cautions(chosen)], ", ".join(sizes)
+    if isinstance(chosen, Task):
+        labels = ", ".join(chosen.labels)
         return [], f"a task of sentence pairs with the labels {labels}"
-    chosen = suites.load_suite(suite, data_dir)
     sizes_of = suite_statistics(chosen)
     parts = {
         "relation": sizes_of.relations,
@@ -498,23 +414,30 @@ def counted_suite(
     suite: str, data_dir: Path | None, columns: Sequence[str] | None, *, as_shipped: bool
 ) -> Lines:
     """The sizes of a suite."""
-    if is_questions(suite):
-        questions = load_questions(suite, columns_of(columns))
-        counts = question_statistics(questions)
-        document = {"suite": questions.name, **asdict(counts)}
-        return Lines(document, question_table(counts, questions.name))
-    chosen = suites.load_suite(suite, data_dir, as_shipped=as_shipped)
+    chosen = loaded_suite(suite, data_dir, columns_of(columns), as_shipped=as_shipped)
+    if isinstance(chosen, Questions):
+        counts = question_statistics(chosen)
+        document = {"suite": chosen.name, **asdict(counts)}
+        return Lines(document, question_table(counts, chosen.name))
     statistics = suite_statistics(chosen)
     tables = statistics_tables(statistics, chosen.name)
     return Lines({"suite": chosen.name, **asdict(statistics)}, *tables, notes=chosen.notes)
 
 
-def loaded_suite(suite: str | Path | Suite | Questions) -> Suite | Questions:
-    """The suite of a name, a folder or a file; a value stays."""
+def loaded_suite(
+    suite: str | Path | Suite | Questions,
+    data_dir: Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    *,
+    as_shipped: bool = False,
+) -> Suite | Questions:
+    """The suite of a name, a folder or a file; a value stays. A task of sentence pairs raises."""
     if isinstance(suite, Suite | Questions):
         return suite
-    of_questions = is_questions(str(suite))
-    return load_questions(str(suite)) if of_questions else suites.load_suite(suite)
+    chosen = suites.load_any(suite, data_dir, columns, as_shipped=as_shipped)
+    if isinstance(chosen, Task):
+        return suites.load_suite(suite)
+    return chosen
 
 
 def statistics_of(suite: Suite | Questions) -> SuiteStatistics | QuestionStatistics:

@@ -225,7 +225,7 @@ def mine_patterns(options: MineOptions) -> pattern_mining.MinedPatterns | patter
 @command(ImportOptions, "suite import", output=TABLE, examples=(
     "suite import lpaqa/prompt/mine --into my-suite --facts-from pararel --dry-run",
     "suite import patterns.csv --into my-suite --columns pattern=Text,relation=Property"))
-def suite_import(options: ImportOptions) -> Shown:
+def import_patterns(options: ImportOptions) -> ImportPlan:
     """Import patterns and facts into a suite folder.
 
     Formats: proposals (of `suite mine` and `suite rewrite`), suite folders, LAMA, LPAQA, mParaRel
@@ -234,13 +234,6 @@ def suite_import(options: ImportOptions) -> Shown:
     are listed: patterns that differ in determiners only, or in one token of three or more. Each
     pattern gets a row in the table `provenance`.
     """
-    plan = import_formats.import_patterns(options)
-    return import_formats.PrintedImport(plan, is_dry=options.dry_run)
-
-
-@takes(ImportOptions)
-def import_patterns(options: ImportOptions) -> ImportPlan:
-    """Import patterns and facts into a suite folder; what was added and left out."""
     return import_formats.import_patterns(options)
 
 

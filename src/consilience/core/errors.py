@@ -150,10 +150,11 @@ def did_you_mean(word: str, known: list[str], otherwise: str | None = None) -> s
     return f"Known: {shown.removesuffix('.')}."
 
 
-def unknown_name(found: str, name: str, known: Iterable[str]) -> ConsilienceError:
+def unknown_name(found: str, name: str, known: Iterable[str], where: str = "") -> ConsilienceError:
     """The error for an unknown name: all known ones, and the closest where one is similar."""
     names = list(known)
-    return ConsilienceError(found, expected=", ".join(names), todo=did_you_mean(name, names, ""))
+    todo = did_you_mean(name, names, "")
+    return ConsilienceError(found, expected=", ".join(names), where=where, todo=todo)
 
 
 def missing_column(

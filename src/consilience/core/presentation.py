@@ -12,7 +12,6 @@ from typing import Literal
 
 from consilience.core.errors import ConsilienceError, did_you_mean, shortened
 from consilience.core.items import Choice, Question
-from consilience.core.items import NoAnswer as NoAnswer  # noqa: PLC0414
 from consilience.core.scoring_rules import Reply
 
 SLOTS = ("context", "question", "options", "instruction", "sep")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
 from ipaddress import ip_address
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from consilience.core.errors import Connection, ConsilienceError
 
@@ -26,46 +25,37 @@ SHORTEST_SECRET = 8
 def base_url_of(connection: Connection) -> str:
     """The base URL of a connection, without a final slash; a wrong one raises.
 
-    It is http or https, and has no user, password, query or fragment.
+    It is http or https, and has no user, password, query, fragment or route.
     """
+
+    def wrong(found: str, expected: str, todo: str = "") -> ConsilienceError:
+        return ConsilienceError(found, expected=expected, where="--base-url", todo=todo)
+
     text = connection.base_url.strip().rstrip("/")
-    parts = _split(text)
+    scheme, separator, _ = text.partition("://")
+    shown, schemes = text.rpartition("@")[2], "http:// or https://"
+    if not separator:
+        todo = f"Write http://{shown} or https://{shown}." if shown else f"Write {EXAMPLE}."
+        raise wrong(f"'{shown}' has no scheme" if shown else "empty", schemes, todo)
+    if scheme.lower() not in ("http", "https"):
+        raise wrong(f"the scheme '{scheme}'", schemes, f"Write it as {EXAMPLE}.")
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise wrong(f"not a URL: {error}", f"a URL such as {EXAMPLE}") from error
+    if not parts.hostname or port == 0 or any(map(str.isspace, text)):
+        raise wrong(f"'{shown}'", f"a URL with a host, such as {EXAMPLE}")
     if parts.username is not None or parts.password is not None:
-        raise _wrong(
-            "a user name or a password in the URL",
-            f"a URL such as {EXAMPLE}",
-            "Put the key into an environment variable, and name it with --api-key-env.",
-        )
-    if parts.query or parts.fragment or "?" in text or "#" in text:
-        raise _wrong(f"'{text}'", "no '?' and no '#' in the URL", f"Write it as {EXAMPLE}.")
+        todo = "Put the key into an environment variable, and name it with --api-key-env."
+        raise wrong("a user name or a password in the URL", f"a URL such as {EXAMPLE}", todo)
+    if "?" in text or "#" in text:
+        raise wrong(f"'{text}'", "no '?' and no '#' in the URL", f"Write it as {EXAMPLE}.")
     for route in ROUTES:
         if text.endswith(route):
             todo = f"Write {text.removesuffix(route)}; the route is added to it."
-            raise _wrong(f"'{text}'", "a URL without a route", todo)
+            raise wrong(f"'{text}'", "a URL without a route", todo)
     return text
-
-
-def _split(text: str) -> SplitResult:
-    """The parts of a URL with a known scheme, a host and a valid port."""
-    scheme, separator, _ = text.partition("://")
-    shown = text.rpartition("@")[2]
-    if not separator:
-        todo = f"Write http://{shown} or https://{shown}." if shown else f"Write {EXAMPLE}."
-        raise _wrong(f"'{shown}' has no scheme" if shown else "empty", "http:// or https://", todo)
-    if scheme.lower() not in ("http", "https"):
-        raise _wrong(f"the scheme '{scheme}'", "http:// or https://", f"Write it as {EXAMPLE}.")
-    try:
-        parts = urlsplit(text)
-        port, host = parts.port, parts.hostname
-    except ValueError as error:
-        raise _wrong(f"not a URL: {error}", f"a URL such as {EXAMPLE}", "") from error
-    if not host or port == 0 or any(character.isspace() for character in text):
-        raise _wrong(f"'{shown}'", f"a URL with a host, such as {EXAMPLE}", "")
-    return parts
-
-
-def _wrong(problem: str, expected: str, todo: str) -> ConsilienceError:
-    return ConsilienceError(problem, expected=expected, where="--base-url", todo=todo)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +74,15 @@ class Key:
         if len(self._text) < SHORTEST_SECRET:
             return text
         if "\\" in text:
-            text = _escaped(self._text).sub("[key]", text)
+            escaped = (rf"(?:\\?{re.escape(one)}|\\u(?i:{ord(one):04x}))" for one in self._text)
+            text = re.sub("".join(escaped), "[key]", text)  # re keeps what it has compiled
         return text.replace(self._text, "[key]")
 
 
-@lru_cache(maxsize=8)
-def _escaped(key: str) -> re.Pattern[str]:
-    """The key in JSON: each character as itself, after a backslash, or as its number."""
-    return re.compile("".join(rf"(?:\\?{re.escape(one)}|\\u(?i:{ord(one):04x}))" for one in key))
-
-
 def key_of(connection: Connection) -> Key:
-    """The key that a server gets.
+    """The key that a server gets: that of the environment variable that the connection names.
 
-    It is read from the environment variable that the connection names. Without a name it is read
-    from ``OPENAI_API_KEY``, and then it is sent over https or to this machine only.
+    Without a name that of ``OPENAI_API_KEY``, which is sent over https or to this machine only.
     """
     name = connection.key_variable
     key = os.environ.get(name or DEFAULT_KEY_VARIABLE, "").strip()
@@ -138,11 +122,5 @@ def is_here(url: str) -> bool:
 
 
 def url_of(base: str, path: str) -> str:
-    """The URL of a route.
-
-    ``completions`` follows the base URL. A path with a slash at its start, such as ``/tokenize``,
-    follows the base URL without its final ``/v1``: servers have these routes beside it.
-    """
-    if path.startswith("/"):
-        return base.removesuffix("/v1") + path
-    return f"{base}/{path}"
+    """The URL of a route: one with a slash at its start is beside ``/v1``, others are below it."""
+    return base.removesuffix("/v1") + path if path.startswith("/") else f"{base}/{path}"

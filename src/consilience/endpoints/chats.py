@@ -4,10 +4,8 @@ Newer models of OpenAI take ``max_completion_tokens`` in place of ``max_tokens``
 and no ``top_p``, and write a text before the answer that counts as a part of it.
 
 An answer is enforced by the field ``response_format`` (structured outputs): the JSON schema of an
-object with one property, whose value is one of the texts. OpenAI, vLLM, SGLang, llama.cpp, Ollama,
-LM Studio and others take the field in this form. Some servers accept it and ignore it, or only show
-it to the model. So it is proved before it is used: by chats that ask for something else than what
-the schema admits.
+object with one property, whose value is one of the texts. Some servers ignore it, or only show it
+to the model. So it is proved before it is used: by chats that ask for something else.
 """
 
 from __future__ import annotations
@@ -44,15 +42,13 @@ MOST_LISTED = 20
 LISTING = {"logprobs": True, "top_logprobs": MOST_LISTED}
 """The fields of a chat whose first token is listed."""
 
+ENFORCES = "response_format"
+"""The field that enforces an answer."""
+
 KNOWN_LISTED = (
     ("Answer with one letter and nothing else. Which comes first in the alphabet?\nA\nB", "A"),
     ("Answer with one digit and nothing else. What is 1 + 1?", "2"),
 )
-"""Chats of the proof that first tokens are listed, and an answer to each."""
-
-ENFORCES = "response_format"
-"""The field that enforces an answer."""
-
 KNOWN = (
     ("Write the word blue and nothing else.", ("Qzx 7", "Vkj 9")),
     (
@@ -60,19 +56,16 @@ KNOWN = (
         ('an "odd" reply', "un autre été"),
     ),
 )
-"""Chats of the proof that answers are enforced, and the only answers that each may have."""
+"""Chats of the proof that first tokens are listed, and an answer to each; and of the proof that
+answers are enforced, and the only answers that each may have."""
 
-MOST_OPTIONS = 1000
-"""Values of an enum that OpenAI takes; other servers do not say."""
+MOST_OPTIONS, MANY, MOST_CHARACTERS = 1000, 250, 15_000
+"""Values of an enum that OpenAI takes, and of an enum with more than ``MANY`` values how many
+characters they may have together; other servers do not say."""
 
-MANY, MOST_CHARACTERS = 250, 15_000
-"""Of an enum with more values than this, how many characters they may have together (OpenAI)."""
-
-AROUND = 32
-"""Tokens around the answer in its JSON object, at most; ``{"answer": ""}`` has 14 bytes."""
-
-ROOM = 4096
-"""Tokens that a model may write before its answer, where it does so in the proof."""
+AROUND, ROOM = 32, 4096
+"""Tokens around the answer in its JSON object, at most (``{"answer": ""}`` has 14 bytes), and
+tokens that a model may write before its answer, where it does so in the proof."""
 
 SHOWN = 80
 """Characters of a reply that a message quotes."""
@@ -90,7 +83,7 @@ class Chats:
         self.sampling: dict[str, Any] = {"temperature": temperature, **server.plain_sampling}
         """The fields that say how tokens are chosen; without those that the server refuses."""
         self.length, self.room = LENGTHS[0], 0
-        """The name of the field that limits an answer, and tokens that may precede the answer."""
+        """The field that limits an answer, and tokens that may precede the answer."""
 
     @property
     def identity(self) -> dict[str, object]:
@@ -100,8 +93,7 @@ class Chats:
     @property
     def notes(self) -> list[str]:
         """What a reader of the answers should know."""
-        note = "the server takes no temperature: its answers are sampled"
-        return [] if "temperature" in self.sampling else [note]
+        return ["the server takes no temperature: its answers are sampled"] * bool(self.identity)
 
     def body(self, messages: Messages, length: int, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The request of a chat, whose answer has at most ``length`` tokens."""
@@ -130,19 +122,14 @@ class Chats:
         messages = [{"role": "user", "content": question}]
         while True:
             reply = self.server.client.post(ROUTE, self.body(messages, length, fields))
-            if not (isinstance(reply, Refused) and self._drops(reply.message)):
+            message = reply.message if isinstance(reply, Refused) else ""
+            named = [name for name in ("temperature", "top_p") if name in message]
+            if LENGTHS[1] in message and self.length == LENGTHS[0]:
+                self.length = LENGTHS[1]
+            elif refused := [name for name in named if name in self.sampling]:
+                del self.sampling[refused[0]]
+            else:
                 return reply
-
-    def _drops(self, message: str) -> bool:
-        """Leave out or rename a field that a server refuses by its name; whether there is one."""
-        if LENGTHS[1] in message and self.length == LENGTHS[0]:
-            self.length = LENGTHS[1]
-            return True
-        for name in ("temperature", "top_p"):
-            if name in message and name in self.sampling:
-                del self.sampling[name]
-                return True
-        return False
 
     def prove_listed(self) -> Proof:
         """The proof that a server lists first tokens: two chats, each twice."""
@@ -150,7 +137,11 @@ class Chats:
         before, repeated, masses = client.usage.requests, 0.0, [0.0]
         try:
             for question, answer in KNOWN_LISTED:
-                first, again = (self._known_listed(question) for _ in range(2))
+                replies = [self._known(question, 1, LISTING) for _ in range(2)]
+                for reply in replies:
+                    if isinstance(reply, Refused):
+                        raise UnprovedError("top_logprobs", reply.reason)
+                first, again = map(dict, map(_listed, replies))
                 masses.append(float(np.exp(list(first.values())).sum()))
                 if answer not in first:
                     problem = f"'{answer}' is not listed as an answer to '{question}'"
@@ -161,14 +152,7 @@ class Chats:
             raise UnprovedServerError({CHAT_TOP_K: str(error)}) from error
         gives = f"the first token; a bound for labels that are not among the {MOST_LISTED} listed"
         requests = client.usage.requests - before
-        return Proof(CHAT_TOP_K, gives, True, requests, repeated, None, max(masses), {})
-
-    def _known_listed(self, question: str) -> dict[str, float]:
-        """The first tokens that are listed for a chat of the proof."""
-        reply = self._known(question, 1, LISTING)
-        if isinstance(reply, Refused):
-            raise UnprovedError("top_logprobs", reply.reason)
-        return dict(_listed(reply))
+        return Proof(CHAT_TOP_K, gives, True, requests, repeated, None, max(masses))
 
     def prove_enforced(self) -> Proof:
         """The proof that a server enforces answers."""
@@ -177,8 +161,11 @@ class Chats:
         try:
             for question, options in KNOWN:
                 reply = self._known(question, *enforcing(options))
-                if not self.room and _has_reasoned(reply):
-                    self.room = ROOM
+                written, end = (
+                    _part_of_choice(reply, each) for each in ("message", "finish_reason")
+                )
+                if not self.room and end == "length" and written and not written.get("content"):
+                    self.room = ROOM  # nothing of an answer was written before the limit
                     reply = self._known(question, *enforcing(options))
                 answer = reply.reason if isinstance(reply, Refused) else _answer_of(reply, options)
                 if isinstance(answer, str):
@@ -186,8 +173,9 @@ class Chats:
         except UnprovedError as error:
             raise UnprovedServerError({ANSWERS_ONLY: str(error)}) from error
         requests = client.usage.requests - before
-        gives = f"answers that '{ENFORCES}' enforces, and no scores"
-        return Proof(ANSWERS_ONLY, gives, True, requests, None, None, None, {})
+        return Proof(
+            ANSWERS_ONLY, f"answers that '{ENFORCES}' enforces, and no scores", True, requests
+        )
 
     def listed(
         self, chats: Sequence[tuple[Messages, Sequence[str]]]
@@ -221,10 +209,7 @@ class Chats:
 
 def _listed(reply: Any) -> list[tuple[str, float]]:
     """The most probable first tokens of an answer, and their log-probabilities."""
-    try:
-        record = reply["choices"][0]["logprobs"]
-    except (KeyError, IndexError, TypeError):
-        record = None
+    record = _part_of_choice(reply, "logprobs")
     if not isinstance(record, dict):
         raise UnprovedError("logprobs", "the server ignored it")
     if not isinstance(record.get("content"), list) or not record["content"]:
@@ -242,8 +227,7 @@ def values_of(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """The value of each label (label,) among listed tokens, and whether it is an upper bound.
 
-    A label has the value of the token with its very text. One that is not listed has an upper
-    bound: the smallest of the listed values.
+    A label that is not listed as it is has the bound of all such tokens.
     """
     known, bound = dict(entries), bound_of(entries, MOST_LISTED)
     values = np.array([known.get(label, bound) for label in labels])
@@ -277,18 +261,11 @@ def why_not_enforced(options: Sequence[str]) -> str | None:
 
 
 def _answer_of(reply: Any, options: Sequence[str]) -> int | str:
-    """The position of the answer among the options; or why there is none.
-
-    A complete text that is none of the options raises: the server ignored the field.
-    """
-    try:
-        choice = reply["choices"][0]
-        message = choice["message"]
-        text = message.get("content") or ""
-        if not isinstance(text, str):
-            raise TypeError(text)
-    except (KeyError, IndexError, TypeError, AttributeError):
-        raise UnprovedError(ENFORCES, f"a reply without a message: {_shown(reply)}") from None
+    """The position of the answer among the options, or why there is none; another text raises."""
+    message = _part_of_choice(reply, "message")
+    text = message.get("content") or "" if isinstance(message, dict) else None
+    if not isinstance(text, str):
+        raise UnprovedError(ENFORCES, f"a reply without a message: {_shown(reply)}")
     try:
         value = parse_json(text, last_wins=True)
     except json.JSONDecodeError:
@@ -298,19 +275,18 @@ def _answer_of(reply: Any, options: Sequence[str]) -> int | str:
         return options.index(answer)
     if refusal := message.get("refusal"):
         return f"the model refused to answer: {_shown(refusal)}"
-    end = choice.get("finish_reason")
+    end = _part_of_choice(reply, "finish_reason")
     if end == "content_filter" or (end == "length" and text.strip()[:1] in ("", "{")):
         return f"the server ended the answer early ('finish_reason' is '{end}')"
     raise UnprovedError(ENFORCES, f"{_shown(text)} in place of one of the options; it was ignored")
 
 
-def _has_reasoned(reply: Any) -> bool:
-    """Whether the limit was reached before anything of an answer was written."""
+def _part_of_choice(reply: Any, name: str) -> Any:
+    """A part of the first choice in a reply; None without it."""
     try:
-        choice = reply["choices"][0]
-        return choice["finish_reason"] == "length" and not choice["message"]["content"]
+        return reply["choices"][0][name]
     except (KeyError, IndexError, TypeError):
-        return False
+        return None
 
 
 def _shown(value: Any) -> str:

@@ -52,11 +52,7 @@ class Pace:
     """A semaphore in one event loop. ``seconds``: the time in which a request was in flight."""
 
     def __init__(self, fixed: int | None, clock: Clock = CLOCK, slow: float = math.inf) -> None:
-        """``fixed``: a number that stays.
-
-        ``slow``: replies that take so many seconds or more, as they do in a long queue, are no
-        reason to send more at once.
-        """
+        """``fixed``: a number that stays. ``slow``: a reply of so many seconds adds none."""
         self.most, self._size, self._is_fixed = fixed or MOST, float(fixed or START), bool(fixed)
         self.in_flight, self.seconds = 0, 0.0
         self._clock, self._slow = clock, slow
@@ -71,7 +67,7 @@ class Pace:
         return int(self._size)
 
     def take_at_most(self, most: int) -> None:
-        """Have as many requests in flight as the server says that it takes; never more."""
+        """Have so many requests in flight, as the server takes; never more."""
         self.most = most
         if not self._is_fixed:
             self._size = float(most)
@@ -87,10 +83,7 @@ class Pace:
             self._size, self._is_fixed = before
 
     async def enter(self, admits: Callable[[], bool] = lambda: True) -> float:
-        """Wait until a request may start and is admitted, first come first served; when it starts.
-
-        What is not admitted is looked at again whenever a request has ended.
-        """
+        """Wait until a request is admitted, first come first served; the time of its start."""
         while True:
             if (pause := self._paused_until - self._clock.now()) > 0:
                 await self._clock.sleep(pause)
@@ -128,10 +121,7 @@ class Pace:
         self._size = min(self._size + step, self.most)
 
     def overloaded(self, started: float, wait: float | None = None) -> None:
-        """The server has too many requests. ``wait``: seconds in which no request starts.
-
-        Requests that were sent before the size was halved do not halve it again.
-        """
+        """The server has too many requests; those sent before the last halving do not halve."""
         now = self._clock.now()
         if started >= self._halved:
             self._halved, self._too_many = now, self._too_many + 1
@@ -145,29 +135,22 @@ class Pace:
 
     def _wake(self) -> None:
         """Let those look again that were not admitted, and as many others as may start."""
-        for turn in self._unadmitted:
+        turns, self._unadmitted = self._unadmitted, []
+        room = len(turns) + max(0, self.limit - self.in_flight)
+        while self._waiting and len(turns) < room:
+            if not (turn := self._waiting.popleft()).done():
+                turns.append(turn)
+        for turn in turns:
             if not turn.done():
                 turn.set_result(None)
-        self._unadmitted.clear()
-        for _ in range(max(0, self.limit - self.in_flight)):
-            while self._waiting:
-                turn = self._waiting.popleft()
-                if not turn.done():
-                    turn.set_result(None)
-                    break
 
 
-REFUSALS = (400, 413, 422)
-"""Statuses of a server that refuses a request for its content."""
-
-OVERLOADS = (429, 503, 529)
-"""Statuses of a server that has too many requests."""
+REFUSALS, OVERLOADS, UNSUPPORTED = (400, 413, 422), (429, 503, 529), 501
+"""Statuses of a server that refuses a request for its content, that has too many requests, and that
+lacks a route or what the route needs."""
 
 TRANSIENT = (408, 425, *OVERLOADS)
 """Statuses that may be others a moment later, apart from those of 500 and more."""
-
-UNSUPPORTED = 501
-"""The status of a server that lacks a route or what the route needs."""
 
 NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")
 """Codes of a 429 that no wait ends."""
@@ -178,10 +161,9 @@ LONGEST_MESSAGE = 300
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A request that a server refused for its content, or that failed while others succeeded."""
+    """A request that was refused for its content, or failed where others did not (``status`` 0)."""
 
     status: int
-    """The HTTP status; 0 where there was no reply."""
     message: str
 
     @property
@@ -193,10 +175,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A failure that may pass."""
+    """A failure that may pass. ``status``: that of HTTP; 0 where there was no reply."""
 
     status: int
-    """The HTTP status; 0 where there was no reply."""
     message: str
     wait: float | None = None
     """Seconds that the server asks to wait; None where it does not say."""
@@ -204,60 +185,22 @@ class Trouble:
     error: ConsilienceError | None = None
     """What ends the run if the next reply is of this kind, too."""
 
-    @property
-    def is_overload(self) -> bool:
-        """Whether the server has too many requests."""
-        return self.status in OVERLOADS
-
 
 def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str) -> Any:
-    """What a complete reply means: its JSON value, ``Refused`` or ``Trouble``; others raise.
-
-    ``body`` has no key in it. ``where``: the URL, for messages.
-    """
+    """What a reply without a key means: a JSON value, ``Refused`` or ``Trouble``; others raise."""
     if 200 <= status < 300:
         try:
             return parse_json(body, last_wins=True)
         except json.JSONDecodeError as reason:
             return _unreadable(headers, body, where, reason)
-    message = message_of(body) or "no message"
+    message, expected, todo = message_of(body) or "no message", "status 200", ""
     if status in REFUSALS:
         return Refused(status, message)
     if status in TRANSIENT or (status >= 500 and status != UNSUPPORTED):
-        if any(code in body for code in NO_CREDIT):
-            raise ConsilienceError(
-                f"status {status}: {message}",
-                where=where,
-                todo="Pay for more, and run the same command again to resume.",
-            )
-        return Trouble(status, message, wait_of(headers))
-    raise _fatal(status, headers, message, where)
-
-
-def _unreadable(
-    headers: Mapping[str, str], body: str, where: str, reason: json.JSONDecodeError
-) -> Trouble:
-    """A reply that is no JSON and may have been truncated; a page raises."""
-    kind = headers.get("content-type", "").partition(";")[0].strip()
-    is_page = body.lstrip()[:1] == "<"
-    message = "an HTML page" if is_page else f"no JSON: {reason}"
-    message += f" of type '{kind}'" if kind else ""
-    shown = truncated(" ".join(body.split()), LONGEST_MESSAGE) or "an empty reply"
-    error = ConsilienceError(
-        f"{message}: {shown}",
-        expected="JSON from an API",
-        where=where,
-        todo="Check --base-url: the address of the API usually ends in /v1." if is_page else "",
-    )
-    if is_page:
-        raise error from reason
-    return Trouble(200, error.found, error=error)
-
-
-def _fatal(status: int, headers: Mapping[str, str], message: str, where: str) -> ConsilienceError:
-    """The error for a status that another try would give again."""
-    expected, todo = "status 200", ""
-    if status in (401, 403):
+        if not any(code in body for code in NO_CREDIT):
+            return Trouble(status, message, wait_of(headers))
+        expected, todo = "", "Pay for more, and run the same command again to resume."
+    elif status in (401, 403):
         expected = "a key that the server accepts"
         todo = "Put the key into an environment variable, and name it with --api-key-env."
     elif status == 404:
@@ -269,9 +212,27 @@ def _fatal(status: int, headers: Mapping[str, str], message: str, where: str) ->
         message = f"a redirect to '{headers.get('location', '')}'"
         expected = "an answer; a redirect is not followed, because the key goes to one server only"
         todo = "Give the address that answers as --base-url."
-    return ConsilienceError(
-        f"status {status}: {message}", expected=expected, where=where, todo=todo
+    found = f"status {status}: {message}"
+    raise ConsilienceError(found, expected=expected, where=where, todo=todo)
+
+
+def _unreadable(
+    headers: Mapping[str, str], body: str, where: str, reason: json.JSONDecodeError
+) -> Trouble:
+    """A reply that is no JSON and may have been truncated; a page raises."""
+    kind = headers.get("content-type", "").partition(";")[0].strip()
+    is_page = body.lstrip()[:1] == "<"
+    found = "an HTML page" if is_page else f"no JSON: {reason}"
+    found += f" of type '{kind}'" if kind else ""
+    error = ConsilienceError(
+        f"{found}: {truncated(' '.join(body.split()), LONGEST_MESSAGE) or 'an empty reply'}",
+        expected="JSON from an API",
+        where=where,
+        todo="Check --base-url: the address of the API usually ends in /v1." if is_page else "",
     )
+    if is_page:
+        raise error from reason
+    return Trouble(200, error.found, error=error)
 
 
 def message_of(body: str) -> str:
@@ -327,14 +288,12 @@ RESUME = "Run the same command again to resume; replies are kept."
 
 @dataclass(slots=True)
 class _Request:
-    """What is sent, and how far it is."""
+    """What is sent, with its key in the journal if the reply is kept; a GET has no ``body``."""
 
     path: str
     body: Any
-    """The value that is sent as JSON; None for a GET."""
     content: bytes
     key: str | None
-    """That of the journal; None where the reply is not kept."""
     in_flight: bool = False
     is_last_try: bool = False
     tries: int = 0
@@ -342,13 +301,11 @@ class _Request:
 
 @dataclass(slots=True)
 class _Batch:
-    """Requests whose replies are yielded together."""
+    """Requests (``tasks``) whose replies, or what they raised, are yielded as they ``arrived``."""
 
     path: str
     arrived: SimpleQueue[tuple[int, Any]] = field(default_factory=SimpleQueue)
-    """Replies that nobody has seen yet, with the position of their request; or what was raised."""
     tasks: dict[asyncio.Task[Any], _Request] = field(default_factory=dict)
-    """Requests without a reply, by their task."""
 
     async def end(self, seconds: float) -> None:
         """Send nothing more, and await the replies to what is in flight."""
@@ -367,16 +324,13 @@ class _Batch:
 class Client:
     """Sends requests to one server and yields its replies.
 
-    What is sent goes to the server of the connection only: redirects are not followed, cookies are
-    not kept. Nothing that is yielded, raised or kept has the key in it.
-
-    ``journal`` keeps replies, and gives those that an interrupted run kept; it may be set later.
-    ``plan``: where it is not None, requests are counted there and not sent; each is ``Refused``.
-    ``usage``: what was sent so far, and what the server counted.
+    What is sent goes to this server only: redirects are not followed, cookies are not kept. Nothing
+    that is yielded, raised or kept has the key in it. ``journal`` keeps replies, and gives those
+    that an interrupted run kept. ``plan``: where it is not None, requests are counted there and not
+    sent; each is ``Refused``. ``is_free``: whether requests cost nothing.
     """
 
     is_free = False
-    """Whether requests cost nothing, because the server is in this process."""
 
     def __init__(
         self,
@@ -406,16 +360,11 @@ class Client:
         """The names that replies give the model, in alphabetical order."""
         return sorted(self._models)
 
-    def get(self, path: str) -> Any:
-        """The JSON value of a route, or ``Refused``.
-
-        ``path``: a route after the base URL (``models``), or with a slash at its start one beside
-        its ``/v1`` (``/props``).
-        """
-        return self.post(path, None)
-
     def post(self, path: str, body: Any) -> Any:
-        """The JSON value of the reply to one request, or ``Refused``."""
+        """The JSON value of the reply to one request, or ``Refused``; a GET without a body.
+
+        ``path``: a route below the base URL (``models``), or beside its ``/v1`` (``/props``).
+        """
         [(_, reply)] = self.post_all(path, [body])
         return reply
 
@@ -448,13 +397,10 @@ class Client:
                 elif not self._is_answered and self.plan is None and is_paid:
                     refusals.append(reply)
                     if len(refusals) == FIRST_REFUSED and len({*refusals}) == 1:
-                        raise UnansweredError(
-                            f"status {reply.status}: {reply.message} (so far for every request)",
-                            expected="an answer",
-                            where=url_of(self._base, path),
-                            todo="Check the name of the model, --base-url and what the server can "
-                            "do.",
-                        )
+                        found = f"status {reply.status}: {reply.message} (so far for every request)"
+                        todo = "Check the name of the model, --base-url and what the server can do."
+                        where = url_of(self._base, path)
+                        raise UnansweredError(found, expected="an answer", where=where, todo=todo)
                 yield index, reply
         finally:
             if waiting and self._loop is not None and not sys.is_finalizing():
@@ -470,10 +416,7 @@ class Client:
         return self._pace.held(1)
 
     def set_most_in_flight(self, most: int) -> None:
-        """Have so many requests in flight and never more: a server queues more out of order.
-
-        A number that the user chose stays.
-        """
+        """Have so many requests in flight, unless the user chose a number, and never more."""
         self._pace.take_at_most(most)
 
     def close(self) -> None:
@@ -491,8 +434,7 @@ class Client:
         if batch.path not in FREE:
             if self.plan is not None:
                 self.plan.add(body)
-                refused = Refused(0, "not sent, because this is a dry run")
-                batch.arrived.put((index, refused))
+                batch.arrived.put((index, Refused(0, "not sent, because this is a dry run")))
                 return
             if self.journal is not None:
                 key = self.journal.key(batch.path, body)
@@ -501,22 +443,21 @@ class Client:
                     return
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         request = _Request(batch.path, body, content, key)
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True).start()
-        self._loop.call_soon_threadsafe(self._start, batch, index, request)
 
-    def _start(self, batch: _Batch, index: int, request: _Request) -> None:
-        """Begin a request, in the event loop."""
-        task = asyncio.get_running_loop().create_task(self._kept_reply(request))
-        batch.tasks[task] = request
+        def start() -> None:
+            task = asyncio.get_running_loop().create_task(self._kept_reply(request))
+            batch.tasks[task] = request
+            task.add_done_callback(done)
 
         def done(ended: asyncio.Task[Any]) -> None:
             del batch.tasks[ended]
             if not ended.cancelled():
                 batch.arrived.put((index, ended.exception() or ended.result()))
 
-        task.add_done_callback(done)
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True).start()
+        self._loop.call_soon_threadsafe(start)
 
     async def _kept_reply(self, request: _Request) -> Any:
         """The reply to a request, kept before anybody sees it."""
@@ -531,15 +472,11 @@ class Client:
         """The JSON value of the reply, or ``Refused``; sent again while that may help."""
         tries = timeouts = unreadable = 0
         first_successes, successes = -1, self._successes
-        while True:
-            outcome = await self._try(request)
-            if not isinstance(outcome, Trouble):
-                self._successes += 1
-                return outcome
+        while isinstance(outcome := await self._try(request), Trouble):
             if first_successes < 0:
                 first_successes = self._successes
             # Too many requests, and others were answered: a limit that is not of this request.
-            is_of_all = outcome.is_overload and self._successes > successes
+            is_of_all = outcome.status in OVERLOADS and self._successes > successes
             tries, successes = 1 if is_of_all else tries + 1, self._successes
             timeouts, unreadable = timeouts + outcome.is_timeout, unreadable + bool(outcome.error)
             if outcome.error is not None and unreadable > 1:
@@ -549,17 +486,17 @@ class Client:
                 if self._successes == first_successes:
                     raise self._error(request, tried, todo=RESUME)
                 return Refused(outcome.status, tried)
-            if outcome.wait is not None and outcome.wait > LONGEST_REQUESTED_WAIT:
-                raise self._error(
-                    request,
-                    f"status {outcome.status}: {outcome.message}; the server asks to wait "
-                    f"{duration(outcome.wait)}",
-                    todo=f"Wait. {RESUME}",
-                )
+            asked = outcome.wait or 0.0
+            if asked > LONGEST_REQUESTED_WAIT:
+                asks = f"the server asks to wait {duration(asked)}"
+                found = f"status {outcome.status}: {outcome.message}; {asks}"
+                raise self._error(request, found, todo=f"Wait. {RESUME}")
             longest = min(LONGEST_WAIT, FIRST_WAIT * 2 ** (tries - 1))
             wait = longest * (0.5 + self._random.random() / 2)
-            await self._clock.sleep(max(outcome.wait or 0.0, wait))
+            await self._clock.sleep(max(asked, wait))
             self.usage.retries += 1
+        self._successes += 1
+        return outcome
 
     async def _try(self, request: _Request) -> Any:
         """Send a request once, when its turn has come and the limits admit it."""
@@ -577,7 +514,7 @@ class Client:
                 self.journal.note_sent(request.key)
             outcome = await self._send(request)
             if isinstance(outcome, Trouble):
-                if outcome.is_overload or outcome.is_timeout:
+                if outcome.status in OVERLOADS or outcome.is_timeout:
                     self._pace.overloaded(started, outcome.wait)
             elif request.path not in FREE and not isinstance(outcome, Refused):
                 self._pace.replied(started)
@@ -614,15 +551,15 @@ class Client:
         async with http.stream(method, url, content=request.content or None) as response:
             encoding = response.headers.get("content-encoding", "").strip().lower()
             if encoding not in ENCODINGS:
-                problem = f"a reply with the encoding '{encoding}'"
-                raise self._error(request, problem, expected="gzip")
+                found = f"a reply with the encoding '{encoding}'"
+                raise self._error(request, found, expected="gzip")
             parts, size = [], 0
             async for part in response.aiter_bytes():
                 parts.append(part)
                 size += len(part)
                 if size > LARGEST_REPLY:
-                    problem = f"a reply of more than {LARGEST_REPLY >> 20} MiB"
-                    raise self._error(request, problem, expected="a smaller one")
+                    found = f"a reply of more than {LARGEST_REPLY >> 20} MiB"
+                    raise self._error(request, found, expected="a smaller one")
             shown = self._key.removed_from
             texts = {name: shown(value) for name, value in response.headers.items()}
             return response.status_code, texts, shown(b"".join(parts).decode(errors="replace"))
@@ -649,41 +586,37 @@ class Client:
 
     def _unconnected(self, error: Exception, request: _Request) -> Trouble:
         """A connection that was not made; what no wait mends raises."""
-        problem = f"cannot connect: {self._shown(error)}"
-        cause, causes = error.__cause__ or error.__context__, list[BaseException]()
-        while cause is not None and len(causes) < 10:
-            causes.append(cause)
+        found = f"cannot connect: {self._shown(error)}"
+        cause: BaseException | None = error
+        for _ in range(10):
+            if cause is None or isinstance(cause, ssl.SSLCertVerificationError):
+                break
             cause = cause.__cause__ or cause.__context__
-        if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
+        if isinstance(cause, ssl.SSLCertVerificationError):
             todo = "Use the host name of the certificate, or set SSL_CERT_FILE to the authority's."
         elif not self._successes:
             todo = "Check --base-url, and that the server runs."
         else:
-            return Trouble(0, problem)
+            return Trouble(0, found)
         expected = f"a server at {self._base}"
-        raise self._error(request, problem, expected=expected, todo=todo) from None
+        raise self._error(request, found, expected=expected, todo=todo) from None
 
     def _shown(self, error: Exception) -> str:
         return self._key.removed_from(str(error)) or type(error).__name__
 
     def _error(
-        self, request: _Request, problem: str, *, expected: str = "", todo: str = ""
+        self, request: _Request, found: str, expected: str = "", todo: str = ""
     ) -> ConsilienceError:
         where = url_of(self._base, request.path)
-        return ConsilienceError(problem, expected=expected, where=where, todo=todo)
+        return ConsilienceError(found, expected=expected, where=where, todo=todo)
 
     def _note_names(self, reply: Any) -> None:
-        """Keep the name of the model in a reply, and count an id that an earlier reply had.
-
-        Of a file or a folder on the server only the name is kept; ``owner/name`` of a hub stays.
-        """
+        """Keep the name of the model, of a file without folders, and count repeated ids."""
         names = reply if isinstance(reply, dict) else {}
         if (model := names.get("model")) and isinstance(model, str):
             is_path = model.lower().endswith(".gguf") or model[:1] in "/.~" or "\\" in model
             name = re.split(r"[/\\]", model.rstrip("/\\"))[-1] if is_path else model
             self._models.add(truncated(name, LONGEST_NAME))
-        identity = names.get("id")
-        if isinstance(identity, str) and identity:
-            digest = hash(identity)
-            self.usage.repeated_ids += digest in self._ids
-            self._ids.add(digest)
+        if (identity := names.get("id")) and isinstance(identity, str):
+            self.usage.repeated_ids += hash(identity) in self._ids
+            self._ids.add(hash(identity))

@@ -61,14 +61,32 @@ Answer = Mapping[str, float] | str
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How a route of decisions is asked and what it replies."""
+    """How a route of decisions, after the base URL, is asked and what it replies.
+
+    ``body``: the request of a model, by its name, with a question. ``entry``: the answer to it in
+    a reply, if any. ``pairs``: the probabilities in this answer, by the names of options.
+    """
 
     path: str
-    """The route, after the base URL."""
     body: Callable[[str, Prompt], Body]
-    """The request of a model, by its name, with a question."""
-    answer: Callable[[Any], Answer]
-    """The answer in a reply."""
+    entry: Callable[[Any], Any]
+    pairs: Callable[[Any], list[tuple[str, Any]]]
+
+    def answer(self, reply: Any) -> Answer:
+        """The probability of each option, or why there is none; a malformed reply raises."""
+        entry = self.entry(reply)
+        if entry is None:
+            return "the server gave no answer to the question"
+        kind = _field(entry, "type", str, self.path)
+        if kind == "refusal":
+            return "the model refused to answer"
+        if kind != "choice":
+            return f"the server answered with '{kind}' in place of 'choice'"
+        pairs = self.pairs(entry)
+        probabilities = dict(pairs)
+        if len(probabilities) < len(pairs):
+            return "the server gave several probabilities of one option"
+        return probabilities
 
 
 def _options(prompt: Prompt) -> dict[str, str | None]:
@@ -77,45 +95,6 @@ def _options(prompt: Prompt) -> dict[str, str | None]:
         return dict.fromkeys(choice.text for choice in prompt.choices)
     texts = (choice.text for choice in prompt.choices)
     return dict(zip(prompt.answers, texts, strict=True))
-
-
-def _systemone_body(model: str, prompt: Prompt) -> Body:
-    question = {"type": "choice", "instructions": prompt.question, "criteria": _options(prompt)}
-    return {"model": model, "state": prompt.context, "questions": {NAME: question}}
-
-
-def _systemone_answer(reply: Any) -> Answer:
-    return _answer_of(_field(reply, "answers", dict, "systemone").get(NAME), "systemone")
-
-
-def _decisions_body(model: str, prompt: Prompt) -> Body:
-    question = {
-        "type": "choice",
-        "name": NAME,
-        "instructions": prompt.question,
-        "choices": [
-            {"value": value} | ({"description": text} if text is not None else {})
-            for value, text in _options(prompt).items()
-        ],
-    }
-    return {"model": model, "input": prompt.context, "questions": [question]}
-
-
-def _decisions_answer(reply: Any) -> Answer:
-    entries = _field(reply, "answers", list, "decisions")
-    answer = None
-    for at, entry in enumerate(entries):
-        name = entry.get("name") if isinstance(entry, dict) else None
-        if name == NAME or (name is None and at == 0):
-            answer = entry
-    return _answer_of(answer, "decisions")
-
-
-ROUTES: Mapping[str, Route] = {
-    "systemone": Route("systemone", _systemone_body, _systemone_answer),
-    "decisions": Route("decisions", _decisions_body, _decisions_answer),
-}
-"""The routes, by the prefix of the models that they have."""
 
 
 def _field(value: Any, name: str, kind: type, route: str) -> Any:
@@ -132,24 +111,44 @@ def _field(value: Any, name: str, kind: type, route: str) -> Any:
     return content
 
 
-def _answer_of(entry: Any, route: str) -> Answer:
-    """The probabilities of one answer, or why it has none; a malformed one raises."""
-    if entry is None:
-        return "the server gave no answer to the question"
-    kind = _field(entry, "type", str, route)
-    if kind == "refusal":
-        return "the model refused to answer"
-    if kind != "choice":
-        return f"the server answered with '{kind}' in place of 'choice'"
-    if route == "systemone":
-        pairs = list(_field(entry, "probabilities", dict, route).items())
-    else:
-        listed = _field(entry, "probabilities", list, route)
-        pairs = [(_field(one, "value", str, route), one.get("probability")) for one in listed]
-    probabilities = dict(pairs)
-    if len(probabilities) < len(pairs):
-        return "the server gave several probabilities of one option"
-    return probabilities
+def _systemone_body(model: str, prompt: Prompt) -> Body:
+    question = {"type": "choice", "instructions": prompt.question, "criteria": _options(prompt)}
+    return {"model": model, "state": prompt.context, "questions": {NAME: question}}
+
+
+def _decisions_body(model: str, prompt: Prompt) -> Body:
+    choices = [
+        {"value": value} | ({"description": text} if text is not None else {})
+        for value, text in _options(prompt).items()
+    ]
+    question = {"type": "choice", "name": NAME, "instructions": prompt.question, "choices": choices}
+    return {"model": model, "input": prompt.context, "questions": [question]}
+
+
+def _decisions_entry(reply: Any) -> Any:
+    answer = None
+    for at, entry in enumerate(_field(reply, "answers", list, "decisions")):
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if name == NAME or (name is None and at == 0):
+            answer = entry
+    return answer
+
+
+def _decisions_pairs(entry: Any) -> list[tuple[str, Any]]:
+    listed = _field(entry, "probabilities", list, "decisions")
+    return [(_field(one, "value", str, "decisions"), one.get("probability")) for one in listed]
+
+
+ROUTES: Mapping[str, Route] = {
+    "systemone": Route(
+        "systemone",
+        _systemone_body,
+        lambda reply: _field(reply, "answers", dict, "systemone").get(NAME),
+        lambda entry: list(_field(entry, "probabilities", dict, "systemone").items()),
+    ),
+    "decisions": Route("decisions", _decisions_body, _decisions_entry, _decisions_pairs),
+}
+"""The routes, by the prefix of the models that they have."""
 
 
 def fault_of(probabilities: Mapping[str, Any], names: Sequence[str]) -> str | None:
@@ -173,8 +172,7 @@ def fault_of(probabilities: Mapping[str, Any], names: Sequence[str]) -> str | No
 def log_scores(probabilities: Sequence[float]) -> tuple[Floats, Bools]:
     """The logarithms (option,) of probabilities over their sum, and which are only upper bounds.
 
-    A server rounds: an option with probability 0 is less probable than every option with another
-    one, so the smallest of the others is its bound.
+    Of a probability that the server rounded to 0, the smallest of the others is the bound.
     """
     values = np.array(probabilities, dtype=np.float64)
     is_bound = values == 0
@@ -195,10 +193,7 @@ def connected(spec: str, connection: Connection) -> DecisionModel:
 
 
 class DecisionModel:
-    """A model that gives the probability of every option of a question (``asking/questions.py``).
-
-    The score of an option is the logarithm of its probability, in nats.
-    """
+    """A model that gives the probability of every option; its logarithm, in nats, is the score."""
 
     tie = 0.0
 
@@ -259,13 +254,6 @@ class DecisionModel:
             )
         self.notes[:] = self._remarks()
 
-    def score_alone(self, prompt: Prompt) -> Floats:
-        """The logarithms of the probabilities (option,) of a prompt."""
-        totals = next(self.score([prompt])).totals
-        assert totals is not None
-        row: Floats = totals[0]
-        return row
-
     def _read(self, answer: Answer, prompt: Prompt) -> tuple[Floats, Bools, str | None]:
         """The scores (option,) of an answer, which are bounds, and why there are none."""
         names = list(_options(prompt))
@@ -295,6 +283,7 @@ class DecisionPairs:
     """A decision model that is asked for the label of a sentence pair (``asking/pairs.py``)."""
 
     longest = sys.maxsize
+    tie = 0.0
 
     def __init__(self, model: DecisionModel, task: Task) -> None:
         self.model = model
@@ -304,7 +293,7 @@ class DecisionPairs:
         self.question = OF_PAIRS[task.kind].format(first=first, second=second)
         self.identity: dict[str, object] = {**model.identity, "question": self.question}
 
-    def prompt(self, form: Form) -> str:
+    def text(self, form: Form) -> str:
         """The text of a request: the context and the question."""
         return self._prompt(form).text
 
@@ -316,9 +305,9 @@ class DecisionPairs:
         """The forms: the server says which are too long."""
         return list(forms)
 
-    def why_not(self, form: Form) -> str | None:
-        """None: every form can be asked."""
-        return None
+    def why_not(self, forms: Sequence[Form]) -> list[str | None]:
+        """None for each: every form can be asked."""
+        return [None] * len(forms)
 
     def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
         """Log-probabilities of the labels (form, label).
@@ -326,15 +315,15 @@ class DecisionPairs:
         Where a server rounds one to 0, the scores only order the labels.
         """
         for scores in self.model.score([self._prompt(form) for form in forms]):
-            totals, is_bound = scores.totals, scores.bounds
-            if totals is not None and is_bound is not None:
-                totals = np.where(is_bound, np.nextafter(totals, -np.inf), totals)
+            assert scores.totals is not None
+            is_bound = np.zeros(1, bool) if scores.bounds is None else scores.bounds
+            totals = np.where(is_bound, np.nextafter(scores.totals, -np.inf), scores.totals)
             yield Scores(
                 scores.rows,
                 self.labels,
                 totals,
                 unasked=scores.unasked,
-                answers_only=is_bound is not None,
+                answers_only=bool(is_bound.any()),
             )
 
     def _prompt(self, form: Form) -> Prompt:

@@ -40,11 +40,8 @@ class Journal:
     """Replies by their requests, in a table of SQLite.
 
     A request is noted before it is sent. So what a command paid for is known even if it is killed:
-    ``unrecorded`` is the usage that no cost in the record of the run has yet.
-
-    A reply belongs to the n-th request of the same route and body in a section, such as a group. So
-    a request that is repeated within a run is sent again, and one that an interrupted run had sent
-    is not.
+    ``unrecorded`` is the usage that no cost in the record of the run has yet. A reply belongs to
+    the n-th request of the same route and body in a section, such as a group.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,32 +55,28 @@ class Journal:
             earlier.close()
         self.path, self.unrecorded = path, Usage()
         self._section, self._times, self._lock = "", Counter[str](), threading.Lock()
+        table = None
         try:
-            self._table = sqlite3.connect(
+            table = self._table = sqlite3.connect(
                 path, timeout=0, isolation_level=None, check_same_thread=False
             )
-        except sqlite3.Error as error:
-            raise self._error(error) from error
-        try:
             self._table.executescript(BEGIN)
             (fault,) = self._table.execute("PRAGMA quick_check(1)").fetchone()
             if fault != "ok":
                 raise sqlite3.DatabaseError(fault)
-            self._count_unrecorded()
+            for sent, retries, reply in self._rows(
+                "SELECT sent, retries, reply FROM replies WHERE unrecorded"
+            ):
+                self.unrecorded.requests += sent
+                self.unrecorded.retries += retries
+                if reply is not None:
+                    self.unrecorded.add_tokens(self._value(reply))
         except sqlite3.Error as error:
-            self._table.close()
+            if table is not None:
+                table.close()
             raise self._error(error) from error
         finalize(self, self._table.close)  # a connection refers to itself
         _OPENED[thread] = self
-
-    def _count_unrecorded(self) -> None:
-        for sent, retries, reply in self._rows(
-            "SELECT sent, retries, reply FROM replies WHERE unrecorded"
-        ):
-            self.unrecorded.requests += sent
-            self.unrecorded.retries += retries
-            if reply is not None:
-                self.unrecorded.add_tokens(self._value(reply))
 
     def begin(self, section: str) -> None:
         """Begin a section; requests are counted anew."""

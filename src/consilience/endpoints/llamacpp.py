@@ -33,14 +33,19 @@ class LlamaCppClient(Client):
 
     is_free = True
 
-    def __init__(self, path: Path, scoring: str | None = None, context: int = 0) -> None:
-        """``path``: a GGUF file. ``context``: tokens of a prompt with its answer; 0 for enough."""
+    def __init__(self, path: Path, scoring: str | None = None) -> None:
+        """``path``: a GGUF file."""
         if not path.is_file():
             raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
         xllamacpp = _library()
         folder = tempfile.mkdtemp(prefix="consilience-")
         socket = f"{folder}/s.sock"
-        parameters = _parameters(xllamacpp, path, socket, context or TOKENS_A_SLOT)
+        parameters = xllamacpp.CommonParams()
+        parameters.model.path, parameters.hostnames = str(path), [socket]
+        parameters.n_parallel, parameters.n_ctx = SLOTS, SLOTS * TOKENS_A_SLOT
+        parameters.verbosity, parameters.warmup = QUIET, False
+        for threads in (parameters.cpuparams, parameters.cpuparams_batch):
+            threads.n_threads, threads.poll = cores(), 0
         try:
             self.server = xllamacpp.Server(parameters)
         except BaseException as error:
@@ -80,18 +85,3 @@ def _library() -> Any:
         if before is None:
             del os.environ[WAITING]
     return xllamacpp
-
-
-def _parameters(xllamacpp: Any, path: Path, socket: str, tokens: int) -> Any:
-    """The settings of the server: silent, on a socket, a thread for each core."""
-    parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(path)
-    parameters.hostnames = [socket]
-    parameters.n_parallel = SLOTS
-    parameters.n_ctx = SLOTS * tokens
-    parameters.verbosity = QUIET
-    parameters.warmup = False
-    for threads in (parameters.cpuparams, parameters.cpuparams_batch):
-        threads.n_threads = cores()
-        threads.poll = 0
-    return parameters

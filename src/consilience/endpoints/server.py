@@ -148,9 +148,8 @@ class ServerTokenizer:
 
 def _chat_body(turns: Sequence[Turn], is_asked: bool) -> dict[str, Any]:
     # A chat that ends with an answer is opened again to be continued: another turn closes it.
-    is_open = not is_asked and turns[-1]["role"] == "assistant"
-    messages = [*turns, *([CLOSING] if is_open else [])]
-    return {"add_generation_prompt": is_asked, "messages": messages}
+    closing = [] if is_asked or turns[-1]["role"] != "assistant" else [CLOSING]
+    return {"add_generation_prompt": is_asked, "messages": [*turns, *closing]}
 
 
 def _split(ids: Sequence[int], separator: int) -> list[list[int]]:
@@ -170,11 +169,10 @@ ABSENT = ("status 404", "status 405", "status 501", "an HTML page")
 
 
 class Server:
-    """A model behind a URL.
+    """A model behind a URL, with what it says of itself.
 
-    ``context``: tokens of a prompt with its answer; None where the server does not say.
-    ``tokenizer``: one with the calls of transformers' that families use, llama.cpp's own or the
-    local one that the connection names; None without one.
+    ``context``: tokens of a prompt with its answer, if known. ``tokenizer``: llama.cpp's own, or
+    the local one that the connection names, with the calls of transformers'; None without one.
     """
 
     def __init__(
@@ -201,10 +199,7 @@ class Server:
 
     @property
     def plain_sampling(self) -> dict[str, Any]:
-        """Fields that switch off what a server changes of the probabilities before it samples.
-
-        vLLM and SGLang take defaults from the files of a model, llama.cpp has its own.
-        """
+        """Fields that switch off what a server changes of the probabilities before it samples."""
         if self.kind == "other":
             return {"top_p": 1}
         off = {"top_p": 1, "min_p": 0, "repetition_penalty": 1}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from consilience.core.errors import ConsilienceError, unknown_name
 
@@ -54,63 +54,64 @@ class UnprovedServerError(ConsilienceError):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a reply says about the next token."""
+    """Log-probabilities by token id; no other has one above ``bound`` (None: all are here)."""
 
     values: Mapping[int, float]
-    """Log-probabilities, by token id."""
     bound: float | None
-    """No other token has a larger one; None where every token that was asked for has a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """How a server is asked for log-probabilities."""
+    """How a server is asked for log-probabilities.
+
+    ``gives``: what a reader of the scores should know. ``field``: that of a request on which it
+    rests. ``is_censored``: whether some tokens have only a bound.
+
+    ``whole`` makes the request for continuations of a prefix, and ``read_whole`` reads their
+    log-probabilities; without these ``first`` is repeated, which makes the request for the next
+    token after a prefix, among wanted ones, that ``read_first`` reads.
+
+    ``is_native``: whether it is llama.cpp's own route. There requests that differ in their prompt
+    only are sent as one. The request for the next token writes one that nobody reads, a letter that
+    is forced: there are no log-probabilities if it is a part of a character.
+    """
 
     name: str
     gives: str
-    """What a reader of the scores should know."""
     field: str
-    """The field of a request that it rests on."""
     path: str = "completions"
     whole: Callable[[Ids, Sequence[Ids]], Body] | None = None
-    """The request for continuations of a prefix; None where ``first`` is repeated instead."""
     read_whole: Callable[[Any, Ids, Sequence[Ids], Piece], list[float]] | None = None
-    """The log-probabilities of the continuations, from a reply."""
     first: Callable[[Ids, Ids], Body] | None = None
-    """The request for the next token after a prefix, among wanted ones; None without it."""
     read_first: Callable[[Any, Ids, Piece], Known] | None = None
-    """What a reply says about the wanted tokens."""
     is_native: bool = False
-    """Whether it is llama.cpp's own route. There requests that differ in their prompt only are sent
-    as one. The request for the next token writes one that nobody reads, a letter that is forced:
-    there are no log-probabilities if it is a part of a character."""
     is_censored: bool = False
-    """Whether some tokens have only a bound."""
 
-    @property
-    def takes_several(self) -> bool:
-        """Whether one request takes all continuations of a prefix."""
-        return self.whole is not None and not self.is_native
+
+T = TypeVar("T")
+
+
+def _part(
+    reply: Any, name: str, kind: type[T], field: str, problem: str = "the server ignored it"
+) -> T:
+    """A part of a reply; without it the server does not do what ``field`` asks for."""
+    value = reply.get(name) if isinstance(reply, Mapping) else None
+    if not isinstance(value, kind):
+        raise UnprovedError(field, problem)
+    return value
 
 
 def _choices(reply: Any, size: int) -> list[Mapping[str, Any]]:
     """The choices of a reply to ``size`` prompts, in their order."""
-    choices = reply.get("choices") if isinstance(reply, Mapping) else None
-    if not isinstance(choices, list) or len(choices) != size:
-        problem = len(choices) if isinstance(choices, list) else "no"
-        raise UnprovedError("prompt", f"{problem} choices for {size} prompts")
+    choices = _part(reply, "choices", list, "prompt", f"no choices for {size} prompts")
+    if len(choices) != size:
+        raise UnprovedError("prompt", f"{len(choices)} choices for {size} prompts")
     if not all(isinstance(choice, Mapping) for choice in choices):
         raise UnprovedError("choices", "a choice that is no object")
     try:
         return sorted(choices, key=lambda choice: int(choice.get("index", 0)))
     except (TypeError, ValueError) as error:
         raise UnprovedError("index", "a choice without a number") from error
-
-
-def _record_of(choice: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(record := choice.get("logprobs"), Mapping):
-        raise UnprovedError("logprobs", "the server ignored it")
-    return record
 
 
 def _number(value: Any, field: str) -> float:
@@ -135,17 +136,13 @@ def _read_prompt_logprobs(
 ) -> list[float]:
     field, totals = "prompt_logprobs", []
     for choice, target in zip(_choices(reply, len(targets)), targets, strict=True):
-        entries, ids = choice.get(field), [*prefix, *target]
-        if not isinstance(entries, list):
-            raise UnprovedError(field, "the server ignored it")
+        ids, entries = [*prefix, *target], _part(choice, field, list, field)
         if len(entries) != len(ids):
             problem = f"{len(entries)} entries for {len(ids)} tokens of a prompt"
             raise UnprovedError(field, problem)
         values = []
         for token, entry in zip(ids[1:], entries[1:], strict=True):
-            value = entry.get(str(token)) if isinstance(entry, Mapping) else None
-            if not isinstance(value, Mapping):
-                raise UnprovedError(field, f"no entry of the token {token}")
+            value = _part(entry, str(token), dict, field, f"no entry of the token {token}")
             values.append(_number(value.get("logprob"), field))
         totals.append(sum(values[-len(target) :]))
     return totals
@@ -155,18 +152,16 @@ def _read_echo(reply: Any, prefix: Ids, targets: Sequence[Ids], piece: Piece) ->
     totals = []
     expected = sum(len(prefix) + len(target) for target in targets)
     counts = reply.get("usage") if isinstance(reply, Mapping) else None
-    counted_prompt = counts.get("prompt_tokens") if isinstance(counts, Mapping) else None
+    read = counts.get("prompt_tokens") if isinstance(counts, Mapping) else None
     for choice, target in zip(_choices(reply, len(targets)), targets, strict=True):
-        record = _record_of(choice)
-        values, ids = record.get("token_logprobs"), [*prefix, *target]
-        if not isinstance(values, list):
-            missing = "echo" if "content" in record else "logprobs"
-            raise UnprovedError(missing, "no list `token_logprobs`; the server ignored it")
-        if len(values) not in (len(ids), len(ids) + 1) or counted_prompt not in (None, expected):
+        record, ids = _part(choice, "logprobs", dict, "logprobs"), [*prefix, *target]
+        missing = "echo" if "content" in record else "logprobs"
+        problem = "no list `token_logprobs`; the server ignored it"
+        values = _part(record, "token_logprobs", list, missing, problem)
+        if len(values) not in (len(ids), len(ids) + 1) or read not in (None, expected):
             problem = f"{len(values)} log-probabilities for {len(ids)} tokens of a prompt"
-            raise UnprovedError(
-                "echo", f"{problem}{' (it was ignored)' if len(values) <= 1 else ''}"
-            )
+            ignored = " (it was ignored)" if len(values) <= 1 else ""
+            raise UnprovedError("echo", problem + ignored)
         names = record.get("tokens")
         for name, token in zip(names if isinstance(names, list) else (), ids, strict=False):
             if _is_other(str(name), token, piece):
@@ -176,10 +171,7 @@ def _read_echo(reply: Any, prefix: Ids, targets: Sequence[Ids], piece: Piece) ->
 
 
 def _is_other(name: str, token: int, piece: Piece) -> bool:
-    """Whether a reply names another token than the one that was sent.
-
-    Of texts only words are compared: servers write spaces, bytes and special tokens in many ways.
-    """
+    """Whether a reply names another token; of texts only words, which all servers write alike."""
     if name.startswith("token_id:"):
         return name != f"token_id:{token}"
     word, sent = name.strip(" \u0120\u2581"), piece(token).strip()
@@ -187,12 +179,8 @@ def _is_other(name: str, token: int, piece: Piece) -> bool:
 
 
 REPLY_FIELDS = (
-    "index",
-    "completion_probabilities",
-    "tokens_evaluated",
-    "tokens_predicted",
-    "timings",
-)
+    "index", "completion_probabilities", "tokens_evaluated", "tokens_predicted", "timings",
+)  # fmt: skip
 """What llama.cpp is asked to reply; the rest, a copy of all settings, is four times as long."""
 
 MOST_LIKELY = 256
@@ -208,19 +196,14 @@ FORCED = 1000
 def _native(prefix: Ids, size: int, probabilities: int) -> Body:
     """A request to llama.cpp's own route: greedy, with the ids of the tokens in the reply."""
     return {
-        "prompt": list(prefix),
-        "n_predict": size,
-        "temperature": 0,
-        "samplers": [],
-        "cache_prompt": True,
-        "response_fields": REPLY_FIELDS,
-        "n_probs": probabilities,
-    }
+        "prompt": list(prefix), "n_predict": size, "temperature": 0, "samplers": [],
+        "cache_prompt": True, "response_fields": REPLY_FIELDS, "n_probs": probabilities,
+    }  # fmt: skip
 
 
 def _native_entries(reply: Any) -> list[Mapping[str, Any]]:
-    entries = reply.get("completion_probabilities") if isinstance(reply, Mapping) else None
-    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+    entries = _part(reply, "completion_probabilities", list, "n_probs")
+    if not all(isinstance(entry, Mapping) for entry in entries):
         raise UnprovedError("n_probs", "the server ignored it")
     return entries
 
@@ -248,8 +231,8 @@ def _read_most_likely(reply: Any, wanted: Ids, piece: Piece) -> Known:
     entries = _native_entries(reply)
     if len(entries) != 1:
         raise UnprovedError("n_probs", "the server ignored it")
-    top = entries[0].get("top_logprobs")
-    if not isinstance(top, list) or not all(isinstance(entry, Mapping) for entry in top):
+    top = _part(entries[0], "top_logprobs", list, "n_probs", "no list `top_logprobs`")
+    if not all(isinstance(entry, Mapping) for entry in top):
         raise UnprovedError("n_probs", "no list `top_logprobs`")
     values = {entry.get("id"): _number(entry.get("logprob"), "n_probs") for entry in top}
     return _among(values, wanted, min(values.values(), default=0.0))
@@ -262,13 +245,8 @@ def _among(values: Mapping[Any, float], wanted: Ids, bound: float) -> Known:
 
 
 def _next_token(prefix: Ids, **fields: Any) -> Body:
-    return {
-        "prompt": list(prefix),
-        "max_tokens": 1,
-        "temperature": 0,
-        "return_tokens_as_token_ids": True,
-        **fields,
-    }
+    ids = {"return_tokens_as_token_ids": True}
+    return {"prompt": list(prefix), "max_tokens": 1, "temperature": 0, **ids, **fields}
 
 
 def _read_label_ids(reply: Any, wanted: Ids, piece: Piece) -> Known:
@@ -282,7 +260,7 @@ def _read_label_ids(reply: Any, wanted: Ids, piece: Piece) -> Known:
 def _top(reply: Any, wanted: Ids, piece: Piece) -> tuple[dict[int, float], list[tuple[str, float]]]:
     """The wanted tokens among the next ones that a reply lists, and all of these by their text."""
     (choice,) = _choices(reply, 1)
-    entries = named_tokens(_record_of(choice))
+    entries = named_tokens(_part(choice, "logprobs", dict, "logprobs"))
     ids = {f"token_id:{token}": token for token in wanted}
     if not any(name.startswith("token_id:") for name, _ in entries):
         pieces = {token: piece(token) for token in wanted}
@@ -295,10 +273,7 @@ def _top(reply: Any, wanted: Ids, piece: Piece) -> tuple[dict[int, float], list[
 
 
 def named_tokens(record: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """The texts of the next tokens that a record ``logprobs`` lists, and their values.
-
-    The record is that of completions or of chats. A token that is part of a character has no text.
-    """
+    """The texts and values of next tokens in a record ``logprobs`` of completions or chats."""
     content = record.get("content")
     if isinstance(content, list) and content and isinstance(content[0], Mapping):
         top = content[0].get("top_logprobs")
@@ -316,9 +291,8 @@ def named_tokens(record: Mapping[str, Any]) -> list[tuple[str, float]]:
 def bound_of(entries: Sequence[tuple[str, float]], size: int) -> float:
     """What no token exceeds that is not listed: the smallest of the ``size`` largest values.
 
-    ``entries``: the texts of the listed tokens, and their log-probabilities. A server may add the
-    token that it wrote. Fewer entries than ``size`` raise, and so do probabilities with a sum
-    above 1. A token without a readable text may be any; several of these may be listed as one.
+    Fewer entries than ``size`` raise, and so do probabilities with a sum above 1. A token without a
+    readable text may be any; several of these may be listed as one.
     """
     broken = [value for name, value in entries if BROKEN in name]
     if len(entries) < size and not broken:
@@ -351,34 +325,22 @@ STRATEGIES: Mapping[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
         Strategy(
-            "prompt-logprobs",
-            EXACT,
-            "prompt_logprobs",
-            whole=_continued(prompt_logprobs=1),
-            read_whole=_read_prompt_logprobs,
+            "prompt-logprobs", EXACT, "prompt_logprobs",
+            whole=_continued(prompt_logprobs=1), read_whole=_read_prompt_logprobs,
         ),
         Strategy(
-            "echo",
-            EXACT,
-            "echo",
+            "echo", EXACT, "echo",
             whole=_continued(echo=True, logprobs=1, return_tokens_as_token_ids=True),
             read_whole=_read_echo,
         ),
         Strategy(
-            "forced-tokens",
-            EXACT,
-            "logit_bias",
-            "/completion",
-            whole=_ask_forced,
-            read_whole=_read_forced,
+            "forced-tokens", EXACT, "logit_bias", "/completion",
+            whole=_ask_forced, read_whole=_read_forced,
             first=lambda prefix, wanted: _native(prefix, 1, MOST_LIKELY),
-            read_first=_read_most_likely,
-            is_native=True,
+            read_first=_read_most_likely, is_native=True,
         ),
         Strategy(
-            "label-ids",
-            EXACT,
-            "logprob_token_ids",
+            "label-ids", EXACT, "logprob_token_ids",
             first=lambda prefix, wanted: _next_token(
                 prefix, logprobs=1, logprob_token_ids=list(dict.fromkeys(wanted))
             ),
@@ -386,7 +348,7 @@ STRATEGIES: Mapping[str, Strategy] = {
         ),
         top_k(20),
     )
-}
+}  # fmt: skip
 """The strategies by name, in the order in which they are tried."""
 
 CHAT_TOP_K, ANSWERS_ONLY = "chat-top-k", "answers-only"

@@ -38,29 +38,22 @@ ROUNDING = 1e-9
 
 @dataclass(slots=True)
 class Usage:
-    """What was sent to a server and what it counted, for all requests of a client."""
+    """What was sent to a server and what it counted, for all requests of a client.
+
+    ``requests``: with the ``retries``, without routes that cost nothing. ``refused``: those without
+    an answer. ``tokens_read``: with cached ones. ``uncounted``: replies without numbers of tokens.
+    ``repeated_ids``: replies with the id of an earlier one. ``seconds``: with a request in flight.
+    """
 
     requests: int = 0
-    """Requests that were sent, retries included; routes that cost nothing are not counted."""
     retries: int = 0
-    """Requests that were sent because an earlier one of the same content failed."""
     refused: int = 0
-    """Requests that ended without an answer."""
     tokens_read: int = 0
-    """Tokens of prompts, as the server counts them, cached ones included."""
     tokens_cached: int = 0
     tokens_written: int = 0
     uncounted: int = 0
-    """Replies in which the server counted no tokens."""
     repeated_ids: int = 0
-    """Replies with an id that an earlier reply had: a cache may have sent them."""
     seconds: float = 0.0
-    """Time in which at least one request was in flight."""
-
-    @property
-    def tokens(self) -> int:
-        """Tokens read and written."""
-        return self.tokens_read + self.tokens_written
 
     def add_tokens(self, reply: Any) -> None:
         """Count the tokens of a reply."""
@@ -91,20 +84,22 @@ def cost_record(
 def cost_in_words(record: Mapping[str, float]) -> str:
     """The record of a cost in words."""
     counts: Counter[str] = Counter({name: int(value) for name, value in record.items()})
-    text = counted(counts["requests"], "request")
-    if counts["retries"]:
-        text += f" ({counts['retries']:,} sent again; tokens of failed tries are not counted)"
-    text += f", {counts['tokens_read']:,} tokens read"
-    if counts["tokens_cached"]:
-        text += f" ({counts['tokens_cached']:,} cached)"
-    text += f" and {counts['tokens_written']:,} written"
-    if counts["uncounted"]:
-        text += f", not counted in {counted(counts['uncounted'], 'reply', 'replies')}"
-    if counts["refused"]:
-        text += f", {counted(counts['refused'], 'request')} refused"
-    if counts["repeated_ids"]:
-        text += f", {counted(counts['repeated_ids'], 'reply', 'replies')} with the id of an earlier"
-        text += " one (a cache may have sent them)"
+    sent_again = f" ({counts['retries']:,} sent again; tokens of failed tries are not counted)"
+    uncounted, repeated = (
+        counted(counts[name], "reply", "replies") for name in ("uncounted", "repeated_ids")
+    )
+    parts = {
+        "requests": counted(counts["requests"], "request"),
+        "retries": sent_again,
+        "tokens_read": f", {counts['tokens_read']:,} tokens read",
+        "tokens_cached": f" ({counts['tokens_cached']:,} cached)",
+        "tokens_written": f" and {counts['tokens_written']:,} written",
+        "uncounted": f", not counted in {uncounted}",
+        "refused": f", {counted(counts['refused'], 'request')} refused",
+        "repeated_ids": f", {repeated} with the id of an earlier one (a cache may have sent them)",
+    }
+    always = ("requests", "tokens_read", "tokens_written")
+    text = "".join(part for name, part in parts.items() if counts[name] or name in always)
     if {"cost", "price_read", "price_written"} <= record.keys():
         read, written = record["price_read"], record["price_written"]
         text += f"; cost {record['cost']:.4g} at {read:g} and {written:g} for a million tokens"
@@ -112,33 +107,26 @@ def cost_in_words(record: Mapping[str, float]) -> str:
 
 
 def tokens_of(reply: Any) -> tuple[int, int, int] | None:
-    """Tokens that a server read, had in its cache and wrote; None where a reply does not say.
-
-    A list has the replies to several prompts of one request.
-    """
+    """Tokens that a server read, had cached and wrote for one reply or several; None if unsaid."""
     if isinstance(reply, list):
-        parts = [part for part in map(tokens_of, reply) if part is not None]
+        parts = [counts for counts in map(tokens_of, reply) if counts is not None]
         if not parts or len(parts) < len(reply):
             return None
         read, cached, written = (sum(column) for column in zip(*parts, strict=True))
         return read, cached, written
     if not isinstance(reply, dict):
         return None
-    usage = reply.get("usage")
-    counts = usage if isinstance(usage, dict) else reply
-    if (tokens_read := _first(counts, TOKENS_READ)) is None:
+    counts = reply["usage"] if isinstance(reply.get("usage"), dict) else reply
+    several = (counts[name] for name in DETAILS if isinstance(counts.get(name), dict))
+
+    def first(of: dict[str, Any], names: tuple[str, ...]) -> int | None:
+        values = (of.get(name) for name in names)
+        return next((value for value in values if type(value) is int and value >= 0), None)
+
+    if (tokens_read := first(counts, TOKENS_READ)) is None:
         return None
-    details: dict[str, Any] = next(
-        (counts[name] for name in DETAILS if isinstance(counts.get(name), dict)), {}
-    )
-    tokens_cached = min(_first(details, TOKENS_CACHED) or 0, tokens_read)
-    return tokens_read, tokens_cached, _first(counts, TOKENS_WRITTEN) or 0
-
-
-def _first(counts: dict[str, Any], names: tuple[str, ...]) -> int | None:
-    """The first of the named numbers that is a count."""
-    values = (counts.get(name) for name in names)
-    return next((value for value in values if type(value) is int and value >= 0), None)
+    cached = min(first(next(several, {}), TOKENS_CACHED) or 0, tokens_read)
+    return tokens_read, cached, first(counts, TOKENS_WRITTEN) or 0
 
 
 class Allowance:
@@ -147,13 +135,12 @@ class Allowance:
     The tokens of a request are known after its reply only. Until then they are estimated from its
     bytes, by the most tokens a byte that a reply of this server showed (one token a byte before the
     first reply), and the tokens that it may write. A server that counts no tokens is believed to
-    have used the estimate.
+    have used the estimate. ``spent``: tokens of replies; ``reserved``: estimated ones in flight.
     """
 
     def __init__(self, connection: Connection, usage: Usage) -> None:
         self.usage, self._connection = usage, connection
         self.spent = self.reserved = 0
-        """Tokens of replies, and estimated ones of requests in flight."""
         self._tokens_per_byte: float | None = None
 
     def estimate(self, content: bytes, body: Any) -> int:
@@ -162,18 +149,16 @@ class Allowance:
         return int(len(content) * ratio) + 1 + most_written(body)
 
     def admits(self, tokens: int) -> bool:
-        """Whether a request may be sent now; False where one in flight must end first.
-
-        A request that exceeds a limit, whatever those in flight use, raises.
-        """
+        """Whether a request may be sent now, and not after others; what never may raises."""
         most_requests, most_tokens = self._connection.max_requests, self._connection.max_tokens
         if most_requests is not None and self.usage.requests >= most_requests:
             raise self._over("--max-requests", most_requests)
         if most_tokens is None or self.spent + self.reserved + tokens <= most_tokens:
             return True
-        if self.reserved:
-            return False
-        raise self._over("--max-tokens", most_tokens, tokens)
+        if not self.reserved:
+            next_one = f", and the next request may use {tokens:,}"
+            raise self._over("--max-tokens", most_tokens, next_one)
+        return False
 
     def settle(self, tokens: int, content: bytes, reply: Any) -> None:
         """Count a reply to a request for which ``tokens`` were estimated."""
@@ -185,13 +170,10 @@ class Allowance:
         ratio = counts[0] / max(1, len(content))
         self._tokens_per_byte = max(self._tokens_per_byte or 0.0, ratio)
 
-    def _over(self, option: str, limit: int, tokens: int = 0) -> ConsilienceError:
+    def _over(self, option: str, limit: int, more: str = "") -> ConsilienceError:
         sent = counted(self.usage.requests, "request")
-        message = f"{option} {limit:,} is reached: {sent} sent, {self.spent:,} tokens used"
-        if tokens:
-            message += f", and the next request may use {tokens:,}"
         return ConsilienceError(
-            message,
+            f"{option} {limit:,} is reached: {sent} sent, {self.spent:,} tokens used{more}",
             todo="All replies are kept. Run the same command again to resume with the same limit "
             f"for what is left, or with a larger {option}.",
         )
@@ -216,17 +198,18 @@ def prompts_of(body: Any) -> list[Any]:
 
 @dataclass(slots=True)
 class PlannedUsage:
-    """Requests that were not sent, and the tokens that they would use."""
+    """Requests that were not sent, and the tokens that they would use.
+
+    ``tokens_read``: counted where a prompt is token ids, else estimated from the bytes of its text
+    (``is_estimated``). ``tokens_written``: as many as the server may write. ``more``: those of
+    requests that are sent or not, depending on replies; None if there are none.
+    """
 
     requests: int = 0
     tokens_read: float = 0.0
-    """Tokens of their prompts: counted where a prompt is token ids, else estimated."""
     tokens_written: int = 0
-    """Tokens that the server may write, at most."""
     is_estimated: bool = False
-    """Whether tokens were estimated from the bytes of a text."""
     more: PlannedUsage | None = None
-    """Those of requests that are sent or not, depending on replies; None if there are none."""
 
     def add(self, body: Any) -> None:
         """Count a request."""
@@ -271,5 +254,4 @@ class PlannedUsage:
 
     def cost(self, price: tuple[float, float]) -> float:
         """The cost at a price for a million tokens read and a million written."""
-        usage = Usage(tokens_read=round(self.tokens_read), tokens_written=self.tokens_written)
-        return usage.cost(price)
+        return (round(self.tokens_read) * price[0] + self.tokens_written * price[1]) / MILLION

@@ -15,7 +15,7 @@ import re
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -96,10 +96,7 @@ HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def whole_characters(value: Any) -> Any:
-    """A value of JSON with U+FFFD instead of each half of a surrogate pair without its other half.
-
-    A text that a tool truncated inside an emoji ends in such a half. UTF-8 cannot encode it.
-    """
+    """A value of JSON with U+FFFD for each half of a surrogate pair, which UTF-8 cannot encode."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict):
@@ -114,6 +111,8 @@ def read_document(path: Path) -> Any:
         if path.suffix == ".json":
             return parse_json(text)
         return tomllib.loads(text) if path.suffix == ".toml" else parse_yaml(text)
+    except json.JSONDecodeError as error:
+        raise _not_json(error, f"{path}:{error.lineno}") from error
     except (ValueError, RecursionError) as error:
         raise ConsilienceError(f"cannot be read: {error}", where=str(path)) from error
     except Exception as error:
@@ -228,7 +227,13 @@ def _table_rows(
     for where, row in read_cells(path, "\t" if path.suffix == ".tsv" else ",", quoted=quoted):
         if not header:
             header = row
-            _check_header(header, where, path)
+            if len(header) == 1 and path.suffix != ".tsv":
+                _refuse_other_separator(header[0], where)
+            for at, name in enumerate(header):
+                if name.strip() and name in header[:at]:
+                    raise ConsilienceError(
+                        f"two columns '{name}'", where=where, todo="Rename or remove one of them."
+                    )
         elif len(row) == len(header):
             yield where, dict(zip(header, row, strict=True))
         elif any(cell.strip() for cell in row):
@@ -241,21 +246,6 @@ def _table_rows(
             yield where, fault
 
 
-def _check_header(header: Sequence[str], where: str, path: Path) -> None:
-    """Raise for a table with another separator than expected, and for two columns of one name."""
-    separator = "\t" if path.suffix == ".tsv" else ","
-    todo = _other_separator(header[0], {"separator": separator}) if len(header) == 1 else ""
-    if todo:
-        raise ConsilienceError(
-            "a table of one column", expected="commas between columns", where=where, todo=todo
-        )
-    repeated = [name for at, name in enumerate(header) if name.strip() and name in header[:at]]
-    if repeated:
-        raise ConsilienceError(
-            f"two columns '{repeated[0]}'", where=where, todo="Rename or remove one of them."
-        )
-
-
 def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | ConsilienceError]]:
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         where = f"{path}:{number}"
@@ -264,14 +254,19 @@ def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | ConsilienceEr
         try:
             row = parse_json(line)
         except json.JSONDecodeError as error:
-            message = f"not JSON: {error.msg} at column {error.colno}"
-            yield where, ConsilienceError(message, where=where, todo="Correct or remove the line.")
+            yield where, _not_json(error, where, "Correct or remove the line.")
             continue
         if isinstance(row, dict):
             yield where, row
         else:
             message = f"a JSON {type(row).__name__}"
             yield where, ConsilienceError(message, expected="one object a line", where=where)
+
+
+def _not_json(error: json.JSONDecodeError, where: str, todo: str = "") -> ConsilienceError:
+    return ConsilienceError(
+        f"not JSON: {error.msg} at column {error.colno}", where=where, todo=todo
+    )
 
 
 def read_cells(
@@ -325,42 +320,35 @@ def read_parquet(path: Path) -> pl.DataFrame:
     try:
         size = path.stat().st_size
         rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
-        if rows > ROWS and rows > size * ROWS_A_BYTE:
-            raise ConsilienceError(
-                f"{rows:,} rows in {size:,} bytes",
-                expected=f"at most {ROWS_A_BYTE} rows for each byte",
-                where=str(path),
-                todo="The file is damaged, or made to exhaust memory. Get it again.",
-            )
-        table = pl.read_parquet(path, glob=False)  # equal texts share their memory
-        if (unpacked := int(table.estimated_size())) > UNPACKED and unpacked > size * TIMES_PARQUET:
-            raise ConsilienceError(
-                f"{size:,} bytes that unpack to {unpacked:,}",
-                expected=f"at most {TIMES_PARQUET:,} times the size of the file",
-                where=str(path),
-                todo="The file is damaged, or made to exhaust memory. Get it again.",
-            )
-        return table
+        problem, expected = f"{rows:,} rows in {size:,} bytes", f"{ROWS_A_BYTE} rows for each byte"
+        if rows <= ROWS or rows <= size * ROWS_A_BYTE:
+            table = pl.read_parquet(path, glob=False)  # equal texts share their memory
+            unpacked = int(table.estimated_size())
+            if unpacked <= UNPACKED or unpacked <= size * TIMES_PARQUET:
+                return table
+            problem = f"{size:,} bytes that unpack to {unpacked:,}"
+            expected = f"{TIMES_PARQUET:,} times the size of the file"
     except POLARS_FAULTS as error:
         raise _no_table(path, error) from error
+    raise ConsilienceError(
+        problem,
+        expected=f"at most {expected}",
+        where=str(path),
+        todo="The file is damaged, or made to exhaust memory. Get it again.",
+    )
 
 
 def read_csv(path: Path, **options: Any) -> pl.DataFrame:
-    """A CSV file, gzipped or not; ``options`` are those of ``polars.read_csv``.
-
-    One that unpacks to far more than its size is refused before it is read.
-    """
+    """A CSV file by ``polars.read_csv``, gzipped or not; one that unpacks to too much raises."""
     try:
         _refuse_bomb(path)
         table = pl.read_csv(path, glob=False, **options)
     except (*POLARS_FAULTS, EOFError, zlib.error) as error:
         encoded = "utf-8" in str(error).lower()
-        todo = LATIN_1 if encoded else _other_separator(_first_line(path), options)
+        todo = LATIN_1 if encoded else _other_separator(_first_line(path))
         raise _no_table(path, error, todo) from error
-    if table.width == 1 and (todo := _other_separator(table.columns[0], options)):
-        raise ConsilienceError(
-            "a table of one column", expected="commas between columns", where=str(path), todo=todo
-        )
+    if table.width == 1:
+        _refuse_other_separator(table.columns[0], str(path))
     return table
 
 
@@ -375,13 +363,19 @@ def _first_line(path: Path) -> str:
         return ""
 
 
-def _other_separator(header: str, options: Mapping[str, Any]) -> str:
-    """What to do with a table whose header has another separator than expected."""
-    expected = options.get("separator", ",")
+def _other_separator(header: str) -> str:
+    """What to do with a table whose header has another separator than commas."""
     for separator, name in ((";", "semicolons"), ("\t", "tabs")):
-        if expected == "," and header.count(separator) > header.count(","):
+        if header.count(separator) > header.count(","):
             return f"Its columns are separated by {name}. Save it with commas."
     return ""
+
+
+def _refuse_other_separator(header: str, where: str) -> None:
+    if todo := _other_separator(header):
+        raise ConsilienceError(
+            "a table of one column", expected="commas between columns", where=where, todo=todo
+        )
 
 
 def _refuse_bomb(path: Path) -> None:

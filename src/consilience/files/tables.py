@@ -7,7 +7,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
@@ -16,9 +15,7 @@ from zipfile import BadZipFile
 
 import polars as pl
 
-from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install, missing_column
-from consilience.core.patterns import ENGLISH, NameTable, Pattern, Writing, WrittenName
-from consilience.core.text import LANGUAGE_TAG, control_in, is_language_tag, names_a_group
+from consilience.core.errors import ConsilienceError, how_to_install
 from consilience.files.read import (
     POLARS_FAULTS,
     read_csv,
@@ -45,31 +42,38 @@ INSPECT = ".eval"
 LOG_NAMES = ("samples_*.jsonl", "*/samples_*.jsonl", f"*{INSPECT}")
 """What logs are called in the folder that a harness writes."""
 
-Row = Mapping[str, Any]
+Cells = Mapping[str, Any]
 
 
-def is_lm_eval_log(row: Row) -> bool:
+def is_lm_eval_log(row: Cells) -> bool:
     """Whether a row is one of ``--log_samples`` of lm-evaluation-harness."""
     return {"doc_id", "doc", "filtered_resps"} <= set(row)
 
 
-def lm_eval_rows(rows: Iterable[tuple[str, Row]]) -> Iterator[dict[str, Any]]:
+def lm_eval_rows(rows: Iterable[tuple[str, Cells]]) -> Iterator[dict[str, Any]]:
     """The rows of a log of one of our tasks, with the place of each; another task raises."""
     for where, row in rows:
         doc = row["doc"] if isinstance(row.get("doc"), dict) else {}
-        absent = [name for name in DOCUMENT if name not in doc]
-        if absent:
-            raise ConsilienceError(
-                f"a document of lm-evaluation-harness without {', '.join(absent)}",
-                expected="a task that `consilience suite export --format lm-eval` wrote",
-                where=where,
-                todo="Answers to other tasks have no variants to compare.",
-            )
+        expected = "a task that `consilience suite export --format lm-eval` wrote"
+        _refuse_another(DOCUMENT, doc, "a document of lm-evaluation-harness", "", expected, where)
         yield {
             **{name: doc[name] for name in DOCUMENT},
             **({"options": doc["options"]} if "options" in doc else {}),
             LOG_PROBABILITIES: _log_probabilities(row.get("filtered_resps"), where),
         }
+
+
+def _refuse_another(
+    names: Sequence[str], cells: Cells, what: str, inside: str, expected: str, where: str
+) -> None:
+    """Raise for a row of a log that lacks what our tasks write into it."""
+    if absent := [name for name in names if name not in cells]:
+        raise ConsilienceError(
+            f"{what} without {', '.join(absent)}{inside}",
+            expected=expected,
+            where=where,
+            todo="Answers to other tasks have no variants to compare.",
+        )
 
 
 def _log_probabilities(replies: Any, where: str) -> list[float]:
@@ -85,27 +89,18 @@ def _log_probabilities(replies: Any, where: str) -> list[float]:
 
 
 def inspect_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a log of one of our tasks in inspect_ai; another task raises.
-
-    A sample without an output, because of an error, has no answer.
-    """
+    """The rows of a log of our tasks in inspect_ai; a sample without an output has no answer."""
     samples = _read_inspect(path).samples or ()
     for sample in samples:
-        names = ("item", "variant", "variant_index")
-        absent = [name for name in names if name not in sample.metadata]
-        if absent:
-            raise ConsilienceError(
-                f"a sample of inspect_ai without {', '.join(absent)} in its metadata",
-                expected="a log of consilience/suite",
-                where=f"{path}, sample {sample.id}",
-                todo="Answers to other tasks have no variants to compare.",
-            )
+        names, where = ("item", "variant", "variant_index"), f"{path}, sample {sample.id}"
+        what, inside = "a sample of inspect_ai", " in its metadata"
+        _refuse_another(names, sample.metadata, what, inside, "a log of consilience/suite", where)
     return sample_rows(
         [(sample.metadata, sample.epoch, sample.output.completion) for sample in samples]
     )
 
 
-def sample_rows(samples: Sequence[tuple[Row, int, str | None]]) -> Iterator[dict[str, Any]]:
+def sample_rows(samples: Sequence[tuple[Cells, int, str | None]]) -> Iterator[dict[str, Any]]:
     """The rows of samples of inspect_ai: their metadata, their epochs from 1, and what was written.
 
     Several epochs of questions are levels of the factor ``sample``. Forms of sentence pairs have no
@@ -221,10 +216,7 @@ def text_of(value: Any) -> str | None:
 
 
 def read_workbook(path: Path) -> pl.DataFrame:
-    """The first sheet of an Excel workbook, with its empty rows; a date is text such as 2026-11-23.
-
-    Row 1 names the columns.
-    """
+    """The first sheet of a workbook, with empty rows; a date is text. Row 1 names the columns."""
     try:
         import fastexcel
     except ImportError as error:
@@ -245,26 +237,19 @@ def read_workbook(path: Path) -> pl.DataFrame:
     return table.with_columns(pl.all().str.replace(r"^(\d{4}-\d\d-\d\d) 00:00:00$", "$1"))
 
 
-NAME_COLUMNS = ("name", "language", "text")
-"""The columns that a frame of names needs (``Suite.from_frame``)."""
-
 THE_FRAME = "the frame"
-
-THE_NAMES = "the frame of names"
 
 
 def as_polars(frame: object, where: str = THE_FRAME) -> pl.DataFrame:
-    """A polars or pandas frame as a polars frame; anything else raises.
-
-    Missing values of pandas become null. pyarrow is not needed.
-    """
+    """A polars or pandas frame as a polars frame with nulls; pyarrow is not needed."""
     if isinstance(frame, pl.DataFrame):
         return frame
     if isinstance(frame, pl.LazyFrame):
         return frame.collect()
-    if not _is_pandas(frame):
+    kind = type(frame)
+    if kind.__name__ != "DataFrame" or kind.__module__.partition(".")[0] != "pandas":
         raise ConsilienceError(
-            f"{where} is of type {type(frame).__name__}",
+            f"{where} is of type {kind.__name__}",
             expected="a polars or pandas DataFrame",
             todo="Make one with polars.DataFrame(...), or read a file with read_answers(path).",
         )
@@ -294,266 +279,3 @@ def as_pandas(frame: pl.DataFrame) -> Any:
             todo="Install it with `pip install pandas`, or use to_polars().",
         ) from error
     return pd.DataFrame({name: frame[name].to_list() for name in frame.columns})
-
-
-def _is_pandas(frame: object) -> bool:
-    kind = type(frame)
-    return kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas"
-
-
-@dataclass(slots=True)
-class RelationTexts:
-    """The texts of one relation, and where each was first: a row, or a position in a list."""
-
-    patterns: dict[Pattern, str] = field(default_factory=dict)
-    """The patterns, the base pattern first, and their places."""
-    facts: dict[tuple[str, str, str], str] = field(default_factory=dict)
-    """Item (empty where the facts are numbered), subject and object, and their places."""
-    items: dict[str, tuple[str, str, str]] = field(default_factory=dict)
-    """The fact of each item."""
-
-    def add_pattern(self, pattern: Pattern, where: str) -> None:
-        """Add a pattern. The same again changes nothing; its text in another language raises."""
-        for known, earlier in self.patterns.items():
-            if known.text == pattern.text and known != pattern:
-                raise ConsilienceError(
-                    f"the pattern '{pattern.text}' in another language or form than in {earlier}",
-                    expected="each text once, because it names the variant",
-                    where=where,
-                )
-        self.patterns.setdefault(pattern, where)
-
-    def add_fact(self, item: str, subject: str, object_: str, where: str) -> None:
-        """Add a fact. The same fact again changes nothing; another fact of its item raises."""
-        fact = (item, subject, object_)
-        known = self.items.setdefault(item, fact) if item else fact
-        if known != fact:
-            raise ConsilienceError(
-                f"the item '{item}' is '{subject}', '{object_}' here and '{known[1]}', "
-                f"'{known[2]}' in {self.facts[known]}",
-                expected="one subject and one object for each item",
-                where=where,
-            )
-        self.facts.setdefault(fact, where)
-
-
-Texts = dict[str, RelationTexts]
-"""Relation -> its texts."""
-
-
-def texts_of_frame(
-    frame: object, patterns: object = None, relation: str = "facts", language: str = ENGLISH
-) -> Texts:
-    """The facts and patterns of a frame by relation.
-
-    ``patterns``: the patterns of all relations, or of each by its name, where the frame has none.
-    ``relation``: the name of the relation where the frame has no such column. ``language``: of
-    patterns that name none.
-    """
-    table = as_polars(frame)
-    _check_columns(table, has_patterns=patterns is not None)
-    rows = (
-        (f"{THE_FRAME}, row {at}", {"relation": relation} | row)
-        for at, row in enumerate(table.iter_rows(named=True), start=1)
-    )
-    return _texts_of_rows(rows, patterns, language=language)
-
-
-def names_of_frame(frame: object, language: str, texts: Texts) -> NameTable:
-    """The names of a frame, in a suite whose facts are in ``language``."""
-    table = as_polars(frame, THE_NAMES)
-    for name in NAME_COLUMNS:
-        if name not in table.columns:
-            raise missing_column(
-                name, table.columns,
-                expected="the columns name, language and text; form and relation are optional",
-                where=THE_NAMES,
-            )  # fmt: skip
-    known = {
-        id_: {name for _, *fact in of_relation.facts for name in fact}
-        for id_, of_relation in texts.items()
-    }
-    known[""] = set().union(*known.values())
-    rows: dict[tuple[str, Writing], dict[str, WrittenName]] = {}
-    for at, row in enumerate(table.iter_rows(named=True), start=1):
-        where = f"{THE_NAMES}, row {at}"
-        relation = _optional(row, "relation", where)
-        name, text = _text(row, "name", where), _text(row, "text", where)
-        if relation not in known or name not in known[relation]:
-            problem = f"'{name}' is no subject or object of '{relation or 'the facts'}'"
-            names = sorted(known.get(relation, known[""]))
-            raise ConsilienceError(problem, where=where, todo=did_you_mean(name, names))
-        of_writing = rows.setdefault((relation, _writing(row, "form", language, where)), {})
-        if name in of_writing:
-            raise ConsilienceError(
-                f"duplicate name '{name}' in the same language and form",
-                where=where,
-                todo=f"Remove it; the first is {of_writing[name].where}.",
-            )
-        of_writing[name] = WrittenName(text, where)
-    return NameTable(language, rows)
-
-
-def texts_of_lists(patterns: object, facts: object, relation: str = "facts") -> Texts:
-    """The same from lists: patterns, and facts as (subject, object) or {subject: object}.
-
-    Both may be mappings from the name of a relation.
-    """
-    by_relation: Mapping[Any, Any] = {relation: facts}
-    if isinstance(facts, Mapping) and not any(
-        isinstance(value, str | int) for value in facts.values()
-    ):
-        by_relation = facts
-    if not by_relation:
-        raise ConsilienceError("no facts", expected="pairs (subject, object)")
-    rows = (
-        (f"{name}, fact {at}", {"relation": name, "subject": subject, "object": object_})
-        for name, of_relation in by_relation.items()
-        for at, (subject, object_) in enumerate(_pairs(of_relation, name), start=1)
-    )
-    return _texts_of_rows(rows, patterns, by_relation)
-
-
-def _texts_of_rows(
-    rows: Iterable[tuple[str, Mapping[str, Any]]],
-    patterns: object,
-    relations: Iterable[Any] = (),
-    language: str = ENGLISH,
-) -> Texts:
-    """The facts and patterns of rows, each with its place; ``patterns`` as in a frame.
-
-    ``relations``: the names of relations that may have no row.
-    """
-    texts: Texts = {_relation_id(name, "the facts"): RelationTexts() for name in relations}
-    for where, row in rows:
-        id_ = _relation_id(_text(row, "relation", where), where)
-        texts_of_relation = texts.setdefault(id_, RelationTexts())
-        if row.get("pattern") is not None:
-            texts_of_relation.add_pattern(_pattern(row, language, where), where)
-        if row.get("subject") is not None or row.get("object") is not None or patterns is not None:
-            item = _text(row, "item", where) if row.get("item") is not None else ""
-            subject, object_ = (_text(row, column, where) for column in ("subject", "object"))
-            texts_of_relation.add_fact(item, subject, object_, where)
-    _add_patterns(texts, patterns, language)
-    return texts
-
-
-def _check_columns(table: pl.DataFrame, *, has_patterns: bool) -> None:
-    """Raise for a missing or unknown column."""
-    needed = ["subject", "object"] if has_patterns else ["subject", "object", "pattern"]
-    for name in needed:
-        if name not in table.columns:
-            apart = "Add it, or give the patterns apart: from_frame(frame, patterns=[...])."
-            raise missing_column(
-                name,
-                table.columns,
-                expected=f"the columns {', '.join(needed)}; relation and item are optional",
-                where=THE_FRAME,
-                todo=apart if name == "pattern" else "",
-            )
-    if has_patterns and "pattern" in table.columns:
-        raise ConsilienceError(
-            "patterns in the column 'pattern' and in patterns=",
-            expected="one of the two",
-            where=THE_FRAME,
-        )
-    if table.is_empty():
-        raise ConsilienceError("no rows", where=THE_FRAME)
-
-
-def _add_patterns(texts: Texts, patterns: object, language: str) -> None:
-    """Add patterns that were given apart from the facts."""
-    if patterns is None:
-        return
-    if isinstance(patterns, Mapping):
-        for name in patterns:
-            if name not in texts:
-                raise ConsilienceError(
-                    f"patterns of the relation '{name}', which has no facts",
-                    todo=did_you_mean(str(name), list(texts)),
-                )
-        by_relation = patterns
-    else:
-        by_relation = dict.fromkeys(texts, patterns)
-    for name, of_relation in by_relation.items():
-        for at, pattern in enumerate(_strings(of_relation), start=1):
-            row, where = {"pattern": pattern}, f"{name}, pattern {at}"
-            texts[name].add_pattern(_pattern(row, language, where), where)
-
-
-def _pattern(row: Mapping[str, Any], language: str, where: str) -> Pattern:
-    """The pattern of a row, in its language and with the forms that it needs."""
-    tag, object_form = _writing(row, "form", language, where)
-    return Pattern.parse(
-        _text(row, "pattern", where),
-        language=tag,
-        object_form=object_form,
-        subject_form=_optional(row, "subject_form", where),
-        where=where,
-    )
-
-
-def _writing(row: Mapping[str, Any], form: str, language: str, where: str) -> Writing:
-    """The language and the form of a row; ``language`` where it names none."""
-    tag = _optional(row, "language", where) or language
-    if not is_language_tag(tag):
-        raise ConsilienceError(f"the language '{tag}'", expected=LANGUAGE_TAG, where=where)
-    return tag, _optional(row, form, where)
-
-
-def _optional(row: Mapping[str, Any], column: str, where: str) -> str:
-    """The text of a cell that may be empty."""
-    return "" if row.get(column) in (None, "") else _text(row, column, where)
-
-
-def _strings(patterns: object) -> Sequence[Any]:
-    if isinstance(patterns, str) or not isinstance(patterns, Iterable):
-        raise ConsilienceError(
-            f"patterns of type {type(patterns).__name__}",
-            expected="a list of texts, or one for each relation: {'capital': ['[X] is [Y].']}",
-        )
-    return list(patterns)
-
-
-def _pairs(facts: object, relation: object) -> Iterator[tuple[object, object]]:
-    """The facts of a list or of a mapping from subjects; what is no pair raises."""
-    if isinstance(facts, Mapping):
-        facts = facts.items()
-    if isinstance(facts, str) or not isinstance(facts, Iterable):
-        raise _no_pair(relation, 1, facts)
-    for at, fact in enumerate(facts, start=1):
-        if isinstance(fact, str) or not isinstance(fact, Sequence) or len(fact) != 2:
-            raise _no_pair(relation, at, fact)
-        yield fact[0], fact[1]
-
-
-def _no_pair(relation: object, at: int, fact: object) -> ConsilienceError:
-    return ConsilienceError(
-        f"{fact!r}",
-        expected="a pair (subject, object), such as ('France', 'Paris')",
-        where=f"{relation}, fact {at}",
-    )
-
-
-def _relation_id(name: object, where: str) -> str:
-    """The name of a relation, which also names a file."""
-    if isinstance(name, str) and names_a_group(name):
-        return name
-    raise ConsilienceError(
-        f"the relation {name!r}",
-        expected="a short name that can name a file and is not MACRO or MICRO",
-        where=where,
-    )
-
-
-def _text(row: Mapping[str, Any], column: str, where: str) -> str:
-    """The text of a cell; a whole number becomes text."""
-    value, where_in_row = row.get(column), f"{where}, column '{column}'"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if not isinstance(value, str) or not value.strip():
-        shown = "no value" if value is None else f"{value!r}"
-        raise ConsilienceError(shown, expected="text", where=where_in_row)
-    if control := control_in(value):
-        raise ConsilienceError(f"{control} in a text", where=where_in_row, todo="Remove it.")
-    return value

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 import polars as pl
 
@@ -140,22 +139,6 @@ def _lock(path: Path, mode: int) -> int | None:
     return descriptor
 
 
-def lock_file(file: IO[bytes]) -> bool:
-    """Whether no other process has locked the file; it is locked until it is closed.
-
-    True where a system has no locks.
-    """
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except (OSError, ImportError):
-        return True
-    return True
-
-
 def is_disk_full(error: BaseException) -> bool:
     """Whether a write failed for want of room; some libraries say so in the text alone."""
     return getattr(error, "errno", None) in NO_ROOM or "No space left" in str(error)
@@ -174,10 +157,7 @@ def cannot_write(path: Path, error: OSError) -> ConsilienceError:
 
 
 def _standard_stream(existing: os.stat_result | None) -> int | None:
-    """The descriptor of standard output or error where a path leads to it.
-
-    What is written there has to follow what was printed, also where it is a regular file.
-    """
+    """The descriptor of standard output or error, flushed, where a path leads to it."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # closed, or not a file
             if existing and os.path.samestat(existing, os.fstat(stream.fileno())):

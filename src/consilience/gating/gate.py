@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import fmean
@@ -22,8 +23,8 @@ from consilience.gating.rules import (
     Threshold,
     Verdict,
     clusters_for_power,
+    fewest,
     parse_rules,
-    size_for_power,
 )
 from consilience.kinds import suite_notes, suite_of
 from consilience.metrics.components import position_notes
@@ -37,7 +38,7 @@ from consilience.metrics.measure import (
     of_few_questions,
 )
 from consilience.metrics.registry import label_of
-from consilience.metrics.statistics import FEW, NAN, difference_bounds, wilson_interval
+from consilience.metrics.statistics import FEW, NAN, POWER, difference_bounds, wilson_interval
 from consilience.options import Output
 from consilience.options.runs import GateOptions
 from consilience.report.export import Shown, record_of
@@ -64,36 +65,38 @@ class GateCheck:
     group: str
     """The group; ``MACRO`` for means over groups, ``MICRO`` for all items together."""
     of: str
-    """The same in words."""
     value: float
-    """The number; NaN without data."""
     baseline: float
-    """That of the baseline; NaN for a rule without one."""
     low: float
     """Lower one-sided 95 % bound of the number, or of its difference; NaN without one."""
     high: float
     limit: float
-    """The limit of the number, or of its difference."""
     verdict: Verdict
-    """Whether the rule passes."""
     reason: str
     """Why, as a sentence without a full stop."""
     needed: int | None = None
     """How many items or groups would decide an undecided rule; None where that is not known."""
     unit: str = ""
-    """What these are called."""
     runs: tuple[GateCheck, ...] = ()
     """The checks of single runs, where each was judged alone."""
 
     @property
     def is_relative(self) -> bool:
-        """Whether the number is compared with a baseline."""
         return not math.isnan(self.baseline)
 
     @property
     def name(self) -> str:
-        """The rule and its group, where the rule has a row for each group."""
         return f"{self.rule} ({self.of})"
+
+    @property
+    def interval(self) -> str:
+        return "-" if math.isnan(self.low) else f"{self.shown(self.low)} to {self.shown(self.high)}"
+
+    def shown(self, value: float) -> str:
+        """A share, or a difference in points."""
+        if math.isnan(value):
+            return "-"
+        return number_text(value, "points" if self.is_relative else "share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,89 +105,17 @@ class PlanRow:
 
     rule: str
     of: str
-    """What its number is over, in words."""
     design: str
     """What is other than in the runs that the plan is made from."""
     value: float
-    """The assumed true value, of a comparison the difference."""
     groups: int | None
-    """How many groups; None where the number is not a mean over groups, or none are enough."""
+    """None where the number is not a mean over groups, or none are enough."""
     items: int | None
     """How many items, of each group if there are groups; None if none are enough."""
     repeats: int | None
     """How many runs are averaged; None if none are enough."""
     power: float
     """The probability of a pass if the true value is the assumed one; NaN if it is never 80 %."""
-
-
-def plan_table(title: str, rows: Sequence[PlanRow], group: str, item: str) -> Table:
-    """A row for each design; ``group`` and ``item``: what clusters are called."""
-    has_groups = any(row.groups is not None for row in rows)
-    columns = [Column("rule"), Column("of", is_extra=True), Column("design")]
-    columns += [Column(f"{group}s", "count")] * has_groups
-    columns += [Column(f"{item}s", "count"), Column("repeats", "count"), Column("power", "share")]
-    cells: list[list[Value]] = []
-    for row in rows:
-        groups = "" if row.groups is None and not math.isnan(row.power) else row.groups
-        sizes = [groups, row.items] if has_groups else [row.items]
-        design = row.design.replace("groups", f"{group}s").replace("items", f"{item}s")
-        cells.append([row.rule, row.of, design, *sizes, row.repeats, row.power])
-    notes = [
-        "Power: the probability that the rule passes if the true value is that of the run or, with "
-        "a baseline, the true difference is 0. Rows with another number show the least for 80 %."
-    ]
-    if has_groups:
-        notes.append(f"{item}s: in each {group}; without a number of {group}s, in all together.")
-    if any(math.isnan(row.power) for row in rows):
-        notes.append("A dash means that no number is enough, or that the variation is not known.")
-    return Table(title, columns, cells, notes, sortable=False)
-
-
-def gate_table(title: str, checks: Sequence[GateCheck]) -> Table:
-    """A row for each check, with the reason of each one that does not pass below."""
-    relative = any(check.is_relative for check in checks)
-    columns = [Column("rule"), Column("verdict"), Column("of", is_extra=True)]
-    columns += [Column("value", "share")]
-    columns += [Column("baseline", "share", is_extra=True), Column("diff.", "points")] * relative
-    columns += [Column(INTERVAL), Column("limit", is_extra=True)]
-    rows: list[list[Value]] = []
-    for check in checks:
-        row: list[Value] = [check.rule, check.verdict, check.of, check.value]
-        if relative:
-            difference = check.value - check.baseline
-            row += [check.baseline, difference] if check.is_relative else [Cell(""), Cell("")]
-        rows.append([*row, _interval(check), _shown(check.limit, check)])
-    notes = [
-        f"{check.name}: {check.reason}."
-        for check in checks
-        if check.verdict != "pass" or check.runs
-    ]
-    notes.append(
-        "Pass: the interval is on the right side of the limit; fail: on the wrong side. Each of "
-        "its bounds is a one-sided 95 % bound."
-    )
-    return Table(title, columns, rows, notes, sortable=False)
-
-
-def in_words(check: GateCheck) -> str:
-    """The number of a check with its interval, or the difference from the baseline."""
-    if check.is_relative:
-        number = f"{_shown(check.value - check.baseline, check)} points against the baseline"
-    else:
-        number = f"{_shown(check.value, check)} %"
-    return f"{number} ({INTERVAL} {_interval(check)})"
-
-
-def _interval(check: GateCheck) -> str:
-    if math.isnan(check.low):
-        return "-"
-    return f"{_shown(check.low, check)} to {_shown(check.high, check)}"
-
-
-def _shown(value: float, check: GateCheck) -> str:
-    if math.isnan(value):
-        return "-"
-    return number_text(value, "points" if check.is_relative else "share")
 
 
 def as_junit(suite: str, checks: Sequence[GateCheck], *, undecided_fails: bool) -> bytes:
@@ -194,11 +125,8 @@ def as_junit(suite: str, checks: Sequence[GateCheck], *, undecided_fails: bool) 
     ``undecided``, or is ``skipped`` where it does not fail the gate. Control characters, which XML
     cannot hold, become U+FFFD.
     """
-    failures = [
-        check
-        for check in checks
-        if check.verdict == "fail" or (undecided_fails and check.verdict == "undecided")
-    ]
+    failing = ("fail", "undecided") if undecided_fails else ("fail",)
+    failures = [check for check in checks if check.verdict in failing]
     skipped = sum(check.verdict == "undecided" for check in checks) * (not undecided_fails)
     counts = {"tests": len(checks), "failures": len(failures), "errors": 0}
     attributes = {name: str(count) for name, count in counts.items()}
@@ -237,27 +165,24 @@ class GateRuns:
     """The runs of a gate with their answers."""
 
     runs: Sequence[Run]
-    """The run, or several of the same model on the same questions."""
     baseline: Run | None
     suite: Suite
-    """The questions."""
     protocol: Protocol
-    """How the answers are counted."""
     whole: Tables
-    """The answers of the runs."""
     common: Tables
     """Those to items that the baseline has too, with those of the baseline; empty without one."""
     seed: int
     notes: Sequence[str]
-    """What a reader should know."""
 
     @property
     def labels(self) -> list[str]:
-        """What the runs are called."""
         return [run.label for run in self.runs]
 
+    @property
+    def name(self) -> str:
+        return f"{', '.join(self.labels)} on {self.suite.name}"
+
     def record(self) -> dict[str, Any]:
-        """What was read, for a document."""
         return record_of(
             runs=[str(run.path) for run in self.runs],
             baseline=str(self.baseline.path) if self.baseline else None,
@@ -266,7 +191,6 @@ class GateRuns:
         )
 
     def numbers(self, labels: Sequence[str]) -> pl.DataFrame:
-        """The numbers of these runs, averaged (``METRICS_SCHEMA`` and ``PRECISION_SCHEMA``)."""
         tables = [table for label in labels for table in self.whole[label]]
         return measure(tables, self.suite, self.protocol, self.seed, precision=True)
 
@@ -301,14 +225,18 @@ def open_gate_runs(options: GateOptions) -> GateRuns:
     runs, baseline = opened[: len(options.runs)], next(iter(opened[len(options.runs) :]), None)
     refuse_mixed(opened)
     refuse_other_variants(opened)
-    _refuse_other_models(runs)
+    models = {run.label: run.settings.get("model", {}).get("model") for run in runs}
+    if len({model for model in models.values() if model}) > 1:
+        raise ConsilienceError(
+            "runs of different models: "
+            + ", ".join(f"{label} of {model}" for label, model in models.items()),
+            expected="repeated runs of one model",
+            todo="Gate each run alone, or name the earlier one with --baseline RUN.",
+        )
     for part in (part for run in opened for part in run.seeds):
         if part.record and not part.record.get("finished"):
-            raise ConsilienceError(
-                "the run is not finished",
-                where=str(part.path),
-                todo="Rerun the command of the run to resume it.",
-            )
+            todo = "Rerun the command of the run to resume it."
+            raise ConsilienceError("the run is not finished", where=str(part.path), todo=todo)
     suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
     notes = [note for run in opened for note in suite_notes(run, suite)]
     whole = {run.label: [Prepared(table, suite) for table in run.tables] for run in runs}
@@ -334,18 +262,6 @@ def precise(row: Mapping[str, object], *, is_relative: bool) -> Precise:
     )  # fmt: skip
 
 
-def _refuse_other_models(runs: Sequence[Run]) -> None:
-    """Raise for several runs that are not of one model."""
-    models = {run.label: run.settings.get("model", {}).get("model") for run in runs}
-    if len({model for model in models.values() if model}) > 1:
-        raise ConsilienceError(
-            "runs of different models: "
-            + ", ".join(f"{label} of {model}" for label, model in models.items()),
-            expected="repeated runs of one model",
-            todo="Gate each run alone, or name the earlier one with --baseline RUN.",
-        )
-
-
 MOST = 2 / 3
 """The share of a fall that a note on few groups is about."""
 
@@ -358,9 +274,7 @@ class Gate(Shown):
     checks: Sequence[GateCheck]
     """A check of each rule, by group where a rule is about several."""
     undecided: Undecided
-    """What an undecided rule does to the exit status."""
     notes: Sequence[str]
-    """What a reader should know."""
 
     @property
     def verdict(self) -> Verdict:
@@ -373,24 +287,43 @@ class Gate(Shown):
         """Whether the run may pass: no rule fails, nor is one undecided unless that may pass."""
         return self.verdict == "pass" or (self.verdict, self.undecided) == ("undecided", "pass")
 
-    @property
-    def title(self) -> str:
-        """The verdict and what it is about."""
+    def table(self) -> Table:
         against = f" against {self.of.baseline.label}" if self.of.baseline else ""
+        verdicts = [check.verdict for check in self.checks]
         counts = [
-            f"{size} {verdict}"
+            f"{verdicts.count(verdict)} {verdict}"
             for verdict in ("fail", "undecided", "pass")
-            if (size := sum(check.verdict == verdict for check in self.checks))
+            if verdict in verdicts
         ]
         name = f"{', '.join(self.of.labels)}{against} on {self.of.suite.name}"
-        return f"Gate: {self.verdict.upper()} ({', '.join(counts)}). {name}, in percent"
-
-    def table(self) -> Table:
-        """A row for each check."""
-        return gate_table(self.title, self.checks)
+        title = f"Gate: {self.verdict.upper()} ({', '.join(counts)}). {name}, in percent"
+        relative = any(check.is_relative for check in self.checks)
+        columns = [Column("rule"), Column("verdict"), Column("of", is_extra=True)]
+        columns += [Column("value", "share")]
+        columns += [
+            Column("baseline", "share", is_extra=True),
+            Column("diff.", "points"),
+        ] * relative
+        columns += [Column(INTERVAL), Column("limit", is_extra=True)]
+        rows: list[list[Value]] = []
+        for check in self.checks:
+            row: list[Value] = [check.rule, check.verdict, check.of, check.value]
+            if relative:
+                difference = check.value - check.baseline
+                row += [check.baseline, difference] if check.is_relative else [Cell(""), Cell("")]
+            rows.append([*row, check.interval, check.shown(check.limit)])
+        notes = [
+            f"{check.name}: {check.reason}."
+            for check in self.checks
+            if check.verdict != "pass" or check.runs
+        ]
+        notes.append(
+            "Pass: the interval is on the right side of the limit; fail: on the wrong side. Each "
+            "of its bounds is a one-sided 95 % bound."
+        )
+        return Table(title, columns, rows, notes, sortable=False)
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """Each rule with its verdict."""
         table = self.table()
         if output.format == "md":
             table = replace(table, notes=[*table.notes, *self.notes])
@@ -400,20 +333,16 @@ class Gate(Shown):
             yield f"Undecided rules {fate} the gate (--undecided)."
 
     def document(self) -> dict[str, Any]:
-        """The checks as rows."""
         checks = [asdict(check) for check in self.checks]
         verdict = {"verdict": self.verdict, "passes": self.is_open}
         return {"run": self.of.record(), **verdict, "checks": checks, "warnings": [*self.notes]}
 
     def written(self, output: Output) -> Iterator[tuple[Path, bytes]]:
-        """The checks as JUnit XML."""
         if output.junit:
-            name = f"{', '.join(self.of.labels)} on {self.of.suite.name}"
             is_strict = self.undecided == "fail"
-            yield output.junit, as_junit(name, self.checks, undecided_fails=is_strict)
+            yield output.junit, as_junit(self.of.name, self.checks, undecided_fails=is_strict)
 
     def exit_status(self) -> int:
-        """3 if the run may not pass."""
         return 0 if self.is_open else 3
 
 
@@ -423,16 +352,15 @@ def gate(options: GateOptions) -> Gate:
     The numbers, their standard errors and their clusters are those of ``score`` and ``compare``.
     """
     rules, many = parse_rules(options.rule), len(options.runs)
-    is_relative = any(rule.is_relative for rule in rules)
-    if is_relative and options.baseline is None:
-        text = next(rule.text for rule in rules if rule.is_relative)
+    relative = [rule for rule in rules if rule.is_relative]
+    if relative and options.baseline is None:
         raise ConsilienceError(
-            f"the rule '{text}' without a baseline",
+            f"the rule '{relative[0].text}' without a baseline",
             expected="a run to compare with",
             todo="Name it: --baseline RUN.",
         )
     if is_its_own_baseline(options):
-        if is_relative:
+        if relative:
             raise ConsilienceError(
                 f"{options.baseline} is the run and the baseline",
                 expected="another run, which is compared with the baseline",
@@ -448,15 +376,15 @@ def gate(options: GateOptions) -> Gate:
     of = open_gate_runs(options)
     together = [of.labels] if options.passes is None else [[label] for label in of.labels]
     numbers = [of.numbers(labels) for labels in together]
-    differences = [of.differences(labels) for labels in together] if is_relative else []
+    differences = [of.differences(labels) for labels in together] if relative else []
     checks = []
     for rule in rules:
         tables = [rows_of(rule, one, of) for one in (differences if rule.is_relative else numbers)]
         for group in tables[0]:
-            single = [_check(rule, rows[group], of.suite) for rows in tables if group in rows]
-            checks.append(_combined(single, options.passes) if options.passes else single[0])
+            alone = [_check(rule, rows[group], of.suite) for rows in tables if group in rows]
+            checks.append(_combined(alone, options.passes) if options.passes else alone[0])
     notes = [*of.notes, *_cautions(rules, numbers[0], of)]
-    if of.baseline is not None and is_relative and options.passes is None:
+    if of.baseline is not None and relative and options.passes is None:
         table = differences[0].with_columns(second=pl.lit(of.labels[0]))
         notes += noise_notes([of.baseline, of.runs[0]], table)
         notes += few_groups_notes(rules, table, of.suite)
@@ -494,7 +422,7 @@ def few_groups_notes(rules: Sequence[GateRule], table: pl.DataFrame, suite: Suit
     ``COMPARISON_SCHEMA``.
     """
     for rule in rules:
-        pool = _pool(rule, suite)
+        pool = rule.group or suite.words.pool
         if not rule.is_relative or pool not in ("MACRO", "MICRO") or pool not in table["group"]:
             continue
         sign = -1 if rule.threshold.at_least else 1
@@ -525,60 +453,44 @@ def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict
     or each task of sentence pairs. A rule without a row raises.
     """
     compared = " of both runs" if rule.is_relative else ""
-    names = table["metric"].unique(maintain_order=True)
-    _check_name(rule, f"'{rule.metric}'{compared}", rule.metric, names)
-    rows = table.filter(metric=rule.metric)
-    _check_name(rule, f"{rule.metric} of '{rule.subset}'", rule.subset, rows["subset"])
-    rows = rows.filter(subset=rule.subset)
-    if rule.group:
-        _check_name(rule, f"group '{rule.group}' with {rule.metric}", rule.group, rows["group"])
-    pool = _pool(rule, of.suite)
-    rows = rows.filter(group=pool) if pool in rows["group"] else rows
-    return {row["group"]: row for row in rows.iter_rows(named=True)}
-
-
-def _pool(rule: GateRule, suite: Suite) -> str:
-    """The group that a rule names, or that of the headline numbers."""
-    return rule.group or suite.words.pool
-
-
-def _check_name(rule: GateRule, missing: str, name: str, known: Iterable[str]) -> None:
-    """Raise for a name in a rule that the numbers do not have."""
-    names = list(dict.fromkeys(known))
-    if name not in names:
-        raise unknown_name(f"no {missing}, which the rule '{rule.text}' is about", name, names)
+    for column, name, missing in (
+        ("metric", rule.metric, f"'{rule.metric}'{compared}"),
+        ("subset", rule.subset, f"{rule.metric} of '{rule.subset}'"),
+        ("group", rule.group, f"group '{rule.group}' with {rule.metric}"),
+    ):
+        known = table[column].unique(maintain_order=True).to_list()
+        if name and name not in known:
+            fault = f"no {missing}, which the rule '{rule.text}' is about"
+            raise unknown_name(fault, name, known)
+        pool = name or of.suite.words.pool
+        table = table.filter(pl.col(column) == pool) if pool in known else table
+    return {row["group"]: row for row in table.iter_rows(named=True)}
 
 
 def _check(rule: GateRule, row: Mapping[str, Any], suite: Suite) -> GateCheck:
-    """One rule on one number."""
     number = precise(row, is_relative=rule.is_relative)
-    low, high = number.interval()
-    verdict, unit = number.verdict(rule.threshold), _unit(number, suite)
-    needed = number.needed(rule.threshold) if verdict == "undecided" else None
+    verdict = number.verdict(rule.threshold)
+    is_over_groups = number.is_over_groups and not number.is_constant
     check = GateCheck(
-        rule=rule.text,
-        group=row["group"],
-        of=of_in_words(row, suite),
-        value=row["second_value" if rule.is_relative else "value"],
-        baseline=row["first_value"] if rule.is_relative else NAN,
-        low=low,
-        high=high,
-        limit=rule.threshold.value,
-        verdict=verdict,
-        reason="",
-        needed=needed,
-        unit=unit,
-    )
+        rule.text, row["group"], of_in_words(row, suite),
+        row["second_value" if rule.is_relative else "value"],
+        row["first_value"] if rule.is_relative else NAN,
+        *number.interval(), rule.threshold.value, verdict, "",
+        number.needed(rule.threshold) if verdict == "undecided" else None,
+        f"{suite.words.group}s" if is_over_groups else suite.words.clusters,
+    )  # fmt: skip
     return replace(check, reason=_reason(check, number, label_of(rule.metric)))
 
 
 def _reason(check: GateCheck, number: Precise, label: str) -> str:
-    """Why a check has its verdict."""
     if math.isnan(number.value):
         return f"{label} is undefined, as of a model that always gives the same answer"
     if math.isnan(check.low):
         return f"{label} has no interval here, so no rule on it is decided (docs/statistics.md)"
-    text = f"{label} {in_words(check)}"
+    text = f"{label} {check.shown(check.value)} %"
+    if check.is_relative:
+        text = f"{label} {check.shown(check.value - check.baseline)} points against the baseline"
+    text += f" ({INTERVAL} {check.interval})"
     if number.is_constant:
         text += f", the same in all {number.units} {check.unit}"
     if check.verdict != "undecided":
@@ -592,13 +504,6 @@ def _reason(check: GateCheck, number: Precise, label: str) -> str:
     )
 
 
-def _unit(number: Precise, suite: Suite) -> str:
-    """What the clusters of a number are called."""
-    if number.is_over_groups and not number.is_constant:
-        return f"{suite.words.group}s"
-    return suite.words.clusters
-
-
 def of_in_words(row: Mapping[str, Any], suite: Suite) -> str:
     """What a number is over, in words."""
     if row["group"] == "MICRO":
@@ -607,36 +512,25 @@ def of_in_words(row: Mapping[str, Any], suite: Suite) -> str:
     return f"mean of {size}" if row["group"] == "MACRO" else str(row["group"])
 
 
-def _combined(single: Sequence[GateCheck], passes: int) -> GateCheck:
+def _combined(alone: Sequence[GateCheck], passes: int) -> GateCheck:
     """A check of several runs, each judged alone: it passes if so many pass."""
-    many = len(single)
-    passed = sum(check.verdict == "pass" for check in single)
-    possible = passed + sum(check.verdict == "undecided" for check in single)
-    verdict: Verdict = "undecided"
-    if passed >= passes:
-        verdict = "pass"
-    elif possible < passes:
-        verdict = "fail"
+    verdicts = [check.verdict for check in alone]
+    many, passed = len(alone), verdicts.count("pass")
+    possible = passed + verdicts.count("undecided")
     low, high = wilson_interval(passed / many, many)
-    verdicts = ", ".join(check.verdict for check in single)
-    return GateCheck(
-        rule=single[0].rule,
-        group=single[0].group,
-        of=single[0].of,
-        value=fmean(check.value for check in single),
-        baseline=fmean(check.baseline for check in single),
-        low=NAN,
-        high=NAN,
-        limit=single[0].limit,
-        verdict=verdict,
-        reason=f"{passed} of {many} runs pass, {passes} have to ({verdicts}); probability of a "
-        f"pass {low * 100:.0f} to {high * 100:.0f} % (95 % CI)",
-        runs=tuple(single),
-    )
+    return replace(
+        alone[0],
+        value=fmean(check.value for check in alone),
+        baseline=fmean(check.baseline for check in alone),
+        low=NAN, high=NAN,
+        verdict="pass" if passed >= passes else "fail" if possible < passes else "undecided",
+        reason=f"{passed} of {many} runs pass, {passes} have to ({', '.join(verdicts)}); "
+        f"probability of a pass {low * 100:.0f} to {high * 100:.0f} % (95 % CI)",
+        needed=None, unit="", runs=tuple(alone),
+    )  # fmt: skip
 
 
 MOST_ITEMS, MOST_REPEATS = 1_000_000, 1_000
-"""Larger plans than these are not made."""
 
 ONE_RUN = (
     "the error of a difference is that of two independent runs, the most that it can be; with "
@@ -651,35 +545,49 @@ class GatePlan(Shown):
     """How much data each rule needs."""
 
     of: GateRuns
-    """The runs whose variation the plan is made from."""
     rows: Sequence[PlanRow]
-    """The designs of each rule, the first as the run is."""
     notes: Sequence[str]
-    """What a reader should know."""
 
     def table(self) -> Table:
-        """A row for each design."""
         words = self.of.suite.words
-        title = f"Plan from {', '.join(self.of.labels)} on {self.of.suite.name}, in percent"
-        return plan_table(title, self.rows, words.group, words.clusters.removesuffix("s"))
+        group, item = words.group, words.clusters.removesuffix("s")
+        has_groups = any(row.groups is not None for row in self.rows)
+        columns = [Column("rule"), Column("of", is_extra=True), Column("design")]
+        columns += [Column(f"{group}s", "count")] * has_groups
+        columns += [Column(f"{item}s", "count"), Column("repeats", "count")]
+        columns += [Column("power", "share")]
+        cells: list[list[Value]] = []
+        for row in self.rows:
+            groups = "" if row.groups is None and not math.isnan(row.power) else row.groups
+            sizes = [groups, row.items] if has_groups else [row.items]
+            design = row.design.replace("groups", f"{group}s").replace("items", f"{item}s")
+            cells.append([row.rule, row.of, design, *sizes, row.repeats, row.power])
+        notes = [
+            "Power: the probability that the rule passes if the true value is that of the run or, "
+            "with a baseline, the true difference is 0. Rows with another number show the least "
+            "for 80 %."
+        ]
+        if has_groups:
+            notes.append(
+                f"{item}s: in each {group}; without a number of {group}s, in all together."
+            )
+        if any(math.isnan(row.power) for row in self.rows):
+            notes.append(
+                "A dash means that no number is enough, or that the variation is not known."
+            )
+        return Table(f"Plan from {self.of.name}, in percent", columns, cells, notes, sortable=False)
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """How much data each rule needs."""
         yield self.table()
 
     def document(self) -> dict[str, Any]:
-        """The designs as rows."""
         rows = [asdict(row) for row in self.rows]
         return {"run": self.of.record(), "plan": rows, "warnings": [*self.notes]}
 
     def written(self, output: Output) -> Iterator[tuple[Path, bytes]]:
-        """None: a plan has no checks to write."""
         if output.junit:
-            raise ConsilienceError(
-                "--junit with --plan",
-                expected="one of them",
-                todo="A plan has no checks to write.",
-            )
+            todo = "A plan has no checks to write."
+            raise ConsilienceError("--junit with --plan", expected="one of them", todo=todo)
         return iter(())
 
 
@@ -690,25 +598,24 @@ def plan_gate(options: GateOptions) -> GatePlan:
     variances of items, groups and repeats are those of the runs. Nothing is passed or failed.
     """
     if options.passes is not None:
-        raise ConsilienceError(
-            "--passes with a plan", expected="runs that are averaged", todo="Leave it out."
-        )
+        expected = "runs that are averaged"
+        raise ConsilienceError("--passes with a plan", expected=expected, todo="Leave it out.")
     if is_its_own_baseline(options):
         options = replace(options, baseline=None)
     rules, of = parse_rules(options.rule), open_gate_runs(options)
     is_paired = of.baseline is not None
-    sources = {False: of.numbers}
-    sources[True] = of.differences if is_paired else of.numbers
-    tables: dict[bool, list[pl.DataFrame]] = {}
+    alone = [[label] for label in of.labels] if len(of.labels) > 1 else []
+
+    @cache
+    def tables(is_relative: bool) -> list[pl.DataFrame]:
+        source = of.differences if is_relative and is_paired else of.numbers
+        return [source(labels) for labels in (of.labels, *alone)]
+
     rows: list[PlanRow] = []
     for rule in rules:
-        kind = rule.is_relative
-        if kind not in tables:
-            alone = [[label] for label in of.labels] if len(of.labels) > 1 else []
-            tables[kind] = [sources[kind](labels) for labels in (of.labels, *alone)]
-        by_table = [rows_of(rule, table, of) for table in tables[kind]]
-        for group, row in by_table[0].items():
-            same = [one[group] for one in by_table if group in one]
+        first, *others = (rows_of(rule, table, of) for table in tables(rule.is_relative))
+        for group, row in first.items():
+            same = [row, *(one[group] for one in others if group in one)]
             planned = [_of_rule(rule, one, is_paired=is_paired) for one in same]
             rows += _designs(rule.text, of_in_words(row, of.suite), rule.threshold, planned)
     notes = list(of.notes)
@@ -725,19 +632,14 @@ def _of_rule(rule: GateRule, row: dict[str, Any], *, is_paired: bool) -> Precise
         return replace(precise(row, is_relative=True), value=0.0)
     number, twice = precise(row, is_relative=False), math.sqrt(2)
     return replace(
-        number,
-        value=0.0,
-        bounds=difference_bounds(number.bounds),
-        error=number.error * twice,
-        within_error=number.within_error * twice,
-        is_difference=True,
-        skewness=0.0,
-    )
+        number, value=0.0, bounds=difference_bounds(number.bounds), error=number.error * twice,
+        within_error=number.within_error * twice, is_difference=True, skewness=0.0,
+    )  # fmt: skip
 
 
 def _designs(rule: str, of: str, limit: Threshold, numbers: Sequence[Precise]) -> Iterator[PlanRow]:
     """The designs of one rule; ``numbers``: of all runs averaged, then of each alone."""
-    number, alone = numbers[0], numbers[1:]
+    number, *alone = numbers
     repeats = max(1, len(alone))
     items = round(number.units / number.clusters) if number.is_over_groups else 0
     now = PlanRow(
@@ -746,24 +648,23 @@ def _designs(rule: str, of: str, limit: Threshold, numbers: Sequence[Precise]) -
         number.power(limit),
     )  # fmt: skip
     yield now
-    many = clusters_for_power(number, limit)
-    power = number.resized(many).power(limit) if many else NAN
-    if not items:
-        yield replace(now, design="other number of items", items=many, power=power)
-    else:
-        yield replace(now, design="other number of groups", groups=many, power=power)
 
-        def more_items(size: int) -> Precise:
-            return number.with_within(items / size)
+    def other(what: str, resized: Callable[[int], Precise], size: int | None) -> PlanRow:
+        power = resized(size).power(limit) if size else NAN
+        sizes: dict[str, Any] = {what: size}
+        return replace(now, design=f"other number of {what}", power=power, **sizes)
 
-        size = size_for_power(more_items, limit, 2, MOST_ITEMS)
-        power = more_items(size).power(limit) if size else NAN
-        yield replace(now, design="other number of items", items=size, power=power)
+    def enough(resized: Callable[[int], Precise], least: int, most: int) -> int | None:
+        return fewest(lambda size: resized(size).power(limit) >= POWER, least, least, most)
+
+    clusters = clusters_for_power(number, limit)
+    yield other("groups" if items else "items", number.resized, clusters)
+    if items:
+        more_items = lambda size: number.with_within(items / size)  # noqa: E731
+        yield other("items", more_items, enough(more_items, 2, MOST_ITEMS))
     if alone:
         repeated = _repeated(number, alone)
-        again = size_for_power(repeated, limit, 1, MOST_REPEATS)
-        power = repeated(again).power(limit) if again else NAN
-        yield replace(now, design="other number of repeats", repeats=again, power=power)
+        yield other("repeats", repeated, enough(repeated, 1, MOST_REPEATS))
 
 
 def _repeated(number: Precise, alone: Sequence[Precise]) -> Callable[[int], Precise]:
@@ -771,16 +672,16 @@ def _repeated(number: Precise, alone: Sequence[Precise]) -> Callable[[int], Prec
 
     The variance of R averaged runs is ``item + noise / R``, that of one run ``item + noise``.
     """
+
+    def within(number: Precise) -> float:
+        """The variance over the items of the same groups."""
+        return (number.within_error if number.is_over_groups else number.error) ** 2
+
     many = len(alone)
-    averaged, single = _within(number), fmean(map(_within, alone))
+    averaged, single = within(number), fmean(map(within, alone))
     noise = min(single, max(0.0, (single - averaged) / (1 - 1 / many)))
 
     def of(repeats: int) -> Precise:
         return number.with_within((single - noise * (1 - 1 / repeats)) / averaged)
 
     return of if averaged > 0 else lambda repeats: number
-
-
-def _within(number: Precise) -> float:
-    """The variance over the items of the same groups."""
-    return (number.within_error if number.is_over_groups else number.error) ** 2

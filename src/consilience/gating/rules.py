@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -40,10 +41,8 @@ class Threshold:
 
     value: float
     at_least: bool
-    """Whether the number has to be at least, not at most, the limit."""
 
     def distance(self, value: float) -> float:
-        """How far a value is on the right side; negative on the wrong side."""
         return value - self.value if self.at_least else self.value - value
 
 
@@ -52,7 +51,6 @@ class Precise:
     """A number, or a difference of two, with what its interval is made of."""
 
     value: float
-    """The value; NaN without data."""
     bounds: tuple[float, float]
     """The least and the greatest value that it can have."""
     reach: float
@@ -66,13 +64,11 @@ class Precise:
     within_error: float = NAN
     """The standard error over the items of the same groups; NaN but for a mean over groups."""
     is_difference: bool = False
-    """Whether the value is a difference of two runs."""
     skewness: float = 0.0
     """Of a mean over groups: the skewness of their values."""
 
     @property
     def is_over_groups(self) -> bool:
-        """Whether the value is a mean over several groups."""
         return not math.isnan(self.within_error) and self.clusters < self.units
 
     @property
@@ -144,9 +140,8 @@ class Precise:
         if self.is_constant:
             share = min(distance / self.reach, 1 - TIE)
             return math.ceil(math.log(ERROR_RATE) / math.log1p(-share))
-        return _fewest(
-            lambda size: self.resized(size).verdict(threshold) != "undecided", self.clusters
-        )
+        decides = lambda size: self.resized(size).verdict(threshold) != "undecided"  # noqa: E731
+        return fewest(decides, self.clusters)
 
     def power(self, threshold: Threshold) -> float:
         """The probability of a pass if the value is the true one.
@@ -199,49 +194,31 @@ def clusters_for_power(number: Precise, threshold: Threshold) -> int | None:
         return None
     if number.is_constant:
         return number.needed(threshold)
-    return _fewest(lambda size: number.resized(size).power(threshold) >= POWER, number.clusters)
+    return fewest(lambda size: number.resized(size).power(threshold) >= POWER, number.clusters)
 
 
-def size_for_power(
-    of: Callable[[int], Precise], threshold: Threshold, least: int, most: int
-) -> int | None:
-    """The least size from ``least`` to ``most`` for which ``of(size)`` has a power of 80 %."""
-    return _fewest(lambda size: of(size).power(threshold) >= POWER, least, least, most)
-
-
-def _fewest(
+def fewest(
     is_enough: Callable[[int], bool], start: int, least: int = 2, most: int = MOST
 ) -> int | None:
-    """The least size from ``least`` to ``most`` that is enough; None if ``most`` is not.
-
-    Every larger size is enough, too.
-    """
+    """The least size from ``least`` to ``most`` that is enough, as every larger one is; or None."""
     high = max(least, start)
     while not is_enough(high):
         if high >= most:
             return None
         high = min(most, high * 2)
-    low = least - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if is_enough(middle):
-            high = middle
-        else:
-            low = middle
-    return high
+    return least + bisect_left(range(least, high), True, key=is_enough)
 
 
 FORMS = (
     "'METRIC >= 0.8', 'METRIC <= 20 %' or 'METRIC no worse than baseline by 3 points', each also "
     "with 'of SUBSET' or 'in GROUP' after the metric"
 )
-"""What a rule looks like."""
 
-NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
+NUMBER = r"(?P<number>-?(?:\d+(?:\.\d*)?|\.\d+))"
 
-ABSOLUTE = re.compile(rf"([^<>=≥≤]+?)\s*(>=|<=|≥|≤)\s*(-?){NUMBER}\s*(%?)")
+ABSOLUTE = re.compile(rf"(?P<name>[^<>=≥≤]+?)\s*(?P<way>>=|<=|≥|≤)\s*{NUMBER}\s*(?P<percent>%?)")
 
-RELATIVE = re.compile(rf"(.+?)\s+no (\w+) than baseline by {NUMBER} (?:points?|%)")
+RELATIVE = re.compile(rf"(?P<name>.+?)\s+no (?P<way>\w+) than baseline by {NUMBER} (?:points?|%)")
 
 NAME = re.compile(r"(.+?)(?: of (.+?))?(?: in (.+?))?")
 
@@ -252,7 +229,6 @@ class GateRule:
 
     text: str
     metric: str
-    """The name of the metric in the metrics table."""
     subset: str
     """The form, factor, edit or kind of expectations; ``all`` for all together."""
     group: str
@@ -260,7 +236,6 @@ class GateRule:
     threshold: Threshold
     """The limit; for a comparison that of the difference, run minus baseline."""
     is_relative: bool
-    """Whether the run is compared with a baseline."""
 
 
 def parse_rules(texts: Iterable[str]) -> list[GateRule]:
@@ -277,61 +252,45 @@ def parse_rules(texts: Iterable[str]) -> list[GateRule]:
 
 
 def _parsed(text: str) -> GateRule:
-    if absolute := ABSOLUTE.fullmatch(text):
-        name, sign, minus, digits, percent = absolute.groups()
-        metric, subset, group = _named(name, text)
-        value = float(f"{minus}{digits}") / (100 if percent else 1)
-        least, greatest = bounds_of((metric, subset))
-        if not least < value < greatest:
-            is_percent = greatest < value < 100 and not percent
+    absolute = ABSOLUTE.fullmatch(text)
+    if not (match := absolute or RELATIVE.fullmatch(text)):
+        raise ConsilienceError(
+            f"the rule '{text}'", expected=FORMS, todo="Give each rule its --rule."
+        )
+    written, part, group = NAME.fullmatch(match["name"]).groups()  # type: ignore[union-attr]
+    metric, subset, way = _metric(written, text), part or "all", match["way"]
+    number, (least, greatest) = float(match["number"]), bounds_of((metric, subset))
+    if absolute:
+        limit = Threshold(number / (100 if match["percent"] else 1), way in (">=", "≥"))
+        if not least < limit.value < greatest:
+            is_percent = greatest < number < 100 and not match["percent"]
             raise ConsilienceError(
-                f"the rule '{text}' with the limit {value:g}",
+                f"the rule '{text}' with the limit {limit.value:g}",
                 expected=f"a limit above {least:g} and below {greatest:g}, such as 0.95 or 95 %",
-                todo=f"Write '{name} {sign} {digits} %'."
+                todo=f"Write '{match['name']} {way} {match['number']} %'."
                 if is_percent
                 else "No sample can show that a number has its least or greatest value.",
             )
-        return GateRule(text, metric, subset, group, Threshold(value, sign in (">=", "≥")), False)
-    if relative := RELATIVE.fullmatch(text):
-        name, way, digits = relative.groups()
-        metric, subset, group = _named(name, text)
-        margin, width = float(digits) / 100, bounds_of((metric, subset))
-        if not 0 < margin < width[1] - width[0]:
+    else:
+        better, margin = DESCRIPTIONS[metric].better, number / 100
+        ways = {"lower": False, "higher": True} | ({"worse": better == "lower"} if better else {})
+        if way not in ways or not 0 < margin < greatest - least:
+            known = [f"'no {name} than baseline'" for name in sorted(ways, reverse=True)]
             raise ConsilienceError(
-                f"the rule '{text}' with a margin of {float(digits):g} points",
-                expected=f"a margin above 0 and below {100 * (width[1] - width[0]):g} points",
-                todo="" if margin else "No sample can show that two models are equal.",
+                f"the rule '{text}'",
+                expected=f"{' or '.join(known)} by a margin above 0 and below "
+                f"{100 * (greatest - least):g} points",
             )
-        rises = _may_rise(metric, way, text)
-        limit = Threshold(margin, False) if rises else Threshold(-margin, True)
-        return GateRule(text, metric, subset, group, limit, True)
-    raise ConsilienceError(f"the rule '{text}'", expected=FORMS, todo="Give each rule its --rule.")
+        limit = Threshold(margin, False) if ways[way] else Threshold(-margin, True)
+    return GateRule(text, metric, subset, group or "", limit, not absolute)
 
 
-def _named(name: str, text: str) -> tuple[str, str, str]:
-    """The metric, subset and group that the first part of a rule names."""
-    match = NAME.fullmatch(name)
-    written, subset, group = match.groups() if match else (name, None, None)
+def _metric(written: str, text: str) -> str:
+    """The metric that a rule names by its name or its label."""
     key = re.sub(r"\W+", "_", written.lower()).strip("_")
-    labels = {
-        re.sub(r"\W+", "_", description.label.lower()): metric
-        for metric, description in DESCRIPTIONS.items()
-    }
-    metric = key if key in METRICS or key == "determinism" else labels.get(key, "")
-    if not metric:
+    labels = {re.sub(r"\W+", "_", one.label.lower()): name for name, one in DESCRIPTIONS.items()}
+    if key in METRICS or key == "determinism":
+        return key
+    if key not in labels:
         raise unknown_name(f"no metric '{written}' in the rule '{text}'", key, METRICS)
-    return metric, subset or "all", group or ""
-
-
-def _may_rise(metric: str, way: str, text: str) -> bool:
-    """Whether a rule limits the rise of a metric, not its fall."""
-    better = DESCRIPTIONS[metric].better
-    if way == "worse" and better:
-        return better == "lower"
-    if way in ("lower", "higher"):
-        return way == "higher"
-    ways = "'no lower than baseline' or 'no higher than baseline'"
-    raise ConsilienceError(
-        f"'no {way} than' in the rule '{text}'",
-        expected=f"'no worse than baseline', {ways}" if better else ways,
-    )
+    return labels[key]

@@ -97,12 +97,10 @@ class ConsistencyCallback(TrainerCallback):
         control.should_log = should_log
 
     def measure(self) -> Result:
-        """The numbers of the model as it is now."""
         with same_random_states():
             return evaluate(self.source, self._model(), **self.options)
 
     def _model(self) -> Any:
-        """A copy of the model, ready to be asked."""
         copied = plain_copy(self.trainer.model)
         copied.config.architectures = [type(copied).__name__]
         name = str(self.trainer.args.output_dir)
@@ -119,9 +117,8 @@ class ConsistencyCallback(TrainerCallback):
 def same_random_states() -> Iterator[None]:
     """Restore the random states of Python, numpy and torch, on all devices."""
     states = random.getstate(), np.random.get_state()
-    devices = range(torch.cuda.device_count())
     try:
-        with torch.random.fork_rng(devices=list(devices)):
+        with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))):
             yield
     finally:
         random.setstate(states[0])

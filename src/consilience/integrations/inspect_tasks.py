@@ -61,11 +61,8 @@ REPORTED = ("accuracy", "consistency", "corrected_consistency", "consistent_accu
 """The numbers of a task (``metrics.definitions``), each with the bounds of its 95 % interval."""
 
 MESSAGES = {
-    "system": ChatMessageSystem,
-    "user": ChatMessageUser,
-    "assistant": ChatMessageAssistant,
-}
-"""The messages of a chat by their role."""
+    "system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant,
+}  # fmt: skip
 
 DISTRACTORS = 3
 """Wrong options of a fact that is asked as a question."""
@@ -73,7 +70,7 @@ DISTRACTORS = 3
 OF_QUESTIONS = ("as_questions", "seed", "columns", "data_dir")
 """The options that decide which questions a suite has."""
 
-OF_FILES = ("format", "out")
+OF_FILES = {"format", "out"}
 """The options of ``suite export`` that say what it writes."""
 
 
@@ -91,8 +88,8 @@ def suite(
     rule that finds the option or the label in an answer (``score --match``). ``limit`` takes whole
     items of each group; ``--limit`` of inspect_ai cuts through their variants.
     """
+    named = {"suite": suite, "as_questions": as_questions, "template": template}
     with _one_message():
-        named = {"suite": suite, "as_questions": as_questions, "template": template}
         chosen, rule = _options(named | options), _text(match)
         rule_of(rule or DEFAULT_RULE)  # an unknown one raises
         rows = _rows(chosen)
@@ -133,13 +130,10 @@ def _options(values: dict[str, Any]) -> dict[str, Any]:
     if "vary" in options:
         factor = rf",(?=(?:{'|'.join(FACTORS)})(?:=|,|$))"
         options["vary"] = re.split(factor, _text(options["vary"]))
-    for name in OF_FILES:
-        if name in options:
-            raise ConsilienceError(
-                f"-T {name}=...",
-                expected="no file: inspect_ai writes a log",
-                todo=f"Leave {name} out.",
-            )
+    for name in OF_FILES & options.keys():
+        raise ConsilienceError(
+            f"-T {name}=...", expected="no file: inspect_ai writes a log", todo=f"Leave {name} out."
+        )
     return options
 
 
@@ -171,7 +165,6 @@ def _sample(row: ExportedRow, source: dict[str, Any]) -> Sample:
 
 
 def _questions_of(suite: str, options: Mapping[str, Any]) -> Questions:
-    """The questions that options, or the metadata of a sample, name."""
     chosen = {name: options[name] for name in OF_QUESTIONS if name in options}
     return _questions(json.dumps({"suite": suite, **chosen}))
 

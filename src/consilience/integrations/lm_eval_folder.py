@@ -7,10 +7,8 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.resources import files
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from consilience.asking.questions import Presenter, prompts_of
@@ -33,7 +31,6 @@ Document = dict[str, Any]
 """An item in a variant: what lm-evaluation-harness scores, and what counts its answer."""
 
 FUNCTIONS = "consilience_task"
-"""The module that is written beside a task."""
 
 TASK = """\
 # Written by `consilience suite export --format lm-eval`. A document is an item in a variant.
@@ -56,29 +53,12 @@ PREFIX = (
     "lm_eval begins a sentence with the tokenizer's BOS, probe with the start_token in run.json. "
     "Where they differ, add prefix_token_id=ID to --model_args, else the numbers differ"
 )
-"""What a reader of a task of facts should know."""
 
 METRICS = ("accuracy", "consistency", "consistent_accuracy", "items")
-"""The metrics of a task: functions of ``lm_eval_task``."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenTask:
-    """A task that was written."""
-
-    name: str
-    """What ``--tasks`` calls it."""
-    folder: Path
-    """What ``--include_path`` names."""
-    documents: int
-    items: int
-    """How many items they are of."""
-    is_of_facts: bool
-    """Whether the documents are sentences without a context."""
-
-
-def write_task(options: ExportOptions) -> WrittenTask:
-    """Write the suite of the options into the folder ``options.out``.
+def written_task(options: ExportOptions) -> Lines:
+    """Write the suite of the options as a task into ``options.out``; how it is run and read back.
 
     Sentence pairs, open questions and chats raise: lm-evaluation-harness cannot score them as
     ``probe`` does. Existing files of the same task are replaced.
@@ -108,22 +88,15 @@ def write_task(options: ExportOptions) -> WrittenTask:
     write_whole(folder / f"{name}.yaml", task.encode())
     functions = files("consilience.integrations").joinpath("lm_eval_task.py").read_bytes()
     write_whole(folder / f"{FUNCTIONS}.py", functions)
-    is_of_facts = kind_of(options.suite) is Facts
-    return WrittenTask(name, folder, counts.total(), len(counts), is_of_facts)
-
-
-def written_task(options: ExportOptions) -> Lines:
-    """Write the task; how it is run and read back."""
-    task = write_task(options)
-    size = f"{counted(task.documents, 'document')} of {counted(task.items, 'item')}"
+    size = f"{counted(counts.total(), 'document')} of {counted(len(counts), 'item')}"
     return Lines(
         {},
-        f"{task.folder / task.name}.yaml: {size}",
+        f"{folder / name}.yaml: {size}",
         "Run:   lm_eval run --model hf --model_args pretrained=MODEL,dtype=float32 --include_path "
-        f"{shlex.quote(str(task.folder))} --tasks {task.name} --log_samples --output_path LOGS",
-        f"Score: consilience score LOGS/MODEL/samples_{task.name}_DATE.jsonl --suite "
+        f"{shlex.quote(str(folder))} --tasks {name} --log_samples --output_path LOGS",
+        f"Score: consilience score LOGS/MODEL/samples_{name}_DATE.jsonl --suite "
         f"{shlex.quote(options.suite)}",
-        notes=[PREFIX] if task.is_of_facts else [],
+        notes=[PREFIX] if kind_of(options.suite) is Facts else [],
     )
 
 
@@ -179,27 +152,26 @@ def question_documents(inquiry: Inquiry) -> Iterator[Document]:
     Open questions and chats raise at once.
     """
     assert isinstance(inquiry, OwnQuestions)
+    questions = inquiry.questions
     presenters = {group: inquiry.presenter(group) for group in inquiry.by_group}
-    _refuse_questions(inquiry.questions, presenters)
-    return _question_documents(inquiry.questions, presenters)
+    _refuse_questions(questions, presenters)
 
+    def documents() -> Iterator[Document]:
+        for group, of_group in questions.groups.items():
+            presenter = presenters[group]
+            for question in of_group:
+                prompts = prompts_of([question], presenter)
+                shown = [variant for _, variant, _ in prompts]
+                for _, variant, prompt in prompts:
+                    name = presenter.design.names[variant]
+                    yield {
+                        **_identity(questions.name, group, question.item, name, variant),
+                        **_shown(question, prompt),
+                        "n_variants": len(prompts),
+                        "compared_with": [other for other in shown if other < variant],
+                    }
 
-def _question_documents(
-    questions: Questions, presenters: dict[str, Presenter]
-) -> Iterator[Document]:
-    for group, of_group in questions.groups.items():
-        presenter = presenters[group]
-        names = presenter.design.names
-        for question in of_group:
-            prompts = prompts_of([question], presenter)
-            shown = [variant for _, variant, _ in prompts]
-            for _, variant, prompt in prompts:
-                yield {
-                    **_identity(questions.name, group, question.item, names[variant], variant),
-                    **_shown(question, prompt),
-                    "n_variants": len(prompts),
-                    "compared_with": [other for other in shown if other < variant],
-                }
+    return documents()
 
 
 DOCUMENTS = {Facts: fact_documents, OwnQuestions: question_documents}
@@ -244,7 +216,6 @@ def _compared_with(design: Design) -> list[list[int]]:
 
 
 def _refuse_questions(questions: Questions, presenters: dict[str, Presenter]) -> None:
-    """Raise for open questions and for chats."""
     for group, items in questions.groups.items():
         if open_one := next((item for item in items if not item.options), None):
             raise ConsilienceError(

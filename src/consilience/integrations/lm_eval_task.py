@@ -67,8 +67,7 @@ def accuracy(rows: Iterable[Row]) -> float:
 def consistency(rows: Iterable[Row]) -> float:
     """Share of pairs of variants that get the same answer, right or wrong."""
     return _averaged(
-        rows,
-        lambda item: [row[5] == item[other][5] for row in item.values() for other in row[4]],
+        rows, lambda item: [row[5] == item[other][5] for row in item.values() for other in row[4]]
     )
 
 

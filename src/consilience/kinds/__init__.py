@@ -14,7 +14,6 @@ from typing import Any
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.process import SILENT, Watch
-from consilience.core.provenance import git_revision, versions
 from consilience.kinds.base import AnswersElsewhere, Inquiry, SuiteValue
 from consilience.kinds.counting import CountedRun, count_answers, save_counted
 from consilience.kinds.facts import Facts
@@ -22,6 +21,7 @@ from consilience.kinds.pairs import SentencePairs
 from consilience.kinds.questions import OwnQuestions, questions_of
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import ScoreOptions
+from consilience.report.export import record_of
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run
 from consilience.suites.questions import Questions
@@ -46,10 +46,7 @@ def kind_of_run(run: Run) -> type[Inquiry]:
 def inquiries_of(
     options: ProbeOptions, watch: Watch = SILENT, *, suite: Any = None, model: Any = None
 ) -> Sequence[Inquiry]:
-    """What ``probe`` asks with these options, without loading the model.
-
-    One for each seed of classifiers of sentence pairs; else one. Options that do not fit raise.
-    """
+    """What ``probe`` asks: one inquiry for each seed of classifiers of sentence pairs; else one."""
     options.check_connection()
     kind = kind_of(options.suite if suite is None else suite, options.as_questions)
     return kind.of_options(options, watch, suite, model)
@@ -61,10 +58,7 @@ def suite_of(
     protocol: Protocol | None = None,
     data_dir: Path | None = None,
 ) -> tuple[Suite, Protocol]:
-    """What a run is counted by; the suite and the protocol that are None are those of the run.
-
-    A run of sentence pairs or of questions says itself what it was asked.
-    """
+    """What a run is counted by; the suite and the protocol that are None are those of the run."""
     return kind_of_run(run).suite_of(run, name, protocol, data_dir)
 
 
@@ -90,10 +84,7 @@ def refuse_other_kinds(run: Run) -> None:
 
 
 def suite_notes(run: Run, suite: Suite) -> list[str]:
-    """A note where the suite is not as it was when a run was asked; none where it is gone.
-
-    ``suite``: the whole suite that the run is counted by.
-    """
+    """A note where the whole suite of a run is not as it was when it was asked; none without it."""
     kind = kind_of_run(run)
     return [] if kind.is_as_asked(run, suite) else [kind.changed_suite(run, suite)]
 
@@ -121,9 +112,8 @@ def score_table(run: Run, options: ScoreOptions, questions: Questions | None = N
     read = kind.read_answers(run, options, questions)
     answers = {"": read.answers}
     counted = count_answers(answers, read.suite, read.protocol, run.label, groups=read.groups)
-    record = {"settings": read.settings, "versions": versions(), "git": git_revision()}
     notes = [*read.before, *counted.notes, *read.after]
-    counted = replace(counted, notes=notes, record=record)
+    counted = replace(counted, notes=notes, record=record_of(**read.settings))
     return counted if options.out is None else _kept(read, counted, options)
 
 

@@ -77,13 +77,11 @@ def answers_to_pairs(
     An answer that is no label stays as it is: a model wrote it. Another form than the original and
     ``known_forms`` raises. ``pairs``: those of the task; then another item raises, too.
     """
-    table = as_text(table)
     if pairs is not None:
-        check_columns(table, ("item",))
         rows = [(pair.item, pair.first, pair.label) for pair in pairs.items]
         known = pl.DataFrame(rows, ("item", "subject", "gold"), orient="row")
-        table = _with_known(table, known, task.name)
-    check_columns(table, ("item", "variant", "gold"))
+        table = _with_known(checked(table, ("item",)), known, task.name)
+    table = checked(table, ("item", "variant", "gold"))
     refuse_repeated(table)
     forms = variants_in(table)
     for form in forms:
@@ -97,25 +95,34 @@ def answers_to_pairs(
             where=WHERE,
         )
     forms = [ORIGINAL, *(form for form in forms if form != ORIGINAL)]
-    answers = _matched(table, {"": task.labels}, rule)
     wrong = table.filter(~pl.col("gold").is_in(list(task.labels)))
     if wrong.height:
         raise unknown(wrong["gold"][0], "label", list(task.labels), task.name, WHERE)
-    columns: dict[str, pl.Expr | pl.Series] = {
-        "suite": pl.lit(TASK_SUITE),
-        "group": pl.lit(generated_group(task)),
-        "item": table["item"],
-        "subject": table["subject"] if "subject" in table.columns else table["item"],
-        "variant": table["variant"],
-        "variant_index": table["variant"].replace_strict(forms, list(range(len(forms)))),
-        "gold": table["gold"],
-        "answer": answers,
-        "n_candidates": pl.lit(len(task.labels)),
-    }
-    return forms, table.select(
-        columns.get(name, pl.lit(None)).cast(dtype).alias(name)
-        for name, dtype in ANSWERS_SCHEMA.items()
+    answers = table.select(
+        "item",
+        "variant",
+        "gold",
+        suite=pl.lit(TASK_SUITE),
+        group=pl.lit(generated_group(task)),
+        subject="subject" if "subject" in table.columns else "item",
+        variant_index=pl.col("variant").replace_strict(forms, list(range(len(forms)))),
+        answer=_matched(table, {"": task.labels}, rule),
+        n_candidates=len(task.labels),
     )
+    return forms, recorded(answers)
+
+
+def recorded(table: pl.DataFrame) -> pl.DataFrame:
+    """The columns of a run; those that a table of somebody lacks are null."""
+    try:
+        return table.select(
+            pl.col(name).cast(dtype) if name in table.columns else pl.lit(None, dtype).alias(name)
+            for name, dtype in ANSWERS_SCHEMA.items()
+        )
+    except pl.exceptions.PolarsError as error:
+        raise ConsilienceError(
+            str(error), where=WHERE, todo="Correct the value or leave out the column."
+        ) from error
 
 
 def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl.DataFrame:
@@ -126,7 +133,7 @@ def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl
     of the facts, by default if it is exactly that text. Of a table with the log-probabilities of
     the candidates, the most probable one is the answer.
     """
-    table = with_facts(as_text(table), suite)
+    table = with_facts(table, suite)
     if LOG_PROBABILITIES in table.columns:
         return with_scores(table, suite)
     written = _written_candidates(suite)
@@ -139,9 +146,9 @@ def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl
 
 
 def with_facts(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """A table of text with the group, subject and gold of its items; others than those raise."""
+    """A table as text with the group, subject and gold of its items; others than those raise."""
     has_index = "variant_index" in table.columns
-    check_columns(table, ("item",) if has_index else ("item", "variant"))
+    table = checked(table, ("item",) if has_index else ("item", "variant"))
     known = pl.DataFrame(
         [
             (relation.id, fact.item, fact.subject, fact.object)
@@ -183,10 +190,7 @@ def with_scores(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
 
 
 def log_probabilities(text: str | None, size: int, where: str) -> list[float]:
-    """The log-probabilities of ``size`` candidates, a list in JSON.
-
-    All are NaN where there are none, and where one is NaN: the most probable one is then not known.
-    """
+    """Of ``size`` candidates, a list in JSON; all are NaN where there are none or one is NaN."""
     try:
         values = [np.nan] * size if text is None else list(map(float, json.loads(text)))
     except (TypeError, ValueError) as error:
@@ -221,10 +225,7 @@ def _written_candidates(suite: Suite) -> dict[tuple[str, str], list[Choice]]:
 
 
 def _with_known(table: pl.DataFrame, known: pl.DataFrame, suite: str) -> pl.DataFrame:
-    """The table with the columns of ``known``: what the suite says of each item.
-
-    A group or an item that the suite does not have raises, and so does another subject or gold.
-    """
+    """The table with what ``known`` says of each item; another item, subject or gold raises."""
     on: list[str] = [name for name in ("group", "item") if name in table.columns]
     on = [name for name in on if name in known.columns]
     keys = table.select(on).with_row_index("row", 1)
@@ -253,10 +254,7 @@ def _matched(
     rule: Rule | None,
     written: Mapping[tuple[str, str], Sequence[Choice]] = {},
 ) -> pl.Series:
-    """The answers as words of their group, where they are; "" is the group of all rows.
-
-    ``written``: the choices of a group and variant, where they are other texts than ``words``.
-    """
+    """The answers as words of their group ("": of all rows), ``written`` as in a variant."""
     choices = {group: [Choice(word) for word in of_group] for group, of_group in words.items()}
     known: dict[tuple[str, str, str], str] = {}
     answers: list[str | None] = []
@@ -289,8 +287,9 @@ def answer_in(row: Row, candidates: Sequence[str], where: str) -> str | None:
     )
 
 
-def check_columns(table: pl.DataFrame, needed: Sequence[str]) -> None:
-    """Raise for a missing column, no rows, and an empty cell."""
+def checked(table: pl.DataFrame, needed: Sequence[str]) -> pl.DataFrame:
+    """A table as text; a missing column, no rows and an empty cell raise."""
+    table = as_text(table)
     names = [*needed, "answer"]
     other = {"answer_index", LOG_PROBABILITIES} & set(table.columns)
     for name in names:
@@ -310,6 +309,7 @@ def check_columns(table: pl.DataFrame, needed: Sequence[str]) -> None:
             raise ConsilienceError(
                 f"no '{name}'", where=f"{WHERE}, row {at + 1}", todo="Fill it in."
             )
+    return table
 
 
 def refuse_repeated(table: pl.DataFrame) -> None:
@@ -365,8 +365,7 @@ def answers_to_questions(
     variant's order. An unknown item, an unknown variant and an index that is no position raise.
     A question that has a variant in the suite and none in the table gets a row without an answer.
     """
-    table = as_text(table)
-    check_columns(table, ("item", "variant"))
+    table = checked(table, ("item", "variant"))
     refuse_repeated(table)
     known = {question.item: question for question in questions.items}
     variants = {name: _levels(name) for name in variants_in(table)}
@@ -374,6 +373,7 @@ def answers_to_questions(
         variants = dict(sorted(variants.items(), key=lambda entry: _natural(entry[1])))
     design = _design_of(list(variants.values()))
     of_open = design.without(OF_OPTIONS)
+    cells = {one: {name: at for at, name in enumerate(one.names)} for one in (design, of_open)}
     by_group: dict[str, list[Answered]] = {}
     for number, row in enumerate(table.iter_rows(named=True), start=1):
         where = f"{WHERE}, row {number}"
@@ -381,7 +381,16 @@ def answers_to_questions(
         if question is None:
             raise unknown(str(row["item"]), "item", list(known), questions.name, where)
         levels = variants[str(row["variant"])]
-        variant = _variant_index(design if question.options else of_open, levels, where)
+        of_question = design if question.options else of_open
+        name = ", ".join(f"{name}={levels[name]}" for name in FACTORS if name in levels) or "base"
+        if (variant := cells[of_question].get(name)) is None:
+            names = ", ".join(factor.name for factor in of_question.factors)
+            raise ConsilienceError(
+                f"a variant with the levels of {', '.join(levels) or 'no factor'}",
+                expected=f"levels of {names or 'no factor'}, as other rows have",
+                where=where,
+                todo="Write the variants as `consilience suite export` does.",
+            )
         prompt = _shown(question, levels, row.get("options"), where)
         style = levels.get("labels", Presentation().labels)
         answer: dict[str, object] = {"excluded": NO_ANSWER}
@@ -413,10 +422,7 @@ def answers_to_questions(
 def _missing(rows: Sequence[Answered], design: FactorialDesign) -> list[Answered]:
     """The variants that questions of the rows have in the suite and not in the rows."""
     known = {(question.item, variant) for question, variant, _, _ in rows}
-    levels = [
-        {factor.name: factor.levels[at] for factor, at in zip(design.factors, cell, strict=True)}
-        for cell in design.cells
-    ]
+    levels = list(map(levels_of, design.names))
     return [
         (question, variant, Prompt((), (), ()), {"excluded": NO_ROW})
         for question in {question.item: question for question, _, _, _ in rows}.values()
@@ -461,34 +467,17 @@ def _levels(variant: str) -> Levels:
 
 def _design_of(variants: Sequence[Levels]) -> FactorialDesign:
     """The design whose variants these are; those of open questions lack the factors of options."""
-    names = [name for name in FACTORS if any(name in levels for levels in variants)]
     factors = tuple(
         Factor(name, tuple(dict.fromkeys(levels[name] for levels in variants if name in levels)))
-        for name in names
+        for name in FACTORS
+        if any(name in levels for levels in variants)
     )
-    whole = [levels for levels in variants if len(levels) == len(names)]
-    design = FactorialDesign(factors, ())
-    cells = tuple(dict.fromkeys(_cell(design, levels) for levels in whole))
-    return FactorialDesign(factors, cells)
-
-
-def _variant_index(design: FactorialDesign, levels: Levels, where: str) -> int:
-    """The position of a variant in a design; one that lacks a factor of the others raises."""
-    missing = [factor.name for factor in design.factors if factor.name not in levels]
-    cell = None if missing else _cell(design, levels)
-    if cell not in design.cells:
-        names = [factor.name for factor in design.factors]
-        raise ConsilienceError(
-            f"a variant with the levels of {', '.join(levels) or 'no factor'}",
-            expected=f"levels of {', '.join(names) or 'no factor'}, as other rows have",
-            where=where,
-            todo="Write the variants as `consilience suite export` does.",
-        )
-    return design.cells.index(cell)
-
-
-def _cell(design: FactorialDesign, levels: Levels) -> tuple[int, ...]:
-    return tuple(factor.levels.index(levels[factor.name]) for factor in design.factors)
+    cells = [
+        tuple(factor.levels.index(levels[factor.name]) for factor in factors)
+        for levels in variants
+        if len(levels) == len(factors)
+    ]
+    return FactorialDesign(factors, tuple(dict.fromkeys(cells)))
 
 
 def _shown(question: Question, levels: Levels, options: str | None, where: str) -> Prompt:
@@ -496,7 +485,17 @@ def _shown(question: Question, levels: Levels, options: str | None, where: str) 
     texts = [option.text for option in question.options]
     size = len(texts)
     if options is not None:
-        shown = _parsed(options, where)
+        try:
+            shown = json.loads(options)
+        except json.JSONDecodeError:
+            shown = None
+        if not isinstance(shown, list):
+            raise ConsilienceError(
+                f"'options' is {options!r}",
+                expected="a list in JSON, as `consilience suite export` writes it",
+                where=where,
+            )
+        shown = list(map(str, shown))
         if sorted(shown) != sorted(texts):
             raise ConsilienceError(
                 f"the options of '{question.item}' are {', '.join(shown)}",
@@ -524,17 +523,3 @@ def _shown(question: Question, levels: Levels, options: str | None, where: str) 
     if size and style != "none":
         answers = labels_of(style, size)
     return Prompt((), answers, order, choices)
-
-
-def _parsed(options: str, where: str) -> list[str]:
-    try:
-        shown = json.loads(options)
-    except json.JSONDecodeError:
-        shown = None
-    if not isinstance(shown, list):
-        raise ConsilienceError(
-            f"'options' is {options!r}",
-            expected="a list in JSON, as `consilience suite export` writes it",
-            where=where,
-        )
-    return list(map(str, shown))

@@ -290,10 +290,7 @@ class Inquiry(ABC):
     def measured_noise(
         self, size: int, progress: Progress = lambda done: None
     ) -> pl.DataFrame | None:
-        """The share of changed answers of a sample that is asked as ``VARIATIONS`` say.
-
-        It is also asked of the model in half precision. None where nothing can be asked again.
-        """
+        """The changed answers of a sample that is asked as ``VARIATIONS`` say, and in bfloat16."""
         samples = self.sample(size, random.Random(self.options.seed))
         if not samples:
             return None

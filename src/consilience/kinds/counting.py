@@ -45,9 +45,7 @@ class CountedRun:
     """Answers and their numbers; those of several seeds are averaged."""
 
     suite: Suite
-    """The questions, as groups of items in variants."""
     protocol: Protocol
-    """How the answers were counted."""
     answers: Sequence[Prepared]
     """The answers of each seed."""
     bootstrap_seed: int
@@ -57,11 +55,9 @@ class CountedRun:
     baseline: Mapping[Key, float]
     """Every metric of the majority baseline."""
     summary: Summary
-    """The headline numbers, with those of the majority baseline."""
     left_out: str
     """How many facts the accuracy is over, where it is not over all of them."""
     notes: Sequence[str]
-    """What a reader should know."""
     record: Mapping[str, Any] = field(default_factory=dict)
     """Settings, versions and the like, for a JSON document."""
     changed_answers: pl.DataFrame | None = None
@@ -84,10 +80,7 @@ def count_run(
     seed: int = 0,
     answers: Sequence[Answers] | None = None,
 ) -> CountedRun:
-    """The numbers of a run that is opened, with the noise floor that it measured.
-
-    ``answers``: those of each seed, where they are prepared already.
-    """
+    """The numbers of a run with its noise floor; ``answers``: of each seed, if prepared."""
     names = [part.label if run.parts else "" for part in run.seeds]
     tables = answers or run.tables
     by_seed = dict(zip(names, tables, strict=True))
@@ -135,7 +128,8 @@ def count_answers(
     baseline = majority_baseline(first, suite, protocol)
     if noise_floor is not None:
         metrics = pl.concat([metrics, noise_floor], how="diagonal")
-    fewest = _fewest_variants(first, suite)
+    sizes = first.group_by("group", "item").len()["len"].sort()
+    fewest = sizes.head(1).to_list() if suite.words.is_pooled else ()  # of a question
     summary = summarize(metrics, chosen, protocol, model, baseline, by_seed, cautions, fewest)
     rows = [*summary.rows, *_no_option([table.answers for table in tables])]
     summary = replace(summary, rows=rows)
@@ -161,7 +155,7 @@ def _no_option(seeds: Sequence[pl.DataFrame]) -> Iterator[SummaryRow]:
         for of_seed in counts
     ]
     share = item_estimates(
-        [{NO_OPTION: ItemNumbers(columns, is_mean=True)} for columns in numbers],
+        [{NO_OPTION: ItemNumbers(columns)} for columns in numbers],
         np.arange(items.height).astype(object),
         0,
     )[NO_OPTION]
@@ -171,12 +165,6 @@ def _no_option(seeds: Sequence[pl.DataFrame]) -> Iterator[SummaryRow]:
             low=share.low, high=share.high, baseline=NAN,
             meaning="written answers that are no option",
         )  # fmt: skip
-
-
-def _fewest_variants(answers: pl.DataFrame, suite: Suite) -> Sequence[int]:
-    """The fewest variants of a question; of other suites nothing."""
-    counts = answers.group_by("group", "item").len()["len"].sort()
-    return counts.head(1).to_list() if suite.words.is_pooled else ()
 
 
 def save_counted(counted: CountedRun, folder: RunFolder) -> CountedRun:
@@ -206,21 +194,14 @@ def noise_floor_of(run: Path) -> pl.DataFrame | None:
 
 def record_notes(run: Run) -> list[str]:
     """The notes in the record of a run, and whether it has not ended."""
-    return seed_notes(
-        {
-            part.label if run.parts else "": [*_unfinished(part), *part.record.get("warnings", [])]
-            for part in run.seeds
-        }
-    )
-
-
-def _unfinished(run: Run) -> list[str]:
-    """A note on a run that has not ended; none on a table of answers."""
-    if not run.record or run.record.get("finished"):
-        return []
-    return [
-        "not finished: the numbers are of the existing answers; rerun the same command to resume"
-    ]
+    by_seed = {}
+    for part in run.seeds:
+        notes = list(part.record.get("warnings", []))
+        if part.record and not part.record.get("finished"):
+            left = "the numbers are of the existing answers; rerun the same command to resume"
+            notes.insert(0, f"not finished: {left}")
+        by_seed[part.label if run.parts else ""] = notes
+    return seed_notes(by_seed)
 
 
 def seed_notes(by_seed: Mapping[str, Sequence[str]]) -> list[str]:
@@ -269,8 +250,8 @@ def majority_baseline(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -
     values: dict[Key, float] = {}
     averaged: dict[Key, list[float]] = {}
     pooled: dict[Key, Share] = {}
-    for group, rows in table.relations:
-        for (metric, subset), tally in table.tallies(group, rows, protocol).items():
+    for group, _ in table.relations:
+        for (metric, subset), tally in table.tallies(group, protocol).items():
             share = tally.share(empty_value((metric, subset), protocol))
             values[group.id, metric, subset] = share.value
             if not is_averaged((metric, subset), group):

@@ -6,7 +6,7 @@ import csv
 import io
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,24 +20,6 @@ from consilience.options.probe import ProbeOptions
 from consilience.options.suites import ExportOptions
 from consilience.report.export import Lines
 from consilience.suites.questions import Questions
-
-COLUMNS: Mapping[str, str] = {
-    "suite": "the suite",
-    "group": "the relation, the task or the group of questions",
-    "item": "the id of the fact, the pair or the question",
-    "subject": "facts: the subject, as in the facts; pairs: the first sentence; questions: the "
-    "item",
-    "variant": "the variant: a pattern, a form or the levels of the factors",
-    "variant_index": "its position, from 0",
-    "prompt": "the text to send",
-    "messages": "the same as the messages of a chat; questions in the template chat only",
-    "text_1": "the first text of a sentence pair in this form",
-    "text_2": "the second text",
-    "candidates": "what may be answered",
-    "options": "the options of a question in the order in which they are shown",
-    "gold": "the right answer, as in the facts",
-}
-"""The columns of exported prompts, and what they hold."""
 
 
 def to_export(options: ExportOptions, whole: Questions | None = None) -> Inquiry:

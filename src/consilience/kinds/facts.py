@@ -19,10 +19,8 @@ from consilience.asking.noise import Sample, fact_samples
 from consilience.core.errors import ConsilienceError, Loading, Protocol
 from consilience.core.free_text import rule_of
 from consilience.core.process import SILENT, Watch
-from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.core.text import evenly, spread
-from consilience.files.tables import as_text
-from consilience.kinds.answers import answers_to_facts, model_of_answers, with_facts
+from consilience.kinds.answers import answers_to_facts, model_of_answers, recorded, with_facts
 from consilience.kinds.base import (
     AnswersElsewhere,
     ExportedRow,
@@ -242,7 +240,7 @@ class Facts(Inquiry):
         if settings.get("perturbations"):
             suite = with_asked_patterns(suite, run.seeds[0].answers, settings["perturbations"])
         if not run.record and "as_questions" not in run.answers.columns:
-            with_facts(as_text(run.answers), suite)  # a table of somebody: its rows are the suite's
+            with_facts(run.answers, suite)  # a table of somebody: its rows are the suite's
         return suite, protocol or run.protocol or suite.protocol
 
     @classmethod
@@ -287,7 +285,7 @@ class Facts(Inquiry):
                 **model_of_answers(options, options.match),
             },
             described={"suite_source": _source_of(whole, options.suite or "", options.data_dir)},
-            recorded=_recorded(table).with_columns(suite=pl.lit(whole.name)),
+            recorded=recorded(table).with_columns(suite=pl.lit(whole.name)),
         )
 
     @classmethod
@@ -337,19 +335,6 @@ def fact_rows(suite: Suite) -> Iterator[ExportedRow]:
                 "candidates": candidates[pattern.name],
                 "gold": fact.object,
             }
-
-
-def _recorded(table: pl.DataFrame) -> pl.DataFrame:
-    """The columns of a run; those that a table of somebody lacks are null."""
-    try:
-        return table.select(
-            pl.col(name).cast(dtype) if name in table.columns else pl.lit(None, dtype).alias(name)
-            for name, dtype in ANSWERS_SCHEMA.items()
-        )
-    except pl.exceptions.PolarsError as error:
-        raise ConsilienceError(
-            str(error), where="the answers table", todo="Correct the value or leave out the column."
-        ) from error
 
 
 def _source_of(suite: Suite, spec: str, data_dir: Path | None) -> dict[str, str]:

@@ -15,7 +15,6 @@ import polars as pl
 from consilience.asking.facts import Progress
 from consilience.asking.noise import Sample, pair_samples
 from consilience.asking.pairs import (
-    PairModel,
     Presented,
     ask_labels,
     ask_text,
@@ -42,6 +41,7 @@ from consilience.kinds.base import (
     refuse_choices,
 )
 from consilience.kinds.writing import decides, load_decider
+from consilience.models import PairModel
 from consilience.models.baselines import label_baseline
 from consilience.options.probe import DEFAULT_MODEL, SERVED, ProbeOptions
 from consilience.options.runs import ScoreOptions
@@ -155,15 +155,11 @@ class SentencePairs(Inquiry):
         if options.template and not options.generate:
             raise ConsilienceError("--template without --generate", todo="Add --generate.")
         is_plain = self.is_given or options.model.startswith("baseline:")
-        refused: dict[str, object] = {}
-        if is_plain or options.generate:
-            refused |= {"--input": options.input, "--pool": options.pool}
-            refused |= {"--model-labels": options.model_labels}
-        if is_plain:
-            refused |= {"--max-length": options.max_length, "--generate": options.generate}
-        kind = "a function or a baseline" if is_plain else "--generate"
-        for flag, value in refused.items():
-            if value:
+        of_classifiers = ["input", "pool", "model_labels"] * (is_plain or options.generate)
+        for name in [*of_classifiers, *["max_length", "generate"] * is_plain]:
+            if getattr(options, name):
+                kind = "a function or a baseline" if is_plain else "--generate"
+                flag = f"--{name.replace('_', '-')}"
                 raise ConsilienceError(f"{flag} with {kind}", todo="Leave it out.")
 
     @property
@@ -226,7 +222,7 @@ class SentencePairs(Inquiry):
                 options.max_length or 0,
             )
         from consilience.models.loading import load_pretrained
-        from consilience.models.writing import LabelWriter
+        from consilience.models.prompted import LabelWriter
 
         loaded = load_pretrained(self.spec, options.loading)
         model = LabelWriter(loaded, self.task, options.template, options.max_length or 0)
@@ -290,7 +286,7 @@ class SentencePairs(Inquiry):
             shown = shown.in_variants(variants)
         if group == self.task.name:
             return ask_labels(shown, self.model, progress=progress)
-        return ask_text(shown, self.model.write, progress=progress)
+        return ask_text(shown, self.model, progress=progress)
 
     def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
         return pair_samples(self.presented, size, generator)
@@ -385,7 +381,7 @@ class SentencePairs(Inquiry):
     def on_the_hub(cls, run: Run) -> tuple[str, str, str]:
         hub, _, split = str((run.record.get("options") or {}).get("data") or "").partition(":")
         if hub != HUB:
-            return "", "", ""
+            return super().on_the_hub(run)
         source: Sequence[str] = run.settings["task"].get("hub", ())
         dataset, config, *_ = [*source, "", ""]
         return dataset, config, split or "validation"

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,10 @@ from consilience.runs.folder import FORMAT, record_of, refuse_other_run
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client
+    from consilience.kinds.base import Inquiry
 
 
-SAMPLED_GROUPS = 6
+SAMPLED = 6
 """How many groups are asked to measure the rate."""
 
 MARGIN = 1.5
@@ -37,12 +39,10 @@ SAMPLED_SECONDS = 20
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One of several parts."""
+    """One of several parts, numbered from 1."""
 
     number: int
-    """Which part, from 1."""
     count: int
-    """How many parts there are."""
 
     @classmethod
     def parse(cls, text: str) -> Shard:
@@ -83,11 +83,9 @@ class ShardReport:
     groups: Sequence[str]
     """The groups of the part; of several seeds with the seed before the group."""
     queries: int
-    """The number of their queries."""
     total_groups: int
     """The number of groups of the run."""
     total_queries: int
-    """The number of queries of the run."""
     left: Sequence[str] = ()
     """The groups of other shards that are not known to be complete."""
     folder: str = ""
@@ -106,11 +104,8 @@ class ProbePlan(Shown):
     suite: str
     """The suite or the task."""
     protocol: Protocol
-    """How the answers would be counted."""
     groups: int
-    """Number of relations or tasks."""
     items: int
-    """Number of facts or sentence pairs."""
     variants: str
     """Number of variants of each item."""
     candidates: str
@@ -151,28 +146,23 @@ class ProbePlan(Shown):
 
     def lines(self) -> list[str]:
         """The plan in words, as ``--dry-run`` prints it."""
-        folder = (
-            "new" if self.is_new else f"resumes: {self.complete:,} of {self.queries:,} complete"
-        )
+        left = self.queries - self.complete
+        resumes = f"resumes: {self.complete:,} of {self.queries:,} complete"
         rows = {
             "Groups": f"{self.groups:,}",
             "Items": f"{self.items:,}, each in {self.variants}",
             "Queries": f"{self.queries:,}, each with {self.candidates} candidates",
-            "Folder": f"{self.folder} ({folder})",
-            **(self._time() if self.usage is None else self.requests_in_words()),
+            "Folder": f"{self.folder} ({'new' if self.is_new else resumes})",
+        }
+        rows |= self.requests_in_words() or {
+            "Time": f"about {duration(self.seconds)} to ask {left:,} queries; loading took "
+            f"{duration(self.loading)}",
+            "Measured": f"{self.rate:,.1f} queries/s in a sample of {self.sampled:,}",
         }
         return [
             f"Plan: {self.model} on {self.suite} ({self.protocol}). Nothing is written.",
             *(f"{name:9} {text}" for name, text in rows.items()),
         ]
-
-    def _time(self) -> dict[str, str]:
-        """How long a model of this machine would take."""
-        return {
-            "Time": f"about {duration(self.seconds)} to ask {self.queries - self.complete:,} "
-            f"queries; loading took {duration(self.loading)}",
-            "Measured": f"{self.rate:,.1f} queries/s in a sample of {self.sampled:,}",
-        }
 
     @property
     def seconds(self) -> float:
@@ -202,10 +192,7 @@ class ProbePlan(Shown):
 
 
 def together(plans: Sequence[ProbePlan]) -> ProbePlan:
-    """The requests, tokens and cost of several plans of models behind a URL; the rest is the first.
-
-    The cost is that of the plans with a price.
-    """
+    """The requests, tokens and cost of several plans together; the rest is that of the first."""
     costs = [plan.cost for plan in plans if plan.cost is not None]
     names = ("queries", "complete", "sampled", "repeated", "sent")
     return replace(
@@ -235,31 +222,22 @@ def measured_rate(samples: Sequence[Callable[[], int]]) -> tuple[int, float]:
     return sampled, sampled / max(seconds, 1e-9)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOfQueries:
-    """A group that a plan is for."""
-
-    ask: Callable[[], int]
-    """Asks some of its queries, and returns their number."""
-    left: int
-    """The number of queries that are not yet complete."""
-    ask_all: Callable[[], int]
-    """Asks all of its queries, and returns their number."""
-
-
-def sampled_plan(
-    model: object, groups: Sequence[GroupOfQueries], queries: int, noise_floor: int | None
-) -> dict[str, Any]:
+def sampled_plan(inquiry: Inquiry, left: Mapping[str, int]) -> dict[str, Any]:
     """The fields of a plan that a sample gives: its size, and the rate or the usage.
 
     A model behind a URL is asked nothing: requests are made, and not sent, for the time of a
     sample. ``usage`` is an upper bound: it has the requests of all queries, or half more than those
     of some queries give; the repeats of the noise floor, each as large as those of the largest
-    group; and the proof. ``queries``: of the whole run. ``noise_floor``: the option.
+    group; and the proof. ``left``: the number of queries of each group that are not yet complete.
     """
-    client: Client | None = getattr(model, "client", None)
+    samples = inquiry.samples
+
+    def ask(group: str, *, whole: bool = False) -> int:
+        return inquiry.ask(group, None if whole else samples[group]).height
+
+    client: Client | None = getattr(inquiry.model, "client", None)
     if client is None or client.is_free:
-        sampled, rate = measured_rate([group.ask for group in evenly(groups, SAMPLED_GROUPS)])
+        sampled, rate = measured_rate([partial(ask, group) for group in evenly([*left], SAMPLED)])
         return {"sampled": sampled, "rate": rate}
     begin, plans = time.monotonic(), list[tuple[PlannedUsage, int, int]]()
 
@@ -268,46 +246,44 @@ def sampled_plan(
         return plan, max(1, ask())
 
     try:
-        for group in groups:
-            if group.left:
+        for group, size in left.items():
+            if size:
                 start = time.monotonic()
-                plan, sampled = planned(group.ask)
+                plan, sampled = planned(partial(ask, group))
                 now = time.monotonic()
-                whole = now + (now - start) * group.left / sampled
-                if sampled < group.left and whole < begin + SAMPLED_SECONDS:
-                    plan, sampled = planned(group.ask_all)
-                plans.append((plan, sampled, group.left))
+                whole = now + (now - start) * size / sampled
+                if sampled < size and whole < begin + SAMPLED_SECONDS:
+                    plan, sampled = planned(partial(ask, group, whole=True))
+                plans.append((plan, sampled, size))
     finally:
         client.plan = None
-    total = sum(sampled for _, sampled, _ in plans)
     ways = len(variations(client))
-    repeated = ways * sample_size(queries, ways, noise_floor) if plans else 0
-    usage = PlannedUsage(
-        client.usage.requests, client.usage.tokens_read, client.usage.tokens_written
-    )
-    for plan, sampled, left in plans:
-        usage += plan if sampled == left else plan.times(MARGIN * left / sampled)
+    queries = sum(inquiry.groups.values())
+    repeated = ways * sample_size(queries, ways, inquiry.options.noise_floor) if plans else 0
+    sent = client.usage
+    usage = PlannedUsage(sent.requests, sent.tokens_read, sent.tokens_written)
+    for plan, sampled, size in plans:
+        usage += plan if sampled == size else plan.times(MARGIN * size / sampled)
     # One request may be for several queries, and a repeat for one of them.
     shares = [(plan, max(1, min(plan.most.requests, sampled))) for plan, sampled, _ in plans]
     if repeated:
         plan, sampled = max(shares, key=lambda one: one[0].most.tokens_read / one[1])
         usage += plan.times(MARGIN * repeated / sampled)
     price = client.connection.price
-    cost = None if price is None else usage.most.cost(price)
-    sent = client.usage.requests
     return {
-        "sampled": total, "rate": 0.0, "usage": usage, "repeated": repeated, "sent": sent,
-        "cost": cost,
-    }  # fmt: skip
+        "sampled": sum(sampled for _, sampled, _ in plans),
+        "rate": 0.0,
+        "usage": usage,
+        "repeated": repeated,
+        "sent": client.usage.requests,
+        "cost": None if price is None else usage.most.cost(price),
+    }
 
 
 def complete_groups(
     folder: Path, settings: Mapping[str, object] | None = None
 ) -> tuple[bool, set[str]]:
-    """Whether a folder has no run yet, and the groups that its run has answers of.
-
-    A folder with a run of other ``settings`` raises, as the run itself would.
-    """
+    """Whether a folder has no run, and its complete groups; one of other ``settings`` raises."""
     record = record_of(folder)
     if not record:
         return True, set()

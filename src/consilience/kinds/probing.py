@@ -5,18 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from consilience.asking.facts import Progress, ask_groups
-from consilience.asking.pairs import PairModel
-from consilience.asking.questions import PromptModel
 from consilience.core.errors import ConsilienceError, UnansweredError
 from consilience.core.process import SILENT, Watch
-from consilience.core.provenance import git_revision, versions
 from consilience.core.text import counted
 from consilience.files.tables import model_of_log
 from consilience.files.write import csv_of, write_whole
@@ -32,16 +28,16 @@ from consilience.kinds.counting import (
     seed_notes,
 )
 from consilience.kinds.planning import (
-    GroupOfQueries,
     ProbePlan,
     Shard,
     ShardReport,
     complete_groups,
     sampled_plan,
 )
-from consilience.models import LanguageModel
+from consilience.models import LanguageModel, Model
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
+from consilience.report.export import record_of
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run, model_name, options_record
 from consilience.suites.questions import Questions
@@ -53,12 +49,9 @@ def probe(
     watch: Watch = SILENT,
     *,
     suite: Suite | Questions | None = None,
-    model: LanguageModel | PairModel | PromptModel | None = None,
+    model: LanguageModel | Model | None = None,
 ) -> CountedRun:
-    """Ask a model a suite, and measure its answers; the run is kept in its folder.
-
-    ``suite`` and ``model``: values in place of those that the options name.
-    """
+    """Ask a model a suite, measure its answers and keep the run; values may replace the names."""
     inquiries = inquiries_of(options, watch, suite=suite, model=model)
     return probe_all(inquiries, options_record(options, {"suite": suite, "model": model}), watch)
 
@@ -66,10 +59,7 @@ def probe(
 def probe_all(
     inquiries: Sequence[Inquiry], named: Mapping[str, Any], watch: Watch = SILENT
 ) -> CountedRun:
-    """Ask what is not yet complete, count all answers, and finish the run.
-
-    ``named``: the options, for the record.
-    """
+    """Ask what is not complete, count all answers, finish the run; ``named``: the options."""
     runs = []
     for inquiry in inquiries:
         runs.append(_finished(inquiry, _open_run(inquiry, named), watch))
@@ -240,7 +230,7 @@ def plan_probe(
     watch: Watch = SILENT,
     *,
     suite: Suite | Questions | None = None,
-    model: LanguageModel | PairModel | PromptModel | None = None,
+    model: LanguageModel | Model | None = None,
 ) -> ProbePlan:
     """What ``probe`` would ask with these options; nothing is written.
 
@@ -263,18 +253,6 @@ def plan_probe(
         for group in sizes
     }
     watch.say("sampling queries to estimate the time")
-
-    samples = inquiry.samples
-
-    def ask(group: str) -> int:
-        return inquiry.ask(group, samples[group]).height
-
-    def ask_all(group: str) -> int:
-        return inquiry.ask(group).height
-
-    groups = [
-        GroupOfQueries(partial(ask, group), left[group], partial(ask_all, group)) for group in sizes
-    ]
     queries = sum(sizes.values()) * len(inquiries)
     return ProbePlan(
         model=model_name(options.model),
@@ -286,7 +264,7 @@ def plan_probe(
         is_new=all(is_new for is_new, _ in existing.values()),
         loading=loading,
         **inquiry.extent,
-        **sampled_plan(inquiry.model, groups, sum(sizes.values()), options.noise_floor),
+        **sampled_plan(inquiry, left),
     )
 
 
@@ -325,7 +303,6 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
         )
     chosen, rules = suite_of(run, options.suite, options.protocol, options.data_dir)
     counted = count_run(run, chosen, rules)
-    settings = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
-    record = {"settings": settings, "versions": versions(), "git": git_revision()}
+    record = record_of(answers=str(answers), suite=chosen.name, protocol=rules)
     notes = [*suite_notes(run, chosen), *counted.notes, *protocol_notes(run, rules)]
     return replace(counted, notes=notes, record=record)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 import polars as pl
 
@@ -20,14 +20,13 @@ from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.text import names_a_group, truncated, visible
 from consilience.files.read import read_document
+from consilience.files.rows import GROUP_NAME
 from consilience.files.write import texts_of
 from consilience.kinds import score_table
 from consilience.kinds.counting import CountedRun
 from consilience.options.runs import ScoreOptions
 from consilience.runs.run import Run, model_name
 from consilience.suites.questions import Questions
-
-T = TypeVar("T", bound=Hashable)
 
 Entry = Mapping[str, Any]
 """A result: one output of one provider for one prompt and test."""
@@ -118,10 +117,7 @@ def _of_provider(entries: Sequence[Entry], options: ScoreOptions, where: str) ->
 def _output(entry: Entry) -> str | None:
     """What the model wrote; None where it gave no reply."""
     response = entry.get("response")
-    value = response.get("output") if isinstance(response, dict) else None
-    return (
-        value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    )
+    return _text(response.get("output") if isinstance(response, dict) else None)
 
 
 def _table_of_suite(entries: Sequence[Entry], where: str) -> pl.DataFrame:
@@ -151,7 +147,6 @@ class _TestDraft:
 
     group: str
     gold: Choice
-    """The right answer."""
     phrasings: dict[str, int] = field(default_factory=dict)
     """Its tests by their text, numbered from 1."""
 
@@ -162,11 +157,15 @@ def questions_of(entries: Sequence[Entry], name: str, where: str) -> tuple[Quest
     ``name``: of the suite, and of the group of tests without ``metadata.group``. A variant names
     the levels of the factors that vary.
     """
-    prompts = _numbered(entries, lambda entry: str(entry.get("promptId") or _label(entry)))
+    prompts: dict[str, int] = {}
+    labels: dict[int, str] = {}
     drafts: dict[str, _TestDraft] = {}
     counts: dict[tuple[str, int, int], int] = {}
     cells: list[tuple[str, dict[str, int], str | None]] = []
-    for entry, prompt in zip(entries, prompts, strict=True):
+    for entry in entries:
+        label = str(entry["prompt"].get("label") or f"prompt {entry['promptIdx']}")
+        prompt = prompts.setdefault(str(entry.get("promptId") or label), len(prompts) + 1)
+        labels[prompt] = label
         text = visible(_phrasing(entry["vars"]))
         metadata = entry["testCase"].get("metadata") or {}
         item = " ".join(visible(str(metadata.get("item") or text)).split())
@@ -196,32 +195,15 @@ def questions_of(entries: Sequence[Entry], name: str, where: str) -> tuple[Quest
     table = pl.DataFrame(
         rows, dict.fromkeys(("item", "variant", "answer"), pl.String), orient="row"
     )
-    return Questions(name, _questions(drafts), tuple(_notes(entries, prompts))), table
-
-
-def _numbered(entries: Sequence[Entry], key: Callable[[Entry], T]) -> list[int]:
-    """The number of each entry's key, from 1 in order of first appearance."""
-    numbers: dict[T, int] = {}
-    return [numbers.setdefault(key(entry), len(numbers) + 1) for entry in entries]
-
-
-def _label(entry: Entry) -> str:
-    return str(entry["prompt"].get("label") or f"prompt {entry['promptIdx']}")
-
-
-def _questions(drafts: Mapping[str, _TestDraft]) -> tuple[Question, ...]:
-    return tuple(
+    notes = [
+        f"template {number}: {truncated(' '.join(label.split()), SHOWN)}"
+        for number, label in labels.items()
+    ]
+    questions = tuple(
         Question(item, draft.group, {DEFAULT_LANGUAGE: tuple(draft.phrasings)}, draft.gold)
         for item, draft in drafts.items()
     )
-
-
-def _notes(entries: Sequence[Entry], prompts: Sequence[int]) -> Iterator[str]:
-    """Which prompt each template is, where there are several."""
-    labels = dict(zip(prompts, map(_label, entries), strict=True))
-    if len(labels) > 1:
-        for number, label in labels.items():
-            yield f"template {number}: {truncated(' '.join(label.split()), SHOWN)}"
+    return Questions(name, questions, tuple(notes if len(notes) > 1 else ())), table
 
 
 def _phrasing(variables: Mapping[str, Any]) -> str:
@@ -237,7 +219,7 @@ def _group(metadata: Mapping[str, Any], name: str, where: str) -> str:
     if not names_a_group(group):
         raise ConsilienceError(
             f"metadata.group '{group}'",
-            expected="a short name that can name a file and is not MACRO or MICRO",
+            expected=GROUP_NAME,
             where=where,
         )
     return group

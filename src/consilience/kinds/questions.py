@@ -19,7 +19,6 @@ from consilience.asking.facts import Progress
 from consilience.asking.noise import Sample, question_samples
 from consilience.asking.questions import (
     Presenter,
-    PromptModel,
     ask_options,
     notes_on_writing,
     prompt_count,
@@ -28,7 +27,7 @@ from consilience.asking.questions import (
 )
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.expectations import linked_questions
-from consilience.core.factors import Cell, Factor, FactorialDesign
+from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.free_text import DEFAULT_RULES, OPEN_RULE, RULES, rule_of
 from consilience.core.items import Question
 from consilience.core.presentation import Prompt
@@ -51,9 +50,9 @@ from consilience.kinds.variants import (
     design_of,
     factors_of,
     fixed_note,
-    template_names,
 )
 from consilience.kinds.writing import Writer, as_writer, decides, decision_prompting, sample_factor
+from consilience.models import Model
 from consilience.models.prompt_models import is_chat_model, load_prompt_model, load_writer
 from consilience.options.probe import SERVED, ProbeOptions
 from consilience.options.runs import ScoreOptions
@@ -128,12 +127,7 @@ class OwnQuestions(Inquiry):
         groups = groups_of_questions(self.questions, writes_freely=options.generate)
         samples = sample_factor(options.samples, options.temperature)
         self.writes = _writes(options, groups)
-        self.factors = factors_of(
-            options.vary,
-            self.questions,
-            template_names(options.template),
-            samples if self.writes else (),
-        )
+        self.factors = factors_of(options, self.questions, samples if self.writes else ())
         self.design = design_of(options.design, self.factors, options.seed)
         self.pool: Sequence[Question] = whole.items  # examples are drawn from them
         if self.decides:
@@ -141,26 +135,13 @@ class OwnQuestions(Inquiry):
             self.prompting = decision_prompting(options, self.design.factors, groups)
         else:
             is_chat = is_for_a_model and (model is None or is_chat_model(model))
-            self.prompting = self._prompting(is_chat=is_chat)
+            self.prompting = Prompting.of(options, self.factors, is_chat=is_chat)
         self.members: Mapping[str, GroupOfQuestions] = {group.id: group for group in groups}
         self.suite = suite_of_questions(
             self.questions.name, groups, self.design, self.questions.expectations
         )
         if is_for_a_model:
             self._check()
-
-    def _prompting(self, *, is_chat: bool) -> Prompting:
-        """How a question becomes a prompt; ``is_chat``: whether the model has a chat template."""
-        options = self.options
-        return Prompting.of(
-            options.template,
-            self.factors,
-            rule_name=options.option_score or "",
-            shots=options.shots,
-            system=options.system or "",
-            seed=options.seed,
-            is_chat=is_chat,
-        )
 
     def _check(self) -> None:
         """Raise for options that do not fit the questions or a model that reads one at a time."""
@@ -214,11 +195,12 @@ class OwnQuestions(Inquiry):
                 todo="Leave it out; for options without labels add --vary labels=none.",
             )
         if not self.is_given and not self.decides:
-            self.prompting = self._prompting(is_chat=is_chat_model(self.model))
+            is_chat = is_chat_model(self.model)
+            self.prompting = Prompting.of(self.options, self.factors, is_chat=is_chat)
         if self.writes:
             self.writer = self._writer()
 
-    def new_model(self, **changes: Any) -> PromptModel:
+    def new_model(self, **changes: Any) -> Model:
         options = self.options
         loading, longest = replace(options.loading, **changes), options.max_length or 0
         is_served, chooser = options.model.partition(":")[0] in SERVED, None
@@ -236,7 +218,7 @@ class OwnQuestions(Inquiry):
         if not writes or changes:
             assert chooser is not None
             return chooser
-        writer: PromptModel = load_writer(
+        writer: Model = load_writer(
             options.model,
             loading,
             longest=longest,
@@ -272,18 +254,10 @@ class OwnQuestions(Inquiry):
                 "equivalence": options.equivalence,
             }
         return {
-            "kind": QUESTIONS,
-            "suite": self.questions.name,
-            "suite_digest": self.questions.digest,
-            "groups": list(groups),
-            "options": {name: group.options for name, group in groups.items()},
-            "written": [name for name, group in groups.items() if group.writes_freely],
+            **_settings_of(self.questions, self.questions.digest, groups.values(), self.design),
             "writing": writing,
             "limit": options.limit,
             "seed": options.seed,
-            "protocol": "strict",
-            "factors": {factor.name: list(factor.levels) for factor in self.design.factors},
-            "cells": [list(cell) for cell in self.design.cells],
             "design": options.design,
             **self.prompting.record(self.design),
             "model": self.model.identity,
@@ -291,17 +265,14 @@ class OwnQuestions(Inquiry):
         }
 
     def describe(self, folder: RunFolder) -> None:
-        folder.describe(TEXTS, text_digests(self.questions.items, self.design))
-        if self.whole.source:
-            folder.describe("suite_source", self.whole.source)
+        for name, value in _described(self.whole, self.questions, self.design).items():
+            folder.describe(name, value)
         folder.note([*self.questions.notes, *fixed_note(self.options.vary, self.questions)])
-        if expectations := self.questions.expectations:
-            folder.describe(EXPECTATIONS, [expected.to_record() for expected in expectations])
 
     @property
-    def chooser(self) -> PromptModel:
+    def chooser(self) -> Model:
         """The model as one that chooses among options."""
-        chooser: PromptModel = getattr(self.model, "chooser", None) or self.model
+        chooser: Model = getattr(self.model, "chooser", None) or self.model
         return chooser
 
     def ask(
@@ -315,7 +286,9 @@ class OwnQuestions(Inquiry):
         if items is not None:
             questions = tuple(question for question in questions if question.item in items)
         if variants is not None:
-            presenter = _in_cells(presenter, [presenter.design.cells[at] for at in variants])
+            cells = tuple(presenter.design.cells[at] for at in variants)
+            design = FactorialDesign(presenter.design.factors, cells)
+            presenter = replace(presenter, design=design, rule_name=presenter.rule.name)
         name = self.questions.name
         if self.members[group].writes_freely:
             return self.writer.ask(questions, presenter, name, progress)
@@ -408,11 +381,6 @@ class OwnQuestions(Inquiry):
         notes = notes_on_writing(answers)
         if options.match is None:
             notes = [*notes, *_found_within(run.answers, whole, answers)]
-        described: dict[str, object] = {TEXTS: text_digests(questions.items, design)}
-        if whole.source:
-            described["suite_source"] = whole.source
-        if questions.expectations:
-            described[EXPECTATIONS] = [one.to_record() for one in questions.expectations]
         return AnswersElsewhere(
             suite_of_questions(questions.name, groups, design, questions.expectations),
             "strict",
@@ -421,18 +389,10 @@ class OwnQuestions(Inquiry):
             before=_not_counted(whole, items),
             after=notes,
             run_settings={
-                "kind": QUESTIONS,
-                "suite": questions.name,
-                "suite_digest": whole.digest,
-                "groups": [group.id for group in groups],
-                "options": {group.id: group.options for group in groups},
-                "written": [group.id for group in groups if group.writes_freely],
-                "protocol": "strict",
-                "factors": {factor.name: list(factor.levels) for factor in design.factors},
-                "cells": [list(cell) for cell in design.cells],
+                **_settings_of(questions, whole.digest, groups, design),
                 **model_of_answers(options, match),
             },
-            described=described,
+            described=_described(whole, questions, design),
         )
 
     @classmethod
@@ -477,6 +437,36 @@ def questions_of(options: ProbeOptions, suite: Suite | Questions | None = None) 
     return questions_of_suite(suite, options.as_questions, options.seed)
 
 
+def _settings_of(
+    questions: Questions, digest: str, groups: Iterable[GroupOfQuestions], design: FactorialDesign
+) -> dict[str, object]:
+    """The settings of a run that say what was asked."""
+    groups = list(groups)
+    return {
+        "kind": QUESTIONS,
+        "suite": questions.name,
+        "suite_digest": digest,
+        "groups": [group.id for group in groups],
+        "options": {group.id: group.options for group in groups},
+        "written": [group.id for group in groups if group.writes_freely],
+        "protocol": "strict",
+        "factors": {factor.name: list(factor.levels) for factor in design.factors},
+        "cells": [list(cell) for cell in design.cells],
+    }
+
+
+def _described(
+    whole: Questions, questions: Questions, design: FactorialDesign
+) -> dict[str, object]:
+    """What else the record of a run has of its questions."""
+    expectations = [one.to_record() for one in questions.expectations]
+    return {
+        TEXTS: text_digests(questions.items, design),
+        **({"suite_source": whole.source} if whole.source else {}),
+        **({EXPECTATIONS: expectations} if expectations else {}),
+    }
+
+
 def messages_of(prompt: Prompt) -> list[dict[str, str]]:
     """The turns of a chat with its system prompt, as most services take them."""
     system = [{"role": "system", "content": prompt.system}] if prompt.system else []
@@ -516,29 +506,22 @@ def text_digests(questions: Iterable[Question], design: FactorialDesign) -> dict
     return digests
 
 
-def _in_cells(presenter: Presenter, cells: Sequence[Cell]) -> Presenter:
-    """A presenter of some of its variants, with the same scoring rule."""
-    design = FactorialDesign(presenter.design.factors, tuple(cells))
-    return replace(presenter, design=design, rule_name=presenter.rule.name)
-
-
 def _writes(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> bool:
     """Whether answers of a group are written; else options of writing raise."""
     if options.match:
         rule_of(options.match)  # an unknown one raises
     is_here = options.model.partition(":")[0] not in SERVED
-    if options.noise_floor and is_here and all(group.writes_freely for group in groups):
-        raise ConsilienceError(
-            "--noise-floor of written answers",
-            expected="questions with options, of which one is chosen",
-            todo="Measure the noise of sampling instead: --samples 2 --temperature 0.7.",
-        )
-    if options.option_score and all(group.writes_freely for group in groups):
-        raise ConsilienceError(
-            "--option-score of written answers",
-            expected="questions with options, of which one is chosen",
-            todo="Leave it out, or leave --generate out.",
-        )
+    sampling = "Measure the noise of sampling instead: --samples 2 --temperature 0.7."
+    for is_wanted, flag, todo in (
+        (options.noise_floor and is_here, "--noise-floor", sampling),
+        (options.option_score, "--option-score", "Leave it out, or leave --generate out."),
+    ):
+        if is_wanted and all(group.writes_freely for group in groups):
+            raise ConsilienceError(
+                f"{flag} of written answers",
+                expected="questions with options, of which one is chosen",
+                todo=todo,
+            )
     if any(group.writes_freely for group in groups):
         return True
     usual = ProbeOptions()

@@ -22,6 +22,7 @@ from consilience.core.presentation import (
     permutation,
 )
 from consilience.core.scoring_rules import DECISION, RULES
+from consilience.options.probe import ProbeOptions
 from consilience.suites.questions import Questions
 
 ALL = "all"
@@ -38,17 +39,14 @@ Levels = Callable[[str, Questions], Sequence[str]]
 
 
 def factors_of(
-    vary: Sequence[str] | None,
-    questions: Questions,
-    templates: Sequence[str],
-    samples: Sequence[Factor] = (),
+    options: ProbeOptions, questions: Questions, samples: Sequence[Factor] = ()
 ) -> list[Factor]:
-    """The factors that ``--vary`` names.
+    """The factors that ``--vary`` names, and that of sampled texts, if they are sampled.
 
     Without it the phrasings and the languages vary, where there are several, and the options are
-    rotated. ``templates``: the names of the templates that ``template=`` may name. ``samples``: the
-    factor of sampled texts, if they are sampled.
+    rotated.
     """
+    vary, templates = options.vary, template_names(options.template)
     if vary is None:
         return [*_usual_factors(questions), *samples]
     chosen: dict[str, Factor] = {}
@@ -111,14 +109,13 @@ def design_of(kind: str, factors: Sequence[Factor], seed: int) -> FactorialDesig
 
 def _usual_factors(questions: Questions) -> list[Factor]:
     """What varies if nothing is said."""
-    languages, phrasings = questions.languages, _numbers(_phrasings(questions))
     orders = _orders("rotations", questions) if _most_options(questions) > 1 else ()
-    levels = {"language": languages, "paraphrase": phrasings, "order": orders}
+    levels = {
+        "language": questions.languages,
+        "paraphrase": _phrasings(questions),
+        "order": orders,
+    }
     return [Factor(name, tuple(of)) for name, of in levels.items() if len(of) > 1]
-
-
-def _phrasings(questions: Questions) -> int:
-    return max(question.phrasings for question in questions.items)
 
 
 def _most_options(questions: Questions) -> int:
@@ -127,6 +124,10 @@ def _most_options(questions: Questions) -> int:
 
 def _numbers(size: int) -> tuple[str, ...]:
     return tuple(map(str, range(1, size + 1)))
+
+
+def _phrasings(questions: Questions) -> tuple[str, ...]:
+    return _numbers(max(question.phrasings for question in questions.items))
 
 
 def _listed(value: str) -> list[str]:
@@ -144,8 +145,9 @@ def _some_of(name: str, value: str, known: Sequence[str]) -> Sequence[str]:
 
 def _paraphrases(value: str, questions: Questions) -> Sequence[str]:
     """``all``, a number of phrasings, or their numbers."""
-    most = _phrasings(questions)
-    numbers = list(_numbers(most)) if value == ALL else _listed(value)
+    every = _phrasings(questions)
+    numbers = every if value == ALL else _listed(value)
+    most = len(every)
     if not all(number.isdecimal() and 0 < int(number) <= most for number in numbers) or not numbers:
         raise ConsilienceError(
             f"--vary paraphrase={value}",
@@ -182,20 +184,17 @@ def _orders(value: str, questions: Questions) -> Sequence[str]:
     levels = _listed(value)
     levels = levels if "given" in levels else ["given", *levels]
     for level in levels:
-        if not _is_order(level, size):
+        try:
+            is_order = permutation(level, size) is not None
+        except ValueError:
+            is_order = False
+        if not is_order:
             raise ConsilienceError(
                 f"--vary order={level}",
                 expected="rotations, reversed, shuffles:K, all, or orders of the options such as "
                 f"{ascii_uppercase[:size][::-1]}",
             )
     return levels
-
-
-def _is_order(level: str, size: int) -> bool:
-    try:
-        return permutation(level, size) is not None
-    except ValueError:
-        return False
 
 
 def _refuse_orders(count: int, value: str) -> None:
@@ -267,34 +266,26 @@ class Prompting:
 
     @classmethod
     def of(
-        cls,
-        template: str | None,
-        factors: Sequence[Factor],
-        *,
-        rule_name: str = "",
-        shots: int = 0,
-        system: str = "",
-        seed: int = 0,
-        is_chat: bool = False,
+        cls, options: ProbeOptions, factors: Sequence[Factor], *, is_chat: bool = False
     ) -> Prompting:
-        """The presentation that options ask for.
+        """The presentation that options ask for; ``is_chat``: of a model with a chat template.
 
-        ``template``: a spec of ``template_files.templates_of``, None for ``auto``; of a file with
-        several templates the first is the base. ``factors``: those that vary; the levels of
-        ``template`` name templates. ``system``: the system prompt. ``is_chat``: whether the model
-        has a chat template.
+        Of a file with several templates the first is the base. The levels of the factor
+        ``template`` name templates.
         """
+        rule_name = options.option_score or ""
         if rule_name == DECISION.name:
             raise unknown_name(f"no scoring rule '{rule_name}'", rule_name, RULES)
-        named = templates_of([template or AUTO], is_chat=is_chat)
+        named = templates_of([options.template or AUTO], is_chat=is_chat)
         known = {**TEMPLATES, **named}
         varied = {factor.name: factor.levels for factor in factors}.get("template")
         used = {name: known[name] for name in varied or list(named)[:1]}
-        if not shots and any(factor.name == "examples" for factor in factors):
+        if not options.shots and any(factor.name == "examples" for factor in factors):
             raise ConsilienceError(
                 "--vary examples without solved examples", todo="Add --shots 3, or leave it out."
             )
-        return cls(with_system(used, system) if system else used, rule_name, shots, seed)
+        used = with_system(used, options.system) if options.system else used
+        return cls(used, rule_name, options.shots, options.seed)
 
     @property
     def base(self) -> Presentation:

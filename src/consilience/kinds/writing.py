@@ -19,7 +19,6 @@ from consilience.asking.facts import Progress
 from consilience.asking.questions import (
     EMPTY,
     Presenter,
-    WritingModel,
     ask_writing,
     notes_on_writing,
 )
@@ -32,6 +31,7 @@ from consilience.core.scoring_rules import DECISION
 from consilience.core.text import counted
 from consilience.endpoints.decisions import ROUTES, DecisionModel, DecisionPairs
 from consilience.kinds.variants import Prompting
+from consilience.models import WritingModel
 from consilience.models.prompt_models import load_prompt_model
 from consilience.options.probe import ProbeOptions
 from consilience.suites.question_suites import GroupOfQuestions
@@ -45,15 +45,8 @@ OF_TEMPLATES = ("template", "separator", "case", "examples", "sample")
 UNUSED = ("template", "system", "shots", "option_score", "generate", "scoring", "tokenizer")
 """The options that decision models do not have."""
 
-OF_PAIRS = {
-    "generate": "--generate",
-    "scoring": "--scoring",
-    "tokenizer": "--tokenizer",
-    "input": "--input",
-    "pool": "--pool",
-    "model_labels": "--model-labels",
-}
-"""Options of sentence pairs that decision models do not have, and what they are called."""
+OF_PAIRS = ("generate", "scoring", "tokenizer", "input", "pool", "model_labels")
+"""The same of sentence pairs."""
 
 
 def decides(spec: str, model: object = None) -> bool:
@@ -68,19 +61,14 @@ def decision_prompting(
     factors: Sequence[Factor],
     groups: Sequence[GroupOfQuestions],
 ) -> Prompting:
-    """How questions become requests; open questions and options that change nothing raise.
-
-    An option is named by its text where labels do not vary.
-    """
+    """How questions become requests; open questions and options that change nothing raise."""
     if any(group.writes_freely for group in groups):
         raise ConsilienceError(
             "open questions to a decision model, which chooses among options",
             expected="questions with options",
             todo="Give them options; facts have some with --as-questions 3.",
         )
-    for name in UNUSED:
-        if getattr(options, name):
-            raise _unused(f"--{name.replace('_', '-')}", "the server writes the prompt itself")
+    _refuse(options, UNUSED)
     for factor in factors:
         if factor.name in OF_TEMPLATES:
             expected = "the factors language, paraphrase, order and labels"
@@ -90,9 +78,7 @@ def decision_prompting(
 
 def load_decider(options: ProbeOptions, task: Task) -> DecisionPairs:
     """A decision model of sentence pairs; options that change nothing raise."""
-    for name, option in OF_PAIRS.items():
-        if getattr(options, name):
-            raise _unused(option, "the server writes the prompt itself")
+    _refuse(options, OF_PAIRS)
     model = load_prompt_model(
         options.model,
         (),
@@ -101,6 +87,12 @@ def load_decider(options: ProbeOptions, task: Task) -> DecisionPairs:
         connection=options.connection,
     )
     return DecisionPairs(cast(DecisionModel, model), task)
+
+
+def _refuse(options: ProbeOptions, names: Sequence[str]) -> None:
+    for name in names:
+        if getattr(options, name):
+            raise _unused(f"--{name.replace('_', '-')}", "the server writes the prompt itself")
 
 
 def _unused(option: str, expected: str) -> ConsilienceError:
@@ -142,7 +134,6 @@ class Writer:
     match: str | None = None
     """The rule that finds the answer in a text (``free_text.RULES``); None for the usual ones."""
     equivalence: str | None = None
-    """The name of the judge."""
     judge: Judge | None = None
     """Says which answers mean the same; None where only equal ones do."""
     links: Mapping[str, str] = field(default_factory=dict)

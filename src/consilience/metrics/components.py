@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from string import ascii_letters, digits
 from typing import Literal, TypeVar
@@ -14,11 +15,9 @@ import polars as pl
 
 from consilience.core.factors import FactorialDesign
 from consilience.core.presentation import LABEL_STYLES, permutation
-from consilience.metrics.grid import Bools, all_of
-from consilience.metrics.registry import quotient
-from consilience.metrics.statistics import REPLICATES, bootstrap_interval, resamples_in_parts
-
-Floats = npt.NDArray[np.float64]
+from consilience.metrics.registry import Tally, hits_of_total, quotient, ratio
+from consilience.metrics.resampling import ClusterCounts, cluster_matrix
+from consilience.metrics.statistics import NAN, Bools, Draws, Floats, Ints, bootstrap_interval
 
 Factors = tuple[str, ...]
 """A factor alone, or several in combination."""
@@ -72,11 +71,11 @@ def decompose(values: Floats, factors: Sequence[str]) -> Variation:
             parts[subset] = _mean_square(effect)
             systematic[subset] = _systematic(effect)
     within = _mean_square(values - grand)
-    between = float(grand.var(axis=0, ddof=1).sum()) if items > 1 else float("nan")
+    between = float(grand.var(axis=0, ddof=1).sum()) if items > 1 else NAN
     return Variation(within, parts, systematic, between)
 
 
-def one_hot(answers: npt.NDArray[np.int64]) -> Floats:
+def one_hot(answers: Ints) -> Floats:
     """Answers (item, level, ...) as values for ``decompose``, with one more axis: the answer.
 
     An answer is numbered within its item, because only answers to one item are compared, so the
@@ -103,118 +102,91 @@ def _systematic(effect: Floats) -> float:
     mean = effect.mean(axis=0)
     length = float((mean**2).sum(axis=-1).mean())
     if items < 2:
-        return float("nan")
+        return NAN
     return length - float(effect.var(axis=0, ddof=1).sum(axis=-1).mean()) / items
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its 95 % interval."""
+    """A number with its 95 % interval; NaN for no data or without an interval."""
 
     value: float
-    """The value; NaN for no data."""
     low: float
-    """Lower bound; NaN without an interval."""
     high: float
-    """Upper bound; NaN without an interval."""
     n: int
     """How many things were counted."""
     n_excluded: int
     """How many were left out, because an answer is missing."""
 
 
-def mean_of(sums: Floats) -> Floats:
-    """The first of ``sums`` (..., column) over the last."""
-    return quotient(sums[..., 0], sums[..., -1])
-
-
 @dataclass(frozen=True, slots=True)
 class ItemNumbers:
-    """Numbers of each item, and the value that follows from their sums."""
+    """Numbers of each item, whose sums give a value as those of a ``Tally`` do."""
 
     columns: Floats
     """The numbers (item, column); an item with NaN is left out."""
-    value: Callable[[Floats], Floats] = mean_of
-    """The value (...) from sums over items (..., column); NaN where it has none."""
+    finish: Callable[[Floats], tuple[Floats, Floats]] = hits_of_total
     bounds: tuple[float, float] = (0.0, 1.0)
     """The least and the greatest possible value; intervals stay between them."""
-    is_mean: bool = False
-    """Whether it is a mean of numbers from 0 to 1, so that 0 of n has an interval."""
 
     @classmethod
     def mean(cls, values: Floats, greatest: float = 1.0) -> ItemNumbers:
         """The mean of ``values`` (item,), from 0 to ``greatest``."""
         columns = np.stack([values, np.where(np.isnan(values), np.nan, 1.0)], axis=1)
-        return cls(columns, bounds=(0.0, greatest), is_mean=greatest == 1)
+        return cls(columns, hits_of_total if greatest == 1 else ratio, (0.0, greatest))
+
+    def value(self, sums: Floats) -> Floats:
+        """The value (...) from sums over items (..., column); NaN where it has none."""
+        return quotient(*self.finish(sums))
+
+
+Name = TypeVar("Name", bound=Hashable)
 
 
 def item_estimates(
-    runs: Sequence[Mapping[str, ItemNumbers]], subjects: npt.NDArray[np.object_], seed: int
-) -> dict[str, Estimate]:
+    runs: Sequence[Mapping[Name, ItemNumbers]], subjects: npt.NDArray[np.object_], seed: int
+) -> dict[Name, Estimate]:
     """Each number with its interval; of several seeds the means.
 
     ``runs``: the numbers of each seed by name, of the same items. ``subjects`` (item,): the items
     of one subject are resampled together. Numbers of the same items share their resamples. The
     interval is that of ``bootstrap_interval``.
     """
-    by_items: dict[bytes, list[str]] = {}
-    for name in runs[0] if runs else ():
-        by_items.setdefault(_known(runs, name).tobytes(), []).append(name)
-    estimates: dict[str, Estimate] = {}
+    known = {
+        name: np.all(np.stack([~np.isnan(run[name].columns).any(axis=1) for run in runs]), axis=0)
+        for name in (runs[0] if runs else ())
+    }
+    by_items: dict[bytes, list[Name]] = {}
+    for name, items in known.items():
+        by_items.setdefault(items.tobytes(), []).append(name)
+    estimates: dict[Name, Estimate] = {}
     for names in by_items.values():
-        known = _known(runs, names[0])
-        numbers = [run[name] for run in runs for name in names]
-        sums, replicates = _resampled(numbers, known, subjects, seed)
-        for at, name in enumerate(names):
-            every = range(at, len(numbers), len(names))  # the seeds of this number
-            estimates[name] = _estimate(
-                numbers[at],
-                [float(numbers[of].value(sums[of].sum(axis=0))) for of in every],
-                np.mean([replicates[of] for of in every], axis=0),
-                len(sums[at]),
-                known,
+        items = known[names[0]]
+        clusters, places = np.unique(subjects[items].astype(str), return_inverse=True)
+        matrix, n = cluster_matrix(places, len(clusters)), int(items.sum())
+        tallies = {
+            (str(of_seed), str(at)): Tally(
+                matrix @ run[name].columns[items], clusters, n, finish=run[name].finish
             )
-    return {name: estimates[name] for name in (runs[0] if runs else ())}
-
-
-def _known(runs: Sequence[Mapping[str, ItemNumbers]], name: str) -> Bools:
-    """Whether an item has a number in every seed (item,)."""
-    return all_of(np.stack([~np.isnan(run[name].columns).any(axis=1) for run in runs]), axis=0)
-
-
-def _resampled(
-    numbers: Sequence[ItemNumbers],
-    known: Bools,
-    subjects: npt.NDArray[np.object_],
-    seed: int,
-) -> tuple[list[Floats], list[Floats]]:
-    """The columns of each number summed by subject (subject, column), and its replicates."""
-    names, places = np.unique(subjects[known].astype(str), return_inverse=True)
-    widths = [number.columns.shape[1] for number in numbers]
-    by_subject = np.zeros((len(names), sum(widths)))
-    np.add.at(by_subject, places, np.hstack([number.columns[known] for number in numbers]))
-    ends = np.cumsum(widths)[:-1]
-    drawn = np.zeros((0, sum(widths)))
-    if len(names):
-        parts = resamples_in_parts(
-            len(names), REPLICATES, np.random.default_rng(seed), by_subject.shape[1]
-        )
-        drawn = np.concatenate([part.T.astype(np.float64) @ by_subject for part in parts])
-    replicates = [
-        number.value(part)
-        for number, part in zip(numbers, np.split(drawn, ends, axis=1), strict=True)
-    ]
-    return np.split(by_subject, ends, axis=1), replicates
-
-
-def _estimate(
-    number: ItemNumbers, values: Sequence[float], replicates: Floats, clusters: int, known: Bools
-) -> Estimate:
-    value = float(np.mean(values))
-    low, high = bootstrap_interval(
-        value, replicates, clusters, number.bounds, proportion=number.is_mean
-    )
-    return Estimate(value, low, high, int(known.sum()), int((~known).sum()))
+            for of_seed, run in enumerate(runs)
+            for at, name in enumerate(names)
+        }
+        counts = ClusterCounts(tallies, clusters.tolist())
+        drawn = counts.weigh(Draws(len(clusters), seed).parts(counts.width)) if n else {}
+        for at, name in enumerate(names):
+            keys = [(str(of_seed), str(at)) for of_seed in range(len(runs))]
+            value, low, high = (NAN,) * 3
+            if n:
+                value = float(np.mean([tallies[key].share().value for key in keys]))
+                low, high = bootstrap_interval(
+                    value,
+                    np.mean([drawn[key].values for key in keys], axis=0),
+                    len(clusters),
+                    runs[0][name].bounds,
+                    proportion=tallies[keys[0]].is_proportion,
+                )
+            estimates[name] = Estimate(value, low, high, n, len(items) - n)
+    return {name: estimates[name] for name in known}
 
 
 Outcome = Literal["answer", "correctness"]
@@ -236,8 +208,6 @@ Effect = Literal[
 Part = tuple[Outcome, Effect, Factors]
 """The outcome, the kind of part, and the factors."""
 
-Ints = npt.NDArray[np.int64]
-
 Cell = TypeVar("Cell", np.int64, np.bool_)
 
 
@@ -254,18 +224,23 @@ def exact_parts(
     complete = (answers >= 0).all(axis=1)
     is_right = _crossed(right[complete], design)
     correctness = np.stack([is_right, ~is_right], axis=-1).astype(np.float64)
-    parts: dict[tuple[Part, bool], ItemNumbers] = {}
-    outcomes: tuple[tuple[Outcome, Floats], ...] = (
-        ("answer", one_hot(_crossed(answers[complete], design))),
-        ("correctness", correctness),
+    mean, ones = right[complete].mean(axis=1), np.ones(complete.sum())
+    outcomes: tuple[tuple[Outcome, Floats, Floats], ...] = (
+        ("answer", one_hot(_crossed(answers[complete], design)), np.zeros(len(mean))),
+        ("correctness", correctness, mean),
     )
-    for outcome, values in outcomes:
-        mean = right[complete].mean(axis=1) if outcome == "correctness" else None
-        for part, columns in _parts(outcome, values, names, mean):
-            spread = np.full((len(answers), columns.shape[1]), np.nan)
-            spread[complete] = columns
-            parts[part, False] = _probability(part, spread)
-            parts[part, True] = _share(part, spread, has_items=mean is not None)
+    parts: dict[tuple[Part, bool], ItemNumbers] = {}
+    for outcome, values, means in outcomes:
+        variation = decompose(values, names)
+        for effect, factors, part in _effects(outcome, variation, names):
+            columns = np.full((len(answers), 5), np.nan)
+            columns[complete] = np.stack([part, variation.total, means, means**2, ones], axis=1)
+            is_between = effect == "between questions"
+            parts[(outcome, effect, factors), False] = (
+                ItemNumbers(columns, _between) if is_between else ItemNumbers(columns[:, [0, 4]])
+            )
+            share = partial(_share, is_between=is_between, has_items=outcome == "correctness")
+            parts[(outcome, effect, factors), True] = ItemNumbers(columns, share)
     return parts
 
 
@@ -278,54 +253,38 @@ def _crossed(values: npt.NDArray[Cell], design: FactorialDesign) -> npt.NDArray[
     return values[:, order].reshape(len(values), *shape)
 
 
-def _parts(
-    outcome: Outcome, values: Floats, names: Sequence[str], mean: Floats | None
-) -> Iterator[tuple[Part, Floats]]:
-    """Each part with its columns (item, 5): the part, the variation, mean, mean squared, 1."""
-    variation = decompose(values, names)
-    items = len(values)
-    mean = np.zeros(items) if mean is None else mean
-
-    def columns(part: Floats) -> Floats:
-        return np.stack([part, variation.total, mean, mean**2, np.ones(items)], axis=1)
-
+def _effects(
+    outcome: Outcome, variation: Variation, names: Sequence[str]
+) -> Iterator[tuple[Effect, Factors, Floats]]:
+    """Each part of the variation of each item (item,)."""
     for name in names:
-        yield (outcome, "main", (name,)), columns(variation.parts[name,])
-        yield (outcome, "total", (name,)), columns(variation.total_effect(name))
+        yield "main", (name,), variation.parts[name,]
+        yield "total", (name,), variation.total_effect(name)
     combined = {factors: part for factors, part in variation.parts.items() if len(factors) > 1}
     for factors, part in combined.items():
-        yield (outcome, "interaction", factors), columns(part)
+        yield "interaction", factors, part
     if combined:
-        together: Floats = np.sum(list(combined.values()), axis=0)
-        yield (outcome, "interactions", ()), columns(together)
+        yield "interactions", (), np.sum(list(combined.values()), axis=0)
     if outcome == "correctness":
-        yield (outcome, "between questions", ()), columns(np.zeros(items))
-    yield (outcome, "within questions", ()), columns(variation.total)
+        yield "between questions", (), np.zeros(len(variation.total))
+    yield "within questions", (), variation.total
 
 
-def _probability(part: Part, columns: Floats) -> ItemNumbers:
-    if part[1] == "between questions":
-        return ItemNumbers(columns, _between)
-    return ItemNumbers(columns, mean_of, is_mean=True)
+def _between(sums: Floats) -> tuple[Floats, Floats]:
+    """Twice the unbiased variance of the items' means, as hits and total.
 
-
-def _share(part: Part, columns: Floats, *, has_items: bool) -> ItemNumbers:
-    """A part divided by the variation, with ``has_items`` by that between and within questions."""
-
-    def value(sums: Floats) -> Floats:
-        between = _between(sums) * sums[..., -1] if has_items else np.zeros(sums.shape[:-1])
-        hits = between if part[1] == "between questions" else sums[..., 0]
-        whole = np.maximum(between, 0) + sums[..., 1]
-        return quotient(hits, whole)
-
-    return ItemNumbers(columns, value)
-
-
-def _between(sums: Floats) -> Floats:
-    """Twice the unbiased variance of the items' means, from sums (..., column) of ``_parts``."""
+    ``sums`` (..., column): of a part, the variation, the mean, its square, 1.
+    """
     size = sums[..., -1]
-    squares = sums[..., 3] - quotient(sums[..., 2] ** 2, size)
-    return 2 * quotient(squares, size - 1)
+    return 2 * (sums[..., 3] - quotient(sums[..., 2] ** 2, size)), size - 1
+
+
+def _share(sums: Floats, *, is_between: bool, has_items: bool) -> tuple[Floats, Floats]:
+    """A part and the variation; ``has_items``: with that between items."""
+    between = np.zeros(sums.shape[:-1])
+    if has_items:
+        between = quotient(*_between(sums)) * sums[..., -1]
+    return between if is_between else sums[..., 0], np.maximum(between, 0) + sums[..., 1]
 
 
 def pair_parts(
@@ -358,7 +317,7 @@ def pair_parts(
             differ = ((values[:, first] != values[:, second]) & both).sum(axis=1)
             columns = np.stack([(1 - 1 / levels[name]) * differ, count], axis=1)
             columns[count == 0] = np.nan
-            parts[(outcome, "total", (name,)), False] = ItemNumbers(columns, is_mean=True)
+            parts[(outcome, "total", (name,)), False] = ItemNumbers(columns)
     return parts
 
 
@@ -395,7 +354,7 @@ def accuracy_range(right: Bools) -> tuple[float, float]:
     with ``shuffled_spreads``.
     """
     if not right.size:
-        return float("nan"), float("nan")
+        return NAN, NAN
     accuracy = right.mean(axis=0)
     return float(accuracy.min()), float(accuracy.max())
 
@@ -443,7 +402,7 @@ def _posix_of_item(scores: Floats, tokens: Floats, answers: Ints) -> float:
     answered, chosen = answered[known], chosen[known]
     size = len(answered)
     if size < 2:
-        return float("nan")
+        return NAN
     # (variant l, answer k): the log-probability of the answer k in the prompt of the variant l.
     probability = scores[np.ix_(answered, chosen)]
     moved = np.abs(probability - probability.diagonal()) / tokens[answered, chosen]
@@ -469,9 +428,17 @@ def position_notes(answers: pl.DataFrame) -> Iterator[str]:
     if shown.is_empty():
         return
     position = int(shown["position"].mode().min())  # type: ignore[arg-type]
-    share = _share_of_position(shown, position)
-    expected, of_gold = _expected(shown, position)
-    if not share.low > CONCENTRATED * max(expected, of_gold):
+    of_items = shown.group_by("question", maintain_order=True).agg(
+        hits=(pl.col("position") == position).sum(), size=pl.len()
+    )
+    columns = of_items.select("hits", "size").to_numpy().astype(np.float64)
+    subjects = of_items["question"].to_numpy().astype(object)
+    share = item_estimates([{"share": ItemNumbers(columns)}], subjects, 0)["share"]
+    uniform = pl.when(pl.col("size") > position).then(1 / pl.col("size")).otherwise(0.0)
+    # Right answers whose position is not known have the uniform share.
+    of_gold = pl.coalesce((pl.col("gold") == position).cast(pl.Float64), uniform)
+    ((expected, right),) = shown.select(a=uniform.mean(), b=of_gold.mean()).iter_rows()
+    if not share.low > CONCENTRATED * max(expected, right):
         return
     chosen = shown.filter(position=position)
     labels = set(chosen["label"])
@@ -479,7 +446,7 @@ def position_notes(answers: pl.DataFrame) -> Iterator[str]:
     yield (
         f"{share.value:.1%} of {shown.height:,} answers (95 % CI {100 * share.low:.1f} to "
         f"{100 * share.high:.1f}) are the option in position {position + 1}{label}, against "
-        f"{expected:.1%} in a uniform choice and {of_gold:.1%} of the right answers"
+        f"{expected:.1%} in a uniform choice and {right:.1%} of the right answers"
     )
 
 
@@ -538,25 +505,3 @@ def _position_of(label: str | None, size: int) -> int | None:
     else:
         return None
     return at if 0 <= at < size else None
-
-
-def _share_of_position(shown: pl.DataFrame, position: int) -> Estimate:
-    """The share of the answers in a position, with its interval over questions."""
-    of_items = shown.group_by("question", maintain_order=True).agg(
-        hits=(pl.col("position") == position).sum(), size=pl.len()
-    )
-    columns = of_items.select("hits", "size").to_numpy().astype(np.float64)
-    numbers = {"share": ItemNumbers(columns, is_mean=True)}
-    subjects = of_items["question"].to_numpy().astype(object)
-    return item_estimates([numbers], subjects, 0)["share"]
-
-
-def _expected(shown: pl.DataFrame, position: int) -> tuple[float, float]:
-    """The share of a position in a uniform choice, and among the right answers.
-
-    Right answers whose position is not known have the uniform share.
-    """
-    uniform = pl.when(pl.col("size") > position).then(1 / pl.col("size")).otherwise(0.0)
-    of_gold = pl.coalesce((pl.col("gold") == position).cast(pl.Float64), uniform)
-    ((expected, right),) = shown.select(a=uniform.mean(), b=of_gold.mean()).iter_rows()
-    return expected, right

@@ -5,12 +5,10 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from threading import Lock
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol, did_you_mean, missing_column
@@ -26,7 +24,6 @@ from consilience.metrics.grid import (
     View,
     grids,
     option_probabilities,
-    words_of,
 )
 from consilience.metrics.registry import METRICS, Metric, Share, Tally
 from consilience.metrics.resampling import (
@@ -36,15 +33,7 @@ from consilience.metrics.resampling import (
     TwoWayReplicates,
     in_threads,
 )
-from consilience.metrics.statistics import (
-    KEPT,
-    PERMUTATIONS,
-    REPLICATES,
-    Signs,
-    draw_counts,
-    in_parts,
-    resamples_in_parts,
-)
+from consilience.metrics.statistics import KEPT, NAN, PERMUTATIONS, REPLICATES, Draws, Signs
 from consilience.types import Cardinality, Relation, Suite
 
 NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
@@ -70,10 +59,8 @@ def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     table = _typed(_with_variant(answers), suite)
     for name in NEEDED[:-1]:
         if table[name].null_count():
-            at = table[name].is_null().arg_max() or 0
-            raise ConsilienceError(
-                f"no '{name}'", where=f"the answers table, row {at + 1}", todo="Fill it in."
-            )
+            where = f"the answers table, row {(table[name].is_null().arg_max() or 0) + 1}"
+            raise ConsilienceError(f"no '{name}'", where=where, todo="Fill it in.")
     on = ["group", "variant"]
     table = table.join(_patterns(table, suite), on=on, how="left", maintain_order="left")
     table = table.drop("variant").rename({"text": "variant"})
@@ -127,30 +114,27 @@ def _check_columns(answers: pl.DataFrame) -> None:
     if answers.is_empty():
         raise ConsilienceError("no rows", where="the answers table")
     for name in (*NEEDED, *OPTIONAL, *SCORES):
-        dtype = answers.schema.get(name, pl.String())
-        if _stands_for_text(dtype) or (name not in NEEDED and dtype.is_numeric()):
+        dtype, needed = answers.schema.get(name, pl.String()), name in NEEDED
+        is_number = dtype.is_integer() if needed else dtype.is_numeric()
+        if is_number or isinstance(dtype, (pl.String, pl.Categorical, pl.Enum, pl.Null)):
             continue
-        needed = name in NEEDED
-        text = "text" if name == "gold_token" else "numbers"
+        expected = "text" if name == "gold_token" else "numbers"
+        todo = "Correct the column, or leave it out."
+        if needed:
+            expected = "text or whole numbers"
+            todo = "Save it as text; whole numbers with a gap become fractions in some tools."
         raise ConsilienceError(
             f"the column '{name}' is of type {dtype}",
-            expected="text or whole numbers" if needed else text,
+            expected=expected,
             where="the answers table",
-            todo="Save it as text; whole numbers with a gap become fractions in some tools."
-            if needed
-            else "Correct the column, or leave it out.",
+            todo=todo,
         )
-
-
-def _stands_for_text(dtype: pl.DataType) -> bool:
-    return dtype.is_integer() or isinstance(dtype, (pl.String, pl.Categorical, pl.Enum, pl.Null))
 
 
 def _with_variant(answers: pl.DataFrame) -> pl.DataFrame:
     """The table with a column ``variant``; ``variant_index`` is renamed where it is missing."""
-    if "variant" in answers.columns or "variant_index" not in answers.columns:
-        return answers
-    return answers.rename({"variant_index": "variant"})
+    renamed = {} if "variant" in answers.columns else {"variant_index": "variant"}
+    return answers.rename(renamed, strict=False)
 
 
 def _patterns(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
@@ -219,34 +203,20 @@ def is_blank() -> pl.Expr:
     return pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
 
 
-def by_relation(answers: pl.DataFrame, suite: Suite) -> Iterator[tuple[Relation, pl.DataFrame]]:
-    """Each relation that has rows in a prepared answers table, with its rows."""
-    groups = answers.partition_by("group", as_dict=True)
-    for relation in suite.relations:
-        if (relation.id,) in groups:
-            yield relation, groups[relation.id,]
-
-
-def _facts_of(suite: Suite, groups: pl.Series) -> pl.DataFrame:
-    """The facts (``FACT``) of the relations in ``groups``, with ``place``, the position in each."""
-    known = set(groups.unique())
-    rows = [
-        (relation.id, fact.item, fact.subject, fact.object, position)
-        for relation in suite.relations
-        if relation.id in known
-        for position, fact in enumerate(relation.facts)
-    ]
-    schema = {**dict.fromkeys(FACT, pl.String), "place": pl.Int64}
-    return pl.DataFrame(rows, schema, orient="row")
-
-
 def suite_positions(facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     """``facts`` with their ``place`` in the suite, null where it does not have them.
 
     A fact is found by its item, subject and gold, else by subject and gold.
     """
-    known = _facts_of(suite, facts["group"])
-    text = ["group", "subject", "gold"]
+    groups = set(facts["group"].unique())
+    rows = [
+        (relation.id, fact.item, fact.subject, fact.object, place)
+        for relation in suite.relations
+        if relation.id in groups
+        for place, fact in enumerate(relation.facts)
+    ]
+    schema = {**dict.fromkeys(FACT, pl.String), "place": pl.Int64}
+    known, text = pl.DataFrame(rows, schema, orient="row"), ["group", "subject", "gold"]
     by_text = known.group_by(text).agg(pl.col("place").min().alias("other"))
     positions = facts.join(known, on=FACT, how="left", maintain_order="left")
     positions = positions.join(by_text, on=text, how="left", maintain_order="left")
@@ -264,10 +234,8 @@ def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.Data
     recurring = _recurring(facts)
     if recurring.is_empty():
         return table
-    placed = suite_positions(recurring, suite).filter(
-        pl.col("place").is_not_null().all().over("group")
-    )
-    placed = placed.select("group", "item", "place")
+    has_all = pl.col("place").is_not_null().all().over("group")
+    placed = suite_positions(recurring, suite).filter(has_all).select("group", "item", "place")
     joined = table.join(placed, on=["group", "item"], how="left", maintain_order="left")
     positions = joined["place"].fill_null(0)
     if placed.is_empty() or (positions.diff().fill_null(0) >= 0).all():
@@ -302,9 +270,8 @@ def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
     for relation in suite.relations:
         if relation.design.unit == "item":
             continue
-        words = set(relation.candidates.words)
-        rows = counted.filter(pl.col("group") == relation.id)
-        rows = rows.filter(~pl.col("answer").is_in(list(words)))
+        is_known = pl.col("answer").is_in([*set(relation.candidates.words)])
+        rows = counted.filter(group=relation.id).filter(~is_known)
         if rows.is_empty():
             continue
         known = {_plain(word): word for word in reversed(relation.candidates.words)}
@@ -328,14 +295,13 @@ def _plain(word: str) -> str:
 
 def _likeness(answer: str, word: str) -> str:
     """How an answer differs from the object that it seems to be."""
-    differs = []
-    if answer != answer.strip():
-        differs.append("spaces around it")
-    inner = answer.strip()
-    if unicodedata.normalize("NFC", inner) != unicodedata.normalize("NFC", word):
-        differs.append("another case")
-    if unicodedata.is_normalized("NFC", inner) != unicodedata.is_normalized("NFC", word):
-        differs.append("another Unicode form (NFC or NFD)")
+    inner, nfc = answer.strip(), partial(unicodedata.normalize, "NFC")
+    differences = {
+        "spaces around it": answer != inner,
+        "another case": nfc(inner) != nfc(word),
+        "another Unicode form (NFC or NFD)": (nfc(inner) == inner) != (nfc(word) == word),
+    }
+    differs = [name for name, is_so in differences.items() if is_so]
     how = f" with {' and '.join(differs)}" if differs else ""
     return f"'{answer}', which is '{word}'{how}. Write answers as the suite spells them"
 
@@ -350,10 +316,9 @@ def instances_of(table: pl.DataFrame, suite: Suite) -> dict[str, list[tuple[Inst
     groups = dict(table.select("item", "group").unique().iter_rows())
     replies, probabilities = _replies(table, suite), _probabilities(table, suite)
     by_group: dict[str, list[tuple[Instance, ...]]] = {}
-    for expectation in suite.expectations:
-        group = groups.get(expectation.items[0])
-        if group is None:
-            continue
+    known = [one for one in suite.expectations if one.items[0] in groups]
+    for expectation in known:
+        group = groups[expectation.items[0]]
         levels = {name: levels_of(name) for name in suite.relation(group).design.variants}
         if of_expectation := tuple(instances(expectation, replies, levels, probabilities)):
             by_group.setdefault(group, []).append(of_expectation)
@@ -384,11 +349,7 @@ def _replies(table: pl.DataFrame, suite: Suite) -> Replies:
     whatever it reads. Two answers to open questions are the same if their normalized texts are
     equal, or if a judge merged them (``meaning``).
     """
-    options = {
-        one.item: one.options
-        for expectation in suite.expectations
-        for one in expectation.references
-    }
+    options = _options(suite)
     rows = table.filter(pl.col("item").is_in(list(options)))
     position = pl.col("option").cast(pl.Float64, strict=False).cast(pl.Int64)
     replies: dict[tuple[str, str], str | None] = {}
@@ -409,19 +370,21 @@ def _probabilities(table: pl.DataFrame, suite: Suite) -> dict[tuple[str, str], P
     """The probability of each option: the scores of the run, normalised over the options."""
     if OF_OPTIONS not in table.columns:
         return {}
-    sizes = {
-        one.item: len(one.options)
-        for expectation in suite.expectations
-        for one in expectation.references
-    }
-    rows = table.filter(pl.col("item").is_in(list(sizes)) & pl.col(OF_OPTIONS).is_not_null())
-    probabilities: dict[tuple[str, str], Probabilities] = {}
+    options = _options(suite)
+    rows = table.filter(pl.col("item").is_in(list(options)) & pl.col(OF_OPTIONS).is_not_null())
     columns = rows.select("item", "variant", pl.col(OF_OPTIONS).list.len()).iter_rows()
     of_rows = option_probabilities(rows).tolist()
-    for (item, variant, size), of_options in zip(columns, of_rows, strict=True):
-        if size == sizes[item] and np.isfinite(of_options).all():
-            probabilities[item, variant] = tuple(of_options[:size])
-    return probabilities
+    return {
+        (item, variant): tuple(of_options[:size])
+        for (item, variant, size), of_options in zip(columns, of_rows, strict=True)
+        if size == len(options[item]) and np.isfinite(of_options).all()
+    }
+
+
+def _options(suite: Suite) -> dict[str, tuple[str, ...]]:
+    """The options of each question that something is expected of."""
+    references = (one for expectation in suite.expectations for one in expectation.references)
+    return {one.item: one.options for one in references}
 
 
 def _open_texts(rows: pl.DataFrame, suite: Suite) -> dict[str, str]:
@@ -434,8 +397,6 @@ def _open_texts(rows: pl.DataFrame, suite: Suite) -> dict[str, str]:
 
 
 T = TypeVar("T")
-
-NAN = float("nan")
 
 EMPTY_AS_ZERO = {"published": ("known_consistency", "unknown_consistency"), "strict": ()}
 """Metrics of groups without data that the released code logs as 0, which its means include."""
@@ -456,11 +417,6 @@ def bounds_of(key: Key) -> tuple[float, float]:
     return METRICS[metric_of(key[0])].bounds
 
 
-def scores_read() -> tuple[str, ...]:
-    """The scores that at least one metric reads."""
-    return tuple(dict.fromkeys(name for metric in METRICS.values() for name in metric.scores))
-
-
 def empty_value(key: Key, protocol: Protocol) -> float:
     """The value of a group without data."""
     return 0.0 if key[0] in EMPTY_AS_ZERO[protocol] else NAN
@@ -477,13 +433,11 @@ def is_averaged(key: Key, relation: Relation) -> bool:
 
 def count(views: Mapping[View, Grid], relation: Relation) -> dict[Key, Tally]:
     """Every metric of the two views of one group, over all of it and by its subsets."""
-    design = relation.design
     tallies: dict[Key, Tally] = {}
     for metric_name, metric in METRICS.items():
         name = name_of(metric_name, relation.cardinality)
-        for subset, grid in _subsets(views[metric.view], design, metric):
-            tally = metric.count(grid)
-            if tally is not None:
+        for subset, grid in _subsets(views[metric.view], relation.design, metric):
+            if (tally := metric.count(grid)) is not None:
                 tallies[name, subset] = tally
     return tallies
 
@@ -523,55 +477,69 @@ class ResampleCache:
         self.keeps = size > 0
         self._kept: dict[object, Any] = {}
         self._left = size
-        self._lock = Lock()
 
     def resampling(
         self, subjects: Mapping[str, Sequence[str]], seed: int, *, joint: bool
     ) -> Resampling:
-        """The resampling of these subjects (``Resampling``)."""
         key = seed, joint, tuple((group, *names) for group, names in subjects.items())
         size = 2 * REPLICATES * sum(map(len, subjects.values()))
-        keep = size <= self._left
-        return self._keep(key, size, lambda: Resampling(subjects, seed, keep=keep, joint=joint))
-
-    def signs(self, names: Sequence[str], seed: int) -> Signs:
-        """The signs of these names."""
-        size = len(names) * PERMUTATIONS // 8
-        return self._keep(("signs", seed, *names), size, lambda: Signs(names, seed))
-
-    def resamples(self, clusters: int, seed: int) -> Iterator[npt.NDArray[Any]]:
-        """How often each of this many clusters was drawn (cluster, replicate), in parts."""
-        key, size = (clusters, seed), clusters * REPLICATES
-        if key not in self._kept and size > self._left:
-            return resamples_in_parts(clusters, REPLICATES, np.random.default_rng(seed))
-        return in_parts(
-            self._keep(key, size, lambda: draw_counts(clusters, np.random.default_rng(seed)))
+        return self._keep(
+            key, size, lambda keep: Resampling(subjects, seed, keep=keep, joint=joint)
         )
 
-    def _keep(self, key: object, size: int, make: Callable[[], T]) -> T:
-        if key in self._kept:
-            value: T = self._kept[key]
-            return value
-        made = make()
-        with self._lock:
-            if size <= self._left:
-                self._left -= size
-                self._kept[key] = made
-        return made
+    def signs(self, names: Sequence[str], seed: int) -> Signs:
+        size = len(names) * PERMUTATIONS // 8
+        return self._keep(("signs", seed, *names), size, lambda _: Signs(names, seed))
+
+    def draws(self, clusters: int, seed: int) -> Draws:
+        size = clusters * REPLICATES
+        return self._keep((clusters, seed), size, lambda keep: Draws(clusters, seed, keep=keep))
+
+    def _keep(self, key: object, size: int, make: Callable[[bool], T]) -> T:
+        if key not in self._kept:
+            made = make(size <= self._left)
+            if size > self._left:
+                return made
+            self._left -= size
+            self._kept[key] = made
+        kept: T = self._kept[key]
+        return kept
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Every metric of each group of a kind."""
+    """Every metric of each group of a kind, also under resampled subjects."""
 
     shares: Mapping[str, Mapping[Key, Share]]
-    """Hits and totals by group and metric."""
     draws: Mapping[str, Mapping[Key, TwoWayReplicates]]
-    """The same under resampled subjects."""
     proportions: frozenset[Key]
     """The metrics whose hits are counted among the total."""
     resampling: Resampling
-    """The resamples."""
+
+
+def resampled(
+    tallies_of: Callable[[str], Mapping[Key, Tally]],
+    resampling: Resampling,
+    protocol: Protocol = "strict",
+) -> Counts:
+    """Every metric of the groups of ``resampling``, which ``tallies_of`` counts."""
+
+    def of(group: str) -> tuple[ClusterCounts, dict[Key, Share], set[Key]]:
+        tallies = tallies_of(group)
+        return (
+            ClusterCounts(tallies, resampling.subjects[group]),
+            {key: tally.share(empty_value(key, protocol)) for key, tally in tallies.items()},
+            {key for key, tally in tallies.items() if tally.is_proportion},
+        )
+
+    counted = dict(zip(resampling.subjects, in_threads(of, resampling.subjects), strict=True))
+    draws = resampling.draw({group: [counts] for group, (counts, _, _) in counted.items()})
+    return Counts(
+        {group: shares for group, (_, shares, _) in counted.items()},
+        {group: runs[0] for group, runs in draws.items()},
+        frozenset[Key]().union(*(proportions for _, _, proportions in counted.values())),
+        resampling,
+    )
 
 
 class Prepared:
@@ -592,96 +560,67 @@ class Prepared:
     @cached_property
     def relations(self) -> list[tuple[Relation, pl.DataFrame]]:
         """The groups that have rows, with their rows, in the order of the suite."""
-        return list(by_relation(self.table, self.suite))
-
-    def rows_of(self, relation: Relation) -> pl.DataFrame:
-        return self._rows[relation.id]
+        groups = self.table.partition_by("group", as_dict=True)
+        every = ((relation, groups.get((relation.id,))) for relation in self.suite.relations)
+        return [(relation, rows) for relation, rows in every if rows is not None]
 
     @cached_property
-    def _rows(self) -> dict[str, pl.DataFrame]:
+    def rows(self) -> dict[str, pl.DataFrame]:
+        """The rows of each group that has some."""
         return {relation.id: rows for relation, rows in self.relations}
 
-    def of_kind(self, kind: Cardinality) -> list[tuple[Relation, pl.DataFrame]]:
-        """The groups of a cardinality, with their rows."""
-        return [(group, rows) for group, rows in self.relations if group.cardinality == kind]
+    def of_kind(self, kind: Cardinality) -> list[Relation]:
+        """The groups of a cardinality that have rows."""
+        return [relation for relation, _ in self.relations if relation.cardinality == kind]
 
     def subjects(self, kind: Cardinality) -> dict[str, list[str]]:
         """The distinct subjects of each group of a cardinality, sorted."""
-        return {relation.id: self._subjects[relation.id] for relation, _ in self.of_kind(kind)}
+        return {relation.id: self._subjects[relation.id] for relation in self.of_kind(kind)}
 
     @cached_property
     def _subjects(self) -> dict[str, list[str]]:
         return {
-            relation.id: rows["subject"].unique().sort().to_list()
-            for relation, rows in self.relations
+            group: rows["subject"].unique().sort().to_list() for group, rows in self.rows.items()
         }
-
-    def views(
-        self, relation: Relation, rows: pl.DataFrame, protocol: Protocol
-    ) -> Mapping[View, Grid]:
-        """The two views of a relation's answers."""
-        return self._keep(
-            protocol,
-            ("views", relation.id),
-            lambda: self._views(relation, rows, protocol),
-        )
-
-    def _views(
-        self, relation: Relation, rows: pl.DataFrame, protocol: Protocol
-    ) -> Mapping[View, Grid]:
-        views = grids(rows, relation, protocol, words_of(rows), scores_read())
-        instances = tuple(self.instances.get(relation.id, ()))
-        return {name: replace(grid, instances=instances) for name, grid in views.items()}
 
     @cached_property
     def instances(self) -> Mapping[str, Sequence[tuple[Instance, ...]]]:
         """The instances of each expectation, by the group of its first premise."""
         return instances_of(self.table, self.suite)
 
-    def tallies(
-        self, relation: Relation, rows: pl.DataFrame, protocol: Protocol
-    ) -> Mapping[Key, Tally]:
+    def views(self, relation: Relation, protocol: Protocol) -> Mapping[View, Grid]:
+        """The two views of a relation's answers."""
+
+        def make() -> Mapping[View, Grid]:
+            rows = self.rows[relation.id]
+            scores = {name for metric in METRICS.values() for name in metric.scores}
+            views = grids(rows, relation, protocol, sorted(scores))
+            instances = tuple(self.instances.get(relation.id, ()))
+            return {name: replace(grid, instances=instances) for name, grid in views.items()}
+
+        return self._keep(protocol, ("views", relation.id), make)
+
+    def tallies(self, relation: Relation, protocol: Protocol) -> Mapping[Key, Tally]:
         """Every metric of a relation."""
-        return self._keep(
-            protocol,
-            ("tallies", relation.id),
-            lambda: count(self.views(relation, rows, protocol), relation),
-        )
+        name = "tallies", relation.id
+        return self._keep(protocol, name, lambda: count(self.views(relation, protocol), relation))
 
     def counts(self, kind: Cardinality, protocol: Protocol, seed: int) -> Counts:
         """Every metric of the relations of a kind, resampled."""
-        return self._keep(
-            protocol, ("counts", kind, seed), lambda: self._count(kind, protocol, seed)
-        )
 
-    def _count(self, kind: Cardinality, protocol: Protocol, seed: int) -> Counts:
-        subjects = self.subjects(kind)
-        counted: dict[str, list[ClusterCounts]] = {}
-        shares: dict[str, dict[Key, Share]] = {}
-        proportions: set[Key] = set()
+        def make() -> Counts:
+            relations = {relation.id: relation for relation in self.of_kind(kind)}
+            joint = self.suite.words.is_pooled
+            resampling = self.cache.resampling(self.subjects(kind), seed, joint=joint)
+            return resampled(
+                lambda group: self.tallies(relations[group], protocol), resampling, protocol
+            )
 
-        def of(group: tuple[Relation, pl.DataFrame]) -> None:
-            relation, rows = group
-            tallies = self.tallies(relation, rows, protocol)
-            counted[relation.id] = [ClusterCounts(tallies, subjects[relation.id])]
-            shares[relation.id] = {
-                key: tally.share(empty_value(key, protocol)) for key, tally in tallies.items()
-            }
-            proportions.update(key for key, tally in tallies.items() if tally.is_proportion)
+        return self._keep(protocol, ("counts", kind, seed), make)
 
-        for relation, _ in self.of_kind(kind):  # in their order
-            counted[relation.id], shares[relation.id] = [], {}
-        list(in_threads(of, self.of_kind(kind)))
-        joint = self.suite.words.is_pooled
-        resampling = self.cache.resampling(subjects, seed, joint=joint)
-        draws = {group: runs[0] for group, runs in resampling.draw(counted).items()}
-        return Counts(shares, draws, frozenset(proportions), resampling)
-
-    def forget(self, protocol: Protocol | None = None) -> None:
-        """Drop the counts of one protocol, or of both."""
-        self._kept = {
-            key: counts for key, counts in self._kept.items() if protocol not in (None, key[0])
-        }
+    def forget(self, protocol: Protocol) -> None:
+        """Drop the counts of a protocol."""
+        self._kept = {key: counts for key, counts in self._kept.items() if key[0] != protocol}
 
     def _keep(self, protocol: Protocol, name: object, make: Callable[[], T]) -> T:
         key = protocol, name

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from consilience.core.expectations import NO_OPTION, Expectation, Instance, linked_questions
-from consilience.metrics.grid import Bools, Floats, Grid, all_of, any_of
-from consilience.metrics.registry import Tally, describe, metric, ratio
+from consilience.metrics.grid import Grid
+from consilience.metrics.registry import Description, Tally, describe, metric, ratio
+from consilience.metrics.statistics import Bools, Floats, Ints
 
 
 @metric(
@@ -50,11 +50,13 @@ def consistency(grid: Grid) -> Tally:
 
 describe(
     "determinism",
-    label="Determinism",
-    meaning="consistency of relations with several right answers",
-    level="headline",
-    better="higher",
-    alias_of="consistency",
+    Description(
+        label="Determinism",
+        meaning="consistency of relations with several right answers",
+        level="headline",
+        better="higher",
+        alias_of="consistency",
+    ),
 )
 
 
@@ -86,8 +88,8 @@ def consistent_accuracy(grid: Grid) -> Tally:
 def consistent_wrong(grid: Grid) -> Tally:
     """Share of items with the same wrong answer in every variant, as in the released code."""
     first = np.take_along_axis(grid.answers, grid.taken.argmax(axis=1)[:, None], axis=1)
-    alike = all_of(((grid.answers == first) | grid.lacking)[:, grid.answered], axis=1)
-    return _tally(grid.subjects, alike & ~any_of(grid.right, axis=1), grid.complete)
+    alike = np.all(((grid.answers == first) | grid.lacking)[:, grid.answered], axis=1)
+    return _tally(grid.subjects, alike & ~np.any(grid.right, axis=1), grid.complete)
 
 
 @metric(
@@ -101,7 +103,7 @@ def successful_patterns(grid: Grid) -> Tally:
 
     A maximum over items, so resampling items is not valid: a group has no interval.
     """
-    return _tally(None, any_of(grid.right, axis=0), grid.answered)
+    return _tally(None, np.any(grid.right, axis=0), grid.answered)
 
 
 @metric(
@@ -113,7 +115,7 @@ def successful_patterns(grid: Grid) -> Tally:
 )
 def successful_objects(grid: Grid) -> Tally:
     """Share of items that at least one pattern gets right (Section 6.1, Succ-Objs)."""
-    return _tally(grid.subjects, any_of(grid.right, axis=1), any_of(grid.taken, axis=1))
+    return _tally(grid.subjects, np.any(grid.right, axis=1), np.any(grid.taken, axis=1))
 
 
 @metric(
@@ -127,7 +129,7 @@ def known_consistency(grid: Grid) -> Tally:
 
     Without such items: NaN under ``strict``, 0 under ``published``, as in the released code.
     """
-    return _agreement(grid, any_of(grid.right, axis=1))
+    return _of_pairs(grid, grid.n_same, np.any(grid.right, axis=1))
 
 
 @metric(
@@ -141,7 +143,8 @@ def unknown_consistency(grid: Grid) -> Tally:
 
     Without such items: NaN under ``strict``, 0 under ``published``, as in the released code.
     """
-    return _agreement(grid, ~any_of(grid.right, axis=1) & any_of(grid.taken, axis=1))
+    is_unknown = ~np.any(grid.right, axis=1) & np.any(grid.taken, axis=1)
+    return _of_pairs(grid, grid.n_same, is_unknown)
 
 
 @metric(
@@ -161,17 +164,7 @@ def corrected_consistency(grid: Grid) -> Tally:
     chance is ``chance_consistency``. Range -1 to 1: 1 is full agreement, 0 is chance. NaN where
     chance is 1 (one answer to everything). ``MICRO`` sums numerators and denominators of groups.
     """
-    expected = grid.chance
-
-    def finish(sums: Floats) -> tuple[Floats, Floats]:
-        chance = expected(sums)
-        return sums[..., 0] - chance, sums[..., 1] - chance
-
-    def slopes(sums: Floats) -> tuple[Floats, Floats]:
-        same, total, chance = _pair_slopes(grid, sums)
-        return same - chance, total - chance
-
-    return _pair_tally(grid, finish, slopes)
+    return _beside_chance(grid, lambda same, total, chance: (same - chance, total - chance))
 
 
 @metric(
@@ -187,16 +180,7 @@ def chance_consistency(grid: Grid) -> Tally:
     ``sum_{k<l} n_kl sum_a p_k(a) p_l(a) / sum_{k<l} n_kl``: ``p_k(a)`` is the share of the answer a
     among the answers in variant k, ``n_kl`` the number of items answered in both variants.
     """
-    expected = grid.chance
-
-    def finish(sums: Floats) -> tuple[Floats, Floats]:
-        return expected(sums), sums[..., 1]
-
-    def slopes(sums: Floats) -> tuple[Floats, Floats]:
-        _, total, chance = _pair_slopes(grid, sums)
-        return chance, total
-
-    return _pair_tally(grid, finish, slopes)
+    return _beside_chance(grid, lambda same, total, chance: (chance, total))
 
 
 @metric(
@@ -307,13 +291,11 @@ def top_label(grid: Grid) -> Tally:
     answered = grid.taken[:, 0]
     golds = grid.golds[answered, 0]
     counts = np.unique(golds, return_counts=True)[1][None].astype(np.float32)
-    return Tally(
-        counts,
-        None,
-        len(golds),
-        int((~answered).sum()),
-        lambda sums: (sums.max(axis=-1, initial=0), sums.sum(axis=-1)),
-    )
+
+    def largest(sums: Floats) -> tuple[Floats, Floats]:
+        return sums.max(axis=-1, initial=0), sums.sum(axis=-1)
+
+    return Tally(counts, None, len(golds), int((~answered).sum()), largest)
 
 
 @metric(
@@ -339,7 +321,7 @@ def _tally(clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools
     return Tally(np.stack(sums, axis=1).astype(np.float32), clusters, n, counted.size - n)
 
 
-def _of_pairs(grid: Grid, hits: npt.NDArray[np.int64], items: Bools | None = None) -> Tally:
+def _of_pairs(grid: Grid, hits: Ints, items: Bools | None = None) -> Tally:
     """A tally of ``hits`` (item,) among the pairs of answers; ``items``: those counted (item,)."""
     items = np.ones(len(hits), dtype=np.bool_) if items is None else items
     counts = np.stack([hits, grid.n_both], axis=1) * items[:, None]
@@ -349,27 +331,22 @@ def _of_pairs(grid: Grid, hits: npt.NDArray[np.int64], items: Bools | None = Non
     return Tally(counts.astype(dtype), grid.subjects, n, left_out)
 
 
-def _agreement(grid: Grid, items: Bools) -> Tally:
-    """The consistency of some ``items`` (item,)."""
-    return _of_pairs(grid, grid.n_same, items)
-
-
-def _pair_tally(
-    grid: Grid,
-    finish: Callable[[Floats], tuple[Floats, Floats]],
-    slopes: Callable[[Floats], tuple[Floats, Floats]],
+def _beside_chance(
+    grid: Grid, combine: Callable[[Floats, Floats, Floats], tuple[Floats, Floats]]
 ) -> Tally:
+    """``combine``: hits and total, linear in same pairs, all pairs and pairs expected by chance."""
+    chance = grid.chance
+
+    def finish(sums: Floats) -> tuple[Floats, Floats]:
+        return combine(sums[..., 0], sums[..., 1], chance(sums))
+
+    def slopes(sums: Floats) -> tuple[Floats, Floats]:
+        return combine(*np.eye(2, len(sums)), chance.slopes(sums))
+
     n = int(grid.n_both.sum())
     left_out = len(grid.n_both) * grid.n_pairs - n
     further = grid.class_and_answer_counts
     return Tally(grid.pair_counts, grid.subjects, n, left_out, finish, slopes, further)
-
-
-def _pair_slopes(grid: Grid, sums: Floats) -> tuple[Floats, Floats, Floats]:
-    """Derivatives (column,) of the same pairs, of all pairs and of ``grid.chance`` at ``sums``."""
-    same, total = np.zeros((2, len(sums)))
-    same[0] = total[1] = 1
-    return same, total, grid.chance.slopes(sums)
 
 
 @metric(
@@ -484,8 +461,8 @@ def violation_rate(grid: Grid) -> Tally | None:
     for at, unit in enumerate(grid.instances):
         verdicts = [one.is_permitted for one in unit if one.is_answered]
         counts[at] = verdicts.count(False), len(verdicts) - verdicts.count(None)
-    applicable = int(counts[:, 1].sum())
-    return Tally(counts, _cluster_names(grid.instances), applicable, _missing(grid.instances))
+    n = int(counts[:, 1].sum())
+    return Tally(counts, _cluster_names(grid.instances), n, _missing(grid.instances))
 
 
 @metric(
@@ -496,8 +473,49 @@ def violation_rate(grid: Grid) -> Tally | None:
     by_expectation=True,
 )
 def chance_violation_rate(grid: Grid) -> Tally | None:
-    """``violation_rate`` if the conclusion got the answer of another expectation of its subset."""
-    return _chance(grid.instances) if grid.instances else None
+    """``violation_rate`` if the conclusion got the answer of another expectation of its subset.
+
+    The counts are those of ``ExpectedViolations``: there is an answer b for each stratum and code.
+    An expectation has one last answer in a stratum, also where several of its instances share it.
+    """
+    units = grid.instances
+    if not units:
+        return None
+    subsets: dict[str, list[Expectation]] = {}
+    for expectation in (unit[0].expectation for unit in units):
+        subsets.setdefault(expectation.subset, []).append(expectation)
+    coded = {subset: _Codes(expectations) for subset, expectations in subsets.items()}
+    answered = [[(one, _stratum(one)) for one in unit if one.is_answered] for unit in units]
+    sizes = Counter(stratum for unit in answered for stratum in {of for _, of in unit})
+    compared = [[(one, of) for one, of in unit if sizes[of] > 1] for unit in answered]
+    codes: dict[Stratum, dict[Hashable, None]] = {}
+    for one, stratum in (pair for pairs in compared for pair in pairs):
+        codes.setdefault(stratum, {})[coded[stratum[0]].code_of(one)] = None
+    columns = {key: at for at, key in enumerate((of, b) for of, bs in codes.items() for b in bs)}
+    size = len(columns)
+    counts = np.zeros((len(units), 1 + 3 * size), dtype=np.float32)
+    for at, unit in enumerate(compared):
+        for one, stratum in unit:
+            scheme = coded[stratum[0]]
+            answer_column = columns[stratum, scheme.code_of(one)]
+            counts[at, 1 + size + answer_column] = 1
+            if one.is_permitted is None:
+                continue
+            counts[at, 0] += 1
+            counts[at, 1 + 2 * size + answer_column] += not one.is_permitted
+            for code in codes[stratum]:
+                if not one.permits(scheme.text(one.expectation, code)):
+                    counts[at, 1 + columns[stratum, code]] += 1
+    numbers = {stratum: at for at, stratum in enumerate(codes)}
+    expected = ExpectedViolations(
+        np.array([numbers[stratum] for stratum, _ in columns], dtype=int),
+        np.array([sizes[stratum] for stratum, _ in columns], dtype=float),
+    )
+    alone = sum(
+        one.is_permitted is not None and sizes[of] == 1 for unit in answered for one, of in unit
+    )
+    n, left_out = int(counts[:, 0].sum()), _missing(units) + alone
+    return Tally(counts, _cluster_names(units), n, left_out, expected, expected.slopes)
 
 
 @metric(
@@ -559,7 +577,7 @@ def _gaps(members: Sequence[Instance]) -> Floats:
 
     Options are compared as ``_Codes`` says; what the conclusion does not have is a gap, too.
     """
-    scheme = _Codes.of([one.expectation for one in members])
+    scheme = _Codes([one.expectation for one in members])
     codes: dict[Hashable, int] = {}
     for one in members:
         for text in one.expectation.conclusion.options:
@@ -576,15 +594,13 @@ def _gaps(members: Sequence[Instance]) -> Floats:
 Units = Sequence[Sequence[Instance]]
 """The instances of each expectation."""
 
-Names = npt.NDArray[np.object_]
 
-
-def _cluster_names(units: Units) -> Names:
+def _cluster_names(units: Units) -> npt.NDArray[np.object_]:
     """The cluster of each expectation (unit,): the first premise of its first expectation."""
-    expectations = [unit[0].expectation for unit in units]
-    components = linked_questions(expectations)
+    premises = [unit[0].expectation.items[0] for unit in units]
+    components = linked_questions([unit[0].expectation for unit in units])
     firsts: dict[str, str] = {}
-    names = [firsts.setdefault(components[one.items[0]], one.items[0]) for one in expectations]
+    names = [firsts.setdefault(components[premise], premise) for premise in premises]
     return np.array(names, dtype=np.object_)
 
 
@@ -597,69 +613,16 @@ Stratum = tuple[str, str]
 """A subset of expectations (``Expectation.subset``), and the variant of the conclusion."""
 
 
-def _chance(units: Units) -> Tally:
-    """The counts of ``ExpectedViolations`` of each expectation.
-
-    There is an answer b for each stratum and code. An expectation has one last answer in a stratum,
-    also where several of its instances share it.
-    """
-    subsets: dict[str, list[Expectation]] = {}
-    for expectation in (unit[0].expectation for unit in units):
-        subsets.setdefault(expectation.subset, []).append(expectation)
-    coded = {subset: _Codes.of(expectations) for subset, expectations in subsets.items()}
-    answered = [[(one, _stratum(one)) for one in unit if one.is_answered] for unit in units]
-    sizes = Counter(stratum for unit in answered for stratum in {of for _, of in unit})
-    compared = [[(one, of) for one, of in unit if sizes[of] > 1] for unit in answered]
-    codes: dict[Stratum, dict[Hashable, None]] = {}
-    for one, stratum in (pair for pairs in compared for pair in pairs):
-        codes.setdefault(stratum, {})[coded[stratum[0]].code_of(one)] = None
-    columns = {key: at for at, key in enumerate((of, b) for of, bs in codes.items() for b in bs)}
-    size = len(columns)
-    counts = np.zeros((len(units), 1 + 3 * size), dtype=np.float32)
-    for at, unit in enumerate(compared):
-        for one, stratum in unit:
-            scheme = coded[stratum[0]]
-            answer_column = columns[stratum, scheme.code_of(one)]
-            counts[at, 1 + size + answer_column] = 1
-            if one.is_permitted is None:
-                continue
-            counts[at, 0] += 1
-            counts[at, 1 + 2 * size + answer_column] += not one.is_permitted
-            for code in codes[stratum]:
-                if not one.permits(scheme.text(one.expectation, code)):
-                    counts[at, 1 + columns[stratum, code]] += 1
-    numbers = {stratum: at for at, stratum in enumerate(codes)}
-    expected = ExpectedViolations(
-        np.array([numbers[stratum] for stratum, _ in columns], dtype=int),
-        np.array([sizes[stratum] for stratum, _ in columns], dtype=float),
-    )
-    alone = sum(
-        one.is_permitted is not None and sizes[of] == 1 for unit in answered for one, of in unit
-    )
-    return Tally(
-        counts,
-        _cluster_names(units),
-        int(counts[:, 0].sum()),
-        _missing(units) + alone,
-        finish=expected,
-        slopes=expected.slopes,
-    )
-
-
 def _stratum(one: Instance) -> Stratum:
     return one.expectation.subset, one.variants[-1]
 
 
-@dataclass(frozen=True, slots=True)
 class _Codes:
     """How the answers to the conclusions of a subset are compared."""
 
-    by_text: bool
-    """By their text; otherwise by the position among the options of their question."""
-
-    @classmethod
-    def of(cls, expectations: Iterable[Expectation]) -> _Codes:
-        return cls(len({frozenset(one.conclusion.options) for one in expectations}) == 1)
+    def __init__(self, expectations: Iterable[Expectation]) -> None:
+        """By their text if all have the same options; else by the position among their options."""
+        self.by_text = len({frozenset(one.conclusion.options) for one in expectations}) == 1
 
     def code(self, expectation: Expectation, answer: str) -> Hashable:
         """The code of an answer to the conclusion; a text that is no option is its own code."""
@@ -678,7 +641,6 @@ class _Codes:
         return str(code)
 
 
-@dataclass(frozen=True)
 class ExpectedViolations:
     """Hits and total of ``chance_violation_rate`` from sums (..., 1 + 3 answers) of its counts.
 
@@ -688,23 +650,11 @@ class ExpectedViolations:
     times the violation itself, where ``c = K / (K - 1)``. Resamples keep this ``c``.
     """
 
-    strata: npt.NDArray[np.int64]
-    """The stratum of each answer (answer,)."""
-    sizes: Floats
-    """K of the stratum of each answer (answer,), at least 2."""
-
-    @cached_property
-    def _members(self) -> Floats:
-        """1 where an answer is of the stratum (answer, stratum)."""
-        size = int(self.strata.max(initial=-1)) + 1
-        members: Floats = (self.strata[:, None] == np.arange(size)).astype(np.float64)
-        return members
-
-    @cached_property
-    def _factors(self) -> Floats:
-        """C of the stratum of each answer (answer,)."""
-        factors: Floats = self.sizes / (self.sizes - 1)
-        return factors
+    def __init__(self, strata: Ints, sizes: Floats) -> None:
+        """The stratum of each answer (answer,), and its K, at least 2."""
+        is_member = strata[:, None] == np.arange(strata.max(initial=-1) + 1)
+        self._members = is_member.astype(np.float64)
+        self._factors = sizes / (sizes - 1)
 
     def _parts(self, sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """How many do not permit an answer, got it, violate by it, got any of its stratum."""

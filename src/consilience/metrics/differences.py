@@ -6,7 +6,6 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import combinations
 from statistics import fmean
 from typing import get_args
@@ -31,7 +30,7 @@ from consilience.metrics.counts import (
     prepared_seeds,
     refuse_other_questions,
 )
-from consilience.metrics.grid import Bools, Floats, Grid
+from consilience.metrics.grid import Grid
 from consilience.metrics.registry import METRICS, Metric, Share, Tally, quotient
 from consilience.metrics.resampling import (
     ClusterCounts,
@@ -49,6 +48,8 @@ from consilience.metrics.statistics import (
     FEW,
     NAN,
     REPLICATES,
+    Draws,
+    Floats,
     Signs,
     benjamini_hochberg,
     bootstrap_error,
@@ -61,7 +62,6 @@ from consilience.metrics.statistics import (
     mcnemars,
     paired_permutation,
     permutation_p,
-    resamples,
     skewness,
     welch_t,
     within_error,
@@ -93,8 +93,7 @@ class Flipped:
             return np.full(self.flipped.shape[1], np.nan)
         common = hits.sum() / totals.sum()
         off = (self.flipped[::2] - common * self.flipped[1::2]) / totals[:, None]
-        difference: Floats = off[1] - off[0]
-        return difference
+        return off[1] - off[0]
 
 
 def flip(first: Tallies, second: Tallies, names: Sequence[str], signs: Signs) -> dict[Key, Flipped]:
@@ -125,12 +124,15 @@ SUBJECTS = "sign flips of subjects"
 RELATIONS = "paired permutation of relations"
 
 
+Test = tuple[str | None, float]
+"""Which test, and its p."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunPair:
     """One metric in two runs: of one group, or of several together."""
 
     shares: tuple[Share, Share]
-    """Hits and totals of both runs."""
     flipped: Flipped | None
     """Both under sign flips of what subjects contribute; None for a metric without subjects."""
     only: tuple[int, int] | None
@@ -150,10 +152,11 @@ class RunPair:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One metric of two models, with a pair of runs for each seed."""
+    """One metric of two models: a pair of runs for each seed."""
 
     seeds: tuple[RunPair, ...]
-    """The metric in both runs of each seed."""
+    tested: Test | None = None
+    """The test, where it is known."""
 
     @property
     def values(self) -> tuple[float, float]:
@@ -172,11 +175,13 @@ class Difference:
         return second - first
 
     @property
-    def test(self) -> tuple[str | None, float]:
-        """Which test, and its p: McNemar's of one seed, else sign flips of the mean difference.
+    def test(self) -> Test:
+        """McNemar's of one seed, else sign flips of the mean difference.
 
         NaN without data, which is then no test of a family either.
         """
+        if self.tested is not None:
+            return self.tested
         if len(self.seeds) == 1 and self.seeds[0].only is not None:
             only = self.seeds[0].only
             return MCNEMAR, NAN if math.isnan(self.difference) else mcnemar(*only)
@@ -201,23 +206,16 @@ class Difference:
         return Difference(tuple(one.plus(two) for one, two in pairs))
 
     def without_flips(self) -> Difference:
-        """The same without what the test needs, which fills the memory."""
-        return Difference(tuple(replace(both, flipped=None) for both in self.seeds))
+        """The same, tested, without what the test needs, which fills the memory."""
+        return Difference(tuple(replace(both, flipped=None) for both in self.seeds), self.test)
 
 
-Test = tuple[str | None, float]
-"""Which test, and its p."""
-
+CHANGES = ("first_accuracy", "second_accuracy", "change", "change_low", "change_high")
 
 CHANGE_SCHEMA: dict[str, type[pl.DataType]] = {
-    "first_accuracy": pl.Float64,
-    "second_accuracy": pl.Float64,
-    "change": pl.Float64,
-    "change_low": pl.Float64,
-    "change_high": pl.Float64,
+    **dict.fromkeys(CHANGES, pl.Float64),
     "test": pl.String,
-    "p": pl.Float64,
-    "p_holm": pl.Float64,
+    **dict.fromkeys(("p", "p_holm"), pl.Float64),
 }
 """Accuracy in two variants, over the items that were answered in both.
 
@@ -227,12 +225,9 @@ other pairs.
 """
 
 FORM_CHANGE_SCHEMA: dict[str, type[pl.DataType]] = {
-    "group": pl.String,
-    "first": pl.String,
-    "second": pl.String,
+    **dict.fromkeys(("group", "first", "second"), pl.String),
     **CHANGE_SCHEMA,
-    "seeds": pl.Int64,
-    "n": pl.Int64,
+    **dict.fromkeys(("seeds", "n"), pl.Int64),
 }
 """One row for every two forms of a group: the change of accuracy, mean over seeds."""
 
@@ -250,16 +245,12 @@ def form_changes(
         forms = relation.design.forms
         if len(forms) < 2:
             continue
-        grids = [
-            run.views(relation, run.rows_of(relation), protocol)["tuples"].only_variants(
-                [variants[0] for variants in forms.values()]
-            )
-            for run in seeds
-        ]
+        firsts = [variants[0] for variants in forms.values()]
+        tuples = [run.views(relation, protocol)["tuples"] for run in seeds]
+        grids = [grid.only_variants(firsts) for grid in tuples]
         subjects, places = np.unique(grids[0].subjects.astype(str), return_inverse=True)
-        generator = np.random.default_rng([seed, zlib.crc32(relation.id.encode())])
-        weights = resamples(len(subjects), REPLICATES, generator)
-        resampled = ClusterSampler(partial(iter, (np.ascontiguousarray(weights.T),)), places)
+        draws = Draws(len(subjects), [seed, zlib.crc32(relation.id.encode())], keep=True)
+        resampled = ClusterSampler(draws, places)
         first, second = ([list(forms)[at] for at in side] for side in grids[0].pairs.T)
         columns = {
             "group": [relation.id] * len(first),
@@ -403,12 +394,11 @@ class PairedComparison:
         self.runs, self.kind, self.protocol, self.seed = runs, kind, protocol, seed
         self.count_both = count_both or _count_both
         self.first = runs[0][0]
-        known = {relation.id for relation, _ in runs[0][1].of_kind(kind)}
-        groups = [relation for relation, _ in self.first.of_kind(kind) if relation.id in known]
-        self.relations = {relation.id: relation for relation in groups}
+        known = {relation.id for relation in runs[0][1].of_kind(kind)}
+        groups = self.first.of_kind(kind)
+        self.relations = {group.id: group for group in groups if group.id in known}
         self.subjects = self.first.subjects(kind)
         self.differences: dict[str, dict[Key, Difference]] = {}
-        self.tests: dict[Key, dict[str, Test]] = {}
         self.pooled: dict[Key, Difference] = {}
         self.resampling: Resampling = self.first.cache.resampling(
             self.subjects, seed, joint=self.first.suite.words.is_pooled
@@ -421,10 +411,8 @@ class PairedComparison:
         for group, by_key in self.differences.items():
             for key, difference in by_key.items():
                 spreads = [self._within(run[group], key) for run in draws]
-                test = self.tests[key][group]
-                yield _row(
-                    key, group, difference, [spread[0] for spread in spreads], spreads[0][1], test
-                )
+                replicates, clusters = [spread[0] for spread in spreads], spreads[0][1]
+                yield _row(key, group, difference, replicates, clusters)
                 if is_averaged(key, self.relations[group]):
                     averaged.setdefault(key, []).append(group)
         for key, groups in averaged.items():
@@ -439,9 +427,7 @@ class PairedComparison:
         counted: list[dict[str, list[ClusterCounts]]] = [{} for _ in self.runs]
 
         def of(relation: Relation) -> dict[Key, Difference]:
-            boths = [
-                self._count_seed(seed, relation, counted[seed]) for seed in range(len(counted))
-            ]
+            boths = [self._count_seed(at, relation, of_seed) for at, of_seed in enumerate(counted)]
             keys = [key for key in boths[0] if all(key in both for both in boths)]
             return {key: Difference(tuple(both[key] for both in boths)) for key in keys}
 
@@ -450,7 +436,6 @@ class PairedComparison:
             if not by_key:
                 continue
             for key, difference in by_key.items():
-                self.tests.setdefault(key, {})[relation.id] = difference.test
                 if is_averaged(key, relation):
                     pooled = self.pooled.get(key)
                     self.pooled[key] = pooled.plus(difference) if pooled else difference
@@ -490,11 +475,9 @@ class PairedComparison:
             draws: dict[str, ReplicatesOfBoth] = {
                 group: (one, two) for group, (one, two) in self.resampling.draw(by_group).items()
             }
-            if len(draws) < len(self.differences):
-                whole = [run.counts(self.kind, self.protocol, self.seed) for run in runs]
-                for group in self.differences:
-                    if group not in draws:
-                        draws[group] = whole[0].draws[group], whole[1].draws[group]
+            if whole := self.differences.keys() - draws.keys():
+                first, second = (run.counts(self.kind, self.protocol, self.seed) for run in runs)
+                draws |= {group: (first.draws[group], second.draws[group]) for group in whole}
             samples.append(draws)
         return samples
 
@@ -510,34 +493,30 @@ class PairedComparison:
     ) -> Iterator[dict[str, object]]:
         """``MACRO`` over the groups where both models have data, and ``MICRO``."""
         by_group = {group: self.differences[group][key] for group in groups}
-        known = {
-            group: difference
-            for group, difference in by_group.items()
-            if not math.isnan(difference.difference)
-        }
+        known = {group: of for group, of in by_group.items() if not math.isnan(of.difference)}
         if not known:
             return
-        spreads = [self._spread(key, known, draws[seed], seed) for seed in range(len(draws))]
+        spreads = [self._spread(key, known, of, seed) for seed, of in enumerate(draws)]
         counts, pooled = (len(known), len(by_group) - len(known)), self.pooled[key]
+        values = [difference.difference for difference in known.values()]
+        test: Test = RELATIONS, paired_permutation(values, self.seed)
+        if len(known) == 1:
+            test = next(iter(known.values())).test
         macro = Difference(
             tuple(
                 replace(both, shares=_mean_shares(known, seed, counts))
                 for seed, both in enumerate(pooled.seeds)
-            )
+            ),
+            test,
         )
-        values = [difference.difference for difference in known.values()]
-        if len(known) > 1:
-            test: Test = RELATIONS, paired_permutation(values, self.seed)
-        else:
-            test = self.tests[key][next(iter(known))]
         relations = [spread.replicates for spread, _, _ in spreads]
-        row = _row(key, "MACRO", macro, relations, spreads[0][0].clusters, test)
+        row = _row(key, "MACRO", macro, relations, spreads[0][0].clusters)
         micro, clusters = [values for _, values, _ in spreads], spreads[0][2]
         within = np.mean([spread.within for spread, _, _ in spreads], axis=0)
         error = within_error(within, spreads[0][0].clusters, clusters)
         row |= {"within_error": error, "skewness": skewness(values), "units": clusters}
         yield row | ({"detectable": NAN} if 1 < len(known) < FEW else {})
-        yield _row(key, "MICRO", pooled, micro, clusters, pooled.test)
+        yield _row(key, "MICRO", pooled, micro, clusters)
 
     def _spread(
         self,
@@ -579,8 +558,7 @@ def _count_both(
 
     Counts over all queries are reused if both runs answered the same queries.
     """
-    rows, others = first.rows_of(relation), second.rows_of(relation)
-    one, two = first.views(relation, rows, protocol), second.views(relation, others, protocol)
+    one, two = first.views(relation, protocol), second.views(relation, protocol)
     both = (
         {view: grid.with_(two[view]) for view, grid in one.items()},
         {view: grid.with_(one[view]) for view, grid in two.items()},
@@ -591,11 +569,7 @@ def _count_both(
         for view, grid in run.items()
     )
     if is_whole and first.cache.keeps and second.cache.keeps:
-        tallies = (
-            first.tallies(relation, rows, protocol),
-            second.tallies(relation, others, protocol),
-        )
-        return *tallies, True
+        return first.tallies(relation, protocol), second.tallies(relation, protocol), True
     return count(both[0], relation), count(both[1], relation), False
 
 
@@ -606,15 +580,10 @@ def _only(first: Tally, second: Tally) -> tuple[int, int]:
 
 
 def _row(
-    key: Key,
-    group: str,
-    difference: Difference,
-    spreads: Sequence[Floats],
-    clusters: int,
-    test: Test,
+    key: Key, group: str, difference: Difference, spreads: Sequence[Floats], clusters: int
 ) -> dict[str, object]:
     """A row of the table; ``spreads``: each seed's difference resampled (replicate,)."""
-    replicates = np.mean(spreads, axis=0)
+    replicates, (test, p) = np.mean(spreads, axis=0), difference.test
     bounds = difference_bounds(bounds_of(key))
     low, high = bootstrap_interval(difference.difference, replicates, clusters, bounds)
     error = bootstrap_error(replicates, clusters)
@@ -628,8 +597,8 @@ def _row(
         "difference": difference.difference,
         "low": low,
         "high": high,
-        "test": test[0],
-        "p": test[1],
+        "test": test,
+        "p": p,
         "detectable": detectable_difference(error, clusters),
         "n": min(share.n for share in shares),
         "n_excluded": max(share.left_out for share in shares),
@@ -695,23 +664,20 @@ def _counter(first: str, second: str) -> CountBoth:
     def count_both(
         run: Prepared, _: Prepared, relation: Relation, protocol: Protocol
     ) -> tuple[Mapping[Key, Tally], Mapping[Key, Tally], bool]:
-        views = run.views(relation, run.rows_of(relation), protocol)
+        views = run.views(relation, protocol)
         tallies: tuple[dict[Key, Tally], dict[Key, Tally]] = {}, {}
         for metric_name, metric in METRICS.items():
-            grids = [
-                _only_of_language(views[metric.view], relation.design, metric, side)
-                for side in (first, second)
-            ]
-            both = [metric.count(grid) for grid in _on_same_items(metric, grids)]
-            for side, tally in zip(tallies, both, strict=False):
-                if tally is not None:
-                    side[name_of(metric_name, relation.cardinality), "all"] = tally
+            key, view = (name_of(metric_name, relation.cardinality), "all"), views[metric.view]
+            grids = [_of_language(view, relation.design, metric, name) for name in (first, second)]
+            for side, grid in zip(tallies, _on_same_items(metric, grids), strict=False):
+                if (tally := metric.count(grid)) is not None:
+                    side[key] = tally
         return *tallies, False
 
     return count_both
 
 
-def _only_of_language(grid: Grid, design: Design, metric: Metric, side: str) -> Grid | None:
+def _of_language(grid: Grid, design: Design, metric: Metric, side: str) -> Grid | None:
     """The part of a group that a metric counts of a language; None where there is none."""
     if metric.one_form:
         return grid.only_variants(design.languages[side]) if side in design.languages else None
@@ -723,14 +689,11 @@ def _only_of_language(grid: Grid, design: Design, metric: Metric, side: str) -> 
 
 def _on_same_items(metric: Metric, grids: Sequence[Grid | None]) -> list[Grid]:
     """Both grids with the answers to items that have a number in both; [] if one is missing."""
-
-    def counts(grid: Grid) -> Bools:
-        return grid.taken[:, 0] if metric.one_form else grid.n_both > 0
-
     known = [grid for grid in grids if grid is not None]
     if len(known) < 2:
         return []
-    has_number = (counts(known[0]) & counts(known[1]))[:, None]
+    have = [grid.taken[:, 0] if metric.one_form else grid.n_both > 0 for grid in known]
+    has_number = np.all(have, axis=0)[:, None]
     return [replace(grid, answers=np.where(has_number, grid.answers, -1)) for grid in known]
 
 

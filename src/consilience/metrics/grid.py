@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, hstack
 from consilience.core.errors import Protocol
 from consilience.core.expectations import Counted, with_answers_of
 from consilience.core.factors import Design, VariantPair
-from consilience.metrics.statistics import Chance, ChanceOfAll, ChanceOfPairs
+from consilience.metrics.statistics import Bools, Chance, ChanceOfAll, ChanceOfPairs, Floats, Ints
 from consilience.types import Relation
 
 VOWELS = ("a", "e", "i", "o", "u")
@@ -39,8 +39,6 @@ def article_fits(relation: Relation) -> pl.Expr:
     ]
     return ~pl.any_horizontal(*unfit) if unfit else pl.lit(True)
 
-
-Floats = npt.NDArray[np.float64]
 
 OF_OPTIONS = "option_scores"
 """The column with the score of each option, in the order of the file."""
@@ -79,8 +77,6 @@ def option_probabilities(table: pl.DataFrame) -> Floats:
     return probabilities
 
 
-Bools = npt.NDArray[np.bool_]
-Counts = npt.NDArray[np.int64]
 View = Literal["tuples", "pairs"]
 """Accuracy is counted on ``tuples``, agreement on ``pairs``."""
 
@@ -99,15 +95,15 @@ MANY_VARIANTS = 100
 class Grid:
     """Answers and golds of a group as codes, with the scores of its run where there are any."""
 
-    answers: npt.NDArray[np.int64]
+    answers: Ints
     """The answer (item, variant); -1 for none."""
-    golds: npt.NDArray[np.int64]
+    golds: Ints
     """The gold (item, variant); -1 where the item was not asked in the variant."""
-    compared: npt.NDArray[np.int64] | None
+    compared: Ints | None
     """The variants that are compared (pair, 2); None if every two are."""
     subjects: npt.NDArray[np.object_]
     """The subject of each item (item,); items of one subject are not independent."""
-    words: npt.NDArray[np.int64]
+    words: Ints
     """The codes of the answers that occur (answer,)."""
     n_candidates: float
     invalid: tuple[int, ...] = ()
@@ -127,19 +123,18 @@ class Grid:
     @cached_property
     def taken(self) -> Bools:
         """Whether there is an answer (item, variant)."""
-        taken: Bools = self.answers >= 0
-        return taken
+        return self.answers >= 0
 
     @cached_property
     def right(self) -> Bools:
         """Whether the answer is the gold (item, variant)."""
-        right: Bools = self.taken & (self.answers == self.golds)
-        return right
+        return self.taken & (self.answers == self.golds)
 
     @cached_property
     def answered(self) -> Bools:
         """Whether any item was answered in the variant (variant,)."""
-        return any_of(self.taken, axis=0)
+        answered: Bools = np.any(self.taken, axis=0)
+        return answered
 
     @cached_property
     def lacking(self) -> Bools:
@@ -152,15 +147,17 @@ class Grid:
         """Whether the item was answered in every variant that was asked at all (item,)."""
         variants = self.answered
         there = (self.taken | self.lacking)[:, variants]
-        return all_of(there, axis=1) & any_of(self.taken, axis=1) & variants.any()
+        complete: Bools = np.all(there, axis=1) & np.any(self.taken, axis=1) & variants.any()
+        return complete
 
     @property
     def always_right(self) -> Bools:
         """Whether the item is right in every variant that was asked at all (item,)."""
-        return all_of((self.right | self.lacking)[:, self.answered], axis=1)
+        always_right: Bools = np.all((self.right | self.lacking)[:, self.answered], axis=1)
+        return always_right
 
     @cached_property
-    def pairs(self) -> npt.NDArray[np.int64]:
+    def pairs(self) -> Ints:
         """The variants that are compared (pair, 2)."""
         if self.compared is not None:
             return self.compared
@@ -181,44 +178,42 @@ class Grid:
     def both(self) -> Bools:
         """Whether both answers of a pair are there (item, pair)."""
         first, second = self.pairs.T
-        both: Bools = self.taken[:, first] & self.taken[:, second]
-        return both
+        return self.taken[:, first] & self.taken[:, second]
 
     @cached_property
     def same(self) -> Bools:
         """Whether both answers of a pair are there and the same (item, pair)."""
         first, second = self.pairs.T
-        same: Bools = (self.answers[:, first] == self.answers[:, second]) & self.both
-        return same
+        return (self.answers[:, first] == self.answers[:, second]) & self.both
 
     @cached_property
-    def codes(self) -> npt.NDArray[np.int64]:
+    def codes(self) -> Ints:
         """The position of each answer among ``words``, -1 for none (item, variant)."""
         places = np.searchsorted(self.words, self.answers)
         return np.where(self.taken, places, -1)
 
     @cached_property
-    def n_both(self) -> Counts:
+    def n_both(self) -> Ints:
         """How many pairs of an item have both answers (item,)."""
         size = self.taken.sum(axis=1)
-        n_both: Counts = size * (size - 1) // 2
+        n_both: Ints = size * (size - 1) // 2
         return n_both if self.compared is None else np.asarray(self.both.sum(axis=1))
 
     @cached_property
-    def n_same(self) -> Counts:
+    def n_same(self) -> Ints:
         """How many pairs of an item have the same answer twice (item,)."""
         same = self._later if self.compared is None else self.same
         return np.asarray(same.sum(axis=1))
 
     @cached_property
-    def n_same_right(self) -> Counts:
+    def n_same_right(self) -> Ints:
         """How many pairs of an item have the same answer twice, right in the first (item,)."""
         if self.compared is None:
             return np.asarray((self._later * self.right).sum(axis=1))
         return np.asarray((self.same & self.right[:, self.compared[:, 0]]).sum(axis=1))
 
     @cached_property
-    def _later(self) -> Counts:
+    def _later(self) -> Ints:
         """How many later variants have the same answer to the item (item, variant)."""
         items, variants = self.taken.nonzero()
         keys = items * (self.answers.max(initial=0) + 1) + self.answers[items, variants]
@@ -229,7 +224,7 @@ class Grid:
         return later
 
     @cached_property
-    def _classes(self) -> tuple[Bools, npt.NDArray[np.int64]]:
+    def _classes(self) -> tuple[Bools, Ints]:
         """The ways to lack answers (class, variant), and that of each item (item,)."""
         classes, places = np.unique(self.taken, axis=0, return_inverse=True)
         return classes, places.reshape(-1)
@@ -280,7 +275,7 @@ class Grid:
         variants, places = np.unique(np.array(pairs, dtype=np.int64), return_inverse=True)
         return self._of(variants.tolist(), places.reshape(-1, 2))
 
-    def _of(self, variants: list[int], compared: npt.NDArray[np.int64] | None) -> Grid:
+    def _of(self, variants: list[int], compared: Ints | None) -> Grid:
         return replace(
             self,
             answers=self.answers[:, variants],
@@ -303,29 +298,12 @@ class Grid:
         return replace(self, answers=np.where(other.taken, self.answers, -1), instances=instances)
 
 
-def any_of(values: Bools, axis: int) -> Bools:
-    """Whether any value along ``axis`` is true."""
-    result: Bools = np.logical_or.reduce(values, axis=axis)
-    return result
-
-
-def all_of(values: Bools, axis: int) -> Bools:
-    """Whether all values along ``axis`` are true."""
-    result: Bools = np.logical_and.reduce(values, axis=axis)
-    return result
-
-
 def grids(
-    answers: pl.DataFrame,
-    relation: Relation,
-    protocol: Protocol,
-    words: Sequence[str],
-    scores: Sequence[str] = (),
+    answers: pl.DataFrame, relation: Relation, protocol: Protocol, scores: Sequence[str] = ()
 ) -> dict[View, Grid]:
     """The two views of one group's answers, rows in their order of appearance.
 
-    ``words``: every answer and gold, each once; its position is its code. ``scores``: those that
-    are read.
+    ``scores``: those that are read.
 
     ``strict``: every tuple (subject, gold) once, of a task every item, for both views.
 
@@ -334,6 +312,8 @@ def grids(
     not fit the gold.
     """
     design, candidates = relation.design, len(relation.candidates.words)
+    column = pl.concat([answers["answer"], answers["gold"].alias("answer")])
+    words = column.drop_nulls().unique().sort().to_list()  # the position of a word is its code
     if design.unit == "item":
         if design.labels:
             grid = _grid_of_labels(_by_option(answers, design), design, scores)
@@ -378,21 +358,10 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
     invalid = [INVALID + name for name in sorted(design.variants)] if has_invalid else []
     words = [*design.labels, *invalid]
     grid = grid_of(known, pl.col("item"), design, words, len(design.labels), scores)
-    codes = np.arange(len(words))
     positive = design.labels.index(design.positive) if design.positive else -1
-    invalid_codes = tuple(range(len(design.labels), len(words)))
-    return replace(grid, words=codes, invalid=invalid_codes, positive=positive)
-
-
-def words_of(*tables: pl.DataFrame) -> list[str]:
-    """Every answer and gold of answers tables, each once, in order."""
-    columns = [table[name] for table in tables for name in ("answer", "gold")]
-    return (
-        pl.concat([column.alias("word") for column in columns])
-        .drop_nulls()
-        .unique()
-        .sort()
-        .to_list()
+    codes = np.arange(len(words))
+    return replace(
+        grid, words=codes, invalid=tuple(codes[len(design.labels) :].tolist()), positive=positive
     )
 
 
@@ -412,19 +381,20 @@ def grid_of(
     items = (answers.select(key).to_series().rank("dense").cast(pl.Int64) - 1).to_numpy()
     variants = answers["variant_index"].to_numpy()
     shape = (int(items.max(initial=-1)) + 1, len(design.variants))
-    filled: dict[str, npt.NDArray[np.int64]] = {}
-    for name in ("answer", "gold"):
+    filled = {name: np.full(shape, -1, dtype=np.int64) for name in ("answer", "gold")}
+    for name, of_name in filled.items():
         # Of rows with the same item and variant the last one stays.
-        filled[name] = np.full(shape, -1, dtype=np.int64)
         codes = answers[name].cast(pl.Enum(words)).to_physical().cast(pl.Int64).fill_null(-1)
-        filled[name][items, variants] = codes.to_numpy()
-    read: dict[str, Floats] = {}
-    for name in scores:
-        read[name] = np.full(shape, np.nan)
-        if name in answers.columns:
-            read[name][items, variants] = answers[name].cast(pl.Float64).to_numpy()
+        of_name[items, variants] = codes.to_numpy()
+    read = {name: np.full(shape, np.nan) for name in scores}
+    for name in read.keys() & set(answers.columns):
+        read[name][items, variants] = answers[name].cast(pl.Float64).to_numpy()
     subjects = np.full(shape[0], None, dtype=np.object_)
     subjects[items] = answers["subject"].to_numpy()
+    distributions, of_rows = None, option_probabilities(answers)
+    if of_rows.size:
+        distributions = np.full((*shape, of_rows.shape[1]), np.nan)
+        distributions[items, variants] = of_rows
     known, compared = answers["n_candidates"].median(), design.compared
     return Grid(
         filled["answer"],
@@ -435,20 +405,5 @@ def grid_of(
         float(known) if isinstance(known, float) else float(candidates),
         scores=read,
         is_ragged=design.is_ragged,
-        distributions=_distributions(answers, items, variants, shape),
+        distributions=distributions,
     )
-
-
-def _distributions(
-    answers: pl.DataFrame,
-    items: npt.NDArray[np.int64],
-    variants: npt.NDArray[np.int64],
-    shape: tuple[int, int],
-) -> Floats | None:
-    """``Grid.distributions`` from the rows of a table with the positions of their cells."""
-    of_rows = option_probabilities(answers)
-    if not of_rows.size:
-        return None
-    distributions = np.full((*shape, of_rows.shape[1]), np.nan)
-    distributions[items, variants] = of_rows
-    return distributions

@@ -16,7 +16,6 @@ from consilience.core.schemas import METRICS_SCHEMA, PRECISION_SCHEMA, SEVERAL_T
 from consilience.core.text import counted
 from consilience.metrics.counts import (
     EMPTY_AS_ZERO,
-    NAN,
     Answers,
     Counts,
     bounds_of,
@@ -27,18 +26,19 @@ from consilience.metrics.counts import (
     order_remark,
     prepared_seeds,
 )
-from consilience.metrics.grid import Floats
 from consilience.metrics.registry import METRICS, Share
-from consilience.metrics.resampling import Key, TwoWayReplicates
+from consilience.metrics.resampling import Key
 from consilience.metrics.statistics import (
     FEW,
+    NAN,
+    Floats,
     bootstrap_error,
     bootstrap_interval,
     logit_interval,
     skewness,
     within_error,
 )
-from consilience.types import Cardinality, Relation, Suite
+from consilience.types import Cardinality, Suite
 
 
 def measure(
@@ -77,16 +77,11 @@ def measure(
 class _Number:
     """A value of one seed, with its replicates."""
 
-    value: float
-    """The value; NaN where there is no data."""
+    share: Share
     replicates: Floats
     """Its values when subjects or groups are resampled (replicate,)."""
     clusters: int
     """How many of these there are."""
-    n: int
-    """How many things were counted."""
-    n_excluded: int
-    """How many have no answer."""
     units: int
     """How many subjects were counted, in all groups."""
     within: Floats | None = None
@@ -112,15 +107,17 @@ def _of_kind(
         macro = _row(
             key, "MACRO", [spread[0] for spread in over], is_proportion=is_proportion and is_single
         )
-        values = [_mean_of_seeds(runs, group, key) for group in groups]
+        values = [_mean([run.shares[group][key].value for run in runs]) for group in groups]
         known = [value for value in values if not math.isnan(value)]
         std = stdev(known) if len(known) > 1 else NAN
         yield macro | {"std": std, "skewness": skewness(known)}
         yield _row(key, "MICRO", [spread[1] for spread in over], is_proportion=is_proportion)
 
 
-def _mean_of_seeds(runs: Sequence[Counts], group: str, key: Key) -> float:
-    return _mean([run.shares[group][key].value for run in runs])
+def pooled_row(runs: Sequence[Counts], groups: Sequence[str], key: Key) -> dict[str, object]:
+    """The row of the value of the counts of several groups together."""
+    numbers = [_over_groups(run, groups, key)[1] for run in runs]
+    return _row(key, "MICRO", numbers, is_proportion=key in runs[0].proportions)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -130,31 +127,21 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _of_group(run: Counts, group: str, key: Key) -> _Number:
-    share, within = run.shares[group][key], run.draws[group][key].within
-    return _Number(
-        share.value, within.values, within.clusters, share.n, share.left_out, within.clusters
-    )
+    within = run.draws[group][key].within
+    return _Number(run.shares[group][key], within.values, within.clusters, within.clusters)
 
 
 def _over_groups(run: Counts, groups: Sequence[str], key: Key) -> tuple[_Number, _Number]:
     """The mean over the groups, and the value of all their counts together."""
-    shares: Mapping[str, Share] = {group: run.shares[group][key] for group in groups}
-    draws: Mapping[str, TwoWayReplicates] = {group: run.draws[group][key] for group in groups}
+    shares = {group: run.shares[group][key] for group in groups}
+    draws = {group: run.draws[group][key] for group in groups}
     spread, pooled = run.resampling.over(shares, draws)
     known = [share.value for share in shares.values() if not math.isnan(share.value)]
-    mean = fmean(known) if known else NAN
+    mean = Share(_mean(known), 1, len(known), len(shares) - len(known))
     total, size = sum(shares.values(), Share(0, 0, 0, 0)), pooled.clusters
     return (
-        _Number(
-            mean,
-            spread.replicates,
-            spread.clusters,
-            len(known),
-            len(shares) - len(known),
-            size,
-            spread.within,
-        ),
-        _Number(total.value, pooled.values, size, total.n, total.left_out, size),
+        _Number(mean, spread.replicates, spread.clusters, size, spread.within),
+        _Number(total, pooled.values, size, size),
     )
 
 
@@ -162,7 +149,7 @@ def _row(
     key: Key, group: str, numbers: Sequence[_Number], *, is_proportion: bool
 ) -> dict[str, object]:
     """The mean of a number over seeds, with its intervals over items and over seeds."""
-    values = [number.value for number in numbers if not math.isnan(number.value)]
+    values = [of.share.value for of in numbers if not math.isnan(of.share.value)]
     mean, bounds = _mean(values), bounds_of(key)
     replicates = np.mean([number.replicates for number in numbers], axis=0)
     clusters, units = (min(getattr(n, name) for n in numbers) for name in ("clusters", "units"))
@@ -180,8 +167,8 @@ def _row(
         "std": std,
         "low": low,
         "high": high,
-        "n": min(number.n for number in numbers),
-        "n_excluded": max(number.n_excluded for number in numbers),
+        "n": min(number.share.n for number in numbers),
+        "n_excluded": max(number.share.left_out for number in numbers),
         "seeds": len(numbers),
         "seed_low": seed_low,
         "seed_high": seed_high,
@@ -226,42 +213,33 @@ def facts_left_out(
     with an answer of several tokens are counted by the reasons in the column ``excluded``, in the
     base pattern.
     """
-    chosen = (pl.col("metric") == "accuracy") & (pl.col("group") == "MICRO")
-    rows = metrics.filter(chosen & (pl.col("subset") == "all")).to_dicts()
-    if not rows or not rows[0]["n_excluded"]:
+    whole = metrics.filter(metric="accuracy", group="MICRO", subset="all")
+    ((counted, excluded),) = whole.select("n", "n_excluded").rows() or [(0, 0)]
+    if not excluded:
         return ""
-    counted, excluded = rows[0]["n"], rows[0]["n_excluded"]
     several = 0
     if "excluded" in answers.columns:
-        answers = in_texts(answers, suite)
-        bases = {
-            (group.id, group.design.variants[0])
-            for group in suite.relations
-            if group.cardinality == "N-1"
-        }
-        reasons = pl.col("excluded").cast(pl.String)
-        has_several = reasons.str.contains(SEVERAL_TOKENS, literal=True)
-        without = answers.filter(is_blank() & has_several)
-        rows_without = without.select("group", "variant", "subject", "gold").iter_rows()
-        facts = [row for row in rows_without if row[:2] in bases]
-        several = min(excluded, len(facts if protocol == "published" else set(facts)))
-    verbs = ("have", "were") if several > 1 else ("has", "was")
-    tokens = f"{several:,} {verbs[0]} an answer of several tokens and {verbs[1]} not asked"
-    because = [tokens] * (several > 0)
+        averaged = (group for group in suite.relations if group.cardinality == "N-1")
+        bases = [(group.id, group.design.variants[0]) for group in averaged]
+        base = pl.DataFrame(bases, dict.fromkeys(("group", "variant"), pl.String), orient="row")
+        reason = pl.col("excluded").cast(pl.String)
+        has_several = is_blank() & reason.str.contains(SEVERAL_TOKENS, literal=True)
+        without = in_texts(answers, suite).filter(has_several)
+        facts = without.join(base, on=base.columns, how="semi").select("group", "subject", "gold")
+        several = min(excluded, (facts if protocol == "published" else facts.unique()).height)
+    because = []
+    if several:
+        has, was = ("have", "were") if several > 1 else ("has", "was")
+        because.append(f"{several:,} {has} an answer of several tokens and {was} not asked")
     if others := excluded - several:
-        because.append(f"{others:,} {_others_have(others, several)} no answer (see the notes)")
+        noun = f" other{'s' * (others > 1)}" * (several > 0)
+        has = "have" if others > 1 else "has"
+        because.append(f"{others:,}{noun} {has} no answer (see the notes)")
     hint = "; see --multi-token left-to-right" * (several > 0)
-    items = f"{suite.words.item}s"
     return (
-        f"Accuracy is over {counted:,} of {counted + excluded:,} {items}: "
+        f"Accuracy is over {counted:,} of {counted + excluded:,} {suite.words.item}s: "
         f"{', '.join(because)}{hint}."
     )
-
-
-def _others_have(others: int, several: int) -> str:
-    """The verb for other facts without an answer, and their noun after those of several tokens."""
-    noun = f"other{'s' * (others > 1)} " * (several > 0)
-    return f"{noun}{'have' if others > 1 else 'has'}"
 
 
 def notes_on(
@@ -274,100 +252,79 @@ def notes_on(
         notes += order_remark(answers, suite)
     notes += _without_answer(answers, suite, metrics)
     for name in EMPTY_AS_ZERO[protocol]:
-        empty = metrics.filter(
-            (pl.col("metric") == name) & (pl.col("n") == 0) & (pl.col("group") != "MICRO")
-        )
-        groups = [group for group in empty["group"] if group != "MACRO"]
-        if groups:
-            notes.append(
-                f"{name}: no data in {', '.join(groups)}; counted as 0, as the released code does"
-            )
-    values = _values(metrics)
-    notes += [f"{text} ({details})" for text, details in _on_constant_answers(values, suite)]
-    notes += _of_labels(values, suite)
+        empty = metrics.filter(~pl.col("group").is_in(["MACRO", "MICRO"]), metric=name, n=0)
+        if groups := ", ".join(empty["group"]):
+            notes.append(f"{name}: no data in {groups}; counted as 0, as the released code does")
+    notes += [f"{text} ({details})" for text, details in _on_constant_answers(metrics, suite)]
+    notes += _of_labels(metrics, suite)
     notes += of_few_questions(metrics, suite)
     return notes
 
 
 def _not_asked(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
     """Groups and variants without a row."""
-    variants = {
-        group: set(names)
-        for group, names in answers.group_by("group").agg(pl.col("variant").unique()).iter_rows()
-    }
+    names = answers.group_by("group").agg(pl.col("variant").unique())
+    variants = dict(names.iter_rows())
     absent = [group.id for group in suite.relations if group.id not in variants]
     if absent:
         several = "s" * (len(absent) > 1)
         yield f"no answers for {len(absent)} {suite.words.group}{several}: {', '.join(absent)}"
     for group in suite.relations:
-        if group.design.is_ragged:
-            continue
         known = group.design.variants
         lacking = [name for name in known if name not in variants.get(group.id, known)]
-        if lacking:
+        if lacking and not group.design.is_ragged:
             base = ", not in the base pattern" if known[0] in lacking else ""
             yield (
                 f"{group.id}: asked in {len(known) - len(lacking)} of {len(known)} patterns{base}"
             )
 
 
-def _unanswered_questions(rows: pl.DataFrame, queries: int, metrics: pl.DataFrame) -> str:
-    """How many queries of each group have no answer, the first reason, and what is not counted."""
-    sizes = rows.group_by("group", maintain_order=True).len().iter_rows()
-    groups = ", ".join(f"{group} {size:,}" for group, size in sizes)
-    reasons = rows.drop_nulls("excluded") if "excluded" in rows.columns else rows.clear()
-    why = ""
-    if reasons.height:
-        first = reasons.row(0, named=True)
-        why = f"; such as {first['item']}: {first['excluded']}"
-    whole = metrics.filter(metric="consistent_accuracy", group="MICRO", subset="all").to_dicts()
-    over = ""
-    if whole:
-        counted, excluded = whole[0]["n"], whole[0]["n_excluded"]
-        over = f"; consistent accuracy is over {counted:,} of {counted + excluded:,} questions"
-    return f"{rows.height:,} of {queries:,} queries have no answer ({groups}){over}{why}"
-
-
 def _without_answer(answers: pl.DataFrame, suite: Suite, metrics: pl.DataFrame) -> Iterator[str]:
-    """How many queries of a group, or items of a task, have no answer, and an example."""
+    """How many queries of a group, or items of a task, have no answer, and the first reason."""
+
+    def example(rows: pl.DataFrame, begin: str, name: str) -> str:
+        reasons = rows.drop_nulls("excluded") if "excluded" in rows.columns else rows.clear()
+        return "".join(f"{begin} {row[name]}: {row['excluded']}" for row in reasons[:1].to_dicts())
+
     writing = [group.id for group in suite.relations if group.design.writes_freely]
     no_answer = pl.col("answer").is_null() | (is_blank() & ~pl.col("group").is_in(writing))
     without_any = answers.filter(no_answer)
     if suite.words.is_pooled and without_any.height:
-        yield _unanswered_questions(without_any, answers.height, metrics)
+        sizes = without_any.group_by("group", maintain_order=True).len().iter_rows()
+        groups = ", ".join(f"{group} {size:,}" for group, size in sizes)
+        whole = metrics.filter(metric="consistent_accuracy", group="MICRO", subset="all")
+        over = "".join(
+            f"; consistent accuracy is over {counted:,} of {counted + excluded:,} questions"
+            for counted, excluded in whole.select("n", "n_excluded").iter_rows()
+        )
+        queries = f"{without_any.height:,} of {answers.height:,} queries have no answer ({groups})"
+        yield f"{queries}{over}{example(without_any, '; such as', 'item')}"
         return
     for (group,), rows in without_any.group_by("group", maintain_order=True):
-        all_rows = answers.filter(pl.col("group") == group)
-        first: Mapping[str, object] | None = None
-        if "excluded" in rows.columns and rows["excluded"].drop_nulls().len():
-            first = rows.drop_nulls("excluded").row(0, named=True)
-        if not suite.words.pool:
-            why = f", such as {first['item']}: {first['excluded']}" if first else ""
-            without, whole = rows["item"].n_unique(), all_rows["item"].n_unique()
-            yield f"{group}: {without} of {whole} items excluded{why}"
+        every = answers.filter(pl.col("group") == group)
+        if suite.words.pool:
+            why = example(rows, ", such as:", "gold")
+            yield f"{group}: {rows.height} of {every.height} queries without an answer{why}"
         else:
-            why = f", such as: {first['gold']}: {first['excluded']}" if first else ""
-            yield f"{group}: {rows.height} of {all_rows.height} queries without an answer{why}"
+            without, whole_items = rows["item"].n_unique(), every["item"].n_unique()
+            why = example(rows, ", such as", "item")
+            yield f"{group}: {without} of {whole_items} items excluded{why}"
 
 
 def _values(metrics: pl.DataFrame) -> dict[tuple[str, str], float]:
     """The values of whole groups that have data, by group and metric."""
-    rows = metrics.filter((pl.col("subset") == "all") & (pl.col("n") > 0))
-    return {
-        (group, metric): value
-        for group, metric, value in rows.select("group", "metric", "value").iter_rows()
-    }
+    rows = metrics.filter(pl.col("n") > 0, subset="all").select("group", "metric", "value")
+    return {(group, metric): value for group, metric, value in rows.iter_rows()}
 
 
 def constant_answers(metrics: pl.DataFrame, suite: Suite) -> list[str]:
     """Sentences, without details, on groups where most answers are identical."""
-    return [sentence for sentence, _ in _on_constant_answers(_values(metrics), suite)]
+    return [sentence for sentence, _ in _on_constant_answers(metrics, suite)]
 
 
-def _on_constant_answers(
-    values: Mapping[tuple[str, str], float], suite: Suite
-) -> Iterator[tuple[str, str]]:
+def _on_constant_answers(metrics: pl.DataFrame, suite: Suite) -> Iterator[tuple[str, str]]:
     """A sentence on the groups where most answers are identical, and its details."""
+    values = _values(metrics)
     constant = {
         group.id: values[group.id, "top_answer"]
         for group in suite.relations
@@ -396,11 +353,12 @@ def _on_constant_answers(
         )
 
 
-def _of_labels(values: Mapping[tuple[str, str], float], suite: Suite) -> Iterator[str]:
+def _of_labels(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
     """Notes on tasks with answers that are no label, or with only one gold label."""
-    tasks: list[Relation] = [group for group in suite.relations if group.design.labels]
-    words = suite.words
-    for task in tasks:
+    values, words = _values(metrics), suite.words
+    for task in suite.relations:
+        if not task.design.labels:
+            continue
         no_label = values.get((task.id, "no_label"), 0)
         if no_label > NEARLY_CONSTANT:
             yield (
@@ -415,12 +373,10 @@ def of_few_questions(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
     """A note on groups whose corrected consistency is biased: its chance is that of the group."""
     if not suite.words.is_pooled:
         return
-    whole = metrics.filter((pl.col("subset") == "all") & ~pl.col("group").is_in(["MACRO", "MICRO"]))
-    corrected = whole.filter(metric="corrected_consistency").filter(pl.col("value").is_not_nan())
-    sizes = whole.filter(metric="accuracy").filter(
-        pl.col("group").is_in(corrected["group"].to_list())
-    )
-    if few := sizes.filter(pl.col("n") < FEWEST_QUESTIONS).height:
+    whole = metrics.filter(~pl.col("group").is_in(["MACRO", "MICRO"]), subset="all")
+    corrected = whole.filter(pl.col("value").is_not_nan(), metric="corrected_consistency")
+    small = whole.filter(pl.col("n") < FEWEST_QUESTIONS, metric="accuracy")
+    if few := small.join(corrected, on="group", how="semi").height:
         have = "group has" if few == 1 else "groups have"
         yield (
             f"{few} {have} fewer than {FEWEST_QUESTIONS} questions: corrected consistency tends to "
@@ -432,8 +388,7 @@ def few_relations(compared: pl.DataFrame, suite: Suite) -> list[str]:
     """Notes on means over so few relations that p cannot be below 0.05; none on questions."""
     if suite.words.is_pooled:
         return []
-    is_mean = (pl.col("group") == "MACRO") & (pl.col("subset") == "all")
-    few = compared.filter(is_mean & pl.col("n").is_between(2, FEW - 1))
+    few = compared.filter(pl.col("n").is_between(2, FEW - 1), group="MACRO", subset="all")
     notes = []
     for (n,), rows in few.group_by(["n"], maintain_order=True):
         first, *more = rows["metric"].unique(maintain_order=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from consilience.metrics.grid import Floats, Grid, View
+from consilience.metrics.grid import Grid, View
+from consilience.metrics.statistics import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +19,7 @@ class Share:
     """A number of hits and a total."""
 
     hits: float
-    """The numerator."""
     total: float
-    """The denominator."""
     n: int
     """How many things were counted."""
     left_out: int
@@ -131,7 +130,7 @@ Better = Literal["higher", "lower"]
 """The direction of a metric: which values are better."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
     """How a metric is shown."""
 
@@ -139,58 +138,40 @@ class Description:
     """The heading of its column."""
     meaning: str
     """What the value means, in a few words."""
-    short: str
-    """The heading on a narrow screen."""
-    level: Level
-    """Where it is shown."""
-    better: Better | None
+    short: str = ""
+    """The heading on a narrow screen; empty for the label."""
+    level: Level = "main"
+    better: Better | None = None
     """Which values are better; None where it cannot be said."""
-    alias_of: str
+    alias_of: str = ""
     """The metric that has this name on N-M relations; empty for a metric of its own."""
 
 
 DESCRIPTIONS: dict[str, Description] = {}
 """Metrics by name, in the order in which tables show them."""
 
-
-def describe(
-    name: str,
-    *,
-    label: str,
-    meaning: str,
-    short: str = "",
-    level: Level = "main",
-    better: Better | None = None,
-    alias_of: str = "",
-) -> None:
-    """Register how a metric is shown; a name that is taken raises."""
-    if name in DESCRIPTIONS:
-        raise ValueError(f"there is a metric '{name}' already")
-    DESCRIPTIONS[name] = Description(label, meaning, short or label, level, better, alias_of)
-
-
 Count = Callable[[Grid], Tally | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
-    """How a metric is counted; its ``Description`` says how it is shown."""
+class Metric(Description):
+    """How a metric is counted and shown."""
 
     count: Count
     """What is counted in a grid; None where the metric does not apply."""
     view: View
     """The grid that it reads."""
-    by_edit: bool
+    by_edit: bool = False
     """Whether it is also counted by kinds of edits."""
-    binary: bool
+    binary: bool = False
     """Whether an item counts once, as a hit or not."""
-    bounds: tuple[float, float]
+    bounds: tuple[float, float] = (0.0, 1.0)
     """The least and the greatest value that it can have; its intervals stay between them."""
-    one_form: bool
+    one_form: bool = False
     """Whether it is of each form alone, instead of two forms together."""
-    by_form: bool
+    by_form: bool = False
     """Whether it is also counted of each perturbed form together with the original."""
-    scores: tuple[str, ...]
+    scores: tuple[str, ...] = ()
     """The columns of the answers table that it reads as ``Grid.scores``."""
     by_expectation: bool = False
     """Whether it is also counted by kinds of expectations."""
@@ -199,38 +180,27 @@ class Metric:
 METRICS: dict[str, Metric] = {}
 
 
-def metric(
-    view: View,
-    *,
-    label: str,
-    meaning: str,
-    short: str = "",
-    level: Level = "main",
-    better: Better | None = None,
-    by_edit: bool = False,
-    binary: bool = False,
-    bounds: tuple[float, float] = (0.0, 1.0),
-    one_form: bool = False,
-    by_form: bool = False,
-    scores: tuple[str, ...] = (),
-    by_expectation: bool = False,
-) -> Callable[[Count], Count]:
-    """Register a function as the metric of its name; a name that is taken raises.
+def metric(view: View, **options: Any) -> Callable[[Count], Count]:
+    """Register a function as the metric of its name, with the other fields of ``Metric``.
 
-    ``label``, ``meaning``, ``short``, ``level`` and ``better`` are those of its ``Description``:
-    with them the metric appears in the tables, the report and the docs. The other arguments are
-    those of ``Metric``.
+    ``label`` and ``meaning`` are required: with them the metric appears in the tables, the report
+    and the docs. A name that is taken raises.
     """
 
     def register(count: Count) -> Count:
-        name = count.__name__
-        describe(name, label=label, meaning=meaning, short=short, level=level, better=better)
-        METRICS[name] = Metric(
-            count, view, by_edit, binary, bounds, one_form, by_form, scores, by_expectation
-        )
+        made = Metric(count, view, **options)
+        describe(count.__name__, made)
+        METRICS[count.__name__] = made
         return count
 
     return register
+
+
+def describe(name: str, description: Description) -> None:
+    """Register how a metric is shown; a name that is taken raises."""
+    if name in DESCRIPTIONS:
+        raise ValueError(f"there is a metric '{name}' already")
+    DESCRIPTIONS[name] = description
 
 
 def label_of(name: str) -> str:
@@ -242,16 +212,13 @@ def label_of(name: str) -> str:
 
 def short_label_of(name: str) -> str:
     """The label of a metric on a narrow screen."""
-    return DESCRIPTIONS[name].short if name in DESCRIPTIONS else label_of(name)
+    return (name in DESCRIPTIONS and DESCRIPTIONS[name].short) or label_of(name)
 
 
 def headline_metrics(*, aliases: bool = False) -> list[str]:
     """The metrics of every table and figure; ``aliases``: with their names on N-M relations."""
-    return [
-        name
-        for name, description in DESCRIPTIONS.items()
-        if description.level == "headline" and (aliases or not description.alias_of)
-    ]
+    headline = [name for name, metric in DESCRIPTIONS.items() if metric.level == "headline"]
+    return [name for name in headline if aliases or not DESCRIPTIONS[name].alias_of]
 
 
 def main_metrics() -> list[str]:

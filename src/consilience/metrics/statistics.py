@@ -7,126 +7,112 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit, ndtri, stdtrit
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+NAN = float("nan")
 
 
-class Chance(Protocol):
+class Chance:
     """The number of pairs that agree by chance, a function of sums of counts over items.
 
-    The columns of the sums are: same pairs, all pairs, ``width`` columns of this class, then each
-    answer in each variant (variant and word).
+    The columns of the sums are: same pairs, all pairs, those of the subclass, then each answer in
+    each variant (variant and word).
     """
+
+    def __init__(self, width: int, variants: int, words: int) -> None:
+        """``width``: the number of columns of the subclass."""
+        self._width, self._shape = width, (variants, words)
+        self._last: tuple[Floats, Floats] | None = None
 
     def __call__(self, sums: Floats) -> Floats:
         """(...) of sums (..., column). The last result is kept: two metrics need the same."""
-
-    def slopes(self, sums: Floats) -> Floats:
-        """Its derivatives (column,) at sums (column,)."""
-
-
-class ChanceOfPairs:
-    """``Chance`` of given pairs; its columns are the items with both answers of each pair."""
-
-    def __init__(self, pairs: npt.NDArray[np.int64], variants: int, words: int) -> None:
-        self._first, self._second = pairs.T
-        self._shape = variants, words
-        self._last: tuple[Floats, Floats] | None = None
-
-    def __call__(self, sums: Floats) -> Floats:
-        """(...) of sums (..., column)."""
-        if self._last is None or self._last[0] is not sums:
-            self._last = sums, self._agree(sums)
-        return self._last[1]
-
-    def _agree(self, sums: Floats) -> Floats:
-        both, answer_counts = np.split(sums[..., 2:], [len(self._first)], axis=-1)
-        by_variant = answer_counts.reshape(*sums.shape[:-1], *self._shape)
-        totals = by_variant.sum(axis=-1, keepdims=True)
-        shares = by_variant / np.where(totals > 0, totals, 1)
-        expected = shares @ np.swapaxes(shares, -1, -2)
-        agree: Floats = (expected[..., self._first, self._second] * both).sum(axis=-1)
-        return agree
-
-    def slopes(self, sums: Floats) -> Floats:
-        """The derivatives (column,) at sums (column,).
-
-        By ``n_kl``: ``sum_a p_k(a) p_l(a)``; by the count of the answer a in variant k, of N_k:
-        ``(w_k(a) - sum_b w_k(b) p_k(b)) / N_k`` with ``w_k(a) = sum_l n_kl p_l(a)``.
-        """
-        pairs, (variants, words) = len(self._first), self._shape
-        both, answer_counts = np.split(sums[2:], [pairs])
-        by_variant = answer_counts.reshape(variants, words)
-        totals = np.maximum(by_variant.sum(axis=1, keepdims=True), 1)
-        shares = by_variant / totals
-        compared = np.zeros((variants, variants))
-        np.add.at(compared, (self._first, self._second), both)
-        np.add.at(compared, (self._second, self._first), both)
-        weights = compared @ shares
-        slopes = np.zeros(len(sums))
-        slopes[2 : 2 + pairs] = (shares[self._first] * shares[self._second]).sum(axis=1)
-        slopes[2 + pairs :] = _of_counts(weights, shares, totals)
-        return slopes
-
-
-class ChanceOfAll:
-    """``Chance`` of every two of many variants, without an array of pairs.
-
-    Items that lack the same answers are a class c of N_c items; t_ck is 1 if it has answers in
-    variant k, and ``u_c(a) = sum_k t_ck p_k(a)``. The sum over pairs is then
-    ``sum_c N_c sum_a (u_c(a)^2 - sum_k t_ck p_k(a)^2) / 2``. Its columns are the classes.
-    """
-
-    def __init__(self, classes: npt.NDArray[np.bool_], words: int) -> None:
-        """``classes``: t (class, variant)."""
-        self._classes = classes.astype(np.float64)
-        self._shape = classes.shape[1], words
-        self._last: tuple[Floats, Floats] | None = None
-
-    def __call__(self, sums: Floats) -> Floats:
-        """(...) of sums (..., column)."""
         if self._last is None or self._last[0] is not sums:
             counts, shares, _ = self._parts(sums)
-            self._last = sums, (counts * self._of_classes(shares)).sum(axis=-1)
+            self._last = sums, (counts * self._agree(shares)).sum(axis=-1)
         return self._last[1]
 
+    def slopes(self, sums: Floats) -> Floats:
+        """Its derivatives (column,) at sums (column,).
+
+        By the count of the answer a in variant k, of N_k answers:
+        ``(w_k(a) - sum_b w_k(b) p_k(b)) / N_k``, where ``w_k(a)`` is the derivative by ``p_k(a)``.
+        """
+        counts, shares, totals = self._parts(sums)
+        weights = self._weights(counts, shares)
+        mean_weights = (weights * shares).sum(axis=1, keepdims=True)
+        by_count = ((weights - mean_weights) / totals).ravel()
+        return np.concatenate([np.zeros(2), self._agree(shares), by_count])
+
     def _parts(self, sums: Floats) -> tuple[Floats, Floats, Floats]:
-        """N (..., class), p (..., variant, word) and the answers of each variant (..., v, 1)."""
-        counts, answer_counts = np.split(sums[..., 2:], [len(self._classes)], axis=-1)
+        """Its columns, p (..., variant, word) and the answers of each variant (..., v, 1)."""
+        counts, answer_counts = np.split(sums[..., 2:], [self._width], axis=-1)
         by_variant = answer_counts.reshape(*sums.shape[:-1], *self._shape)
         totals = np.maximum(by_variant.sum(axis=-1, keepdims=True), 1)
         return counts, by_variant / totals, totals
 
-    def _of_classes(self, shares: Floats) -> Floats:
-        """The pairs of one item of each class that agree by chance (..., class)."""
+    def _agree(self, shares: Floats) -> Floats:
+        """The pairs that agree by chance for a count of 1 in each column (..., column)."""
+        raise NotImplementedError
+
+    def _weights(self, counts: Floats, shares: Floats) -> Floats:
+        """W (variant, word)."""
+        raise NotImplementedError
+
+
+class ChanceOfPairs(Chance):
+    """``Chance`` of given pairs; its columns are the items with both answers of each pair, n_kl.
+
+    ``sum_kl n_kl sum_a p_k(a) p_l(a)``, so ``w_k(a) = sum_l n_kl p_l(a)``.
+    """
+
+    def __init__(self, pairs: Ints, variants: int, words: int) -> None:
+        super().__init__(len(pairs), variants, words)
+        self._first, self._second = pairs.T
+
+    def _agree(self, shares: Floats) -> Floats:
+        expected: Floats = shares @ np.swapaxes(shares, -1, -2)
+        return expected[..., self._first, self._second]
+
+    def _weights(self, counts: Floats, shares: Floats) -> Floats:
+        compared = np.zeros((len(shares), len(shares)))
+        np.add.at(compared, (self._first, self._second), counts)
+        np.add.at(compared, (self._second, self._first), counts)
+        weights: Floats = compared @ shares
+        return weights
+
+
+class ChanceOfAll(Chance):
+    """``Chance`` of every two of many variants, without an array of pairs.
+
+    Items that lack the same answers are a class c of N_c items, its columns; t_ck is 1 if it has
+    answers in variant k, and ``u_c(a) = sum_k t_ck p_k(a)``. The sum over pairs is then
+    ``sum_c N_c sum_a (u_c(a)^2 - sum_k t_ck p_k(a)^2) / 2``, and
+    ``w_k(a) = sum_c N_c t_ck (u_c(a) - p_k(a))``.
+    """
+
+    def __init__(self, classes: Bools, words: int) -> None:
+        """``classes``: t (class, variant)."""
+        super().__init__(*classes.shape, words)
+        self._classes = classes.astype(np.float64)
+
+    def _agree(self, shares: Floats) -> Floats:
         squares = np.einsum("...va,...va->...v", shares, shares) @ self._classes.T
         together = self._classes @ shares
         agree: Floats = (np.einsum("...ca,...ca->...c", together, together) - squares) / 2
         return agree
 
-    def slopes(self, sums: Floats) -> Floats:
-        """The derivatives (column,) at sums (column,).
-
-        By N_c: what ``_of_classes`` gives; by the count of an answer: as of ``ChanceOfPairs`` with
-        ``w_k(a) = sum_c N_c t_ck (u_c(a) - p_k(a))``.
-        """
-        counts, shares, totals = self._parts(sums)
+    def _weights(self, counts: Floats, shares: Floats) -> Floats:
         weighted = counts[:, None] * self._classes
-        weights = weighted.T @ (self._classes @ shares) - weighted.sum(axis=0)[:, None] * shares
-        by_count = _of_counts(weights, shares, totals)
-        return np.concatenate([np.zeros(2), self._of_classes(shares), by_count])
-
-
-def _of_counts(weights: Floats, shares: Floats, totals: Floats) -> Floats:
-    """Derivatives by the counts of answers (variant and word), from w, p and N."""
-    mean_weights = (weights * shares).sum(axis=1, keepdims=True)
-    slopes: Floats = ((weights - mean_weights) / totals).ravel()
-    return slopes
+        weights: Floats = weighted.T @ (self._classes @ shares)
+        return weights - weighted.sum(axis=0)[:, None] * shares
 
 
 REPLICATES = 2000
@@ -136,15 +122,47 @@ CELLS = 4_000_000
 """About how many numbers are in memory at the same time."""
 
 KEPT = 2**28
-"""At most this many bytes of resampled clusters are shared between tables."""
+"""At most this many bytes of resampled clusters are kept."""
 
 CACHED = 2**19
 """About how many numbers are computed at once, so that they fit the processor's cache."""
 
+Weights = npt.NDArray[np.float32]
 
-def resamples(
-    clusters: int, replicates: int, generator: np.random.Generator
-) -> npt.NDArray[np.float32]:
+
+class Draws:
+    """How often each of ``clusters`` was drawn in each of ``REPLICATES`` bootstrap samples.
+
+    A sample draws as many clusters as exist. Every pass over ``parts`` gives the same numbers.
+    """
+
+    def __init__(self, clusters: int, seed: int | Sequence[int], *, keep: bool = False) -> None:
+        """``keep``: for further passes, as bytes; a cluster is drawn 256 times with p < 1/256!."""
+        self.clusters, self._seed, self._keep = clusters, seed, keep
+        self._kept: npt.NDArray[np.uint8] | None = None
+        self.generator = np.random.default_rng(seed)
+        """After a pass: the generator of what follows the draws."""
+
+    def parts(self, width: int = 0) -> Iterator[Weights]:
+        """Counts (cluster, replicate) in parts, so that not all must fit into memory.
+
+        ``width``: the number of values computed from a replicate, if larger than that of clusters.
+        """
+        if self._kept is None:
+            generator = np.random.default_rng(self._seed)
+            drawn = resamples_in_parts(self.clusters, REPLICATES, generator, width)
+            self.generator = generator
+            if not self._keep:
+                yield from drawn
+                return
+            self._kept = np.concatenate([part.astype(np.uint8) for part in drawn], axis=1)
+        start = 0
+        for size in parts_of(REPLICATES, max(self.clusters, width), CELLS):
+            yield self._kept[:, start : start + size].astype(np.float32)
+            start += size
+
+
+def resamples(clusters: int, replicates: int, generator: np.random.Generator) -> Weights:
     """How often each cluster was drawn (replicate, cluster); a replicate draws as many as exist."""
     parts = resamples_in_parts(clusters, replicates, generator)
     return np.concatenate([np.ascontiguousarray(part.T) for part in parts])
@@ -152,46 +170,19 @@ def resamples(
 
 def resamples_in_parts(
     clusters: int, replicates: int, generator: np.random.Generator, width: int = 0
-) -> Iterator[npt.NDArray[np.float32]]:
-    """The same (cluster, replicate) in parts, so that not all replicates must fit into memory.
-
-    ``width``: the number of values computed from a replicate, if larger than that of clusters.
-    """
+) -> Iterator[Weights]:
+    """The same (cluster, replicate) in parts; ``width`` as of ``Draws.parts``."""
     for size in parts_of(replicates, max(clusters, width), CELLS):
-        part = np.empty((clusters, size), dtype=np.float32)
-        _draw(part, generator)
-        yield part
-
-
-def draw_counts(clusters: int, generator: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """The same for all ``REPLICATES`` as bytes (cluster, replicate).
-
-    A byte is enough: the probability that a cluster is drawn 256 times is below 1 / 256!.
-    """
-    counts = np.empty((clusters, REPLICATES), dtype=np.uint8)
-    _draw(counts, generator)
-    return counts
-
-
-def in_parts(counts: npt.NDArray[np.uint8], width: int = 0) -> Iterator[npt.NDArray[np.float32]]:
-    """``counts`` (cluster, replicate) in the parts of ``resamples_in_parts``."""
-    start = 0
-    for size in parts_of(counts.shape[1], max(len(counts), width), CELLS):
-        yield counts[:, start : start + size].astype(np.float32)
-        start += size
-
-
-def _draw(counts: npt.NDArray[Any], generator: np.random.Generator) -> None:
-    """Fill ``counts`` (cluster, replicate) with how often each cluster was drawn."""
-    clusters, replicates = counts.shape
-    start = 0
-    for size in parts_of(replicates, clusters):
-        places = generator.integers(0, clusters, (size, clusters))
-        places *= size
-        places += np.arange(size)[:, None]
-        drawn = np.bincount(places.ravel(), minlength=size * clusters)
-        counts[:, start : start + size] = drawn.reshape(clusters, size)
-        start += size
+        counts = np.empty((clusters, size), dtype=np.float32)
+        start = 0
+        for few in parts_of(size, clusters):
+            places = generator.integers(0, clusters, (few, clusters))
+            places *= few
+            places += np.arange(few)[:, None]
+            drawn = np.bincount(places.ravel(), minlength=few * clusters)
+            counts[:, start : start + few] = drawn.reshape(clusters, few)
+            start += few
+        yield counts
 
 
 def parts_of(rows: int, width: int, cells: int = CACHED) -> Iterator[int]:
@@ -215,8 +206,6 @@ POWER = 0.8
 
 SYMMETRIC = 1e-6
 """Values with a skewness nearer to 0 than this have none."""
-
-NAN = float("nan")
 
 
 def bootstrap_interval(
@@ -321,11 +310,7 @@ def logit_interval(
 
 
 def logit_intervals(
-    values: Floats,
-    errors: Floats,
-    clusters: int,
-    bounds: tuple[float, float],
-    level: float = LEVEL,
+    values: Floats, errors: Floats, clusters: int, bounds: tuple[float, float], level: float = LEVEL
 ) -> Floats:
     """The t intervals (number, 2) of ``clusters`` - 1 degrees of freedom on the logit scale.
 
@@ -414,7 +399,7 @@ def mcnemar(first_only: int, second_only: int) -> float:
     return float(mcnemars(np.array([first_only]), np.array([second_only]))[0])
 
 
-def mcnemars(first_only: npt.NDArray[np.int64], second_only: npt.NDArray[np.int64]) -> Floats:
+def mcnemars(first_only: Ints, second_only: Ints) -> Floats:
     """Exact McNemar tests (1947): two-sided binomial p of the items that only one run has right.
 
     ``first_only`` and ``second_only`` (test,) count the items that only one of them has right. 1
@@ -498,13 +483,11 @@ class TTest:
 
     difference: float
     low: float
-    """Lower bound of its interval."""
     high: float
-    """Upper bound of its interval."""
     t: float
     freedom: float
     p: float
-    """Two-sided p."""
+    """Two-sided."""
 
 
 def student_t(first: Sequence[float], second: Sequence[float]) -> TTest:
@@ -534,21 +517,14 @@ def paired_t(first: Sequence[float], second: Sequence[float]) -> TTest:
     from scipy import stats
 
     differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-    return _t_test(
-        stats.ttest_rel(first, second, nan_policy="omit"), float(np.nanmean(differences))
-    )
+    result = stats.ttest_rel(first, second, nan_policy="omit")
+    return _t_test(result, float(np.nanmean(differences)))
 
 
 def _t_test(result: Any, difference: float) -> TTest:
     interval = result.confidence_interval(LEVEL)
-    return TTest(
-        difference,
-        float(interval.low),
-        float(interval.high),
-        float(result.statistic),
-        float(result.df),
-        float(result.pvalue),
-    )
+    numbers = interval.low, interval.high, result.statistic, result.df, result.pvalue
+    return TTest(difference, *map(float, numbers))
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
@@ -556,12 +532,7 @@ def holm(probabilities: Sequence[float]) -> list[float]:
 
     NaN stays NaN and does not count as a test.
     """
-
-    def adjust(ordered: Floats) -> Floats:
-        steps = np.arange(len(ordered), 0, -1)
-        return np.minimum(np.maximum.accumulate(ordered * steps), 1.0)
-
-    return _adjusted(probabilities, adjust)
+    return _adjusted(probabilities, lambda p: np.maximum.accumulate(p * np.arange(len(p), 0, -1)))
 
 
 def benjamini_hochberg(probabilities: Sequence[float]) -> list[float]:
@@ -572,40 +543,34 @@ def benjamini_hochberg(probabilities: Sequence[float]) -> list[float]:
 
     def adjust(ordered: Floats) -> Floats:
         scaled = ordered * len(ordered) / np.arange(1, len(ordered) + 1)
-        return np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
+        return np.minimum.accumulate(scaled[::-1])[::-1]
 
     return _adjusted(probabilities, adjust)
 
 
 def _adjusted(probabilities: Sequence[float], adjust: Callable[[Floats], Floats]) -> list[float]:
+    """``adjust`` of the sorted p, at most 1, in the order of ``probabilities``."""
     values = np.asarray(probabilities, dtype=np.float64)
     order = np.argsort(values, kind="stable")[: int((~np.isnan(values)).sum())]
     adjusted = np.full(len(values), NAN)
     if len(order):
-        adjusted[order] = adjust(values[order])
-    return [float(p) for p in adjusted]
+        adjusted[order] = np.minimum(adjust(values[order]), 1.0)
+    return adjusted.tolist()
 
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """A correlation coefficient."""
+    """A correlation coefficient with its interval and two-sided p."""
 
     value: float
-    """The coefficient."""
     low: float
-    """Lower bound of its interval."""
     high: float
-    """Upper bound of its interval."""
     p: float
-    """Two-sided p."""
     n: int
 
 
 def correlation(
-    x: Sequence[float],
-    y: Sequence[float],
-    *,
-    method: Literal["pearson", "spearman"],
+    x: Sequence[float], y: Sequence[float], *, method: Literal["pearson", "spearman"]
 ) -> Correlation:
     """Correlation of pairs, with the interval of Fisher's z.
 

@@ -1,19 +1,20 @@
-"""Models: queries become log-probabilities of candidates, by one contract for every kind.
+"""Models: what is asked becomes log-probabilities of answers, by one contract for every kind.
 
-A model owns everything between a query and the scores of its candidates: tokenisation, casing, the
-leading space, masks, batches, lengths, device and dtype. It is *honest*: a candidate that its
-tokenizer splits, merges with another or does not know is excluded with a reason, or scored by the
-rule of the released code under the ``published`` protocol. It is *steady*: the same query gets the
-same answer whatever the other queries are, and in any order.
+A model owns everything between what it is shown and the scores of the answers: tokenisation,
+casing, the leading space, masks, batches, lengths, device and dtype. It is *honest*: a candidate
+that its tokenizer splits, merges with another or does not know is excluded with a reason, or scored
+by the rule of the released code under the ``published`` protocol. It is *steady*: the same query
+gets the same answer whatever the other queries are, and in any order.
 
-To follow a score, read a family (``masked.py``, ``causal.py``, ``seq2seq.py``, or
-``classifier.py`` and ``writing.py`` for sentence pairs), ``candidates.py``, ``scoring.py`` and
-``forward.py``. ``fast/`` only saves time.
+To follow a score, read a family (``masked.py``, ``causal.py``, ``seq2seq.py``; for sentence pairs
+``classifier.py``; for questions and labels in words ``prompted.py``), ``candidates.py``,
+``scoring.py`` and ``forward.py``. ``fast/`` only saves time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 from typing import Protocol as Interface
 
 from consilience.core.errors import (
@@ -25,6 +26,7 @@ from consilience.core.errors import (
     Protocol,
     missing,
 )
+from consilience.core.items import Form, Ints, NoAnswer
 from consilience.core.provenance import plugin
 from consilience.endpoints.decisions import ROUTES
 from consilience.models.baselines import load_baseline
@@ -52,12 +54,56 @@ class LanguageModel(Interface):
         ...
 
 
-class ModelLoader(Interface):
-    """What another package offers in the group ``consilience.models`` (``core/provenance.py``)."""
+class Reader(Interface):
+    """A model of sentence pairs or questions: what it is shown is a ``Form`` or a ``Prompt``."""
 
-    def __call__(self, name: str, /) -> LanguageModel:
-        """The model of ``--model PLUGIN:name``; a name that there is not is a ConsilienceError."""
-        ...
+    identity: dict[str, object]
+    """Which model this is."""
+    notes: list[str]
+    """What a reader of the answers should know."""
+
+    def why_not(self, shown: Sequence[Any]) -> list[str | None]:
+        """Why each of what is shown cannot be asked; None where it can."""
+
+    def text(self, shown: Any) -> str:
+        """What the model reads; of two texts a line each."""
+
+
+class Model(Reader, Interface):
+    """A reader that scores answers: labels of a task, labels or texts of options."""
+
+    tie: float
+    """If the best two scores of a prompt are closer, its method ``score_alone`` decides; 0 of an
+    exact model, which needs no such method."""
+
+    def score(self, shown: Sequence[Any]) -> Iterator[Scores]:
+        """The scores of the answers, each of what is shown in exactly one of the values."""
+
+
+class WritingModel(Reader, Interface):
+    """A reader that answers in its own words."""
+
+    def write(
+        self, shown: Sequence[Any], samples: Sequence[int]
+    ) -> Iterator[tuple[Ints, Sequence[str | NoAnswer]]]:
+        """Positions of what is shown, and the texts after it; ``samples``: which sample of each."""
+
+
+class PairModel(Model, Interface):
+    """A model of sentence pairs: a classifier, a language model, a function or a baseline."""
+
+    @property
+    def longest(self) -> int:
+        """The longest input, in tokens."""
+
+    def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
+        """What the tokenizer makes of each form."""
+
+    def fit(self, forms: Sequence[Form]) -> list[Form]:
+        """All variants of one item, truncated so that each fits.
+
+        A sentence that several variants share ends at the same place in all of them.
+        """
 
 
 def load_model(
@@ -90,18 +136,24 @@ def load_model(
       server scores (``endpoints/strategies.py``); None for the first that is proved.
     """
     scheme, _, name = spec.partition(":")
-    if scheme == "baseline":
-        _refuse_template(template, "baseline")
-        return load_baseline(name, seed)
+    loader: Callable[[str], LanguageModel] | None = None
     if scheme in ROUTES:
-        raise _not_direct(spec)
-    if scheme in SERVED:
-        _refuse_template(template, f"{scheme}:")
-        return _served(spec, connection, scoring)
-    loader: ModelLoader | None = plugin("consilience.models", scheme) if name else None
-    if loader is not None:
-        _refuse_template(template, scheme)
-        return loader(name)
+        raise ConsilienceError(
+            f"facts asked directly of {spec}, a decision model, which chooses among options",
+            expected="questions with options",
+            todo="Ask the facts as questions: --as-questions 3.",
+        )
+    if scheme != "baseline" and scheme not in SERVED and name:
+        loader = plugin("consilience.models", scheme)  # of a name that there is not it raises
+    if scheme == "baseline" or scheme in SERVED or loader is not None:
+        _refuse_template(template, f"{scheme}:" if scheme in SERVED else scheme)
+        if loader is not None:
+            return loader(name)
+        if scheme == "baseline":
+            return load_baseline(name, seed)
+        from consilience.models.served import load_served_facts
+
+        return load_served_facts(spec, connection, scoring)
     try:
         from consilience.models.causal import CausalModel
         from consilience.models.loading import load_pretrained
@@ -113,24 +165,9 @@ def load_model(
     if loaded.kind == "seq2seq":
         return Seq2SeqModel(loaded, template)
     _refuse_template(template, loaded.kind)
-    is_masked = loaded.kind == "masked"
-    if multi_token == "left-to-right" and is_masked:
-        return PiecewiseModel(loaded, protocol)
-    return MaskedModel(loaded, protocol) if is_masked else CausalModel(loaded)
-
-
-def _served(spec: str, connection: Connection | None, scoring: str | None) -> LanguageModel:
-    from consilience.models.served import load_served_facts
-
-    return load_served_facts(spec, connection, scoring)
-
-
-def _not_direct(spec: str) -> ConsilienceError:
-    return ConsilienceError(
-        f"facts asked directly of {spec}, a decision model, which chooses among options",
-        expected="questions with options",
-        todo="Ask the facts as questions: --as-questions 3.",
-    )
+    if loaded.kind != "masked":
+        return CausalModel(loaded)
+    return (PiecewiseModel if multi_token == "left-to-right" else MaskedModel)(loaded, protocol)
 
 
 def _refuse_template(template: str | None, kind: str) -> None:

@@ -8,21 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
-from consilience.core.items import Form, Question, TextPair
+from consilience.core.items import Ints, Question, TextPair
 from consilience.core.presentation import Prompt
-from consilience.models.functions import Choices, Chooser, PlainPairs, two_texts
-from consilience.types import Candidates, Query
-
-BASELINES = ("majority", "random", "oracle", "constant")
-"""The baselines for facts.
-
-``majority`` is that of the paper (Section 5.1): the most frequent object of the relation, of
-equally frequent ones the first. ``constant`` is the first object of the relation, ``oracle`` the
-gold, and ``random`` an object drawn for each query.
-"""
+from consilience.models.functions import Choices, Chooser, PlainPairs, PlainReader
+from consilience.types import Candidates
 
 PROMPT_BASELINES: Mapping[str, str] = {
     "random": "an option drawn by the seed for each prompt: its consistency is chance",
@@ -69,31 +60,18 @@ class Baseline(Chooser):
         return [self.rule(one, candidates) for one in asked], ()
 
 
-class FactBaseline(Baseline):
-    """A baseline for facts."""
-
-    is_certain = True
-
-
 class PairBaseline(PlainPairs, Baseline):
     """A baseline for sentence pairs."""
 
 
-class PromptBaseline(Baseline):
+class PromptBaseline(PlainReader, Baseline):
     """A baseline for questions; ``say``: what it writes to an open one, as a sample of a number."""
 
     say: Callable[[Prompt, int], str]
 
-    def text(self, prompt: Prompt) -> str:
-        """The prompt, which no baseline but ``random`` reads."""
-        return prompt.text
-
-    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        return [None] * len(prompts)
-
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]
-    ) -> Iterator[tuple[npt.NDArray[np.int64], list[str]]]:
+    ) -> Iterator[tuple[Ints, list[str]]]:
         """Positions of prompts, and what is written: an option, or to an open question a gold."""
         texts = [
             prompt.choices[self.rule(prompt, None)].text
@@ -105,19 +83,22 @@ class PromptBaseline(Baseline):
 
 
 def load_baseline(name: str, seed: int) -> Baseline:
-    """The baseline of that name for facts; an unknown name is an error."""
+    """The baseline of that name for facts; an unknown name is an error.
 
-    def draw(query: Query, candidates: Candidates) -> int:
-        key = f"{seed}\t{query.pattern.text}\t{query.subject}"
-        return random.Random(key).randrange(len(candidates.words))
-
+    ``majority`` is that of the paper (Section 5.1): the most frequent object of the relation, of
+    equally frequent ones the first. ``random`` is drawn for each query.
+    """
     rules: dict[str, Any] = {
         "majority": lambda query, candidates: candidates.counts.index(max(candidates.counts)),
-        "random": draw,
+        "random": lambda query, candidates: _drawn(
+            range(len(candidates.words)), seed, query.pattern.text, query.subject
+        ),
         "oracle": lambda query, candidates: candidates.words.index(query.gold),
         "constant": lambda query, candidates: 0,
     }
-    return FactBaseline(name, seed, rules)
+    baseline = Baseline(name, seed, rules)
+    baseline.is_certain = True
+    return baseline
 
 
 def label_baseline(
@@ -130,14 +111,12 @@ def label_baseline(
     """
     majority = Counter(pair.label for pair in pairs).most_common(1)[0][0]
 
-    def draw(form: Form, candidates: object) -> int:
-        first, second = two_texts(form)
-        return random.Random(f"{seed}\t{first}\t{second}").randrange(len(labels))
-
     rules: Rules = {
         "majority": lambda form, candidates: labels.index(majority),
         "constant": lambda form, candidates: 0,
-        "random": draw,
+        "random": lambda form, _: _drawn(
+            range(len(labels)), seed, *(segment.text for segment in form)
+        ),
     }
     return PairBaseline(name, seed, rules, labels, of=" for sentence pairs")
 
@@ -167,23 +146,23 @@ def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> Prom
         return prompt.options.index(min(position, len(prompt.options) - 1))
 
     rules: Rules = {
-        "random": lambda prompt, _: random.Random(f"{seed}\t{prompt.text}").randrange(
-            len(prompt.answers)
-        ),
+        "random": lambda prompt, _: _drawn(range(len(prompt.answers)), seed, prompt.text),
         "majority": lambda prompt, _: at_position(prompt, most.get(prompt.group, 0)),
         "constant": lambda prompt, _: at_position(prompt, 0),
         "first": lambda prompt, _: 0,
         "oracle": lambda prompt, _: prompt.gold,
     }
-    sayers: dict[str, Callable[[Prompt, int], str]] = {
-        "random": lambda prompt, sample: random.Random(f"{seed}\t{sample}\t{prompt.text}").choice(
-            golds[prompt.group]
-        ),
+    baseline = PromptBaseline(name, seed, rules)
+    baseline.say = {
+        "random": lambda prompt, sample: _drawn(golds[prompt.group], seed, sample, prompt.text),
         "majority": lambda prompt, sample: common[prompt.group],
         "constant": lambda prompt, sample: golds[prompt.group][0],
         "first": lambda prompt, sample: golds[prompt.group][0],
         "oracle": lambda prompt, sample: prompt.answers[prompt.gold],
-    }
-    baseline = PromptBaseline(name, seed, rules)
-    baseline.say = sayers[name]
+    }[name]
     return baseline
+
+
+def _drawn(things: Sequence[Any], *key: object) -> Any:
+    """One of several things, drawn by a key."""
+    return random.Random("\t".join(map(str, key))).choice(things)

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
+
+from consilience.core.items import Floats, Ints
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -21,14 +22,9 @@ Result = TypeVar("Result")
 CPU_TOKENS = 512
 """Tokens in a batch for one core: its activations fit the core's cache (docs/log.md)."""
 
-MOST_TOKENS = 32_768
-"""Tokens in a batch on an accelerator; more are not faster."""
-
-MOST_WORKERS = 16
-"""Threads that drive a model; more would wait for Python's interpreter lock."""
-
-ACTIVATIONS = 40
-"""Numbers of the width of a layer that a token needs at once, estimated from above."""
+MOST_TOKENS = 32_768  # Tokens in a batch on an accelerator; more are not faster
+MOST_WORKERS = 16  # Threads that drive a model; more would wait for Python's interpreter lock
+ACTIVATIONS = 40  # Numbers of the width of a layer that a token needs at once, estimated from above
 
 NEAR_TIE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 2e-1}
 """If the best two candidates are closer than so many nats, a pass of its own decides the query.
@@ -58,7 +54,7 @@ class Budget:
         self.tokens = min(self.tokens, max(1, failed // 2))
 
 
-def equal_length_batches(lengths: Sequence[int], budget: Budget) -> Iterator[npt.NDArray[np.int64]]:
+def equal_length_batches(lengths: Sequence[int], budget: Budget) -> Iterator[Ints]:
     """Positions of sequences, in batches of equal length within the budget; at least one each.
 
     Without padding a result hardly depends on the rest of the batch. The batches of one length have
@@ -81,10 +77,7 @@ def equal_length_batches(lengths: Sequence[int], budget: Budget) -> Iterator[npt
 
 
 def halving(
-    work: Callable[[npt.NDArray[np.int64]], Result],
-    batch: npt.NDArray[np.int64],
-    length: int,
-    budget: Budget,
+    work: Callable[[Ints], Result], batch: Ints, length: int, budget: Budget
 ) -> list[Result]:
     """The results of ``work(batch)``, in halves if memory runs out; the budget then shrinks."""
     try:
@@ -103,12 +96,7 @@ def halving(
     ]
 
 
-def in_parts(
-    work: Callable[[npt.NDArray[np.int64]], object],
-    items: npt.NDArray[np.int64],
-    length: int,
-    budget: Budget,
-) -> None:
+def in_parts(work: Callable[[Ints], object], items: Ints, length: int, budget: Budget) -> None:
     """Call ``work`` with parts of ``items`` within the budget; an item has ``length`` tokens."""
     start = 0
     while start < len(items):
@@ -118,12 +106,7 @@ def in_parts(
 
 
 def workers_on(device: torch.device) -> int:
-    """Number of batches that are computed in parallel.
-
-    On a processor one for each thread that torch may use: many small products on one core each are
-    faster than one at a time on all. On CUDA two, so that the device has work while one of them
-    waits for a result; elsewhere one.
-    """
+    """Batches that are computed in parallel: on a processor one a thread, on CUDA two."""
     if device.type == "cpu":
         return min(torch.get_num_threads(), MOST_WORKERS)
     return 2 if device.type == "cuda" else 1
@@ -143,9 +126,11 @@ def side_by_side(
         for item in items:
             waiting.append((item, pool.submit(work, item)))
             if len(waiting) > 2 * workers:
-                yield _finished(waiting)
+                first, result = waiting.popleft()
+                yield first, result.result()
         while waiting:
-            yield _finished(waiting)
+            first, result = waiting.popleft()
+            yield first, result.result()
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)
@@ -160,11 +145,6 @@ def give_memory_back() -> None:
             trim(0)
 
 
-def _finished(waiting: deque[tuple[Item, Future[Result]]]) -> tuple[Item, Result]:
-    item, result = waiting.popleft()
-    return item, result.result()
-
-
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Compute on one thread, whatever the run uses."""
@@ -176,18 +156,16 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def margins(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def margins(scores: Floats) -> Floats:
     """Best minus second of ``scores`` (row, candidate): (row,). Infinite with one candidate."""
     if scores.shape[1] < 2:
         return np.full(len(scores), np.inf)
     second, best = np.partition(scores, -2, axis=1)[:, -2:].T
-    difference: npt.NDArray[np.float64] = best - second
+    difference: Floats = best - second
     return difference
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
     """Whether torch ran out of memory, on an accelerator or in its allocator on a processor."""
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
-    text = str(error)
-    return "out of memory" in text or "can't allocate memory" in text
+    is_named = "out of memory" in str(error) or "can't allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError) or is_named

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.items import Floats, Ints
 from consilience.core.schemas import SEVERAL_TOKENS
 from consilience.core.text import listed
-from consilience.types import Query, Scores
+from consilience.types import Candidates, Query, Scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 AFTER_SPACE = " "
 
-NAMED = 3
-"""Candidates of several tokens that a note names."""
+NAMED = 3  # Candidates of several tokens that a note names
 
 DOCUMENT_SEPARATORS = ("<|endoftext|>",)
 """Tokens that separate documents in pre-training: a sentence alone begins after one."""
@@ -31,21 +30,17 @@ DOCUMENT_SEPARATORS = ("<|endoftext|>",)
 class CandidateTokens:
     """The tokens of candidates in one slot."""
 
-    words: tuple[str, ...]
-    """The candidates."""
-    tokens: tuple[tuple[int, ...], ...]
-    """The token ids of each candidate; empty if it is excluded."""
-    same: npt.NDArray[np.int64]
-    """(candidate,) Position of the first candidate with the same tokens."""
-    reasons: Mapping[str, str]
-    """Why a candidate is excluded, by candidate."""
+    words: tuple[str, ...]  # The candidates
+    tokens: tuple[tuple[int, ...], ...]  # The token ids of each candidate; empty if it is excluded
+    same: Ints  # (candidate,) Position of the first candidate with the same tokens
+    reasons: Mapping[str, str]  # Why a candidate is excluded, by candidate
     entries: tuple[str | None, ...] | None = None
     """The vocabulary entry of each candidate that is one token."""
     several: tuple[str, ...] = ()
     """Candidates of several tokens that take part; ``published`` keeps their first token only."""
 
     @property
-    def scored(self) -> npt.NDArray[np.int64]:
+    def scored(self) -> Ints:
         """Positions of the candidates that are scored, one for each sequence of tokens."""
         known = [len(ids) > 0 for ids in self.tokens]
         return np.flatnonzero(np.array(known, bool) & (self.same == np.arange(len(self.words))))
@@ -56,7 +51,7 @@ class CandidateTokens:
         return [list(self.tokens[position]) for position in self.scored]
 
     @property
-    def first_tokens(self) -> npt.NDArray[np.int64]:
+    def first_tokens(self) -> Ints:
         """(candidate,) The first token id; -1 for an excluded candidate."""
         return np.array([ids[0] if ids else -1 for ids in self.tokens], dtype=np.int64)
 
@@ -65,7 +60,7 @@ class CandidateTokens:
         """Tokens of the longest candidate; at least 1."""
         return max([1, *map(len, self.tokens)])
 
-    def spread(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def spread(self, values: Floats) -> Floats:
         """``values`` (row, scored) in columns of all candidates (row, candidate); NaN elsewhere."""
         every = np.full((len(values), len(self.words)), np.nan)
         every[:, self.scored] = values
@@ -74,6 +69,28 @@ class CandidateTokens:
     def index_of_scored(self) -> dict[str, int]:
         """Position among the scored candidates, by word."""
         return {self.words[position]: at for at, position in enumerate(self.scored.tolist())}
+
+
+class FactModel:
+    """A model of facts: among candidates, and with its whole vocabulary."""
+
+    def score(
+        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
+    ) -> Iterator[Scores]:
+        """See ``LanguageModel.score``."""
+        if candidates is None:
+            return self.score_vocabulary(queries)
+        return self.score_words(queries, candidates.words, every=every)
+
+    def score_words(
+        self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
+    ) -> Iterator[Scores]:
+        """The scores of the candidates, in the order of ``words``."""
+        raise NotImplementedError
+
+    def score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
+        """The scores of every word of the model."""
+        raise NotImplementedError
 
 
 class CandidateLookup:
@@ -172,25 +189,10 @@ def candidates_after_space(
 
 
 def slot_anchor(left: str, protocol: Protocol) -> str:
-    """The character on the left of a slot, which decides the form of a word there.
-
-    A space for any white space; the empty string at the start of the sentence.
-    """
+    """The character on the left of a slot: a space for any white space, empty at the start."""
     if protocol == "published" or left[-1:].isspace():
         return AFTER_SPACE
     return left[-1:]
-
-
-def tokens_in_slot(
-    tokenizer: PreTrainedTokenizerBase, words: tuple[str, ...], anchor: str
-) -> list[list[int] | None]:
-    """Token ids of every word after ``anchor``; None for one that merges with it."""
-    context = "x " if anchor == AFTER_SPACE else anchor
-    head = encode(tokenizer, [context.rstrip()])[0] if context else []
-    return [
-        ids[len(head) :] if ids[: len(head)] == head else None
-        for ids in encode(tokenizer, [context + word for word in words])
-    ]
 
 
 def unusable(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str | None:
@@ -219,15 +221,20 @@ def candidates_in_slot(
     is_strict = protocol == "strict"
     reasons: dict[str, str] = {}
     tokens: list[list[int]] = []
-    for word, ids in zip(words, tokens_in_slot(tokenizer, words, anchor), strict=True):
-        if ids is None:
+    context = "x " if anchor == AFTER_SPACE else anchor
+    head = encode(tokenizer, [context.rstrip()])[0] if context else []
+    whole = encode(tokenizer, [context + word for word in words])
+    for word, of_text in zip(words, whole, strict=True):
+        is_merged = of_text[: len(head)] != head
+        ids = [] if is_merged else of_text[len(head) :]
+        if is_merged:
             reasons[word] = f"merged with '{anchor}' on its left"
         elif (reason := unusable(tokenizer, ids)) and (is_strict or not ids):
             reasons[word] = reason
         elif is_strict and len(ids) > 1 and not several:
             pieces = " ".join(tokenizer.convert_ids_to_tokens(ids))
             reasons[word] = f"{SEVERAL_TOKENS} {len(ids)} pieces ({pieces})"
-        tokens.append(ids or [])
+        tokens.append(ids)
     split = [
         word
         for word, ids in zip(words, tokens, strict=True)
@@ -249,10 +256,7 @@ def with_golds(vocabulary: tuple[str, ...], queries: Iterable[Query]) -> tuple[s
 
 
 def vocabulary_words(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
-    """Every word that is one token after a space, in the order of token ids.
-
-    Special tokens, parts of words and bytes are left out.
-    """
+    """Every word that is one token after a space, by token id; no special tokens or parts."""
     special = set(tokenizer.all_special_ids)
     ids = [id_ for id_ in range(len(tokenizer)) if id_ not in special]
     words = [word.strip() for word in tokenizer.batch_decode([[id_] for id_ in ids])]
@@ -315,7 +319,6 @@ def encode(
 
 
 Key = TypeVar("Key")
-Floats = npt.NDArray[np.float64]
 
 
 def group_rows(keys: Iterable[Key]) -> dict[Key, list[int]]:
@@ -357,12 +360,12 @@ def scores_of(
     )
 
 
-def log_softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def log_softmax(logits: Floats) -> Floats:
     """Normalise ``logits`` (row, candidate) over the candidates; NaN stays NaN."""
     known = np.where(np.isnan(logits), -np.inf, logits)
     top = known.max(axis=1, keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
         total = top + np.log(np.exp(known - top).sum(axis=1, keepdims=True))
-    normalised: npt.NDArray[np.float64] = logits - total
+    normalised: Floats = logits - total
     return normalised

@@ -10,18 +10,20 @@ sentences, so every candidate has the tokens that it would have in running text,
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
 
+from consilience.core.items import Floats, Ints
 from consilience.core.patterns import Pattern
 from consilience.models.batches import side_by_side, workers_on
 from consilience.models.candidates import (
     CandidateLookup,
     CandidateTokens,
+    FactModel,
     candidates_after_space,
     encode,
     excluded,
@@ -31,13 +33,12 @@ from consilience.models.candidates import (
     start_token,
 )
 from consilience.models.fast import room_for_tokens, tree_scorer
-from consilience.models.forward import Floats, Ints, next_token_logits, sentence_logprobs
+from consilience.models.forward import next_token_logits, sentence_logprobs
 from consilience.models.loading import Pretrained
 from consilience.models.scoring import ReadyModel, StateReader, settle_candidates
-from consilience.types import Candidates, Query, Scores
+from consilience.types import Query, Scores
 
-MOST_QUERIES = 128
-"""Queries of one pattern that are scored together, at most."""
+MOST_QUERIES = 128  # Queries of one pattern that are scored together, at most
 
 FEW = 16
 """Queries of several patterns that are scored together, at most. A pass over one token takes as
@@ -51,15 +52,14 @@ TOKENS_A_QUERY = 48
 class _Chunk:
     """Inputs, each a subject in a pattern, that are scored together."""
 
-    rows: list[list[int]]
-    """The queries of each input."""
+    rows: list[list[int]]  # The queries of each input
     golds: list[int]
     """Position of each input's gold among the scored candidates; -1 for none or several."""
     sentences: list[list[int]]
     """Token ids: the sentences of the first input's candidates, then the second's, and so on."""
 
 
-class CausalModel(ReadyModel):
+class CausalModel(ReadyModel, FactModel):
     """A model that predicts the next token: GPT-2, Llama, GGUF files, ..."""
 
     def __init__(self, loaded: Pretrained) -> None:
@@ -73,27 +73,26 @@ class CausalModel(ReadyModel):
                 "this family does not take a tree of sentences; each sentence is scored separately"
             )
 
-    def score(
-        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
+    def score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
+        """Every word as the next token; only where the object is last."""
+        words = self._lookup.vocabulary(queries)
+        for pattern, rows in group_rows(query.pattern for query in queries).items():
+            for rows_of_subject in _by_subject(queries, rows, MOST_QUERIES):
+                yield from self._score_next_word(pattern, rows_of_subject, words)
+
+    def score_words(
+        self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
     ) -> Iterator[Scores]:
-        """See ``LanguageModel.score``; the whole vocabulary only where the object is last."""
-        rows_of = group_rows(query.pattern for query in queries)
-        if candidates is None:
-            words = self._lookup.vocabulary(queries)
-            for pattern, rows in rows_of.items():
-                for rows_of_subject in _by_subject(queries, rows, MOST_QUERIES):
-                    yield from self._score_next_word(pattern, rows_of_subject, words)
-            return
-        sheet = candidates_after_space(self.tokenizer, candidates.words)
+        sheet = candidates_after_space(self.tokenizer, words)
         reasons: list[Scores] = []
-        chunks = self._chunks(queries, rows_of, sheet, reasons)
 
         def score_chunk(chunk: _Chunk) -> Floats:
             if not len(sheet.scored):
-                return np.full((len(chunk.rows), len(sheet.words)), np.nan)
+                return np.full((len(chunk.rows), len(words)), np.nan)
             golds = None if every else np.array(chunk.golds)
             return sheet.spread(self.totals(chunk.sentences, len(chunk.rows), golds))
 
+        chunks = self._chunks(queries, sheet, reasons)
         for chunk, totals in side_by_side(score_chunk, chunks, self.model.device):
             yield from reasons
             reasons.clear()
@@ -101,17 +100,16 @@ class CausalModel(ReadyModel):
         yield from reasons
 
     def _chunks(
-        self,
-        queries: Sequence[Query],
-        rows_of: Mapping[Pattern, list[int]],
-        sheet: CandidateTokens,
-        reasons: list[Scores],
+        self, queries: Sequence[Query], sheet: CandidateTokens, reasons: list[Scores]
     ) -> Iterator[_Chunk]:
         """Inputs that are scored together; ``reasons`` receives the queries that cannot be."""
         words = [sheet.words[position] for position in sheet.scored]
         index = sheet.index_of_scored()
-        most = min(self._queries_at_once(), -(-len(queries) // workers_on(self.model.device)))
-        for inputs in _together(queries, rows_of, most):
+        most = MOST_QUERIES
+        if self.tree_scorer is not None:  # as many as have keys and values that fit the memory
+            most = max(1, min(MOST_QUERIES, room_for_tokens(self.model) // TOKENS_A_QUERY))
+        most = min(most, -(-len(queries) // workers_on(self.model.device)))
+        for inputs in _together(queries, most):
             chunk = _Chunk([], [], [])
             for pattern, subject, rows in inputs:
                 texts = [pattern.fill(subject, word) for word in words]
@@ -128,11 +126,7 @@ class CausalModel(ReadyModel):
                 yield chunk
 
     def totals(self, sentences: list[list[int]], queries: int, golds: Ints | None) -> Floats:
-        """Log-probability (query, candidate) of the sentences of all queries, query by query.
-
-        With ``golds`` (query,) only the best, what comes near it, and the golds; NaN elsewhere.
-        Near ties are decided by passes of their own.
-        """
+        """Log-probability (query, candidate); with ``golds`` (query,) NaN but near the best."""
         if self.tree_scorer is None:
             totals = self.one_by_one(sentences).reshape(queries, -1)
         else:
@@ -143,12 +137,6 @@ class CausalModel(ReadyModel):
 
         settle_candidates(totals, self.tie, score_alone)
         return totals
-
-    def _queries_at_once(self) -> int:
-        """Queries whose tokens' keys and values fit the memory."""
-        if self.tree_scorer is None:
-            return MOST_QUERIES
-        return max(1, min(MOST_QUERIES, room_for_tokens(self.model) // TOKENS_A_QUERY))
 
     def _score_next_word(
         self, pattern: Pattern, rows_of: dict[str, list[int]], words: tuple[str, ...]
@@ -212,15 +200,12 @@ def _by_subject(
 
 
 def _together(
-    queries: Sequence[Query], rows_of: Mapping[Pattern, list[int]], most: int
+    queries: Sequence[Query], most: int
 ) -> Iterator[list[tuple[Pattern, str, list[int]]]]:
-    """Subjects in patterns, with their rows, that are scored together: at most ``most`` rows.
-
-    They are of one pattern; patterns with few subjects are joined, up to ``FEW`` rows.
-    """
+    """Subjects in a pattern, with at most ``most`` rows; of small patterns up to ``FEW``."""
     together: list[tuple[Pattern, str, list[int]]] = []
     count = 0
-    for pattern, rows in rows_of.items():
+    for pattern, rows in group_rows(query.pattern for query in queries).items():
         for rows_of_subject in _by_subject(queries, rows, most):
             size = sum(map(len, rows_of_subject.values()))
             if together and count + size > min(most, FEW):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,11 +14,10 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Joined, Loading, Pool
-from consilience.core.items import Form, as_lines, as_string
+from consilience.core.items import Floats, Form, Ints, as_lines, as_string
 from consilience.files.read import parse_json
 from consilience.models.batches import Budget
 from consilience.models.candidates import group_rows, log_softmax
-from consilience.models.forward import Floats, Ints
 from consilience.models.loading import Kind, Pretrained, load_classifier
 from consilience.models.masked import positions
 from consilience.models.scoring import ReadyModel, score_batches
@@ -29,25 +29,18 @@ FILE = "consilience.json"
 USUAL: Mapping[Kind, Joined] = {"masked": "pair", "causal": "string", "seq2seq": "string"}
 """Two segments for encoders, one string for all others."""
 
-PART = 1000
-"""Forms that the tokenizer reads at once; each takes several kilobytes."""
-
-Encoded = dict[str, list[int]]
-"""A tokenized form, by the name of the model's argument."""
+PART = 1000  # Forms that the tokenizer reads at once; each takes several kilobytes
+Encoded = dict[str, list[int]]  # A tokenized form, by the name of the model's argument
 
 
 @dataclass(frozen=True, slots=True)
 class PairFormat:
     """How a classifier reads a form, as far as CALUM's paper leaves it open."""
 
-    joined: Joined
-    """Two segments, or one string."""
-    pool: Pool = "last"
-    """Where a decoder's head reads."""
-    longest: int = 0
-    """Maximum number of tokens; 0 for as many as the model takes."""
-    indicators: tuple[str, str] | None = None
-    """The indicators that the model was trained with."""
+    joined: Joined  # Two segments, or one string
+    pool: Pool = "last"  # Where a decoder's head reads
+    longest: int = 0  # Maximum number of tokens; 0 for as many as the model takes
+    indicators: tuple[str, str] | None = None  # The indicators that the model was trained with
 
     @classmethod
     def of(cls, kind: Kind) -> PairFormat:
@@ -90,17 +83,11 @@ class PairInput:
     """Turns forms into token ids. Special tokens in a sentence are read as text."""
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        reading: PairFormat,
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, reading: PairFormat
     ) -> None:
         if reading.pool != "last" and not has_decoder_head(model):
-            raise ConsilienceError(
-                f"--pool {reading.pool} with a model that has no such choice",
-                expected="a decoder",
-                todo="Leave it out.",
-            )
+            problem = f"--pool {reading.pool} with a model that has no such choice"
+            raise ConsilienceError(problem, expected="a decoder", todo="Leave it out.")
         if reading.pool == "end" and tokenizer.eos_token_id is None:
             raise ConsilienceError("--pool end, and the tokenizer has no end token")
         if not tokenizer.is_fast:
@@ -121,25 +108,20 @@ class PairInput:
 
     def encode(self, forms: Sequence[Form]) -> list[Encoded]:
         """The ids of each form, of any length."""
-        parts = (forms[at : at + PART] for at in range(0, len(forms), PART))
-        return [encoded for part in parts for encoded in self._encode(part)]
-
-    def _encode(self, forms: Sequence[Form]) -> list[Encoded]:
-        if self.reading.joined == "pair":
-            texts: Any = [[form[0].text for form in forms], [form[1].text for form in forms]]
-        else:
-            texts = [[as_string(form) for form in forms]]
-        columns: Any = self.tokenizer(
-            *texts, truncation=False, padding=False, verbose=False, split_special_tokens=True
-        )
-        names = [name for name in self.tokenizer.model_input_names if name in columns]
-        encoded = [
-            {name: list(columns[name][row]) for name in names if name != "attention_mask"}
-            for row in range(len(forms))
-        ]
-        if self.reading.pool == "end":
-            for form in encoded:
-                form["input_ids"].append(int(self.tokenizer.eos_token_id))
+        encoded: list[Encoded] = []
+        end = [int(self.tokenizer.eos_token_id)] if self.reading.pool == "end" else []
+        for start in range(0, len(forms), PART):
+            part = forms[start : start + PART]
+            texts: list[list[str]] = [[as_string(form) for form in part]]
+            if self.reading.joined == "pair":
+                texts = [[form[at].text for form in part] for at in (0, 1)]
+            columns: Any = self.tokenizer(
+                *texts, truncation=False, padding=False, verbose=False, split_special_tokens=True
+            )
+            names = [one for one in self.tokenizer.model_input_names if one in columns]
+            for row in range(len(part)):
+                form = {one: list(columns[one][row]) for one in names if one != "attention_mask"}
+                encoded.append({**form, "input_ids": form["input_ids"] + end})
         return encoded
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
@@ -207,12 +189,11 @@ def _sentence_keys(form: Form) -> list[_SentenceKey]:
     order = sorted(
         range(len(form)), key=lambda at: (form[at].sentence, form[at].indicator.casefold())
     )
-    keys: dict[int, _SentenceKey] = {}
-    counts: dict[str, int] = {}
+    keys, counts = dict[int, _SentenceKey](), Counter[str]()
     for at in order:
         sentence = form[at].sentence
-        keys[at] = sentence, counts.get(sentence, 0)
-        counts[sentence] = counts.get(sentence, 0) + 1
+        keys[at] = sentence, counts[sentence]
+        counts[sentence] += 1
     return [keys[at] for at in range(len(form))]
 
 
@@ -247,6 +228,8 @@ class PairClassifier(ReadyModel):
         """
         super().__init__(loaded)
         self.input = PairInput(loaded.model, loaded.tokenizer, reading)
+        self.longest = self.input.longest
+        self.encode, self.fit = self.input.encode, self.input.fit
         self.labels = tuple(labels)
         self._columns = label_positions(
             labels, dict(loaded.model.config.id2label or {}), model_labels
@@ -258,34 +241,21 @@ class PairClassifier(ReadyModel):
             "model_labels": list(model_labels) if model_labels else None,
         }
 
-    @property
-    def longest(self) -> int:
-        """Maximum number of tokens of a form."""
-        return self.input.longest
-
-    def prompt(self, form: Form) -> str:
+    def text(self, shown: Form) -> str:
         """The text that the model reads; of two texts, a line each."""
-        return as_string(form) if self.input.reading.joined == "string" else as_lines(form)
+        return as_string(shown) if self.input.reading.joined == "string" else as_lines(shown)
 
-    def encode(self, forms: Sequence[Form]) -> list[Encoded]:
-        """The ids of each form, of any length."""
-        return self.input.encode(forms)
+    def why_not(self, shown: Sequence[Form]) -> list[str | None]:
+        """None for each: a classifier can read every form."""
+        return [None] * len(shown)
 
-    def fit(self, forms: Sequence[Form]) -> list[Form]:
-        """All variants of one item, truncated so that each fits (``classifier.fit``)."""
-        return self.input.fit(forms)
-
-    def why_not(self, form: Form) -> str | None:
-        """None: a classifier can read every form."""
-        return None
-
-    def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
+    def score(self, shown: Sequence[Form]) -> Iterator[Scores]:
         """Log-probabilities, in nats, of the task's labels for each form; each exactly once.
 
         Equal forms are read once, in batches of one length, and near ties alone
         (docs/decisions/0007), so that no score depends on the other forms.
         """
-        encoded = self.input.encode(forms)
+        encoded = self.input.encode(shown)
         rows = list(group_rows(tuple(map(tuple, form.values())) for form in encoded).values())
         unique = [encoded[queries[0]] for queries in rows]
         lengths = [len(form["input_ids"]) for form in unique]
@@ -316,20 +286,13 @@ def load_pair_classifier(
     """A trained classifier from the Hub or a folder; options default to those of its training."""
     loaded = load_classifier(spec, loading)
     reading = PairFormat.beside(Path(spec)) or PairFormat.of(loaded.kind)
-    reading = PairFormat(
-        joined or reading.joined,
-        pool or reading.pool,
-        reading.longest if longest is None else longest,
-        reading.indicators,
-    )
-    return PairClassifier(loaded, labels, reading, model_labels)
+    given = {"joined": joined, "pool": pool, "longest": longest}
+    changes: dict[str, Any] = {name: one for name, one in given.items() if one is not None}
+    return PairClassifier(loaded, labels, replace(reading, **changes), model_labels)
 
 
 def predict(
-    model: PreTrainedModel,
-    reading: PairFormat,
-    encoded: Sequence[Encoded],
-    budget: Budget,
+    model: PreTrainedModel, reading: PairFormat, encoded: Sequence[Encoded], budget: Budget
 ) -> Iterator[tuple[Ints, Floats]]:
     """Positions of forms, with their logits (form, label), in batches of one length."""
 
@@ -387,15 +350,8 @@ def logits_of(model: Any, pool: Pool, inputs: Mapping[str, torch.Tensor]) -> tor
 def label_positions(
     labels: Sequence[str], id2label: Mapping[Any, str], model_labels: Sequence[str] | None
 ) -> list[int]:
-    """Position of each of the task's labels among the model's, whatever the case.
-
-    ``model_labels``: the model's labels in its order, for a model that does not name them.
-    """
-    names = (
-        list(model_labels)
-        if model_labels
-        else [str(id2label[number]) for number in sorted(id2label)]
-    )
+    """Position of each of the task's labels among the model's, whatever the case."""
+    names = list(model_labels or (str(id2label[number]) for number in sorted(id2label)))
     if len(names) != len(id2label):
         raise ConsilienceError(
             f"{len(names)} labels in --model-labels", expected=f"the model's {len(id2label)}"

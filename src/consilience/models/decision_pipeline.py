@@ -30,10 +30,7 @@ class _WithHead:
 
     @staticmethod
     def from_pretrained(location: str, **options: Any) -> tuple[Any, Any]:
-        """The model and the information of transformers on its weights.
-
-        ``DecisionMixin.from_pretrained`` does the same and cannot give that information.
-        """
+        """As ``DecisionMixin.from_pretrained``, with the information of transformers on weights."""
         load: Any = super(DecisionMixin, JevForDecision).from_pretrained
         model, information = load(location, **options)
         model.decision_config = DecisionConfig.from_pretrained(location)

@@ -8,27 +8,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.free_text import DEFAULT_RULE, Rule, match, matched_word, rule_of
-from consilience.core.items import Form, Scores, as_lines
+from consilience.core.items import Form, Ints, Scores, as_lines
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted, fold_case, truncated
 from consilience.files.read import whole_characters
+from consilience.models.candidates import FactModel
 from consilience.types import Candidates, Query
 
-BLANK = "___"
-"""Replaces the object in the sentence of a prompt."""
+BLANK = "___"  # Replaces the object in the sentence of a prompt
 
 SENTENCE, CHOICES = "{sentence}", "{candidates}"
 """What a template is filled with: the sentence with its blank, and all candidates."""
 
-QUOTED = 60
-"""Characters of a text that a note or an error quotes."""
-
-CELLS = 4_000_000
-"""Scores that are held in memory at once, unless one query has more."""
+QUOTED = 60  # Characters of a text that a note or an error quotes
+CELLS = 4_000_000  # Scores that are held in memory at once, unless one query has more
 
 Choices = tuple[Sequence[int | None], Sequence[str]]
 """The positions of chosen answers, None for none, and what was written, if anything."""
@@ -84,6 +80,31 @@ class Chooser:
             )
 
 
+class PlainReader:
+    """How a model without a tokenizer reads a prompt or a form: whatever its length."""
+
+    def why_not(self, shown: Sequence[Any]) -> list[str | None]:
+        return [None] * len(shown)
+
+    def text(self, shown: Any) -> str:
+        """The prompt, or the two texts of a form."""
+        return shown.text if isinstance(shown, Prompt) else as_lines(shown)
+
+
+class PlainPairs(PlainReader):
+    """The same of sentence pairs, of which none is too long."""
+
+    longest = sys.maxsize
+
+    def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
+        """The characters of each form."""
+        return [{"input_ids": list(map(ord, as_lines(form)))} for form in forms]
+
+    def fit(self, forms: Sequence[Form]) -> list[Form]:
+        """The forms: none is too long."""
+        return list(forms)
+
+
 class Function(Chooser):
     """A function from a list of inputs to a list of texts. Equal inputs are asked once.
 
@@ -91,22 +112,26 @@ class Function(Chooser):
     no answer.
     """
 
+    kind: str  # What a text should be
+
     def __init__(
         self,
         function: Callable[[list[Any]], Sequence[str]],
-        identity: Mapping[str, object],
-        kind: str,
-        read: Callable[[Any, Sequence[str]], Any],
-        match: Callable[[str, Any, Sequence[str]], int | None],
+        returns: str,
         words: Sequence[str] = (),
+        **identity: str,
     ) -> None:
-        """``kind``: what a text should be.
+        """``returns``: what the function gives a list of."""
+        super().__init__(identity_of(function, returns) | identity, words)
+        self.function = function
 
-        ``read`` makes the input of what is asked and of its answers. ``match`` finds the position
-        of the answer that a text is.
-        """
-        super().__init__(identity, words)
-        self.function, self.kind, self.read, self.match = function, kind, read, match
+    def read(self, asked: Any, words: Sequence[str]) -> Any:
+        """The input of what is asked with these answers."""
+        raise NotImplementedError
+
+    def match(self, text: str, asked: Any, words: Sequence[str]) -> int | None:
+        """The position of the answer that a text is; None for none."""
+        raise NotImplementedError
 
     def choose(
         self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
@@ -119,7 +144,7 @@ class Function(Chooser):
             to = f" to queries such as '{asked[0].pattern.text}'" if candidates else ""
             self.notes.append(
                 f"{len(wrong)} of {len(texts)} texts{to} match no {self.kind}, such as "
-                f"'{quoted(wrong[0])}'; they count as wrong answers"
+                f"'{truncated(wrong[0], QUOTED)}'; they count as wrong answers"
             )
         return chosen, texts
 
@@ -132,6 +157,8 @@ class TextFunction(Function):
     that matches none counts as a wrong answer. An empty text is no answer.
     """
 
+    kind = "candidate"
+
     def __init__(
         self, function: Callable[[list[str]], Sequence[str]], template: str | None = None
     ) -> None:
@@ -140,8 +167,7 @@ class TextFunction(Function):
             raise ConsilienceError(
                 f"the template '{self.template}'", expected=f"a text with {SENTENCE}"
             )
-        identity = identity_of(function, "texts") | {"template": self.template}
-        super().__init__(function, identity, "candidate", self._prompt, _candidate_at)
+        super().__init__(function, "texts", template=self.template)
 
     def choose(
         self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
@@ -154,12 +180,16 @@ class TextFunction(Function):
             )
         return super().choose(asked, candidates, every=every)
 
-    def _prompt(self, query: Query, words: Sequence[str]) -> str:
-        sentence = query.pattern.fill_blank(query.subject, BLANK)
+    def read(self, asked: Query, words: Sequence[str]) -> str:
+        sentence = asked.pattern.fill_blank(asked.subject, BLANK)
         return self.template.replace(CHOICES, ", ".join(words)).replace(SENTENCE, sentence)
 
+    def match(self, text: str, asked: Query, words: Sequence[str]) -> int | None:
+        word = match_candidate(text, asked, words)
+        return None if word is None else words.index(word)
 
-class ScoringFunction:
+
+class ScoringFunction(FactModel):
     """A function from a list of sentences to their log-probabilities in nats, as a model of facts.
 
     Each query becomes one sentence for each candidate. The answer is the candidate whose sentence
@@ -171,39 +201,21 @@ class ScoringFunction:
         self.identity = identity_of(function, "log-probabilities")
         self.notes: list[str] = []
 
-    def score(
-        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
+    def score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
+        _refuse_vocabulary(None)
+        return iter(())
+
+    def score_words(
+        self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
     ) -> Iterator[Scores]:
         """Log-probabilities of the sentences, normalised over the candidates."""
         from scipy.special import log_softmax
 
-        words = _refuse_vocabulary(candidates).words
         sentences = [query.pattern.fill(query.subject, word) for query in queries for word in words]
         values = call(self.function, sentences, float)
         totals = np.array(values, dtype=np.float64).reshape(len(queries), len(words))
         rows = np.arange(len(queries))
         yield Scores(rows, tuple(words), log_softmax(totals, axis=1), totals=totals)
-
-
-class PlainPairs:
-    """How a model without a tokenizer reads sentence pairs: any length, a line each."""
-
-    longest = sys.maxsize
-
-    def prompt(self, form: Form) -> str:
-        """The two texts."""
-        return as_lines(form)
-
-    def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
-        """The characters of each form."""
-        return [{"input_ids": list(map(ord, as_lines(form)))} for form in forms]
-
-    def fit(self, forms: Sequence[Form]) -> list[Form]:
-        """The forms: none is too long."""
-        return list(forms)
-
-    def why_not(self, form: Form) -> str | None:
-        return None
 
 
 class LabelFunction(PlainPairs, Function):
@@ -213,70 +225,61 @@ class LabelFunction(PlainPairs, Function):
     a wrong answer. An empty text is no answer.
     """
 
+    kind = "label"
+
     def __init__(
         self, function: Callable[[list[TwoTexts]], Sequence[str]], labels: Sequence[str]
     ) -> None:
-        def label_at(text: str, form: Form, labels: Sequence[str]) -> int | None:
-            label = matched_word(text, labels)
-            return None if label is None else labels.index(label)
+        super().__init__(function, "labels", labels)
 
-        identity = identity_of(function, "labels")
-        super().__init__(function, identity, "label", two_texts, label_at, labels)
+    def read(self, asked: Form, words: Sequence[str]) -> TwoTexts:
+        first, second = asked
+        return first.text, second.text
+
+    def match(self, text: str, asked: Form, words: Sequence[str]) -> int | None:
+        label = matched_word(text, words)
+        return None if label is None else words.index(label)
 
 
-class PromptFunction(Function):
+class PromptFunction(PlainReader, Function):
     """A function from a list of prompts to a list of texts, as a model of questions.
 
     A prompt is a text; a chat has its system prompt and its turns one after the other. The answer
     is found by a rule for written texts (``free_text``).
     """
 
+    kind = "option"
+
     def __init__(
         self, function: Callable[[list[str]], Sequence[str]], rule: str = DEFAULT_RULE
     ) -> None:
         """``rule``: the name of one of ``free_text.RULES``, or ``regex:PATTERN``."""
-        found = rule_of(rule)
+        self.rule = rule_of(rule)
+        super().__init__(function, "answers", rule=rule)
 
-        def answer_at(text: str, prompt: Prompt, words: Sequence[str]) -> int | None:
-            return match_answer(text, prompt, found)
-
-        identity = identity_of(function, "answers") | {"rule": rule}
-        super().__init__(function, identity, "option", self.text, answer_at)
-
-    def text(self, prompt: Prompt, words: Sequence[str] = ()) -> str:
+    def text(self, shown: Prompt) -> str:
         """The prompt that the function gets."""
-        return f"{prompt.system}\n\n{prompt.text}" if prompt.system else prompt.text
+        return f"{shown.system}\n\n{shown.text}" if shown.system else shown.text
 
-    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        return [None] * len(prompts)
+    def read(self, asked: Prompt, words: Sequence[str]) -> str:
+        return self.text(asked)
+
+    def match(self, text: str, asked: Prompt, words: Sequence[str]) -> int | None:
+        return match_answer(text, asked, self.rule)
 
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]
-    ) -> Iterator[tuple[npt.NDArray[np.int64], list[str]]]:
+    ) -> Iterator[tuple[Ints, list[str]]]:
         """Positions of prompts, and the texts. Equal prompts are asked once for each sample."""
         for sample in sorted(set(samples)):
             rows = [row for row, of_prompt in enumerate(samples) if of_prompt == sample]
             yield np.array(rows), texts_of(self.function, [self.text(prompts[at]) for at in rows])
 
 
-def two_texts(form: Form, labels: Sequence[str] = ()) -> TwoTexts:
-    """The two texts of a form."""
-    first, second = form
-    return first.text, second.text
-
-
 def match_answer(text: str, prompt: Prompt, rule: Rule) -> int | None:
     """The position of the answer that a text is: by label, text or alias; None for none."""
     labels = prompt.answers if prompt.are_labels else ()
     return match(text, prompt.choices, rule, labels).position
-
-
-def only(answer: int | None, size: int) -> npt.NDArray[np.float64]:
-    """Totals (answer,): 0 for one answer, minus infinity for the others."""
-    totals = np.full(size, -np.inf)
-    if answer is not None:
-        totals[answer] = 0.0
-    return totals
 
 
 def match_candidate(text: str, query: Query, words: Sequence[str]) -> str | None:
@@ -297,11 +300,6 @@ def match_candidate(text: str, query: Query, words: Sequence[str]) -> str | None
     return None
 
 
-def _candidate_at(text: str, query: Query, words: Sequence[str]) -> int | None:
-    word = match_candidate(text, query, words)
-    return None if word is None else words.index(word)
-
-
 def _folded(text: str) -> str:
     """Without case, Unicode form and repeated spaces."""
     return " ".join(fold_case(unicodedata.normalize("NFKC", text)).split())
@@ -313,11 +311,6 @@ def _plain(text: str) -> str:
         letter if unicodedata.category(letter)[0] in "LMN" else " " for letter in _folded(text)
     )
     return " ".join(letters.split())
-
-
-def quoted(text: str) -> str:
-    """The beginning of a text."""
-    return truncated(text, QUOTED)
 
 
 def _refuse_vocabulary(candidates: Candidates | None) -> Candidates:
@@ -342,16 +335,13 @@ def texts_of(function: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> lis
 
 
 def call(function: Callable[[list[Any]], Any], inputs: list[Any], kind: type) -> list[Any]:
-    """What a function makes of the inputs: as many values of that type.
-
-    What the function raises is the cause of the error.
-    """
+    """What a function makes of the inputs: as many values of that type, or an error."""
     try:
         values = function(inputs)
     except ConsilienceError:
         raise
     except Exception as error:
-        first, last = quoted(str(inputs[0])), quoted(str(inputs[-1]))
+        first, last = (truncated(str(inputs[at]), QUOTED) for at in (0, -1))
         raise ConsilienceError(
             f"the function raised {type(error).__name__} ({str(error).rstrip('.')}) on "
             f"{counted(len(inputs), 'input')}, from '{first}' to '{last}'",
@@ -371,14 +361,9 @@ def call(function: Callable[[list[Any]], Any], inputs: list[Any], kind: type) ->
             expected=f"one {noun} for each",
         )
     for at, value in enumerate(values):
-        if not _is_value(value, kind):
+        is_number = isinstance(value, int | float | np.floating) and not np.isnan(value)
+        if not (isinstance(value, str) if kind is str else is_number):
             raise ConsilienceError(
                 f"the function returned {value!r} for input {at + 1}", expected=f"a {noun}"
             )
     return values
-
-
-def _is_value(value: object, kind: type) -> bool:
-    if kind is str:
-        return isinstance(value, str)
-    return isinstance(value, int | float | np.floating) and not np.isnan(value)

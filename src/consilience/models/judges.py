@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,14 @@ import torch
 
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading, did_you_mean
 from consilience.core.free_text import numbers_in
-from consilience.core.items import Segment
+from consilience.core.items import Floats, Ints, Segment
 from consilience.core.presentation import Prompt, Role
 from consilience.core.text import NEGATIONS
 from consilience.models import LanguageModel
 from consilience.models.candidates import start_token
 from consilience.models.classifier import PairClassifier, PairFormat
 from consilience.models.fast import reproducibly
-from consilience.models.forward import Floats, Ints, sentence_logprobs
+from consilience.models.forward import sentence_logprobs
 from consilience.models.loading import load_classifier, load_encoder
 from consilience.models.prompt_models import is_chat_model
 from consilience.models.prompted import OptionScorer
@@ -31,20 +31,19 @@ from consilience.types import Query
 Vectors = npt.NDArray[np.float32]
 
 
-def vectors(
+def vector_array(
     model: LanguageModel,
     queries: Sequence[Query],
     layers: Sequence[int],
     *,
     special_tokens: bool = True,
-) -> Iterator[tuple[Ints, Vectors]]:
-    """Hidden states where the object is predicted: rows (row,) and vectors (row, layer, width).
+) -> Vectors:
+    """Hidden states (query, layer, width) where the object is predicted.
 
-    Each query is in exactly one block, in any order; the vectors of one that the model cannot read
-    are NaN. Layers are those of transformers' ``hidden_states``: 0 is the input of the first layer
-    (the embeddings), 1 its output, -1 the last. The last one is the input of the language-model
-    head: in families that end in a layer norm (GPT-2, Llama, T5, ModernBERT) after that norm,
-    unlike any other layer.
+    NaN for a query that the model cannot read. Layers are those of transformers' ``hidden_states``:
+    0 is the input of the first layer (the embeddings), 1 its output, -1 the last. The last one is
+    the input of the language-model head: in families that end in a layer norm (GPT-2, Llama, T5,
+    ModernBERT) after that norm, unlike any other layer.
 
     Masked models: at the mask; without ``special_tokens`` of the sentence without ``[CLS]`` and
     ``[SEP]``, as the released code encodes it (other kinds ignore the option). Causal models: at
@@ -59,24 +58,23 @@ def vectors(
             expected="a masked, causal or sequence-to-sequence model",
         )
     reader: StateReader = reader_of(queries, special_tokens=special_tokens)
-    return _read(reader, layers, _check_layers(layers, reader))
-
-
-def vector_array(
-    model: LanguageModel,
-    queries: Sequence[Query],
-    layers: Sequence[int],
-    *,
-    special_tokens: bool = True,
-) -> Vectors:
-    """The ``vectors`` of all queries in one array (query, layer, width), in their order."""
-    blocks = list(vectors(model, queries, layers, special_tokens=special_tokens))
-    if not blocks:
+    width, device = _check_layers(layers, reader), reader.family.model.device
+    if not queries:
         raise ConsilienceError("no queries", expected="one at least")
-    unordered = np.concatenate([block for _, block in blocks])
-    ordered = np.empty_like(unordered)
-    ordered[np.concatenate([rows for rows, _ in blocks])] = unordered
-    return ordered
+    readable = [ids for ids in reader.inputs if reader.why_not(ids) is None]
+    lengths = [len(ids) for ids in readable]
+
+    @torch.inference_mode()
+    def read_batch(batch: Ints) -> Vectors:
+        ids = torch.tensor([readable[at] for at in batch], device=device)
+        states = reader.states(ids)
+        return torch.stack([states[layer] for layer in layers], dim=1).float().cpu().numpy()
+
+    found = np.full((len(queries), len(layers), width), np.nan, dtype=np.float32)
+    for batch, states in score_batches(read_batch, lengths, reader.family.budget, device):
+        for at, of_sentence in zip(batch, states, strict=True):
+            found[reader.inputs[readable[at]]] = of_sentence
+    return found
 
 
 @torch.inference_mode()
@@ -100,25 +98,6 @@ def _check_layers(layers: Sequence[int], reader: StateReader) -> int:
     return int(chosen.pop())
 
 
-def _read(reader: StateReader, layers: Sequence[int], width: int) -> Iterator[tuple[Ints, Vectors]]:
-    device = reader.family.model.device
-    readable = [ids for ids in reader.inputs if reader.why_not(ids) is None]
-    unread = [row for ids, rows in reader.inputs.items() if reader.why_not(ids) for row in rows]
-
-    @torch.inference_mode()
-    def read_batch(batch: Ints) -> Vectors:
-        ids = torch.tensor([readable[at] for at in batch], device=device)
-        states = reader.states(ids)
-        return torch.stack([states[layer] for layer in layers], dim=1).float().cpu().numpy()
-
-    if unread:
-        yield np.array(unread), np.full((len(unread), len(layers), width), np.nan, np.float32)
-    lengths = [len(ids) for ids in readable]
-    for batch, states in score_batches(read_batch, lengths, reader.family.budget, device):
-        rows = [reader.inputs[readable[at]] for at in batch]
-        yield np.concatenate(rows), np.repeat(states, [len(queries) for queries in rows], axis=0)
-
-
 THRESHOLD = 0.96
 """Cosine similarity from which two answers mean the same, unless another is given.
 
@@ -126,14 +105,9 @@ Chosen for all-MiniLM-L6-v2: of 0.50, 0.51, ..., 0.99 the one with the fewest er
 ``tune`` of ``suites/answer_pairs.tsv`` (docs/free-text.md).
 """
 
-ENTAILMENT = "entailment"
-"""The label that an NLI classifier has to have."""
-
-KINDS = ("nli", "embedding")
-"""What a judge begins with, before the name of its model."""
-
-AnswerPair = tuple[str, str, str]
-"""A question and two answers to it."""
+ENTAILMENT = "entailment"  # The label that an NLI classifier has to have
+KINDS = ("nli", "embedding")  # What a judge begins with, before the name of its model
+AnswerPair = tuple[str, str, str]  # A question and two answers to it
 
 
 class EntailmentJudge:
@@ -214,10 +188,9 @@ class EmbeddingJudge:
 
     def same(self, pairs: Sequence[AnswerPair]) -> list[bool]:
         """Whether the answers of each pair are as similar as the threshold."""
-        return [
-            similarity >= self.threshold and not contradict(one, two)
-            for similarity, (_, one, two) in zip(self.similarities(pairs), pairs, strict=True)
-        ]
+        similar = [similarity >= self.threshold for similarity in self.similarities(pairs)]
+        both = zip(similar, pairs, strict=True)
+        return [is_similar and not contradict(*answers) for is_similar, (_, *answers) in both]
 
     def similarities(self, pairs: Sequence[AnswerPair]) -> list[float]:
         """The cosine similarity of the answers of each pair."""

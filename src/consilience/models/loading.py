@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -69,11 +69,8 @@ class Parts:
     """What transformers loads for a model."""
 
     config: Any
-    """Its configuration."""
     tokenizer: PreTrainedTokenizerBase
-    """Its tokenizer."""
     model: PreTrainedModel
-    """Its weights."""
 
 
 Load = Callable[[Path, Mapping[str, Any]], Parts]
@@ -101,12 +98,6 @@ def reading_once() -> Iterator[None]:
             reader.GGUFReader, reader.get_tensor_name_map, bars.tqdm = usual
 
 
-def expanded_before(digest: str) -> Path | None:
-    """The folder in the cache that an earlier run expanded a GGUF file to; ``digest``: the file."""
-    folder = _folder(digest)
-    return folder if folder is not None and _is_whole(folder) else None
-
-
 def expanded(file: Path, digest: str, load: Load) -> Path | None:
     """The folder in the cache that a GGUF file was expanded to, now or by another process.
 
@@ -116,7 +107,9 @@ def expanded(file: Path, digest: str, load: Load) -> Path | None:
     folder = _folder(digest)
     if folder is None or _is_whole(folder):
         return folder
-    size = _expanded_size(file)
+    import gguf
+
+    size = sum(4 * int(tensor.n_elements) for tensor in gguf.GGUFReader(str(file)).tensors)
     refused = folder.with_name(f"{folder.name}.json")
     if size > LARGEST or refused.exists():
         return None
@@ -126,24 +119,17 @@ def expanded(file: Path, digest: str, load: Load) -> Path | None:
         if shutil.disk_usage(folder.parent).free < 2 * size:
             return None
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{NAME}") as part:
-            if _expand(load(file.parent, {"gguf_file": file.name}), Path(part) / "model", load):
-                _put(Path(part), folder)
-            else:
+            new = Path(part, "model")
+            if not _expand(load(file.parent, {"gguf_file": file.name}), new, load):
                 refused.write_text('{"kept": false}', encoding="utf-8")
+                return None
+            try:
+                new.rename(folder)
+            except OSError:  # another process was faster; its folder may be in use
+                if not _is_whole(folder):
+                    folder.rename(Path(part, "damaged"))
+                    new.rename(folder)
     return folder if _is_whole(folder) else None
-
-
-def _put(part: Path, folder: Path) -> None:
-    """Give a complete folder its name, unless another process was faster.
-
-    The other process's folder is left alone: it may be in use.
-    """
-    try:
-        (part / "model").rename(folder)
-    except OSError:  # the name is taken
-        if not _is_whole(folder):
-            folder.rename(part / "damaged")
-            (part / "model").rename(folder)
 
 
 def _expand(parts: Parts, folder: Path, load: Load) -> bool:
@@ -162,12 +148,6 @@ def _expand(parts: Parts, folder: Path, load: Load) -> bool:
         return False
 
 
-def _expanded_size(file: Path) -> int:
-    import gguf
-
-    return sum(4 * int(tensor.n_elements) for tensor in gguf.GGUFReader(str(file)).tensors)
-
-
 def _is_whole(folder: Path) -> bool:
     """Whether a model is complete and its files are unchanged; records that it is used."""
     try:
@@ -179,10 +159,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def cache_folder() -> Path | None:
-    """The folder of the cache: ``CONSILIENCE_CACHE``, or ``models`` in the user's cache folder.
-
-    None if ``CONSILIENCE_CACHE`` is ``off``. The folder need not exist.
-    """
+    """``CONSILIENCE_CACHE``, or ``models`` in the cache folder of the user; None if off."""
     if chosen := os.environ.get("CONSILIENCE_CACHE"):
         return None if chosen == "off" else Path(chosen)
     cache = os.environ.get("XDG_CACHE_HOME")
@@ -284,32 +261,37 @@ DTYPES: Mapping[str, torch.dtype] = {
 class Pretrained:
     """A model that was loaded."""
 
-    kind: Kind
-    """What kind of language model it is, or was before it became a classifier."""
+    kind: Kind  # What kind of language model it is, or was before it became a classifier
     model: PreTrainedModel
-    """The model on its device."""
     tokenizer: PreTrainedTokenizerBase
-    """Its tokenizer."""
-    identity: dict[str, object]
-    """What distinguishes it from any other model."""
+    identity: dict[str, object]  # What distinguishes it from any other model
 
 
 def load_pretrained(
     spec: str, loading: Loading = DEFAULT_LOADING, more: Mapping[Kind, Any] | None = None
 ) -> Pretrained:
-    """Load a language model; one that lacks trained weights for its head is refused.
-
-    ``more``: classes for kinds that are no language models.
-    """
+    """Load a language model with its head; ``more``: classes of other kinds."""
     loaded, missing, mismatched = _loaded(spec, loading, {**AUTO_CLASSES, **(more or {})})
-    if absent := sorted(missing | mismatched):
-        raise ConsilienceError(
-            f"the weights of '{spec}' lack {len(absent)} tensors of a {loaded.kind} "
-            f"{'language ' * (loaded.kind in AUTO_CLASSES)}model, such as '{absent[0]}'",
-            expected="a checkpoint with its head",
-            todo="An encoder alone cannot answer; use the checkpoint that it was trained as.",
-        )
+    _refuse_absent(
+        spec,
+        missing | mismatched,
+        f" of a {loaded.kind} {'language ' * (loaded.kind in AUTO_CLASSES)}model",
+        expected="a checkpoint with its head",
+        todo="An encoder alone cannot answer; use the checkpoint that it was trained as.",
+    )
     return loaded
+
+
+def _refuse_absent(
+    spec: str, absent: Collection[str], of: str, *, expected: str, todo: str
+) -> None:
+    """Raise for weights that a checkpoint lacks, or has in another shape."""
+    if absent:
+        raise ConsilienceError(
+            f"the weights of '{spec}' lack {len(absent)} tensors{of}, such as '{min(absent)}'",
+            expected=expected,
+            todo=todo,
+        )
 
 
 def load_classifier(
@@ -327,23 +309,23 @@ def load_classifier(
         options["ignore_mismatched_sizes"] = True
     classes = dict.fromkeys(AUTO_CLASSES, AutoModelForSequenceClassification)
     loaded, missing, mismatched = _loaded(spec, loading, classes, **options)
-    absent = sorted(missing | mismatched)
+    absent, expected = missing | mismatched, "a classifier whose head was trained"
+    todo = "Its numbers would mean nothing. Train one with `consilience finetune`, or ask a "
+    todo += "language model with --generate."
     if new_head is not None:
-        body = f"{loaded.model.base_model_prefix}."
+        model, body = loaded.model, f"{loaded.model.base_model_prefix}."
         if all(name.startswith(body) for name in missing):  # the checkpoint is a classifier
-            _renew_head(loaded.model, loading.trust_remote_code)
+            fresh = AutoModelForSequenceClassification.from_config(
+                model.config, trust_remote_code=loading.trust_remote_code
+            )
+            for name, part in fresh.named_children():
+                if name != model.base_model_prefix:
+                    setattr(model, name, part.to(model.device, model.dtype))
         # poolers are trained with the head
-        absent = [name for name in absent if name.startswith(body) and "pooler" not in name]
-    if absent:
-        raise ConsilienceError(
-            f"the weights of '{spec}' lack {len(absent)} tensors of a classifier, such as "
-            f"'{absent[0]}'",
-            expected="a pretrained model" if new_head else "a classifier whose head was trained",
-            todo="Check the checkpoint."
-            if new_head
-            else "Its numbers would mean nothing. Train one with `consilience finetune`, or ask a "
-            "language model with --generate.",
-        )
+        absent = {name for name in absent if name.startswith(body) and "pooler" not in name}
+    if new_head:
+        expected, todo = "a pretrained model", "Check the checkpoint."
+    _refuse_absent(spec, absent, " of a classifier", expected=expected, todo=todo)
     if loaded.kind == "causal" and not hasattr(loaded.model, "score"):
         raise ConsilienceError(
             f"'{spec}' is a decoder, and {type(loaded.model).__name__} does not read one token",
@@ -355,24 +337,9 @@ def load_classifier(
 def load_encoder(spec: str, loading: Loading = DEFAULT_LOADING) -> Pretrained:
     """Load the body of a model, without a head; a checkpoint that lacks some of it is refused."""
     loaded, missing, mismatched = _load(spec, loading, dict.fromkeys(AUTO_CLASSES, AutoModel))
-    absent = sorted(name for name in missing | mismatched if "pooler" not in name)
-    if absent:
-        raise ConsilienceError(
-            f"the weights of '{spec}' lack {len(absent)} tensors, such as '{absent[0]}'",
-            expected="a sentence encoder",
-            todo="Check the checkpoint.",
-        )
+    absent = {name for name in missing | mismatched if "pooler" not in name}
+    _refuse_absent(spec, absent, "", expected="a sentence encoder", todo="Check the checkpoint.")
     return loaded
-
-
-def _renew_head(model: PreTrainedModel, trust_remote_code: bool) -> None:
-    """Replace the head by that of a new model of the family."""
-    fresh = AutoModelForSequenceClassification.from_config(
-        model.config, trust_remote_code=trust_remote_code
-    )
-    for name, part in fresh.named_children():
-        if name != model.base_model_prefix:
-            setattr(model, name, part.to(model.device, model.dtype))
 
 
 def keep_weights(loading: Loading) -> None:
@@ -409,10 +376,7 @@ def _loaded(
 def _load(
     spec: str, loading: Loading, classes: Mapping[Kind, Any], **more: Any
 ) -> tuple[Pretrained, set[str], set[str]]:
-    """The model, the weights that its checkpoint lacks, and those that it has in another shape.
-
-    ``more``: options for transformers.
-    """
+    """The model, the weights that its checkpoint lacks, and those of another shape."""
     source = locate(spec, loading)
     device = find_device(loading.device)
     if not gc.isenabled():  # a command collects none among imports
@@ -465,9 +429,10 @@ def _opened(source: ModelSource) -> Iterator[ModelSource]:
             yield source
             return
         (file,) = source.files.values()
-        folder = expanded_before(str(source.digest))
-        with nullcontext() if folder else reading_once():
-            folder = folder or expanded(file, str(source.digest), load_parts)
+        folder = _folder(str(source.digest))
+        is_known = folder is not None and _is_whole(folder)
+        with nullcontext() if is_known else reading_once():
+            folder = folder if is_known else expanded(file, str(source.digest), load_parts)
             if folder is not None:
                 options = {"trust_remote_code": False}
                 source = replace(source, location=str(folder), options=options)

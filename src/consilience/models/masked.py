@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 
 from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.items import Bools, Floats, Ints
 from consilience.models.batches import equal_length_batches, halving, side_by_side
 from consilience.models.candidates import (
     CandidateLookup,
     CandidateTokens,
+    FactModel,
     encode,
     excluded,
     group_rows,
@@ -26,13 +27,13 @@ from consilience.models.candidates import (
     slot_anchor,
 )
 from consilience.models.fast import AtMask, HeadRows, PartialScores, Tree, reproducibly, search
-from consilience.models.forward import Floats, Ints, token_logprobs
+from consilience.models.forward import token_logprobs
 from consilience.models.loading import Pretrained
 from consilience.models.scoring import ReadyModel, StateReader
-from consilience.types import Candidates, Query, Scores
+from consilience.types import Query, Scores
 
 
-class MaskedModel(ReadyModel):
+class MaskedModel(ReadyModel, FactModel):
     """A model that fills in one mask: BERT, RoBERTa, ALBERT, ELECTRA, DistilBERT, ModernBERT, ...
 
     The object slot becomes one mask token, and a candidate is scored by its one token there.
@@ -55,26 +56,45 @@ class MaskedModel(ReadyModel):
         self.longest = min(self.tokenizer.model_max_length, positions(self.model))
         self._lookup = CandidateLookup(self.tokenizer, protocol, self.notes)
 
-    def score(
-        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
+    def score_words(
+        self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
     ) -> Iterator[Scores]:
-        """See ``LanguageModel.score``."""
-        words = self._lookup.vocabulary(queries) if candidates is None else candidates.words
-        contexts = [query.pattern.around_object(query.subject) for query in queries]
-        mask = str(self.tokenizer.mask_token)
-        rows_of = group_rows(left + mask + right for left, right in contexts)
-        sentences = encode(self.tokenizer, list(rows_of), special=True)
-        slots: defaultdict[str, list[tuple[list[int], list[int]]]] = defaultdict(list)
-        for rows, ids in zip(rows_of.values(), sentences, strict=True):
-            if reason := self.why_not(ids):
-                yield excluded(rows, words, reason)
-            else:
-                left, _ = contexts[rows[0]]
-                slots[slot_anchor(left, self.protocol)].append((rows, ids))
+        return self._score(queries, words, merge=False)
+
+    def score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
+        return self._score(queries, self._lookup.vocabulary(queries), merge=True)
+
+    def _score(
+        self, queries: Sequence[Query], words: tuple[str, ...], *, merge: bool
+    ) -> Iterator[Scores]:
+        refused, slots = self._slots(queries, words, self._lookup, merge=merge)
+        yield from refused
         for anchor, inputs in slots.items():
-            sheet = self._lookup.in_slot(words, anchor, merge=candidates is None)
+            sheet = self._lookup.in_slot(words, anchor, merge=merge)
             head = self.at_mask.head_rows(torch.from_numpy(sheet.first_tokens[sheet.scored]))
             yield from self.score_slot(partial(self._logits, rows=head), inputs, sheet)
+
+    def _slots(
+        self,
+        queries: Sequence[Query],
+        words: tuple[str, ...],
+        lookup: CandidateLookup,
+        *,
+        merge: bool = False,
+    ) -> tuple[list[Scores], dict[str, list[tuple[list[int], list[int]]]]]:
+        """The queries that cannot be asked; by anchor the rows and ids of each sentence."""
+        contexts = group_rows(query.pattern.around_object(query.subject) for query in queries)
+        mask, protocol = str(self.tokenizer.mask_token), self.protocol
+        texts = [left + mask + right for left, right in contexts]
+        refused, slots = list[Scores](), defaultdict(list)
+        sentences = encode(self.tokenizer, texts, special=True)
+        for ((left, _), rows), ids in zip(contexts.items(), sentences, strict=True):
+            anchor = slot_anchor(left, protocol)
+            if reason := self.why_not(ids, lookup.in_slot(words, anchor, merge=merge).longest):
+                refused.append(excluded(rows, words, reason))
+            else:
+                slots[anchor].append((rows, ids))
+        return refused, slots
 
     def why_not(self, ids: Sequence[int], pieces: int = 1) -> str | None:
         """Why the model cannot read a sentence with ``pieces`` tokens for its mask."""
@@ -126,27 +146,20 @@ def positions(model: PreTrainedModel) -> int:
     return int(limit)
 
 
-Bools = npt.NDArray[np.bool_]
-
 MOST_SLOTS = {"cpu": 256, "cuda": 4096}
 """Sentences that are scored together, at most: enough of them for full batches."""
 
-MOST_STEPS = 2**22
-"""Numbers (slot, candidate, token) that are held at once."""
+MOST_STEPS = 2**22  # Numbers (slot, candidate, token) that are held at once
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
     """A sentence with one mask."""
 
-    rows: list[int]
-    """The queries with this sentence."""
-    golds: list[int]
-    """Positions of their golds among the candidates."""
+    rows: list[int]  # The queries with this sentence
+    golds: list[int]  # Positions of their golds among the candidates
     ids: list[int]
-    """The token ids of the sentence."""
-    at: int
-    """The position of the mask."""
+    at: int  # The position of the mask
 
 
 class _FilledSlots:
@@ -160,11 +173,9 @@ class _FilledSlots:
     def __init__(self, slots: list[_Slot], pieces: list[list[int]], mask: int) -> None:
         self.slots = slots
         self.tree = Tree.of(0, [(len(tokens), *tokens) for tokens in pieces])
-        self.is_sentence = self.tree.has_children.copy()
-        """(node,) Whether a node is a sentence."""
+        self.is_sentence = self.tree.has_children.copy()  # (node,) Whether a node is a sentence
         self.is_sentence[0] = False
-        self.filling: dict[int, list[int]] = {}
-        """What replaces the mask in the sentence of a node."""
+        self.filling: dict[int, list[int]] = {}  # What replaces the mask in the sentence of a node
         sentences = np.flatnonzero(self.is_sentence)
         for node, path in zip(sentences, self.tree.paths(sentences), strict=True):
             count, *tokens = self.tree.ids[path[1 : self.tree.depths[node] + 1]].tolist()
@@ -177,10 +188,6 @@ class _FilledSlots:
         """The tokens of a sentence."""
         ids, at = self.slots[slot].ids, self.slots[slot].at
         return ids[:at] + self.filling[node] + ids[at + 1 :]
-
-    def first_mask(self, slot: int, node: int) -> int:
-        """The position of the first mask in a sentence."""
-        return int(self.slots[slot].at + self.tree.depths[node] - 1)
 
     def children(self, node: int) -> Ints:
         """The nodes whose tokens are read at a sentence's first mask."""
@@ -223,34 +230,23 @@ class PiecewiseModel(MaskedModel):
         self._head = None if is_exact else self.at_mask.head_rows(every_id)
         self._pieces = CandidateLookup(self.tokenizer, "strict", self.notes, several=True)
 
-    def score(
-        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
+    def score_words(
+        self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
     ) -> Iterator[Scores]:
-        """See ``LanguageModel.score``; the whole vocabulary is its words of one token.
+        """``totals`` are the pseudo-log-likelihoods.
 
-        ``totals`` are the pseudo-log-likelihoods. ``every`` False leaves out candidates whose first
-        tokens are less probable than the whole of another, if any has several tokens.
+        ``every`` False leaves out candidates whose first tokens are less probable than the whole of
+        another, if any has several tokens.
         """
-        if candidates is None:
-            yield from super().score(queries, None, every=every)
-            return
-        words = candidates.words
         index = {word: position for position, word in enumerate(words)}
-        rows_of = group_rows(query.pattern.around_object(query.subject) for query in queries)
-        mask = str(self.tokenizer.mask_token)
-        texts = [left + mask + right for left, right in rows_of]
-        slots: defaultdict[str, list[_Slot]] = defaultdict(list)
-        sentences = encode(self.tokenizer, texts, special=True)
-        for ((left, _), rows), ids in zip(rows_of.items(), sentences, strict=True):
-            anchor = slot_anchor(left, "strict")
-            if reason := self.why_not(ids, self._pieces.in_slot(words, anchor).longest):
-                yield excluded(rows, words, reason)
-            else:
-                golds = [index[queries[row].gold] for row in rows if queries[row].gold in index]
-                slots[anchor].append(_Slot(rows, golds, ids, ids.index(self._mask)))
-        for anchor, same_anchor in slots.items():
+        refused, slots = self._slots(queries, words, self._pieces)
+        yield from refused
+        for anchor, inputs in slots.items():
             sheet = self._pieces.in_slot(words, anchor)
-            same_anchor.sort(key=lambda slot: len(slot.ids))
+            same_anchor = []
+            for rows, ids in sorted(inputs, key=lambda one: len(one[1])):
+                golds = [index[queries[row].gold] for row in rows if queries[row].gold in index]
+                same_anchor.append(_Slot(rows, golds, ids, ids.index(self._mask)))
             most = min(
                 MOST_SLOTS.get(self.model.device.type, MOST_SLOTS["cpu"]),
                 1 + MOST_STEPS // (sheet.longest * len(words)),
@@ -296,6 +292,7 @@ class PiecewiseModel(MaskedModel):
     def _read(self, filled: _FilledSlots, wanted: Bools, *, alone: bool = False) -> None:
         """Read sentences ``wanted`` (slot, node); ``alone``: one at a time, on one thread."""
         slots, nodes = np.nonzero(wanted)
+        depths = filled.tree.depths  # the first mask follows the tokens of a node
         lengths = [
             len(filled.slots[slot].ids) - 1 + len(filled.filling[node])
             for slot, node in zip(slots.tolist(), nodes.tolist(), strict=True)
@@ -309,7 +306,7 @@ class PiecewiseModel(MaskedModel):
             with reproducibly() if alone else nullcontext():
                 filled.steps[slots[batch][row], child] = self._log_probs(
                     [filled.sentence(*sentence) for sentence in chosen],
-                    [filled.first_mask(*sentence) for sentence in chosen],
+                    [filled.slots[at].at + int(depths[node]) - 1 for at, node in chosen],
                     row,
                     filled.tree.ids[child],
                 )
@@ -326,11 +323,7 @@ class PiecewiseModel(MaskedModel):
     def _log_probs(
         self, sentences: list[list[int]], at: list[int], row: Ints, token: Ints
     ) -> Floats:
-        """Log-probability (token,) of ``token`` (token,), each in the sentence ``row`` (token,).
-
-        ``sentences`` are of one length; ``at`` (sentence,): the position that is read. The softmax
-        is over the whole vocabulary.
-        """
+        """Log-probability (token,) of ``token`` at ``at`` (sentence,) of the sentences ``row``."""
         device = self.model.device
         ids, where = torch.tensor(sentences, device=device), torch.tensor(at, device=device)
         return token_logprobs(self.at_mask.logits(ids, where, self._head), row, token)

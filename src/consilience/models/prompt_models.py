@@ -77,6 +77,6 @@ def load_writer(
         server = chooser.server if chooser else open_server(spec, connection)
         return Writer(server, spec, longest=longest, chooser=chooser, **how)
     from consilience.models.loading import load_pretrained
-    from consilience.models.writing import AnswerWriter
+    from consilience.models.prompted import AnswerWriter
 
     return AnswerWriter(load_pretrained(spec, loading), longest=longest, **how)

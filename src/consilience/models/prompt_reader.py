@@ -13,49 +13,27 @@ from typing import Any
 
 import numpy as np
 import torch
-from jinja2.exceptions import TemplateError
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.items import is_near_tie
+from consilience.core.items import Floats, Ints, Scores, is_near_tie
 from consilience.models.batches import equal_length_batches, halving, side_by_side, workers_on
 from consilience.models.fast import Prompts, TreeScorer, reproducibly, room_for_tokens, tree_scorer
-from consilience.models.forward import Floats, Ints, logits_of, target_logprobs
+from consilience.models.forward import logits_of, target_logprobs
 from consilience.models.loading import Kind, Pretrained
 from consilience.models.masked import positions
+from consilience.models.prompt_tokens import PromptTokens
 from consilience.models.scoring import ReadyModel
 from consilience.models.steering import TokenNoise, steering
 
 
 class CausalContinuation:
-    """A causal model; it answers as a turn of a chat if its tokenizer has a chat template."""
+    """A causal model."""
 
-    has_own_form = False
-    """Whether the model was trained to read a task in a text form of its own, as T5."""
-    shares_context = True
-    """Whether the answer takes up positions after the prompt."""
+    shares_context = True  # Whether the answer takes up positions after the prompt
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         self._model: Any = model
-        self._tokenizer: Any = tokenizer
-        self.is_chat = bool(getattr(tokenizer, "chat_template", None))
-
-    def target(self, label: str, ends: Sequence[int], reply: str = "") -> list[int]:
-        """The tokens of a label as an answer; in a chat with the token that ends the turn.
-
-        ``reply``: the beginning of the reply, which the label follows.
-        """
-        if not self.is_chat:
-            return list(self._tokenizer(" " + label, add_special_tokens=False)["input_ids"])
-        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": label}]
-        try:
-            chat = str(self._tokenizer.apply_chat_template(turns, tokenize=False))
-        except TemplateError as error:
-            raise ConsilienceError(f"the chat template refuses an answer: {error}") from error
-        after = self._tokenizer(chat.rpartition(label)[2], add_special_tokens=False)["input_ids"]
-        end = [token for token in [*after, *ends] if token in ends][:1]
-        gap = " " if reply and not reply[-1].isspace() else ""
-        return [*self._tokenizer(gap + label, add_special_tokens=False)["input_ids"], *end]
 
     def encode(self, ids: torch.Tensor) -> None:
         """Nothing is computed before the answer."""
@@ -90,19 +68,13 @@ class CausalContinuation:
 
 
 class Seq2SeqContinuation:
-    """A sequence-to-sequence model; T5 reads its own multi-task text form."""
+    """A sequence-to-sequence model."""
 
-    has_own_form = True
     shares_context = False
-    is_chat = False
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         self._model: Any = model
-        self._tokenizer: Any = tokenizer
-
-    def target(self, label: str, ends: Sequence[int], reply: str = "") -> list[int]:
-        """The tokens of a label as an answer, with the end token; the decoder reads no reply."""
-        return list(self._tokenizer(label)["input_ids"])
+        self._begins = tokenizer.bos_token_id
 
     def encode(self, ids: torch.Tensor) -> Any:
         """The encoder's output for prompts ``ids`` (row, token)."""
@@ -127,9 +99,8 @@ class Seq2SeqContinuation:
         written: Any = self._model.generate(
             encoder_outputs=encoded, attention_mask=torch.ones_like(ids), **options
         )
-        begins = self._tokenizer.bos_token_id
         # BART begins every text with its beginning-of-sequence token.
-        return [ids[1:] if ids[:1] == [begins] else ids for ids in written[:, 1:].tolist()]
+        return [ids[1:] if ids[:1] == [self._begins] else ids for ids in written[:, 1:].tolist()]
 
 
 CONTINUATIONS: Mapping[Kind, type[CausalContinuation] | type[Seq2SeqContinuation]] = {
@@ -139,49 +110,20 @@ CONTINUATIONS: Mapping[Kind, type[CausalContinuation] | type[Seq2SeqContinuation
 """The kinds of model that can write."""
 
 
-def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The tokens that end an answer: the tokenizer's, and those of the checkpoint's settings.
-
-    Chat models often end a turn with another token than the tokenizer's.
-    """
-    ends = model.generation_config.eos_token_id
-    ends = [tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
-    return [token for token in dict.fromkeys(ends) if token is not None]
-
-
-def greedy(model: PreTrainedModel, ends: list[int], most: int) -> GenerationConfig:
-    """Settings to write the most probable token each time, whatever the checkpoint's are."""
-    usual = model.generation_config
-    start = getattr(model.config, "decoder_start_token_id", None)
-    return GenerationConfig(
-        max_new_tokens=most,
-        do_sample=False,
-        num_beams=1,
-        bos_token_id=usual.bos_token_id,
-        eos_token_id=ends or None,
-        pad_token_id=ends[0] if ends else 0,
-        decoder_start_token_id=start if start is not None else usual.decoder_start_token_id,
-    )
-
-
 MOST_PROMPTS = {"cpu": 64, "cuda": 512}
 """Prompts that are continued in parallel, at most, by the type of the device."""
 
-MOST_SCORED = 512
-"""Prompts whose answers are scored in parallel, at most."""
-
-Targets = Sequence[Sequence[int]]
-"""The token ids of each answer that is scored after a prompt."""
+MOST_SCORED = 512  # Prompts whose answers are scored in parallel, at most
+Targets = Sequence[Sequence[int]]  # The token ids of each answer that is scored after a prompt
+Parts = tuple[list[int], list[list[int]]]  # The token ids of a prompt, and its targets
 
 
 @dataclass(frozen=True, slots=True)
 class Replies:
     """The answers to some prompts."""
 
-    totals: list[Floats]
-    """Log-probabilities, in nats, of the answers of each prompt (answer,)."""
-    texts: list[str]
-    """What was written after each prompt; empty where nothing was to be written."""
+    totals: list[Floats]  # Log-probabilities, in nats, of the answers of each prompt (answer,)
+    texts: list[str]  # What was written after each prompt; empty where nothing was to be written
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +137,10 @@ class Manner:
 
 
 class PromptReader(ReadyModel):
-    """A causal or sequence-to-sequence model that continues prompts, given as token ids."""
+    """A causal or sequence-to-sequence model that continues what it is shown."""
+
+    refusal = "does not continue a prompt", ""
+    """What a model of another kind cannot do, and what to do with it."""
 
     def __init__(self, loaded: Pretrained, *, most_written: int = 0, longest: int = 0) -> None:
         """``most_written``: tokens that may be written after a prompt.
@@ -203,42 +148,86 @@ class PromptReader(ReadyModel):
         ``longest``: tokens of a prompt, 0 for as many as the model takes.
         """
         if loaded.kind not in CONTINUATIONS:
+            what, todo = self.refusal
             raise ConsilienceError(
-                f"'{loaded.identity['model']}' does not continue a prompt",
+                f"'{loaded.identity['model']}' {what}",
                 expected="a sequence-to-sequence or causal language model",
+                todo=todo,
             )
         super().__init__(loaded)
         self.continuation = CONTINUATIONS[loaded.kind](self.model, self.tokenizer)
         self.most_written = most_written
-        self.longest = self._check_longest(longest)
-        self.ends = end_tokens(self.model, self.tokenizer)
-        self.model.generation_config = greedy(self.model, self.ends, max(1, most_written))
+        most = min(self.tokenizer.model_max_length, positions(self.model))
+        most -= most_written if self.continuation.shares_context else 0
+        if longest > most:
+            raise ConsilienceError(
+                f"--max-length {longest}",
+                expected=f"at most the model's {most}, and {most_written} that it may write",
+            )
+        self.longest = longest or most
+        usual = self.model.generation_config
+        # Chat models often end a turn with another token than the tokenizer's.
+        ends = usual.eos_token_id
+        ends = [self.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
+        self.ends = [token for token in dict.fromkeys(ends) if token is not None]
+        start = getattr(self.model.config, "decoder_start_token_id", None)
+        self.model.generation_config = GenerationConfig(  # whatever the checkpoint's settings are
+            max_new_tokens=max(1, most_written),
+            do_sample=False,
+            num_beams=1,
+            bos_token_id=usual.bos_token_id,
+            eos_token_id=self.ends or None,
+            pad_token_id=self.ends[0] if self.ends else 0,
+            decoder_start_token_id=start if start is not None else usual.decoder_start_token_id,
+        )
+        self.tokens = PromptTokens(self.tokenizer, self.ends, str(self.identity["model"]))
+        self.read_before: dict[tuple[int, ...], Floats] = {}
+        """Scores of answers by the token ids of a prompt, from when something was written."""
         self._tree_scorer = None
         if self.continuation.shares_context:
             self._tree_scorer = tree_scorer(loaded.model, 0, self.budget)
 
-    def _check_longest(self, longest: int) -> int:
-        most = min(self.tokenizer.model_max_length, positions(self.model))
-        most -= self.most_written if self.continuation.shares_context else 0
-        if longest > most:
-            raise ConsilienceError(
-                f"--max-length {longest}",
-                expected=f"at most the model's {most}, and {self.most_written} that it may write",
+    def parts(self, shown: Sequence[Any]) -> list[Parts]:
+        """The token ids of what is shown, and those of each of its answers."""
+        raise NotImplementedError
+
+    def too_long(self, tokens: int) -> str | None:
+        """Why the model cannot read so many tokens; None if it can."""
+        longest = self.longest
+        return f"{tokens} tokens, and the model takes {longest}" if tokens > longest else None
+
+    def score(self, shown: Sequence[Any]) -> Iterator[Scores]:
+        """The log-probabilities of the answers, and the numbers of their tokens.
+
+        Those that are known since a text was written are used once.
+        """
+        parts = self.parts(shown)
+        sizes = [np.array([len(target) for target in targets]) for _, targets in parts]
+        before, rest = dict[int, Floats](), list(range(len(parts)))
+        if self.read_before:
+            keys = [tuple(ids) for ids, _ in parts]
+            known = self.read_before
+            before = {row: known[key] for row, key in enumerate(keys) if key in known}
+            rest = [row for row in rest if row not in before]
+            for key in {keys[row] for row in before}:
+                del known[key]
+        if before:
+            yield Scores.of_rows(
+                np.array([*before]), [*before.values()], [sizes[row] for row in before]
             )
-        return longest or most
+        for places, replies in self.replies([parts[row] for row in rest]):
+            rows = np.array(rest)[places]
+            yield Scores.of_rows(rows, replies.totals, [sizes[row] for row in rows])
 
     def replies(
-        self,
-        prompts: Sequence[list[int]],
-        targets: Sequence[Targets],
-        manners: Sequence[Manner] = (),
+        self, parts: Sequence[Parts], manners: Sequence[Manner] = ()
     ) -> Iterator[tuple[Ints, Replies]]:
-        """Positions of prompts (token ids), with the answers to them.
+        """Positions of prompts, with the answers to them.
 
-        ``targets``: the answers that are scored after each prompt. ``manners``: how text is written
-        after each; empty to write none. Near ties between answers are decided by a pass of their
-        own.
+        ``manners``: how text is written after each; empty to write none. Near ties between answers
+        are decided by a pass of their own.
         """
+        prompts, targets = [ids for ids, _ in parts], [of_prompt for _, of_prompt in parts]
         lengths = [len(ids) for ids in prompts]
 
         def work(rows: Ints) -> Replies:
@@ -265,10 +254,7 @@ class PromptReader(ReadyModel):
     def _chunks(
         self, prompts: Sequence[list[int]], targets: Sequence[Targets], *, is_written: bool
     ) -> Iterator[Ints]:
-        """Prompts that are read in one tree: equal work for each thread, within the memory.
-
-        They are sorted, so that those of a chunk share as much as they can.
-        """
+        """Sorted prompts that are read in one tree: equal work for each thread, within memory."""
         if not prompts:
             return
         order = sorted(range(len(prompts)), key=prompts.__getitem__)
@@ -313,10 +299,7 @@ class PromptReader(ReadyModel):
         return replies
 
     def _in_batches(
-        self,
-        prompts: Sequence[list[int]],
-        targets: Sequence[Targets],
-        manners: Sequence[Manner],
+        self, prompts: Sequence[list[int]], targets: Sequence[Targets], manners: Sequence[Manner]
     ) -> Replies:
         """Answers to prompts in batches of one length and of the same answers."""
         replies = Replies([np.empty(0)] * len(prompts), [""] * len(prompts))

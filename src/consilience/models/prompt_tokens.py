@@ -10,14 +10,12 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.items import Task, TaskKind
+from consilience.core.items import Form, Task, TaskKind, as_string
 from consilience.core.presentation import Prompt
 
-LONGEST_LABEL = 20
-"""Tokens that a model may write; no label of the tasks has half as many."""
-
-REPLY = "{reply}"
-"""In a template: what follows is the beginning of the model's reply."""
+MOST_WRITTEN = 32  # Tokens that a model may write unless another number is given
+LONGEST_LABEL = 20  # Tokens that a model may write; no label of the tasks has half as many
+REPLY = "{reply}"  # In a template: what follows is the beginning of the model's reply
 
 TEMPLATES: Mapping[TaskKind, str] = {
     "NLI": "{text}\n\nHow does {second} relate to {first}? Answer with one of these labels and "
@@ -54,8 +52,7 @@ ANSWER = "\u2603answer\u2603"
 """Represents an answer in a chat, to find out what the chat template puts around it."""
 
 
-Turn = dict[str, str]
-"""The role and the content of a turn of a chat."""
+Turn = dict[str, str]  # The role and the content of a turn of a chat
 
 
 class PromptTokens:
@@ -86,6 +83,20 @@ class PromptTokens:
         """The token ids of texts, without special tokens around them."""
         encoded: Any = self.tokenizer(texts, add_special_tokens=False, verbose=False)
         return [list(ids) for ids in encoded["input_ids"]]
+
+    def label_target(self, label: str, reply: str) -> list[int]:
+        """The tokens of a label after the beginning of a reply; of a chat with a turn's end."""
+        if not self.has_template:
+            return self.ids([" " + label])[0]
+        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": label}]
+        try:
+            chat = self.joined(turns)
+        except TemplateError as error:
+            raise ConsilienceError(f"the chat template refuses an answer: {error}") from error
+        after = self.ids([chat.rpartition(label)[2]])[0]
+        end = [token for token in [*after, *self.ends] if token in self.ends][:1]
+        gap = " " if reply and not reply[-1].isspace() else ""
+        return [*self.ids([gap + label])[0], *end]
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """The token ids of a prompt, of any length, that a written answer follows."""
@@ -119,16 +130,9 @@ class PromptTokens:
         return turns, [*turns, {"role": "assistant", "content": ANSWER}]
 
     def _chat(self, turns: list[Turn], system: str, *, is_asked: bool = False) -> str:
-        """A chat in the model's own form; one that refuses or ignores a system prompt raises.
-
-        ``is_asked``: with the beginning of the answer's turn.
-        """
+        """A chat in the model's own form; one that refuses or ignores a system prompt raises."""
         try:
-            chat = str(
-                self.tokenizer.apply_chat_template(
-                    turns, tokenize=False, add_generation_prompt=is_asked
-                )
-            )
+            chat = self.joined(turns, is_asked=is_asked)
         except TemplateError as error:
             raise ConsilienceError(
                 f"the chat template of '{self.name}' refuses "
@@ -141,6 +145,14 @@ class PromptTokens:
                 todo="Write its text into the template, before {question}.",
             )
         return chat
+
+    def joined(self, turns: Sequence[Turn], *, is_asked: bool = False) -> str:
+        """Turns as one text, by the chat template."""
+        return str(
+            self.tokenizer.apply_chat_template(
+                turns, tokenize=False, add_generation_prompt=is_asked
+            )
+        )
 
     def encode(self, prompt: Prompt) -> tuple[list[int], list[list[int]]]:
         """The token ids of a prompt, of any length, and those of each of its answers.
@@ -162,6 +174,23 @@ class PromptTokens:
             targets = [[*ids, *end] for ids in targets]
         return whole[0][:shared], targets
 
+    def read_chats(self, chats: Sequence[tuple[Sequence[Turn], bool]]) -> None:
+        """Let a server join the turns of chats, many at a time instead of one by one."""
+        if hasattr(self.tokenizer, "read_chats"):
+            self.tokenizer.read_chats(chats)
+
+    def read_ahead(self, prompts: Sequence[Prompt], *, has_answers: bool = True) -> None:
+        """Let a server tokenise prompts by a few requests, many at a time."""
+        if not hasattr(self.tokenizer, "read_chats"):
+            return
+        readable = [prompt for prompt in prompts if self.refused(prompt) is None]
+        chats = (self.chats(prompt) for prompt in readable if prompt.is_chat)
+        self.read_chats(
+            [one for question, whole in chats for one in ((question, True), (whole, False))]
+        )
+        texts = (self.texts(one)[0] if has_answers else [self.prompt_text(one)] for one in readable)
+        self.ids([text for of_prompt in texts for text in of_prompt])
+
     def texts(self, prompt: Prompt) -> tuple[list[str], str]:
         """The text of a prompt and those of the prompt with each answer; what ends an answer."""
         before, after = self.around(prompt)
@@ -174,11 +203,14 @@ class PromptTokens:
         if prompt.is_chat and not self.has_template:
             return "the model has no chat template"
         texts = [*(text for _, text in prompt.turns), prompt.system, *answers]
-        find = getattr(self.tokenizer, "special_in", self._special_in)
-        token = next(filter(None, map(find, texts)), None)
+        token = next(filter(None, map(self.special_in, texts)), None)
         return token and f"has the special token '{token}' in it"
 
-    def _special_in(self, text: str) -> str | None:
+    def special_in(self, text: str) -> str | None:
+        """The first special token that a text contains, None for none."""
+        find = getattr(self.tokenizer, "special_in", None)
+        if find is not None:  # of a server
+            return str(token) if (token := find(text)) else None
         tokens = self.tokenizer.all_special_tokens
         return next((token for token in tokens if token in text), None)
 
@@ -192,3 +224,26 @@ def _common(sequences: Sequence[list[int]]) -> list[int]:
 def begins_another(targets: Sequence[list[int]]) -> bool:
     """Whether one of the targets is the beginning of another; in order it is next to one."""
     return any(second[: len(first)] == first for first, second in pairwise(sorted(targets)))
+
+
+class LabelPrompts:
+    """How sentence pairs are read for the word of a label."""
+
+    def __init__(self, template: str, task: Task, tokens: PromptTokens | None) -> None:
+        """``tokens``: None of a server that joins a chat, which is not read as one text."""
+        self.template, self.tokens = filled(template, task), tokens
+        self.question, _, self.reply = self.template.partition(REPLY)
+        self.is_chat = tokens is not None and tokens.has_template
+
+    def turns(self, form: Form) -> list[Turn]:
+        """The user's turn; of a model without chats, all before the reply."""
+        question = self.question.replace("{text}", as_string(form))
+        content = question.rstrip("\n") if self.is_chat and self.reply else question
+        return [{"role": "user", "content": content}]
+
+    def text(self, form: Form) -> str:
+        """What the model reads, or the turn of a chat."""
+        turns = self.turns(form)
+        if self.tokens is None or not self.is_chat:
+            return turns[0]["content"] + self.reply
+        return self.tokens.joined(turns, is_asked=True) + self.reply

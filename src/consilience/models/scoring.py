@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from consilience.core.items import Floats, Ints
 from consilience.models.batches import (
     NEAR_TIE,
     Budget,
@@ -24,7 +25,6 @@ from consilience.models.batches import (
 )
 from consilience.models.candidates import CandidateTokens, scores_of
 from consilience.models.fast import reproducibly, speed_up
-from consilience.models.forward import Floats, Ints
 from consilience.models.loading import Pretrained
 from consilience.types import Scores
 
@@ -35,8 +35,7 @@ Array = TypeVar("Array", bound=npt.NDArray[Any])
 class ReadyModel:
     """What every family has: a loaded model that is ready to score."""
 
-    head_is_packed = True
-    """Whether the output embedding is sped up too (``fast.speed_up``)."""
+    head_is_packed = True  # Whether the output embedding is sped up too (``fast.speed_up``)
 
     def __init__(self, loaded: Pretrained) -> None:
         self.model = loaded.model.eval()
@@ -54,10 +53,7 @@ class ReadyModel:
         inputs: Sequence[Input],
         lengths: Sequence[int],
     ) -> Iterator[tuple[Ints, Floats]]:
-        """Positions of inputs, with their logits (input, candidate), near ties decided.
-
-        ``logits_of`` computes the logits of inputs of one length; ``lengths``: of all inputs.
-        """
+        """Positions of inputs, with their logits (input, candidate), near ties decided."""
 
         def score_batch(batch: Ints) -> Floats:
             logits = logits_of([inputs[at] for at in batch])
@@ -82,16 +78,14 @@ class ReadyModel:
 class StateReader:
     """How a family reads queries for their hidden states (its method ``hidden_states``)."""
 
-    family: ReadyModel
-    """The model."""
+    family: ReadyModel  # The model
     inputs: Mapping[tuple[int, ...], list[int]]
     """Token sequences, and the rows of the queries that each is read for."""
     states: Callable[[torch.Tensor], list[torch.Tensor]]
     """After each layer, the state (batch, width) that predicts the object in (batch, token)."""
     why_not: Callable[[Sequence[int]], str | None]
     """Why the model cannot read a sequence; None if it can."""
-    shortest: int
-    """A token that is a readable sequence."""
+    shortest: int  # A token that is a readable sequence
 
 
 def score_batches(
@@ -101,21 +95,17 @@ def score_batches(
     device: torch.device,
     most: int | None = None,
 ) -> Iterator[tuple[Ints, Array]]:
-    """Positions of inputs and ``score_batch`` of them, for batches of inputs of equal length.
-
-    Batches run in parallel; one that runs out of memory is halved. ``most``: inputs in a batch.
-    """
+    """Positions of inputs of one length and ``score_batch`` of at most ``most``, in parallel."""
 
     def halved(batch: Ints) -> Any:
         return np.concatenate(halving(score_batch, batch, lengths[batch[0]], budget))
 
-    def batches() -> Iterator[Ints]:
-        for batch in equal_length_batches(lengths, budget):
-            size = most or len(batch)
-            for start in range(0, len(batch), size):
-                yield batch[start : start + size]
-
-    yield from side_by_side(halved, batches(), device)
+    batches = (
+        batch[start : start + (most or len(batch))]
+        for batch in equal_length_batches(lengths, budget)
+        for start in range(0, len(batch), most or len(batch))
+    )
+    yield from side_by_side(halved, batches, device)
 
 
 def settle_rows(logits: Floats, tie: float, score_alone: Callable[[int], Floats]) -> None:
@@ -130,10 +120,7 @@ def settle_rows(logits: Floats, tie: float, score_alone: Callable[[int], Floats]
 
 
 def settle_candidates(totals: Floats, tie: float, score_alone: Callable[[int, int], float]) -> None:
-    """The same for totals (row, candidate), where a pass computes one candidate of a row.
-
-    Every candidate within ``tie`` of the best of its row is replaced.
-    """
+    """The same for totals (row, candidate), of which a pass computes one."""
     near = totals >= np.nanmax(totals, axis=1, keepdims=True) - tie
     for row in np.flatnonzero(near.sum(axis=1) > 1).tolist():
         for candidate in np.flatnonzero(near[row]).tolist():

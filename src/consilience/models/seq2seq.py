@@ -22,9 +22,11 @@ from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
 
 from consilience.core.errors import ConsilienceError
+from consilience.core.items import Floats, Ints
 from consilience.models.batches import in_parts
 from consilience.models.candidates import (
     CandidateTokens,
+    FactModel,
     distinct_candidates,
     excluded,
     group_rows,
@@ -32,29 +34,25 @@ from consilience.models.candidates import (
     unusable,
     with_golds,
 )
-from consilience.models.forward import Floats, Ints, target_logprobs
+from consilience.models.forward import target_logprobs
 from consilience.models.loading import Pretrained
 from consilience.models.scoring import ReadyModel, StateReader, score_batches, settle_candidates
-from consilience.types import Candidates, Query, Scores
+from consilience.types import Query, Scores
 
-SENTENCE = "{sentence}"
-"""The sentence in a template."""
-
-BLANK = "_"
-"""Marks the object in the sentence of a template."""
+SENTENCE = "{sentence}"  # The sentence in a template
+BLANK = "_"  # Marks the object in the sentence of a template
 
 SENTINELS = ("<extra_id_0>", "<extra_id_1>")
 """The tokens that open and close the first span that a decoder fills."""
 
-MOST_QUERIES = 128
-"""Sentences whose decoding is stored at once, at most."""
+MOST_QUERIES = 128  # Sentences whose decoding is stored at once, at most
 
 NOT_THE_VOCABULARY = "a sequence-to-sequence model is asked for the relation's objects only"
 
 _SENTINEL = re.compile(r"▁?<extra_id_\d+>")
 
 
-class Seq2SeqModel(ReadyModel):
+class Seq2SeqModel(ReadyModel, FactModel):
     """A model that reads a text and writes another: T5, mT5, UMT5, Flan-T5, ..."""
 
     def __init__(self, loaded: Pretrained, template: str | None = None) -> None:
@@ -63,8 +61,7 @@ class Seq2SeqModel(ReadyModel):
         self.template = template
         self.prefix = [start, *_before_targets(tokenizer, start)]
         """The tokens that the decoder is given before a candidate."""
-        self.slot = BLANK
-        """Marks the object in the encoder's text."""
+        self.slot = BLANK  # Marks the object in the encoder's text
         if template is None:
             opening, self.close = (_sentinel(tokenizer, text, name) for text in SENTINELS)
             self.prefix.append(opening)
@@ -81,27 +78,24 @@ class Seq2SeqModel(ReadyModel):
         super().__init__(loaded)
         self.identity = self.identity | {"template": template}
 
-    def score(
-        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
+    def score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
+        yield excluded(range(len(queries)), with_golds((), queries), NOT_THE_VOCABULARY)
+
+    def score_words(
+        self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
     ) -> Iterator[Scores]:
-        """See ``LanguageModel.score``. The whole vocabulary is not scored."""
-        if candidates is None:
-            yield excluded(range(len(queries)), with_golds((), queries), NOT_THE_VOCABULARY)
-            return
-        sheet = self.candidate_tokens(candidates.words)
-        targets = sheet.sequences
-        inputs: list[list[int]] = []
-        rows_of: list[list[int]] = []
+        sheet = self.candidate_tokens(words)
+        targets, inputs, rows_of = sheet.sequences, list[list[int]](), list[list[int]]()
         for ids, rows in self.inputs(queries).items():
             if reason := self.why_not(ids):
-                yield excluded(rows, sheet.words, reason)
+                yield excluded(rows, words, reason)
             else:
                 inputs.append(list(ids))
                 rows_of.append(rows)
 
         def score_batch(batch: Ints) -> Floats:
             if not targets:
-                return np.full((len(batch), len(sheet.words)), np.nan)
+                return np.full((len(batch), len(words)), np.nan)
             return sheet.spread(self.totals([inputs[at] for at in batch], targets))
 
         lengths = [len(ids) + len(self.prefix) for ids in inputs]

@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.items import Form, Task, as_string
-from consilience.core.presentation import NoAnswer, Prompt
+from consilience.core.items import Form, Ints, NoAnswer, Task
+from consilience.core.presentation import Prompt
 from consilience.endpoints.chats import ROUTE, Chats, why_not_enforced
 from consilience.endpoints.client import Client, Refused
 from consilience.endpoints.llamacpp import LlamaCppClient
-from consilience.endpoints.scorer import Continuations, Proof, Scorer, Totals, prove
-from consilience.endpoints.server import Server, ServerTokenizer
+from consilience.endpoints.scorer import Continuations, Proof, Scorer, prove
+from consilience.endpoints.server import Server
 from consilience.endpoints.strategies import (
     ANSWERS_ONLY,
     CHAT_TOP_K,
@@ -33,33 +32,30 @@ from consilience.endpoints.strategies import (
     strategy_named,
 )
 from consilience.models.candidates import (
-    CandidateTokens,
+    FactModel,
     candidates_after_space,
     encode,
     excluded,
-    log_softmax,
+    scores_of,
     start_token,
 )
-from consilience.models.prompt_tokens import LONGEST_LABEL as LABEL_WRITTEN
-from consilience.models.prompt_tokens import REPLY, TEMPLATES, PromptTokens, filled
-from consilience.types import Candidates, Query, Scores
+from consilience.models.prompt_tokens import (
+    LONGEST_LABEL,
+    MOST_WRITTEN,
+    REPLY,
+    TEMPLATES,
+    LabelPrompts,
+    PromptTokens,
+)
+from consilience.types import Query, Scores
 
 if TYPE_CHECKING:
     from consilience.core.errors import Connection
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-MOST_WRITTEN = 32
-"""Tokens that a model may write unless another number is given."""
-
-AT_ONCE = 64
-"""Queries whose sentences are tokenised together."""
+AT_ONCE = 64  # Queries whose sentences are tokenised together
 
 NO_TOKENS = "no tokenizer is known; name a local tokenizer with --tokenizer"
 """Why nothing is scored by tokens."""
-
-GGUF = "llamacpp:FILE.gguf or llamacpp:packaged:smollm2"
 
 
 def open_server(spec: str, connection: Connection | None, scoring: str | None = None) -> Server:
@@ -70,39 +66,40 @@ def open_server(spec: str, connection: Connection | None, scoring: str | None = 
         return Server(LlamaCppClient(path, scoring), path.name)
     if connection is None:
         raise ConsilienceError(f"{spec} needs --base-url, such as http://127.0.0.1:8000/v1")
-    return Server(Client(connection), name, _local_tokenizer)
 
+    def local_tokenizer(named: str) -> Any:  # nothing else of a model behind a URL needs torch
+        from consilience.models.loading import load_tokenizer
 
-def _local_tokenizer(spec: str) -> Any:
-    """The tokenizer of a model here; nothing else of a model behind a URL needs ``models``."""
-    from consilience.models.loading import load_tokenizer
+        return load_tokenizer(named)
 
-    return load_tokenizer(spec)
+    return Server(Client(connection), name, local_tokenizer)
 
 
 def file_of(name: str) -> str:
     """The GGUF file of a name: a path, or ``packaged:NAME``."""
     from consilience.models.sources import locate
 
+    expected = "llamacpp:FILE.gguf or llamacpp:packaged:smollm2"
     if not name:
-        raise ConsilienceError("--model llamacpp: names no file", expected=GGUF)
-    files = [path for path in locate(name).files.values() if path.suffix == ".gguf"]
-    if not files:
-        todo = f"Leave llamacpp: out to load it here: --model {name}."
-        raise ConsilienceError(f"'{name}' is no GGUF file", expected=GGUF, todo=todo)
-    return str(files[0])
+        raise ConsilienceError("--model llamacpp: names no file", expected=expected)
+    for path in locate(name).files.values():
+        if path.suffix == ".gguf":
+            return str(path)
+    todo = f"Leave llamacpp: out to load it here: --model {name}."
+    raise ConsilienceError(f"'{name}' is no GGUF file", expected=expected, todo=todo)
 
 
 class Served:
     """A server, and what a run records of it."""
 
     tie = 0.0
+    notes_bounds = True
 
     def __init__(
         self, server: Server, spec: str, proof: Proof | None, chats: Chats | None = None
     ) -> None:
-        self.server, self.client, self.tokenizer = server, server.client, server.tokenizer
-        self.proof, self.spec = proof, spec
+        self.server, self.client, self.proof = server, server.client, proof
+        self.tokenizer = server.tokenizer
         self.identity: dict[str, object] = {
             "model": spec,
             "server": server.client.connection.base_url,
@@ -112,33 +109,35 @@ class Served:
         }
         self.notes = [*([proof.note] if proof else []), *(chats.notes if chats else [])]
 
-    def text(self, prompt: Prompt) -> str:
+    def text(self, shown: Any) -> str:
         """What the model reads; of a chat that the server joins, its turns."""
-        turns = PromptTokens.chats(prompt)[0]
+        turns = PromptTokens.chats(shown)[0]
         return "".join(f"{turn['role']}: {turn['content']}\n" for turn in turns)
 
-    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        """Why each prompt cannot be asked; None where it can."""
-        return [self._why_not(prompt) for prompt in prompts]
+    def why_not(self, shown: Sequence[Any]) -> list[str | None]:
+        """Why each of what is shown cannot be asked; None where it can."""
+        return [self._why_not(one) for one in shown]
 
-    def _why_not(self, prompt: Prompt) -> str | None:
+    def _why_not(self, shown: Any) -> str | None:
         raise NotImplementedError
 
-    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
-        """The log-probabilities of the answers of prompts, and the numbers of their tokens."""
-        raise NotImplementedError
-
-    def score_alone(self, prompt: Prompt) -> Floats:
-        """Log-probabilities (answer,) in nats, of a prompt that is sent alone."""
-        [scores] = self.score([prompt])
-        assert scores.totals is not None
-        totals: Floats = scores.totals[0]
-        return totals
-
-    def _note_bounds(self, some: int, every: int) -> None:
-        if some:
-            only_bounds = f"only a bound of some options of {some:,} of {every:,} prompts"
+    def score(self, shown: Sequence[Any]) -> Iterator[Scores]:
+        """The scores of the answers to what is shown, or bounds of these."""
+        some = 0
+        for scores in self.scored(self.requests(shown)):
+            some += scores.bounds is not None
+            yield scores
+        if some and self.notes_bounds:
+            only_bounds = f"only a bound of some options of {some:,} of {len(shown):,} prompts"
             self.notes.append(f"the server gave {only_bounds}")
+
+    def requests(self, shown: Sequence[Any]) -> list[Any]:
+        """What the server is asked: here the turns of each chat, and its answers."""
+        return [(PromptTokens.chats(one)[0], one.answers) for one in shown]
+
+    def scored(self, requests: Sequence[Any]) -> Iterator[Scores]:
+        """The scores of the answers of requests."""
+        raise NotImplementedError
 
 
 def prompt_tokens(server: Server, spec: str) -> PromptTokens:
@@ -147,47 +146,27 @@ def prompt_tokens(server: Server, spec: str) -> PromptTokens:
     return PromptTokens(server.tokenizer, [] if end is None else [end], spec)
 
 
-def read_ahead(tokens: PromptTokens, prompts: Sequence[Prompt], *, has_answers: bool) -> None:
-    """Let a server tokenise prompts by a few requests, many at a time, instead of one by one."""
-    if not isinstance(tokenizer := tokens.tokenizer, ServerTokenizer):
-        return
-    readable = [prompt for prompt in prompts if tokens.refused(prompt) is None]
-    chats = (tokens.chats(prompt) for prompt in readable if prompt.is_chat)
-    tokenizer.read_chats(
-        [one for question, whole in chats for one in ((question, True), (whole, False))]
-    )
-    if has_answers:
-        tokenizer(
-            [text for prompt in readable for text in tokens.texts(prompt)[0]],
-            add_special_tokens=False,
-        )
-    else:
-        tokenizer([tokens.prompt_text(prompt) for prompt in readable], add_special_tokens=False)
-
-
 class TokenScorer(Served):
     """Scores what prompts may be answered with, by the tokens of the server (``prompted.py``)."""
 
     def __init__(self, server: Server, spec: str, scorer: Scorer, proof: Proof) -> None:
         super().__init__(server, spec, proof)
         self.scorer = scorer
-        self.longest = server.context
-        """Tokens of a prompt with its answer; None for any number."""
+        self.longest = server.context  # Tokens of a prompt with its answer; None for any number
         self.tokens = prompt_tokens(server, spec)
 
-    def text(self, prompt: Prompt) -> str:
+    def text(self, shown: Any) -> str:
         """What the model reads before an answer: a chat in its own form, or the text itself."""
-        return self.tokens.around(prompt)[0]
+        return self.tokens.around(shown)[0]
 
-    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        """Why each prompt cannot be asked; None where it can."""
-        read_ahead(self.tokens, prompts, has_answers=True)
-        return super().why_not(prompts)
+    def why_not(self, shown: Sequence[Any]) -> list[str | None]:
+        self.tokens.read_ahead(shown)
+        return super().why_not(shown)
 
-    def _why_not(self, prompt: Prompt) -> str | None:
-        if reason := self.tokens.refused(prompt, prompt.answers):
+    def _why_not(self, shown: Prompt) -> str | None:
+        if reason := self.tokens.refused(shown, shown.answers):
             return reason
-        ids, targets = self.tokens.encode(prompt)
+        ids, targets = self.tokens.encode(shown)
         if len({tuple(target) for target in targets}) < len(targets):
             return "two options have the same tokens"
         return self.too_long(len(ids) + max(map(len, targets), default=1) - 1)
@@ -197,82 +176,75 @@ class TokenScorer(Served):
         is_long = self.longest and tokens > self.longest
         return f"{tokens} tokens, and the model takes {self.longest}" if is_long else None
 
-    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
-        """The log-probabilities of the answers of prompts, and the numbers of their tokens."""
-        read_ahead(self.tokens, prompts, has_answers=True)
-        encoded, some = map(self.tokens.encode, prompts), 0
-        parts = [Continuations(tuple(ids), tuple(map(tuple, targets))) for ids, targets in encoded]
-        for at, totals in self.scorer.totals(parts):
-            some += (has_bounds := bool(totals.is_bound.any()))
-            yield Scores.of_rows(
-                np.array([at]),
-                [totals.values],
-                [np.array([len(target) for target in parts[at].targets])],
-                bounds=[totals.is_bound] if has_bounds else (),
-                refused=[totals.refused] if totals.refused else (),
-            )
-        self._note_bounds(some, len(prompts))
+    def requests(self, shown: Sequence[Prompt]) -> list[Continuations]:
+        self.tokens.read_ahead(shown)
+        encoded = map(self.tokens.encode, shown)
+        return [Continuations(tuple(ids), tuple(map(tuple, targets))) for ids, targets in encoded]
+
+    def scored(self, requests: Sequence[Continuations]) -> Iterator[Scores]:
+        """The log-probabilities of the answers, and the numbers of their tokens."""
+        for at, totals in self.scorer.totals(requests):
+            sizes = np.array([len(target) for target in requests[at].targets])
+            values, bounds, refused = [totals.values], [totals.is_bound], [totals.refused]
+            yield Scores.of_rows(np.array([at]), values, [sizes], bounds=bounds, refused=refused)
 
 
-class ListedScorer(Served):
-    """Scores labels of options by the first token of a chat's answer, which the server lists."""
+class ChatScorer(Served):
+    """A server of chats, of which a strategy is proved."""
 
     takes_chats = True
+    prove: Any  # Gives the proof of its strategy
 
     def __init__(self, server: Server, spec: str) -> None:
         self.chats = Chats(server)
-        super().__init__(server, spec, self.chats.prove_listed(), self.chats)
+        super().__init__(server, spec, type(self).prove(self.chats), self.chats)
 
-    def _why_not(self, prompt: Prompt) -> str | None:
-        if prompt.is_chat and prompt.are_labels:
+
+class ListedScorer(ChatScorer):
+    """Scores labels of options by the first token of a chat's answer, which the server lists."""
+
+    prove = Chats.prove_listed
+
+    def _why_not(self, shown: Prompt) -> str | None:
+        if shown.is_chat and shown.are_labels:
             return None
         return "the server scores labels of options in chats; texts need --scoring answers-only"
 
-    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
-        """The log-probabilities of the labels of prompts, or bounds of these."""
-        some = 0
-        for at, values in self.chats.listed([(messages_of(one), one.answers) for one in prompts]):
-            rows, sizes = np.array([at]), [np.ones(len(prompts[at].answers), dtype=np.int64)]
+    def scored(self, requests: Sequence[Any]) -> Iterator[Scores]:
+        """The log-probabilities of the labels, or bounds of these."""
+        for at, values in self.chats.listed(requests):
+            rows, sizes = np.array([at]), [np.ones(len(requests[at][1]), dtype=np.int64)]
             if isinstance(values, Refused):
-                nothing = [np.zeros(len(prompts[at].answers))]
-                yield Scores.of_rows(rows, nothing, sizes, refused=[values.reason])
-                continue
-            some += bool(values[1].any())
-            yield Scores.of_rows(rows, [values[0]], sizes, bounds=[values[1]])
-        self._note_bounds(some, len(prompts))
+                yield Scores.of_rows(
+                    rows, [np.zeros(len(sizes[0]))], sizes, refused=[values.reason]
+                )
+            else:
+                yield Scores.of_rows(rows, [values[0]], sizes, bounds=[values[1]])
 
 
-class Answerer(Served):
+class Answerer(ChatScorer):
     """Answers with an option that the server enforces; there are no scores.
 
     The answer is what the model writes where it can write nothing but an option, token by token. Of
     options of several tokens that is not always the most probable one.
     """
 
-    takes_chats = True
+    prove = Chats.prove_enforced
 
-    def __init__(self, server: Server, spec: str) -> None:
-        self.chats = Chats(server)
-        super().__init__(server, spec, self.chats.prove_enforced(), self.chats)
-
-    def _why_not(self, prompt: Prompt) -> str | None:
-        if prompt.is_chat:
-            return why_not_enforced(prompt.answers)
+    def _why_not(self, shown: Prompt) -> str | None:
+        if shown.is_chat:
+            return why_not_enforced(shown.answers)
         return "the server enforces answers in chats only"
 
-    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
-        """The answer that each prompt gets, or why it has none."""
-        for at, answer in self.chats.answers([(messages_of(one), one.answers) for one in prompts]):
-            answers = prompts[at].answers
+    def scored(self, requests: Sequence[Any]) -> Iterator[Scores]:
+        """The answer that each request gets, or why it has none."""
+        for at, answer in self.chats.answers(requests):
+            answers, reason = requests[at][1], answer if isinstance(answer, str) else None
             totals = np.full(len(answers), -np.inf)
             if not isinstance(answer, str):
                 totals[answer] = 0.0
-            yield Scores.of_rows(
-                np.array([at]),
-                [totals],
-                texts=["" if isinstance(answer, str) else answers[answer]],
-                refused=[answer if isinstance(answer, str) else None],
-            )
+            texts = ["" if isinstance(answer, str) else answers[answer]]
+            yield Scores.of_rows(np.array([at]), [totals], texts=texts, refused=[reason])
 
 
 class Writer(Served):
@@ -311,24 +283,22 @@ class Writer(Served):
             self.notes, self.proof = chooser.notes, chooser.proof
         self.notes += self.chats.notes
 
-    def text(self, prompt: Prompt) -> str:
-        """What the model reads; of a chat that the server joins, its turns."""
+    def text(self, shown: Any) -> str:
         if self.tokens is not None:
-            return self.tokens.around(prompt)[0]
-        return super().text(prompt) if prompt.is_chat else prompt.text
+            return self.tokens.around(shown)[0]
+        return super().text(shown) if shown.is_chat else str(shown.text)
 
-    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        """Why each prompt cannot be asked; None where it can."""
+    def why_not(self, shown: Sequence[Any]) -> list[str | None]:
         if self.tokens is not None:
-            read_ahead(self.tokens, prompts, has_answers=False)
-        return super().why_not(prompts)
+            self.tokens.read_ahead(shown, has_answers=False)
+        return super().why_not(shown)
 
-    def _why_not(self, prompt: Prompt) -> str | None:
+    def _why_not(self, shown: Prompt) -> str | None:
         if self.tokens is None:
             return None
-        if reason := self.tokens.refused(prompt):
+        if reason := self.tokens.refused(shown):
             return reason
-        size = len(self.tokens.prompt_ids(prompt)) + self.most_written
+        size = len(self.tokens.prompt_ids(shown)) + self.most_written
         if self.longest and size > self.longest:
             return f"{size} tokens with the answer, and the model takes {self.longest}"
         return None
@@ -341,7 +311,7 @@ class Writer(Served):
         A text that is no chat ends with its first line. A server without seeds samples anew.
         """
         if self.tokens is not None:
-            read_ahead(self.tokens, prompts, has_answers=False)
+            self.tokens.read_ahead(prompts, has_answers=False)
         bodies = [self._body(*one) for one in zip(prompts, samples, strict=True)]
         by_route: dict[str, list[int]] = {}
         for at, body in enumerate(bodies):
@@ -370,7 +340,7 @@ class Writer(Served):
         number = int.from_bytes(hashlib.sha256(key).digest()[:4], "big") >> 1
         seed = {"seed": number} if self.temperature else {}
         if self.tokens is None and prompt.is_chat:
-            return self.chats.body(messages_of(prompt), self.most_written, seed)
+            return self.chats.body(PromptTokens.chats(prompt)[0], self.most_written, seed)
         body: dict[str, Any] = {
             "model": self.server.name,
             "max_tokens": self.most_written,
@@ -382,11 +352,6 @@ class Writer(Served):
         if self.tokens is None or self.server.kind == "other":
             return body | {"prompt": prompt.text.rstrip(" ")}
         return body | {"prompt": self.tokens.prompt_ids(prompt)}
-
-
-def messages_of(prompt: Prompt) -> list[dict[str, str]]:
-    """The turns of a chat as a server takes them."""
-    return PromptTokens.chats(prompt)[0]
 
 
 def text_of(reply: Any) -> str | NoAnswer:
@@ -410,39 +375,7 @@ def text_of(reply: Any) -> str | NoAnswer:
     return stripped
 
 
-def _table(
-    row: int,
-    words: tuple[str, ...],
-    totals: Totals,
-    sheet: CandidateTokens | None = None,
-    *,
-    every: bool = True,
-    is_censored: bool = True,
-) -> Scores:
-    """Scores of a query or a form; without bounds of what only was not finished."""
-    if totals.refused:
-        return excluded([row], words, totals.refused)
-    values, bounds = totals.values[None].copy(), totals.is_bound[None]
-    if not is_censored:
-        values[bounds], bounds = np.nan, np.zeros_like(bounds)
-    has_bounds = bool(bounds.any())
-    if sheet is not None:
-        placed = np.zeros((1, len(words)), dtype=bool)
-        placed[:, sheet.scored] = bounds
-        values, bounds = sheet.spread(values), placed
-    return Scores(
-        np.array([row]),
-        words,
-        log_softmax(values) if every and not has_bounds else None,
-        sheet.reasons if sheet else {},
-        sheet.same if sheet else None,
-        sheet.entries if sheet else None,
-        totals=values,
-        bounds=bounds if has_bounds else None,
-    )
-
-
-class ServedFacts:
+class ServedFacts(FactModel):
     """Scores facts: the log-probability of the sentence that each candidate completes."""
 
     def __init__(self, model: TokenScorer) -> None:
@@ -452,35 +385,50 @@ class ServedFacts:
         start = str(model.tokenizer.convert_ids_to_tokens(self.start))
         self.identity = {**model.identity, "start_token": start}
 
-    def score(
-        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
+    def score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
+        raise ConsilienceError(
+            "--candidates vocabulary with a model behind a URL",
+            expected="--candidates objects: a server scores texts that are given",
+        )
+
+    def score_words(
+        self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
     ) -> Iterator[Scores]:
-        """See ``LanguageModel.score``; the whole vocabulary is refused."""
-        if candidates is None:
-            raise ConsilienceError(
-                "--candidates vocabulary with a model behind a URL",
-                expected="--candidates objects: a server scores texts that are given",
-            )
+        """Of partial scores a bound of what was not finished is left out."""
         model, scorer = self.model, self.model.scorer
-        sheet = candidates_after_space(model.tokenizer, candidates.words)
-        index, words = sheet.index_of_scored(), [sheet.words[at] for at in sheet.scored]
+        sheet = candidates_after_space(model.tokenizer, words)
+        index, texts = sheet.index_of_scored(), [words[at] for at in sheet.scored]
         parts, rows = list[Continuations](), list[int]()
         for start in range(0, len(queries), AT_ONCE):
             some = queries[start : start + AT_ONCE]
-            texts = [query.pattern.fill(query.subject, word) for query in some for word in words]
-            encoded = iter(encode(model.tokenizer, texts))
+            filled = [query.pattern.fill(query.subject, word) for query in some for word in texts]
+            encoded = iter(encode(model.tokenizer, filled))
             for row, query in enumerate(some, start):
-                sentences = [next(encoded) for _ in words]
+                sentences = [next(encoded) for _ in texts]
                 reason = model.too_long(1 + max(map(len, sentences), default=0))
-                if reason := reason if words else "no candidate can be asked":
-                    yield excluded([row], sheet.words, reason)
+                if reason := reason if texts else "no candidate can be asked":
+                    yield excluded([row], words, reason)
                 else:
                     gold = index.get(query.gold, -1)
                     parts.append(_continuations(self.start, sentences, gold))
                     rows.append(row)
-        is_censored = scorer.strategy.is_censored
         for at, totals in scorer.totals(parts, every=every):
-            yield _table(rows[at], sheet.words, totals, sheet, every=every, is_censored=is_censored)
+            if totals.refused:
+                yield excluded([rows[at]], words, totals.refused)
+                continue
+            values, bounds = totals.values[None].copy(), totals.is_bound[None]
+            if not scorer.strategy.is_censored:
+                values[bounds], bounds = np.nan, np.zeros_like(bounds)
+            placed = np.zeros((1, len(words)), dtype=bool)
+            placed[:, sheet.scored] = bounds
+            scores = scores_of(
+                [[rows[at]]],
+                sheet.spread(values),
+                sheet,
+                are_totals=True,
+                every=every and not bounds.any(),
+            )
+            yield replace(scores, bounds=placed if bounds.any() else None)
 
 
 def _continuations(start: int, sentences: Sequence[Sequence[int]], gold: int) -> Continuations:
@@ -493,11 +441,10 @@ def _continuations(start: int, sentences: Sequence[Sequence[int]], gold: int) ->
     return Continuations((start, *sentences[0][:shared]), targets, gold)
 
 
-class ServedLabels:
-    """Asks sentence pairs for the word of a label (``writing.py``).
+class ServedLabels(Served):
+    """Asks sentence pairs for the word of a label, which is scored or, in chats, enforced."""
 
-    A server with tokens scores the labels. One of chats answers with a label that it enforces.
-    """
+    notes_bounds = False
 
     def __init__(
         self, model: TokenScorer | Answerer, task: Task, template: str | None, longest: int = 0
@@ -509,13 +456,8 @@ class ServedLabels:
         self.model, self.server, self.client = model, model.server, model.client
         self.proof, self.notes, self.labels = model.proof, model.notes, task.labels
         text = TEMPLATES[task.kind] if template is None else template
-        self.identity, self.longest = dict(model.identity), sys.maxsize
-        if isinstance(model, TokenScorer):
-            self.tokens: PromptTokens | None = model.tokens
-            self.longest = (model.server.context or 1 << 30) - LABEL_WRITTEN
-            self.longest = min(self.longest, longest or self.longest)
-        else:
-            self.tokens = None
+        self.tokens = model.tokens if isinstance(model, TokenScorer) else None
+        if self.tokens is None:
             if longest:
                 problem = "--max-length with a server that has no tokens"
                 raise ConsilienceError(problem, todo="Leave it out.")
@@ -525,50 +467,28 @@ class ServedLabels:
                     todo=f"Leave {REPLY} and what follows it out.",
                 )
             text = text.partition(REPLY)[0].rstrip() if template is None else text
-        self.template = self.identity["template"] = filled(text, task)
-        self.question, _, self.reply = self.template.partition(REPLY)
+        self.prompts, self.longest = LabelPrompts(text, task, self.tokens), sys.maxsize
+        self.template = self.prompts.template
+        self.identity = {**model.identity, "template": self.template}
         if self.tokens is not None:
-            self.identity |= {"chat": self.tokens.has_template, "longest": self.longest}
-            self.targets = tuple(tuple(self._target(self.tokens, one)) for one in task.labels)
+            self.longest = (model.server.context or 1 << 30) - LONGEST_LABEL
+            self.longest = min(self.longest, longest or self.longest)
+            self.identity |= {"chat": self.prompts.is_chat, "longest": self.longest}
+            reply, target = self.prompts.reply, self.tokens.label_target
+            self.targets = tuple(tuple(target(label, reply)) for label in task.labels)
 
-    def _target(self, tokens: PromptTokens, label: str) -> list[int]:
-        """The tokens of a label as an answer; in a chat with the token that ends the turn."""
-        if not tokens.has_template:
-            return tokens.ids([" " + label])[0]
-        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": label}]
-        after = tokens.ids([self._chat(turns, is_asked=False).rpartition(label)[2]])[0]
-        gap = " " if self.reply and not self.reply[-1].isspace() else ""
-        end = [token for token in [*after, *tokens.ends] if token in tokens.ends][:1]
-        return [*tokens.ids([gap + label])[0], *end]
-
-    def _chat(self, turns: Sequence[Mapping[str, str]], *, is_asked: bool) -> str:
-        joined = self.server.tokenizer.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=is_asked
-        )
-        return str(joined)
-
-    def _turns(self, form: Form) -> list[dict[str, str]]:
-        """The user's turn; of a model without chats, all before the reply."""
-        question = self.question.replace("{text}", as_string(form))
-        is_chat = self.tokens is not None and self.tokens.has_template
-        content = question.rstrip("\n") if is_chat and self.reply else question
-        return [{"role": "user", "content": content}]
-
-    def prompt(self, form: Form) -> str:
+    def text(self, shown: Any) -> str:
         """The text that the model reads, or the turn of a chat."""
-        turns = self._turns(form)
-        if self.tokens is None or not self.tokens.has_template:
-            return turns[0]["content"] + self.reply
-        return self._chat(turns, is_asked=True) + self.reply
+        return self.prompts.text(shown)
 
     def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
         """The ids of each prompt, of any length; of a server of chats its characters."""
         if self.tokens is None:
-            return [{"input_ids": list(map(ord, self.prompt(form)))} for form in forms]
-        if self.tokens.has_template and isinstance(self.server.tokenizer, ServerTokenizer):
-            self.server.tokenizer.read_chats([(self._turns(form), True) for form in forms])
-        start = [] if self.tokens.has_template else self.tokens.beginning
-        every = self.tokens.ids([self.prompt(form) for form in forms]) if forms else []
+            return [{"input_ids": list(map(ord, self.text(form)))} for form in forms]
+        if self.prompts.is_chat:
+            self.tokens.read_chats([(self.prompts.turns(form), True) for form in forms])
+        start = [] if self.prompts.is_chat else self.tokens.beginning
+        every = self.tokens.ids([self.text(form) for form in forms]) if forms else []
         return [{"input_ids": [*start, *ids]} for ids in every]
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
@@ -581,21 +501,21 @@ class ServedLabels:
             todo="Add --long exclude.",
         )
 
-    def why_not(self, form: Form) -> str | None:
-        """Why the model cannot read a form; None if it can."""
+    def _why_not(self, shown: Form) -> str | None:
         find = getattr(self.server.tokenizer, "special_in", None) if self.tokens else None
-        tokens = (find(segment.sentence) for segment in form) if find else ()
+        tokens = (find(segment.sentence) for segment in shown) if find else ()
         token = next(filter(None, tokens), None)
         return f"has the special token '{token}' in it" if token else None
 
-    def write(self, forms: Sequence[Form]) -> Iterator[tuple[Ints, list[str | NoAnswer]]]:
+    def write(
+        self, forms: Sequence[Form], samples: Sequence[int] = ()
+    ) -> Iterator[tuple[Ints, list[str | NoAnswer]]]:
         """Positions of forms, and what the model writes after them, greedily."""
         if isinstance(self.model, Answerer):
-            chats = self.model.chats
-            bodies = [chats.body(self._turns(form), LABEL_WRITTEN, {}) for form in forms]
-            replies = chats.post_all(bodies)
+            chats, turns = self.model.chats, map(self.prompts.turns, forms)
+            replies = chats.post_all([chats.body(one, LONGEST_LABEL, {}) for one in turns])
         else:
-            fields = {"max_tokens": LABEL_WRITTEN, "temperature": 0, **self.server.plain_sampling}
+            fields = {"max_tokens": LONGEST_LABEL, "temperature": 0, **self.server.plain_sampling}
             prompts = (encoded["input_ids"] for encoded in self.encode(forms))
             replies = self.client.post_all(
                 "completions",
@@ -604,25 +524,15 @@ class ServedLabels:
         for at, reply in replies:
             yield np.array([at]), [text_of(reply)]
 
-    def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
-        """Log-probabilities, in nats, of the labels for each form, normalised over the labels.
+    def requests(self, shown: Sequence[Form]) -> list[Any]:
+        if self.tokens is None:
+            return [(self.prompts.turns(form), self.labels) for form in shown]
+        encoded = self.encode(shown)
+        return [Continuations(tuple(one["input_ids"]), self.targets) for one in encoded]
 
-        Of a server of chats the label of each form, and no log-probabilities.
-        """
-        if isinstance(self.model, TokenScorer):
-            encoded = self.encode(forms)
-            parts = [Continuations(tuple(one["input_ids"]), self.targets) for one in encoded]
-            for at, totals in self.model.scorer.totals(parts):
-                yield _table(at, self.labels, totals)
-            return
-        for at, answer in self.model.chats.answers(
-            [(self._turns(one), self.labels) for one in forms]
-        ):
-            if isinstance(answer, str):
-                yield excluded([at], self.labels, answer)
-                continue
-            chosen = np.where(np.arange(len(self.labels)) == answer, 0.0, -np.inf)[None]
-            yield Scores(np.array([at]), self.labels, None, totals=chosen, answers_only=True)
+    def scored(self, requests: Sequence[Any]) -> Iterator[Scores]:
+        for scores in self.model.scored(requests):
+            yield replace(scores, is_complete=scores.is_complete and scores.bounds is None)
 
 
 ServedModel = TokenScorer | ListedScorer | Answerer
@@ -650,15 +560,10 @@ def load_served(
     strategies of chats that may be used.
     """
     server = open_server(spec, connection, scoring)
-    named, reasons = server.client.connection.scoring, dict[str, str]()
+    named, reasons = server.client.connection.scoring, {"tokens": NO_TOKENS}
     if named and named in in_chats:
         return IN_CHATS[named](server, spec)
-    if server.tokenizer is None:
-        if named and in_chats:
-            strategy_named(named)  # an unknown one raises
-            raise ConsilienceError(f"--scoring {named}: {NO_TOKENS}")
-        reasons["tokens"] = NO_TOKENS
-    else:
+    if server.tokenizer is not None:
         try:
             model = TokenScorer(server, spec, *prove(server))
         except UnprovedServerError as error:
@@ -666,6 +571,9 @@ def load_served(
         else:
             model.longest = longest or model.longest
             return model
+    elif named and in_chats:
+        strategy_named(named)  # an unknown one raises
+        raise ConsilienceError(f"--scoring {named}: {NO_TOKENS}")
     for name in in_chats:
         try:
             chosen = IN_CHATS[name](server, spec)

@@ -45,12 +45,9 @@ _TEMPLATES = "additional_chat_templates/*.jinja"
 class ModelSource:
     """Where a model is, and with which options transformers loads it."""
 
-    spec: str
-    """The name that the user gave."""
-    location: str
-    """The Hub id or the folder."""
-    options: Mapping[str, Any]
-    """Options for transformers."""
+    spec: str  # The name that the user gave
+    location: str  # The Hub id or the folder
+    options: Mapping[str, Any]  # Options for transformers
     files: Mapping[str, Path]
     """The local files that decide what it answers, by their name in the digest; none on the Hub."""
 
@@ -65,8 +62,7 @@ def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
     scheme, _, name = spec.partition(":")
     if scheme == "baseline":
         raise ModelError(
-            f"'{spec}' is a baseline, which cannot be trained",
-            expected="a pretrained model",
+            f"'{spec}' is a baseline, which cannot be trained", expected="a pretrained model"
         )
     if scheme in (*SERVED, *ROUTES):
         raise ModelError(
@@ -81,6 +77,13 @@ def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
     if path.suffix != ".gguf" and not path.is_dir():
         if spec.startswith((".", "/", "~")) or spec.count("/") > 1:
             raise ModelError("no such folder", where=spec, todo="Check the path.")
+        if ":" in spec:
+            kinds = ["baseline", "packaged", *SERVED, *ROUTES]
+            raise ModelError(
+                f"no such kind of model: '{scheme}:'",
+                expected=f"a Hub id, a folder, or {':NAME, '.join(kinds)}:NAME",
+                todo=did_you_mean(scheme, kinds, otherwise=""),
+            )
         return ModelSource(spec, spec, options | ({"revision": revision} if revision else {}), {})
     if revision:
         raise ModelError(
@@ -133,10 +136,7 @@ def _digest(files: Mapping[str, Path]) -> str:
 
 @contextmanager
 def errors_of(source: ModelSource) -> Iterator[None]:
-    """Turn whatever transformers raises while it loads a model into one message.
-
-    A truncated or mismatched file raises nearly anything.
-    """
+    """Turn whatever transformers raises while it loads a model into one message."""
     try:
         yield
     except ConsilienceError:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from transformers import (
     LogitsProcessor,
@@ -17,7 +16,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-Floats = npt.NDArray[np.float64]
+from consilience.core.items import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +29,8 @@ class TokenNoise:
     sample is the same in every batch and order.
     """
 
-    key: int
-    """Seeds the generator: 128 bits of SHA-256 over seed, prompt and sample."""
-    temperature: float
-    """Divides the logits; the noise is multiplied by it instead."""
+    key: int  # Seeds the generator: 128 bits of SHA-256 over seed, prompt and sample
+    temperature: float  # Divides the logits; the noise is multiplied by it instead
 
     @classmethod
     def of(cls, prompt: Sequence[int], sample: int, seed: int, temperature: float) -> TokenNoise:
@@ -54,8 +51,7 @@ class TokenNoise:
         return logits + torch.from_numpy(self.at(step, len(logits))).to(logits)
 
 
-IsComplete = Callable[[int, list[int]], bool]
-"""Whether a row's written tokens end its text."""
+IsComplete = Callable[[int, list[int]], bool]  # Whether a row's written tokens end its text
 
 
 def steering(noises: Sequence[TokenNoise | None], is_complete: IsComplete) -> dict[str, Any]:

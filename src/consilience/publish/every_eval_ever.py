@@ -25,10 +25,8 @@ from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
 from consilience.publish.formats import INTERVAL, Files, PublicRun
 
 VERSION = "0.3.0"
-"""The version of the schemas."""
 
 SCHEMAS = files("consilience.publish").joinpath("every_eval_ever_0_3_0")
-"""The folder of the published schemas."""
 
 AGGREGATE, INSTANCE = "eval.schema.json", "instance_level_eval.schema.json"
 
@@ -36,7 +34,6 @@ CANONICAL = ("accuracy", "f1")
 """Metrics that others have under this id; ours have the prefix ``consilience.``."""
 
 WHOLE = ("MACRO", "MICRO")
-"""The groups of numbers of the whole suite."""
 
 Record = dict[str, Any]
 
@@ -160,22 +157,15 @@ def _score(row: Mapping[str, Any], run: PublicRun) -> Record:
     if row["group"] == "MACRO":
         details["unit_of_n"] = f"{run.suite.suite.words.group}s"
     for shown in run.summary.rows:
-        if (shown.group, shown.metric, shown.subset) == (
-            row["group"],
-            row["metric"],
-            row["subset"],
-        ):
+        if all(getattr(shown, name) == row[name] for name in ("group", "metric", "subset")):
             details |= {"majority_baseline": shown.baseline, "expected_by_chance": shown.chance}
     if run.summary.seeds > 1:
         details |= {"low_over_seeds": row["seed_low"], "high_over_seeds": row["seed_high"]}
     uncertainty: Record = {"num_samples": row["n"]}
     if not math.isnan(row["low"]):
         uncertainty["confidence_interval"] = {
-            "lower": row["low"],
-            "upper": row["high"],
-            "confidence_level": 0.95,
-            "method": INTERVAL,
-        }
+            "lower": row["low"], "upper": row["high"], "confidence_level": 0.95, "method": INTERVAL,
+        }  # fmt: skip
     texts = {name: str(value) for name, value in details.items()}
     return {
         "score": row["value"],
@@ -209,12 +199,10 @@ def samples_of(run: PublicRun, prompts: pl.DataFrame, evaluation_id: str) -> Ite
         is_written = group in suite and suite[group].design.writes_freely
         linked = row["variant_index"] == 0
         attribution = {
-            "turn_idx": 0,
-            "source": "output.raw",
-            "extracted_value": answer,
+            "turn_idx": 0, "source": "output.raw", "extracted_value": answer,
             "extraction_method": "matching_rule" if is_written else "best_candidate",
             "is_terminal": True,
-        }
+        }  # fmt: skip
         yield {
             "schema_version": VERSION,
             "evaluation_id": evaluation_id,

@@ -64,30 +64,23 @@ class PublicSuite:
 
     name: str
     kind: str
-    """What its items are."""
     digest: str
-    """SHA-256 of its texts."""
     suite: Suite
-    """Its groups."""
     licence: str
     """An SPDX expression; empty where none is stated."""
     url: str = ""
     """Where it is published, as it states; empty where it states nothing."""
     dataset: str = ""
-    """Its data set on the Hub; empty for one that is elsewhere."""
+    """Its data set on the Hub, with its configuration and split; empty for one elsewhere."""
     config: str = ""
-    """The configuration of that data set."""
     split: str = ""
-    """The split of that data set."""
 
     @property
     def slug(self) -> str:
-        """Its name as a part of a path."""
         return re.sub(r"[^A-Za-z0-9_-]+", "-", self.name).strip("-").lower() or "suite"
 
     @property
     def may_be_shared(self) -> bool:
-        """Whether its texts may be published."""
         return may_be_shared(self.licence)
 
 
@@ -100,23 +93,15 @@ class PublicRun:
     model_facts: Mapping[str, str]
     """What is known of it: ``MODEL_FIELDS``, and ``source``: Hub, local files or server."""
     suite: PublicSuite
-    """Which suite it answered."""
     protocol: Protocol
-    """How the answers were counted."""
     command: str
     """The command of the run, without folders and addresses; empty where it is not known."""
     versions: Mapping[str, str]
-    """Versions of libraries."""
     finished: str
-    """When the run ended: ISO 8601."""
     fingerprint: str
-    """SHA-256 of the settings of the run."""
     summary: Summary
-    """The headline numbers."""
     metrics: pl.DataFrame
-    """All numbers (``METRICS_SCHEMA``)."""
     notes: Sequence[str]
-    """What a reader of the numbers should know."""
     changes: Sequence[str]
     """The same of a suite that is not as it was when it was asked."""
     answers: pl.DataFrame
@@ -125,13 +110,7 @@ class PublicRun:
     """The prompts: ``group, item, variant, prompt``; None where they may not be published."""
 
     @property
-    def day(self) -> str:
-        """The day on which the run ended."""
-        return self.finished[:10]
-
-    @property
     def version(self) -> str:
-        """The version of consilience; empty where it was not installed."""
         return self.versions.get("consilience", "")
 
     def shared_answers(self) -> pl.DataFrame:
@@ -147,14 +126,12 @@ class PublicRun:
         columns = [name for name in NUMBERS if name in self.answers.columns]
         seed = ["seed"] if "seed" in self.answers.columns else []
         return self.answers.select(
-            *seed,
-            "group",
+            *seed, "group",
             pl.col("item").rle_id().over(*seed, "group").cast(pl.Int32),
             pl.col("variant_index").alias("variant"),
             (pl.col("answer").rank("dense").over("group") - 1).cast(pl.Int32),
-            self.is_right(),
-            *columns,
-        )
+            self.is_right(), *columns,
+        )  # fmt: skip
 
     def is_right(self) -> pl.Expr:
         """Whether an answer is the gold, or the position of its option; null without an answer."""
@@ -178,7 +155,7 @@ class PublicRun:
         yield "versions", ", ".join(f"{name} {value}" for name, value in self.versions.items())
         if self.command:
             yield "command", f"`{self.command}`"
-        yield "date", self.day
+        yield "date", self.finished[:10]
         for note in (*self.changes, *self.notes):
             yield "note", note
 
@@ -202,23 +179,17 @@ def _entries(run: PublicRun, benchmark: str) -> Iterator[EvalResultEntry]:
             dataset_id=benchmark,
             task_id="_".join(row.names),
             value=round(100 * row.value, 2),
-            date=run.day,
+            date=run.finished[:10],
             notes="; ".join([*notes, f"consilience {run.version}".strip()]),
         )
 
 
 CARD = "README.md"
-"""The file of a card."""
 
-TASKS = {
-    "masked": "fill-mask",
-    "causal": "text-generation",
-    "seq2seq": "text2text-generation",
-}
+TASKS = {"masked": "fill-mask", "causal": "text-generation", "seq2seq": "text2text-generation"}
 """The Hub's names of what a kind of model does; ``text-generation`` for others."""
 
 DIGITS = 4
-"""Decimals of a fraction in a card."""
 
 
 def with_results(card: str, runs: Sequence[PublicRun]) -> str:
@@ -300,27 +271,22 @@ MEANINGS: Mapping[str, str] = {
     "patterns": "The cloze patterns of each relation; `variant_index` 0 is the base pattern.",
     "prompts": "What was sent for each item in each variant.",
 }
-"""The tables of a data set, and what they hold."""
 
 NOT_SHARED = (
     "The texts of the suite are left out, because its licence is unknown or forbids to share them. "
     "In `answers`, `item` and `variant` are positions, and equal numbers in `answer` are equal "
     "answers of a group."
 )
-"""What a card says of a suite that may not be shared."""
 
 
 def dataset_files(run: PublicRun) -> Files:
     """The tables and the data card of a run."""
     tables = dict(_tables(run))
-    files = {f"data/{name}.parquet": _parquet(table) for name, table in tables.items()}
+    files = {}
+    for name, table in tables.items():
+        table.write_parquet(buffer := io.BytesIO())
+        files[f"data/{name}.parquet"] = buffer.getvalue()
     return {CARD: _card(run, tables, files).encode(), **files}
-
-
-def _parquet(table: pl.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    table.write_parquet(buffer)
-    return buffer.getvalue()
 
 
 def _tables(run: PublicRun) -> Iterator[tuple[str, pl.DataFrame]]:

@@ -8,7 +8,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -49,8 +49,6 @@ from consilience.suites import load_suite
 from consilience.suites.facts import replace_facts, select_relations
 from consilience.types import Suite
 
-RepositoryType = Literal["model", "dataset"]
-
 LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN to a token that may write to it."
 
 
@@ -59,30 +57,20 @@ class Push:
     """What would be sent to a repository."""
 
     repository: str
-    """``ORGANISATION/NAME``."""
-    type: RepositoryType
+    type: Literal["model", "dataset"]
     visibility: str
     """Who sees it: ``public``, ``private``, ``new, private`` or ``new, public``."""
     as_pull_request: bool
-    """Whether a pull request is opened instead of a commit to ``main``."""
     files: Files
     replaced: frozenset[str]
-    """The names of files that are in the repository already."""
-
-    @property
-    def is_new(self) -> bool:
-        """Whether the repository has to be created."""
-        return self.visibility.startswith("new")
 
     @property
     def url(self) -> str:
-        """The address of the repository."""
         prefix = constants.REPO_TYPES_URL_PREFIXES.get(self.type, "")
         return f"{constants.ENDPOINT}/{prefix}{self.repository}"
 
     @property
     def size(self) -> int:
-        """The bytes of all files."""
         return sum(map(len, self.files.values()))
 
     def table(self) -> Table:
@@ -98,18 +86,13 @@ class Push:
         return Table(title, columns, rows, notes, sortable=False)
 
 
-def plan_push(
-    repository: str,
-    type_: RepositoryType,
-    files: Files,
-    *,
-    as_pull_request: bool,
-    is_public: bool,
-) -> Push:
+def plan_push(options: PublishOptions, files: Files) -> Push:
     """What sending files would do. The repository is only read.
 
     A data set that does not exist is created by ``send``; a model that does not exist raises.
     """
+    repository = str(options.push)
+    type_: Literal["model", "dataset"] = "dataset" if options.format in OF_ANSWERS else "model"
     if constants.HF_HUB_OFFLINE:
         raise ConsilienceError(
             "HF_HUB_OFFLINE is set, so nothing can be sent",
@@ -117,12 +100,12 @@ def plan_push(
         )
     if get_token() is None:
         raise ConsilienceError("no token of the Hub", where=constants.ENDPOINT, todo=LOG_IN)
-    visibility, names = f"new, {'public' if is_public else 'private'}", list[str]()
+    visibility, names = f"new, {'public' if options.public else 'private'}", list[str]()
     with _errors_of(repository):
         try:
             info = HfApi().repo_info(repository, repo_type=type_)
         except RepositoryNotFoundError as error:
-            if type_ == "model" or as_pull_request:
+            if type_ == "model" or options.create_pr:
                 raise ConsilienceError(
                     f"no {type_} repository '{repository}' that you may read",
                     where=constants.ENDPOINT,
@@ -131,9 +114,8 @@ def plan_push(
         else:
             visibility = "private" if info.private else "public"
             names = [file.rfilename for file in getattr(info, "siblings", None) or []]
-    return Push(
-        repository, type_, visibility, as_pull_request, files, frozenset(names) & files.keys()
-    )
+    replaced = frozenset(names) & files.keys()
+    return Push(repository, type_, visibility, options.create_pr, files, replaced)
 
 
 def existing_text(push: Push, name: str) -> str:
@@ -148,7 +130,7 @@ def send(push: Push, message: str) -> str:
     """Send the files in one commit; the address of the commit or of the pull request."""
     api = HfApi()
     with _errors_of(push.repository):
-        if push.is_new:
+        if push.visibility.startswith("new"):
             private = push.visibility == "new, private"
             api.create_repo(push.repository, repo_type=push.type, private=private)
         sent = api.create_commit(
@@ -180,7 +162,11 @@ def _errors_of(repository: str) -> Iterator[None]:
             todo="Correct the card that is there, or choose another licence.",
         ) from error
     except HfHubHTTPError as error:
-        raise _refusal(error, where) from error
+        status = error.response.status_code
+        reason = f": {error.server_message}" if error.server_message else ""
+        later = "Give the command again later." if status >= 500 else "Correct it and try again."
+        todo = REFUSED.get(status, later)
+        raise ConsilienceError(f"the Hub says {status}{reason}", where=where, todo=todo) from error
     except Exception as error:
         is_of_network = type(error).__module__.startswith(("httpx", "hf_xet", "huggingface_hub"))
         if not is_of_network and not isinstance(error, RuntimeError):  # of a large file
@@ -192,24 +178,16 @@ def _errors_of(repository: str) -> Iterator[None]:
         ) from error
 
 
-def _refusal(error: HfHubHTTPError, where: str) -> ConsilienceError:
-    """The message of a status: 401 no token, 403 no right, others as the server says."""
-    status = error.response.status_code
-    reason = f": {error.server_message}" if error.server_message else ""
-    todo = {
-        401: LOG_IN,
-        403: "Use a token with the right to write to it, or add --create-pr to propose the files.",
-        404: f"Check the name; if it is private: {LOG_IN}",
-        429: "Wait some minutes and give the command again.",
-    }.get(status, "Give the command again later." if status >= 500 else "Correct it and try again.")
-    return ConsilienceError(f"the Hub says {status}{reason}", where=where, todo=todo)
-
+REFUSED = {
+    401: LOG_IN,
+    403: "Use a token with the right to write to it, or add --create-pr to propose the files.",
+    404: f"Check the name; if it is private: {LOG_IN}",
+    429: "Wait some minutes and give the command again.",
+}
 
 SECRET_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
-"""How names of environment variables end that hold secrets."""
 
 SHORTEST = 12
-"""Characters of the shortest secret that is looked for."""
 
 TEXTS = (".md", ".json", ".yaml")
 """Files that consilience words itself; others hold the texts of a suite and of a model."""
@@ -220,9 +198,14 @@ def refuse_private(files: Files, runs: Sequence[Run]) -> None:
 
     ``PublicRun`` has no field for any of them. This finds what a suite, a model or an option holds.
     """
-    secrets, places = dict(_secrets()), dict[str, str]()
-    for run in runs:
-        places |= dict(_places(run))
+    secrets = {
+        value: f"the value of {name}"
+        for name, value in os.environ.items()
+        if name.upper().endswith(SECRET_ENDINGS) and len(value) >= SHORTEST
+    }
+    if token := get_token():
+        secrets[token] = "your token of the Hub"
+    places = dict(place for run in runs for place in _places(run))
     for name, content in files.items():
         known = secrets | places if name.endswith(TEXTS) else secrets
         for text, meaning in known.items():
@@ -233,14 +216,6 @@ def refuse_private(files: Files, runs: Sequence[Run]) -> None:
                     todo="Nothing was written. Rename the suite, the model or the option that "
                     "holds it, and run again.",
                 )
-
-
-def _secrets() -> Iterator[tuple[str, str]]:
-    for name, value in os.environ.items():
-        if name.upper().endswith(SECRET_ENDINGS) and len(value) >= SHORTEST:
-            yield value, f"the value of {name}"
-    if token := get_token():
-        yield token, "your token of the Hub"
 
 
 def _places(run: Run) -> Iterator[tuple[str, str]]:
@@ -335,31 +310,20 @@ def public_suite(run: Run, suite: Suite, licence: str | None) -> PublicSuite:
     """The suite of a run with its licence: the one that is given, or that the suite states."""
     settings, kind = run.settings, kind_of_run(run)
     name = str(settings.get("task", {}).get("name") or settings["suite"])
-    about = _about(kind.folder_of(run))
+    folder, about = kind.folder_of(run), {}
+    if folder is not None and (file := folder / "suite.json").is_file():
+        read = parse_json(read_text(file))
+        about = read if isinstance(read, dict) else {}
     stated = str(about.get("licence") or about.get("license") or "") if licence is None else licence
     url = str(about.get("url", ""))
     if control_in(stated):
         raise ConsilienceError(f"the licence {stated!r}", expected="an SPDX id, such as CC-BY-4.0")
     dataset, config, split = kind.on_the_hub(run)
     return PublicSuite(
-        name=PurePosixPath(name).name if not dataset else name,
-        kind=f"{kind.words.item}s",
-        digest=str(settings.get("pairs") or settings["suite_digest"]),
-        suite=suite,
-        licence=stated,
-        url=url if url.startswith(("https://", "http://")) else "",
-        dataset=dataset,
-        config=config,
-        split=split,
-    )
-
-
-def _about(folder: Path | None) -> Mapping[str, Any]:
-    """``suite.json`` of the patterns and facts of a run; empty where none covers them."""
-    if folder is None or not (file := folder / "suite.json").is_file():
-        return {}
-    about = parse_json(read_text(file))
-    return about if isinstance(about, dict) else {}
+        PurePosixPath(name).name if not dataset else name, f"{kind.words.item}s",
+        str(settings.get("pairs") or settings["suite_digest"]), suite, stated,
+        url if url.startswith(("https://", "http://")) else "", dataset, config, split,
+    )  # fmt: skip
 
 
 def public_command(options: Mapping[str, Any] | None, model: str, suite: str) -> str:
@@ -402,51 +366,40 @@ class Publication(Shown):
     """What ``publish`` wrote and sent."""
 
     runs: Sequence[PublicRun]
-    """The runs, as they were published."""
     folder: Path
     files: Files
     notes: Sequence[str]
-    """What was left out."""
     push: Push | None = None
     """What would be sent; None without ``--push``."""
     address: str = ""
     """The address of the commit or the pull request; empty where nothing was sent."""
-    record: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """The run and the format, and versions."""
+    record: Mapping[str, Any] = field(default_factory=dict)
     is_agreed: bool = False
     """Whether the files are sent without asking."""
 
     @property
     def paths(self) -> list[Path]:
-        """The files in the folder."""
         return [self.folder / name for name in self.files]
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """The files, what would be sent, and what was."""
         if self.push is None or not self.address:
             yield from map(str, self.paths)
         if self.push:
             yield f"Sent: {self.address}" if self.address else self.push.table()
 
     def document(self) -> dict[str, Any]:
-        """The files, and what was sent."""
         push = self.push and {
-            "repository": self.push.repository,
-            "type": self.push.type,
-            "visibility": self.push.visibility,
-            "bytes": self.push.size,
-            "replaced": sorted(self.push.replaced),
-            "sent": self.address or None,
-        }
+            "repository": self.push.repository, "type": self.push.type,
+            "visibility": self.push.visibility, "bytes": self.push.size,
+            "replaced": sorted(self.push.replaced), "sent": self.address or None,
+        }  # fmt: skip
         files = [str(path) for path in self.paths]
         return {"run": self.record, "files": files, "push": push, "warnings": [*self.notes]}
 
     def remarks(self, output: Output) -> Sequence[str]:
-        """The notes, before anything is sent."""
         return () if self.address else self.notes
 
     def then(self, output: Output) -> Shown | None:
-        """The publication with its address, if it is to be sent and was not."""
         if self.push is None or self.address:
             return None
         if self.is_agreed or _agrees(self.push, can_ask=not output.is_document):
@@ -475,18 +428,18 @@ def publish(options: PublishOptions, watch: Watch = SILENT) -> Publication:
     files = _files_of(options, runs)
     refuse_private(files, opened)
     folder = options.out or options.run / "published" / options.format
-    _write(folder, _with_card(_existing_card(folder, options), files, runs))
+    for name, content in _with_card(_existing_card(folder, options), files, runs).items():
+        path = folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(path.parent, error) from error
+        write_whole(path, content)
     record = record_of(run=str(options.run), format=options.format)
     made = Publication(runs, folder, files, notes, record=record)
     if options.push is None:
         return made
-    planned = plan_push(
-        options.push,
-        "dataset" if options.format in OF_ANSWERS else "model",
-        files,
-        as_pull_request=options.create_pr,
-        is_public=options.public,
-    )
+    planned = plan_push(options, files)
     if options.format == "model-card":
         card = existing_text(planned, CARD)
         planned = replace(planned, files=_with_card(card, files, runs))
@@ -520,7 +473,6 @@ def send_publication(made: Publication) -> Publication:
 
 
 def _check(options: PublishOptions) -> None:
-    """Refuse options that do not fit the format."""
     if options.format == "eval-results" and options.benchmark is None:
         raise ConsilienceError(
             "no --benchmark",
@@ -532,11 +484,8 @@ def _check(options: PublishOptions) -> None:
         ("--organization", options.organization, "eee"),
     ):
         if value and options.format != format_:
-            raise ConsilienceError(
-                f"{flag} with --format {options.format}",
-                expected=f"--format {format_}",
-                todo=f"Leave {flag} out.",
-            )
+            fault, todo = f"{flag} with --format {options.format}", f"Leave {flag} out."
+            raise ConsilienceError(fault, expected=f"--format {format_}", todo=todo)
     if options.push is None and (options.yes or options.create_pr or options.public):
         raise ConsilienceError(
             "--yes, --create-pr or --public without --push",
@@ -608,13 +557,15 @@ def _several(options: PublishOptions, fault: str, expected: str) -> ConsilienceE
 def _files_of(options: PublishOptions, runs: Sequence[PublicRun]) -> Files:
     if options.format == "model-card":
         return {CARD: with_results("", runs).encode()}
-    makers: Mapping[str, Callable[[PublicRun], Files]] = {
-        "eee": lambda run: eee_files(run, options.organization),
-        "eval-results": lambda run: eval_results_files(run, str(options.benchmark)),
-        "dataset": dataset_files,
-    }
-    make = makers[options.format]
-    return {name: content for run in runs for name, content in make(run).items()}
+    files: dict[str, bytes] = {}
+    for run in runs:
+        if options.format == "eee":
+            files |= eee_files(run, options.organization)
+        elif options.format == "dataset":
+            files |= dataset_files(run)
+        else:
+            files |= eval_results_files(run, str(options.benchmark))
+    return files
 
 
 def _with_card(card: str, files: Files, runs: Sequence[PublicRun]) -> Files:
@@ -624,14 +575,13 @@ def _with_card(card: str, files: Files, runs: Sequence[PublicRun]) -> Files:
 
 def _left_out(run: PublicRun) -> list[str]:
     """A note where texts of the suite are not published."""
-    suite = run.suite
+    suite, reason = run.suite, "the run does not keep them"
     if not suite.may_be_shared:
         stated = f"its licence is '{suite.licence}'" if suite.licence else "no licence is stated"
-        todo = "if you may share them, name the licence: --licence SPDX-ID"
-        return [f"the texts of {suite.name} are left out: {stated}; {todo}"]
-    if run.prompts is None:
-        return [f"the texts of {suite.name} are left out: the run does not keep them"]
-    return []
+        reason = f"{stated}; if you may share them, name the licence: --licence SPDX-ID"
+    elif run.prompts is not None:
+        return []
+    return [f"the texts of {suite.name} are left out: {reason}"]
 
 
 def _existing_card(folder: Path, options: PublishOptions) -> str:
@@ -652,13 +602,3 @@ def _existing_card(folder: Path, options: PublishOptions) -> str:
             todo="Choose another folder.",
         )
     return ""
-
-
-def _write(folder: Path, files: Files) -> None:
-    for name, content in files.items():
-        path = folder / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise cannot_write(path.parent, error) from error
-        write_whole(path, content)

@@ -18,7 +18,6 @@ from consilience.report.columns import (
     CLUSTER_CORRELATIONS,
     CLUSTERS,
     CORRELATION,
-    EDITS,
     GAP_NOTE,
     PATTERN_NOTE,
     PATTERNS,
@@ -45,8 +44,7 @@ SPECIAL_TOKENS = re.compile(
 )
 """What chat templates put around the messages."""
 
-LONGEST_PROMPT = 400
-"""Characters of a prompt that an example shows."""
+LONGEST_PROMPT = 400  # characters of a prompt that an example shows
 
 
 def lines_asked(prompt: str) -> list[str]:
@@ -90,11 +88,6 @@ def differing_lines(first: str, second: str) -> Iterator[str]:
     yield from other[start : len(other) - end]
 
 
-def edits_table(edits: pl.DataFrame, title: str) -> Table:
-    """What each kind of edit costs."""
-    return frame_table(edits, title, EDITS)
-
-
 def correlations_table(correlations: pl.DataFrame) -> Table:
     """Correlations of metrics over relations."""
     columns: Columns = {
@@ -108,18 +101,13 @@ def size_tables(
     by_size: pl.DataFrame, correlations: pl.DataFrame, metrics: Sequence[str]
 ) -> tuple[Table, Table]:
     """Runs by what their models were trained on, and how far each metric goes along with it."""
-    columns: Columns = {
-        "run": Column("run"),
-        "size": Column("trained on"),
-        **{name: metric_column(name) for name in metrics},
-    }
-    by_size_title = "By size of the training data, in percent"
-    title = "Spearman's correlation with the size, times 100"
+    columns: Columns = {"run": Column("run"), "size": Column("trained on")}
+    labels = pl.col("metric").map_elements(short_label_of, pl.String)
     return (
-        frame_table(by_size, by_size_title, columns),
+        _means_table(by_size, "By size of the training data, in percent", columns, metrics),
         frame_table(
-            correlations.with_columns(pl.col("metric").map_elements(short_label_of, pl.String)),
-            title,
+            correlations.with_columns(labels),
+            "Spearman's correlation with the size, times 100",
             {"metric": Column("metric"), **CORRELATION},
         ),
     )
@@ -131,9 +119,12 @@ def abstaining_table(by_threshold: pl.DataFrame, metrics: Sequence[str]) -> Tabl
         "run": Column("run"),
         "threshold": Column("threshold", "number", digits=2),
         "answered": Column("answered", "share"),
-        **{name: metric_column(name) for name in metrics},
     }
-    return frame_table(by_threshold, "Answers above a probability, in percent", columns)
+    return _means_table(by_threshold, "Answers above a probability, in percent", columns, metrics)
+
+
+def _means_table(rows: pl.DataFrame, title: str, columns: Columns, metrics: Sequence[str]) -> Table:
+    return frame_table(rows, title, {**columns, **{name: metric_column(name) for name in metrics}})
 
 
 def syntax_tables(edges: pl.DataFrame, types: pl.DataFrame, name: str, pairs: int) -> list[Table]:
@@ -168,33 +159,27 @@ def cluster_tables(clusters: pl.DataFrame, correlations: pl.DataFrame) -> tuple[
 
 
 def matrix_tables(pairs: pl.DataFrame, patterns: pl.DataFrame) -> Iterator[Table]:
-    """For each relation its patterns, and how often each two of them agree, in percent."""
+    """For each relation its patterns, and how often each two of them agree, in percent.
+
+    A cell is blank where two patterns were not asked of the same fact.
+    """
     for (group,), rows in patterns.group_by("group", maintain_order=True):
-        shown = with_outliers(rows).with_columns(
-            number=pl.col("variant_index") + 1, closest=pl.col("closest") + 1
-        )
-        yield frame_table(shown, f"{group}: patterns, in percent", PATTERNS, [PATTERN_NOTE])
-        agreement = {
-            frozenset((first, second)): value
-            for first, second, value in pairs.filter(pl.col("group") == group)
-            .select("first", "second", "agreement")
-            .iter_rows()
-        }
-        if agreement:  # of a single pattern there is none
-            yield _agreement_table(str(group), rows["variant_index"].to_list(), agreement)
-
-
-def _agreement_table(
-    group: str, variants: Sequence[int], agreement: Mapping[frozenset[int], float]
-) -> Table:
-    """How often each two patterns agree; blank where they were not asked of the same fact."""
-    rows: list[list[Value]] = []
-    for first in variants:
-        values = [agreement.get(frozenset((first, second)), math.nan) for second in variants]
-        cells = ["" if math.isnan(value) else Cell(value) for value in values]
-        rows.append([f"{first + 1}", *cells])
-    columns = [Column("", "count"), *(Column(f"{at + 1}", "share", digits=0) for at in variants)]
-    return Table(f"{group}: agreement of each two patterns, in percent", columns, rows)
+        title = f"{group}: patterns, in percent"
+        yield frame_table(with_outliers(rows), title, PATTERNS, [PATTERN_NOTE])
+        of_group = pairs.filter(group=group).select("first", "second", "agreement")
+        if of_group.is_empty():  # of a single pattern
+            continue
+        agreement = {frozenset(pair): value for *pair, value in of_group.iter_rows()}
+        variants = rows["variant_index"].to_list()
+        cells: list[list[Value]] = []
+        for first in variants:
+            values = (agreement.get(frozenset((first, second)), math.nan) for second in variants)
+            cells.append([f"{first + 1}", *("" if math.isnan(of) else of for of in values)])
+        columns = [
+            Column("", "count"),
+            *(Column(f"{at + 1}", "share", digits=0) for at in variants),
+        ]
+        yield Table(f"{group}: agreement of each two patterns, in percent", columns, cells)
 
 
 def example_table(examples: Sequence[Any], title: str) -> Table:
@@ -213,14 +198,9 @@ def example_table(examples: Sequence[Any], title: str) -> Table:
     return Table(title, columns, rows, rules=last_rows)
 
 
-WIDTH = 100
-"""Characters in a line that is legible."""
-
-AT_ONCE = 3
-"""Tasks beside each other, at most."""
-
-ORDER = (*CALUM, "kornli", "klue-nli", "klue-sts")
-"""Tasks in the order of the paper's tables; others come after."""
+WIDTH = 100  # characters in a line that is legible
+AT_ONCE = 3  # tasks beside each other, at most
+ORDER = (*CALUM, "kornli", "klue-nli", "klue-sts")  # of the paper's tables; others come after
 
 SYMBOLS: Mapping[tuple[str, str], str] = {
     ("accuracy", "all"): "Acc",
@@ -248,7 +228,8 @@ def calum_tables(
         for row in rows.iter_rows(named=True)
     }
     models = rows["model"].unique(maintain_order=True).to_list()
-    tasks = sorted(rows["task"].unique(maintain_order=True).to_list(), key=_order)
+    tasks = rows["task"].unique(maintain_order=True).to_list()
+    tasks.sort(key=lambda task: ORDER.index(task) if task in ORDER else len(ORDER))
     column = Column("", "share")
     numbers = (text_of(cell, column) + f"±{spread_of(cell, column)}" for cell in cells.values())
     widest = max(map(len, (*tasks, *metrics.values(), *numbers))) + 1
@@ -260,10 +241,6 @@ def calum_tables(
         columns = [Column("model"), *(Column(heading, "share") for heading in headings)]
         table_rows = [[model, *(cells.get((model, *key)) for key in keys)] for model in models]
         yield mark_best(Table(title, columns, table_rows), headings)
-
-
-def _order(task: str) -> int:
-    return ORDER.index(task) if task in ORDER else len(ORDER)
 
 
 def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
@@ -283,17 +260,15 @@ def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
             named.append({"name": "" if name == previous else name, **row})
             previous = name
         title = f"{first} against {second}: difference of the means, in points"
-        of_tasks = Column(str(first), "share"), Column(str(second), "share")
         columns: Columns = {
             "name": Column(""),
             "test": Column("test"),
-            **difference_columns(rows, *of_tasks),
+            **difference_columns(rows, str(first), str(second)),
         }
         yield frame_table(named, title, columns, notes)
 
 
-ALL_GROUPS = "all groups"
-"""What a table calls the rows of all groups together (``MICRO``)."""
+ALL_GROUPS = "all groups"  # what tables call MICRO
 
 
 def violation_tables(
@@ -329,11 +304,7 @@ def violation_examples(examples: pl.DataFrame) -> Iterator[Table]:
         yield Table(title, columns, rows, rules=last_rows, sortable=False)
 
 
-LONGEST_TEXT = 120
-"""Characters of a written text that an example shows."""
-
-LONGEST_ANSWER = 30
-"""Characters of an answer that an example shows; one that matches nothing is the whole text."""
+LONGEST_TEXT, LONGEST_ANSWER = 120, 30  # characters of a written text and an answer
 
 
 def question_example_table(examples: Sequence[Example], title: str) -> Table:

@@ -11,32 +11,24 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import polars.selectors as cs
 
-from consilience.report.export import BLACK, COLOURS, INK, Rows
+from consilience.report.export import BLACK, COLOURS, INK, Rows, alt
 from consilience.report.run_view import NOISE, FactorView, parts_of
-from consilience.types import FACT_WORDS, SuiteWords
+from consilience.types import SuiteWords
 
 if TYPE_CHECKING:
     import altair
 
 
 RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
-"""A shape for each run."""
-
-
 REFERENCES = "line: expected by chance; diamond: majority baseline"
-"""The references of a figure of intervals."""
-
-MEASURED = "measured"
-"""The source of a number that is not a paper's."""
-
-LINES = "split(datum.label, '\\n')"
-"""How Vega shows a label of several lines."""
-
-LINE_HEIGHT = 13
-"""Pixels from a line of a label to the next."""
-
-LABEL = 34
-"""Characters in a line of a label."""
+MEASURED = "measured"  # the source of a number that is not a paper's
+LINES = "split(datum.label, '\\n')"  # how Vega shows a label of several lines
+LINE_HEIGHT = 13  # pixels from a line of a label to the next
+LABEL = 34  # characters in a line of a label
+WIDE, NARROW, PANEL, PLANE = 360, 280, 120, 190  # widths of planes in pixels of a file
+OUTLYING = 6  # groups of a scatter plot that are labelled
+LONGEST_LABEL = 34  # characters of their labels
+LETTER, LABEL_HEIGHT = 2, 6  # size of a character of their labels, in points of the axes
 
 
 def wrapped(text: str) -> str:
@@ -48,22 +40,18 @@ def wrapped(text: str) -> str:
     return "\n".join(next((wrap for wrap in even if len(wrap) == len(lines)), lines)) or text
 
 
-def chooser(
+def _chooser(
     field: str, options: Sequence[str], name: str, first: str = "", labels: Sequence[str] = ()
 ) -> Any:
     """A menu that chooses the rows with one value of a field; ``first`` is chosen first."""
-    import altair as alt
-
     shown = list(labels) or list(options)
     bind = alt.binding_select(options=list(options), labels=shown, name=f"{name} ")
     value = [{field: first or options[0]}]
     return alt.selection_point(name=field, fields=[field], bind=bind, value=value)
 
 
-def lined_axis() -> Any:
+def _lined_axis() -> Any:
     """An axis of labels of several lines, which are centred at their place."""
-    import altair as alt
-
     lifted = [
         {"test": f"length({LINES}) == {lines}", "value": -LINE_HEIGHT * (lines - 1) / 2}
         for lines in range(2, 7)
@@ -77,9 +65,10 @@ def lined_axis() -> Any:
     )
 
 
-def with_line(rows: pl.DataFrame, value: str) -> pl.DataFrame:
-    """With the bounds of the line that is drawn: ``low`` and ``high``, else the value alone."""
-    return rows.with_columns(start=pl.coalesce("low", value), stop=pl.coalesce("high", value))
+def _labels(names: pl.Series) -> tuple[pl.Expr, int]:
+    """Names as labels of several lines, and the most lines of one."""
+    label = pl.col(names.name).map_elements(wrapped, pl.String)
+    return label, max(wrapped(name).count("\n") + 1 for name in names)
 
 
 def percents(*names: str) -> pl.Expr:
@@ -87,94 +76,102 @@ def percents(*names: str) -> pl.Expr:
     return (pl.col(*names) * 100).round(1, mode="half_to_even").fill_nan(None)
 
 
-def chart_data(rows: pl.DataFrame) -> Any:
-    """Rows for a chart; JSON has no NaN."""
-    import altair as alt
+def _data(rows: pl.DataFrame, value: str = "") -> Any:
+    """Rows for a chart; JSON has no NaN. ``value``: also the line from ``low`` to ``high``.
 
+    The line is a point at the value where there are no bounds.
+    """
+    if value:
+        rows = rows.with_columns(start=pl.coalesce("low", value), stop=pl.coalesce("high", value))
     known = rows.with_columns(cs.float().fill_nan(None))
     return alt.InlineData(values=Rows.of(known.to_dicts()))
 
 
-def percent_axis() -> dict[str, Any]:
+def _names(rows: pl.DataFrame, column: str) -> list[str]:
+    return rows[column].unique(maintain_order=True).to_list()
+
+
+def _percent_axis(ticks: Sequence[int]) -> dict[str, Any]:
     """An axis from 0 to 100 percent."""
-    import altair as alt
-
-    scale = alt.Scale(domain=[0, 100])
-    return {"scale": scale, "axis": alt.Axis(values=list(range(0, 101, 20)))}
+    return {"scale": alt.Scale(domain=[0, 100]), "axis": alt.Axis(values=list(ticks))}
 
 
-def run_colour(runs: Sequence[str]) -> Any:
-    """A colour for each run, with a legend if there are several; black is the ink."""
-    import altair as alt
-
-    legend = alt.Legend(title=None, orient="top", labelLimit=0)
-    colours = [INK if colour == BLACK else colour for colour in COLOURS]
-    return alt.Color(
+def _of_run(channel: Any, runs: Sequence[str], values: Sequence[str]) -> Any:
+    """A value of a channel for each run, with a legend if there are several."""
+    return channel(
         "run:N",
-        scale=alt.Scale(domain=runs, range=[colours[at % len(colours)] for at in range(len(runs))]),
-        legend=legend if len(runs) > 1 else None,
+        scale=alt.Scale(domain=runs, range=[values[at % len(values)] for at in range(len(runs))]),
+        legend=alt.Legend(title=None, orient="top", labelLimit=0) if len(runs) > 1 else None,
     )
 
 
-def run_shape(runs: Sequence[str]) -> Any:
-    """A shape for each run, with a legend if there are several."""
-    import altair as alt
-
-    shapes = [RUN_SHAPES[at % len(RUN_SHAPES)] for at in range(len(runs))]
-    legend = alt.Legend(title=None, orient="top", labelLimit=0) if len(runs) > 1 else None
-    return alt.Shape("run:N", scale=alt.Scale(domain=runs, range=shapes), legend=legend)
+def _run_colour(runs: Sequence[str]) -> Any:
+    """A colour for each run; black is the ink."""
+    return _of_run(alt.Color, runs, [INK if colour == BLACK else colour for colour in COLOURS])
 
 
-def tips(names: Mapping[str, str]) -> list[Any]:
-    """Tooltips: fields and their titles."""
-    import altair as alt
-
-    return [alt.Tooltip(f"{name}:N", title=shown) for name, shown in names.items()]
+def _across(runs: Sequence[str], channel: str = "YOffset") -> Any:
+    """The marks of several runs beside each other."""
+    return getattr(alt, channel)("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
 
 
-def percent_tip(name: str, title: str = "") -> Any:
-    """A tooltip of a percentage."""
-    import altair as alt
-
-    return alt.Tooltip(f"{name}:Q", title=title or name, format=".1f")
-
-
-def finished(chart: Any, *, width: Any, height: Any, description: str) -> Any:
-    """A chart of one plane, with its size and style."""
-    return styled(chart.properties(width=width, height=height), description)
+def _tips(names: Mapping[str, str], percents: Mapping[str, str] | Sequence[str] = ()) -> list[Any]:
+    """Tooltips: fields and their titles, of texts and of percentages."""
+    numbers = percents if isinstance(percents, Mapping) else {name: name for name in percents}
+    return [
+        *(alt.Tooltip(f"{name}:N", title=shown) for name, shown in names.items()),
+        *(alt.Tooltip(f"{name}:Q", title=shown, format=".1f") for name, shown in numbers.items()),
+    ]
 
 
-def styled(chart: Any, description: str) -> Any:
-    """A chart with our style; its text and lines have the colour of the text around it."""
-    text = {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11}
+def _rule(base: Any, x: Any, colour: Any) -> Any:
+    """The line of an interval."""
+    return base.mark_rule(strokeWidth=1.5).encode(x=x, x2="stop:Q", color=colour)
+
+
+def _marks(base: Any, x: Any, runs: Sequence[str], tooltip: Sequence[Any]) -> Any:
+    """A mark a run, with its colour and shape."""
+    return base.mark_point(filled=True, opacity=1, size=40).encode(
+        x=x, color=_run_colour(runs), shape=_of_run(alt.Shape, runs, RUN_SHAPES), tooltip=tooltip
+    )
+
+
+def _line(axis: str, values: Sequence[float]) -> Any:
+    """A dashed line across a plane."""
+    data = alt.InlineData(values=[{axis: value} for value in values])
     return (
-        chart.properties(description=description, background="transparent")
+        alt.Chart(data)
+        .mark_rule(color=INK, strokeDash=[3, 3], opacity=0.7)
+        .encode(**{axis: f"{axis}:Q"})
+    )
+
+
+def _panels(layered: Any, field: str, names: Sequence[str]) -> Any:
+    """A plane for each name, side by side."""
+    return layered.facet(
+        alt.Facet(f"{field}:N", title=None, sort=names, header=alt.Header(labelAnchor="start")),
+        columns=len(names),
+        spacing=14,
+    )
+
+
+def _styled(chart: Any, description: str, **size: Any) -> altair.Chart:
+    """A chart with our style; its text and lines have the colour of the text around it.
+
+    ``size``: width and height of a chart of one plane.
+    """
+    text = {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11}
+    lines = {"domainColor": INK, "tickColor": INK, "gridColor": INK, "gridOpacity": 0.15}
+    sized = chart.properties(**size) if size else chart
+    styled: altair.Chart = (
+        sized.properties(description=description, background="transparent")
         .configure_view(stroke=None)
-        .configure_axis(
-            **text,
-            titleFontWeight="normal",
-            domainColor=INK,
-            tickColor=INK,
-            gridColor=INK,
-            gridOpacity=0.15,
-        )
+        .configure_axis(**text, titleFontWeight="normal", **lines)
         .configure_legend(**text, columns=2)
         .configure_header(**text, labelFontWeight="bold", labelAngle=0, labelAlign="left")
         .configure_title(color=INK, subtitleColor=INK)
     )
-
-
-WIDE, NARROW, PANEL = 360, 280, 120
-"""Width of a figure's plane in pixels of a file; on a page most planes are wider."""
-
-OUTLYING = 6
-"""Groups of a scatter plot that are labelled."""
-
-LONGEST_LABEL = 34
-"""Characters of a label of a scatter plot."""
-
-LETTER, LABEL_HEIGHT = 2, 6
-"""Width of a character and height of a label of a scatter plot, in points of its axes."""
+    return styled
 
 
 def interval_figure(rows: pl.DataFrame, kind: str) -> altair.Chart:
@@ -184,63 +181,44 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> altair.Chart:
     metric is shown first; names are in the order of their first value. ``kind``: what they name,
     such as relation or form.
     """
-    import altair as alt
-
-    numbers = rows["metric"].unique(maintain_order=True).to_list()
-    runs = rows["run"].unique(maintain_order=True).to_list()
+    numbers, runs = _names(rows, "metric"), _names(rows, "run")
     bounds = ("value", "low", "high", "chance", "majority")
     first = rows.filter(pl.col("run") == runs[0]).select("metric", "name", order="value")
-    rows = rows.with_columns(
-        percents(*bounds), label=pl.col("name").map_elements(wrapped, pl.String)
-    )
+    label, lines = _labels(rows["name"])
+    rows = rows.with_columns(percents(*bounds), label=label)
     rows = rows.join(first, on=["metric", "name"], how="left", maintain_order="left")
-    lines = max(label.count("\n") + 1 for label in rows["label"])
-    menu = [chooser("metric", numbers, "Number")] if len(numbers) > 1 else []
-    across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
-    axis = lined_axis()
-    base = alt.Chart(chart_data(with_line(rows, "value"))).encode(
-        y=alt.Y("label:N", title=None, sort=alt.EncodingSortField("order", op="min"), axis=axis),
-        yOffset=across,
+    menu = [_chooser("metric", numbers, "Number")] if len(numbers) > 1 else []
+    order = alt.EncodingSortField("order", op="min")
+    base = alt.Chart(_data(rows, "value")).encode(
+        y=alt.Y("label:N", title=None, sort=order, axis=_lined_axis()), yOffset=_across(runs)
     )
     for selection in menu:
         base = base.transform_filter(selection)
-    colour = run_colour(runs)
     scale = _scale(rows, has_menu=bool(menu))
-    named = {"run": "run", "name": kind, "metric": "number"}
+    x = alt.X("start:Q", title="percent", scale=scale, axis=alt.Axis(tickCount=5))
+    tooltip = _tips({"run": "run", "name": kind, "metric": "number"}, bounds)
+    tooltip.append(alt.Tooltip("n:Q", title="counted"))
     layers = [
-        base.mark_rule(strokeWidth=1.5).encode(
-            x=alt.X("start:Q", title="percent", scale=scale, axis=alt.Axis(tickCount=5)),
-            x2="stop:Q",
-            color=colour,
-        ),
+        _rule(base, x, _run_colour(runs)),
         base.mark_tick(thickness=2, size=11, opacity=0.8).encode(
-            x=alt.X("chance:Q", scale=scale), color=colour
+            x=alt.X("chance:Q", scale=scale), color=_run_colour(runs)
         ),
         base.transform_filter(alt.datum.run == runs[0])
         .mark_point(shape="diamond", size=42, color=INK, opacity=0.65)
         .encode(x=alt.X("majority:Q", scale=scale), yOffset=alt.Undefined),
-        base.mark_point(filled=True, opacity=1, size=40).encode(
-            x=alt.X("value:Q", scale=scale),
-            color=colour,
-            shape=run_shape(runs),
-            tooltip=tips(named)
-            + [percent_tip(name) for name in bounds]
-            + [alt.Tooltip("n:Q", title="counted")],
-        ),
+        _marks(base, alt.X("value:Q", scale=scale), runs, tooltip),
     ]
     per_run = {1: 0, 2: 12, 3: 10}.get(len(runs), 8) * len(runs)
-    return finished(
+    return _styled(
         alt.layer(*layers).add_params(*menu),
+        f"A number of each {kind} with its 95 % confidence interval, for each run.",
         width=WIDE,
         height=len(set(rows["name"])) * max(18, 14 * lines, per_run),
-        description=f"A number of each {kind} with its 95 % confidence interval, for each run.",
     )
 
 
 def _scale(rows: pl.DataFrame, *, has_menu: bool) -> Any:
     """Percent to 100, from 0 or from the lowest number or bound of the metric that is shown."""
-    import altair as alt
-
     lows = rows.group_by("metric", maintain_order=True).agg(_lowest()).rows()
     least = {metric: min(0.0, low if low is not None else 0.0) for metric, low in lows}
     start: Any = least[rows["metric"][0]]
@@ -259,43 +237,28 @@ def headline_figure(rows: pl.DataFrame) -> altair.Chart:
 
     ``rows``: ``model, number, value, low, high, source``; a row of a paper has a hollow mark.
     """
-    import altair as alt
-
     bounds = ("value", "low", "high")
-    numbers = rows["number"].unique(maintain_order=True).to_list()
-    models = rows["model"].unique(maintain_order=True).to_list()
-    rows = rows.with_columns(
-        percents(*bounds),
-        label=pl.col("model").map_elements(wrapped, pl.String),
-    )
-    lines = max(label.count("\n") + 1 for label in rows["label"])
-    order = [wrapped(model) for model in models]
-    axis = lined_axis()
-    base = alt.Chart().encode(y=alt.Y("label:N", title=None, sort=order, axis=axis))
-    sources = rows["source"].unique(maintain_order=True).to_list()
+    label, lines = _labels(rows["model"])
+    order = [wrapped(model) for model in _names(rows, "model")]
+    rows = rows.with_columns(percents(*bounds), label=label)
+    base = alt.Chart().encode(y=alt.Y("label:N", title=None, sort=order, axis=_lined_axis()))
+    sources = _names(rows, "source")
     fills = [COLOURS[0] if source == MEASURED else "transparent" for source in sources]
     legend = alt.Legend(title=None, orient="top") if len(sources) > 1 else None
-    x_axis = alt.Axis(values=[0, 50, 100])
     least = rows.select(_lowest()).item()
     scale = alt.Scale(domain=[min(0.0, least or 0.0), 100], nice=False, padding=6)
+    x = alt.X("start:Q", title="percent", scale=scale, axis=alt.Axis(values=[0, 50, 100]))
     layered = alt.layer(
-        base.mark_rule(strokeWidth=1.5, color=COLOURS[0]).encode(
-            x=alt.X("start:Q", title="percent", scale=scale, axis=x_axis), x2="stop:Q"
-        ),
+        base.mark_rule(strokeWidth=1.5, color=COLOURS[0]).encode(x=x, x2="stop:Q"),
         base.mark_point(opacity=1, size=45, stroke=COLOURS[0]).encode(
             x=alt.X("value:Q", scale=scale),
             fill=alt.Fill("source:N", scale=alt.Scale(domain=sources, range=fills), legend=legend),
-            tooltip=tips({"model": "model", "number": "number", "source": "source"})
-            + [percent_tip(name) for name in bounds],
+            tooltip=_tips({"model": "model", "number": "number", "source": "source"}, bounds),
         ),
-        data=chart_data(with_line(rows, "value")),
+        data=_data(rows, "value"),
     ).properties(width=PANEL, height=alt.Step(max(18, 14 * lines)))
-    faceted = layered.facet(
-        alt.Facet("number:N", title=None, sort=numbers, header=alt.Header(labelAnchor="start")),
-        columns=len(numbers),
-        spacing=14,
-    )
-    return styled(faceted, "The headline numbers of each model with 95 % confidence intervals.")
+    about = "The headline numbers of each model with 95 % confidence intervals."
+    return _styled(_panels(layered, "number", _names(rows, "number")), about)
 
 
 def against_figure(table: pl.DataFrame, noun: str = "relation") -> altair.Chart:
@@ -304,10 +267,7 @@ def against_figure(table: pl.DataFrame, noun: str = "relation") -> altair.Chart:
     ``table``: ``run, name, accuracy, consistency, chance``. The dashed line is the mean consistency
     of the first run expected by chance. ``noun``: what a mark is, such as group.
     """
-    import altair as alt
-
-    runs = table["run"].unique(maintain_order=True).to_list()
-    numbers = ("accuracy", "consistency")
+    runs, numbers = _names(table, "run"), ("accuracy", "consistency")
     rows = table.with_columns(percents(*numbers))
     labelled = outlying(rows.filter(pl.col("run") == runs[0]))
     is_labelled = (pl.col("run") == runs[0]) & pl.col("name").is_in(labelled)
@@ -315,17 +275,17 @@ def against_figure(table: pl.DataFrame, noun: str = "relation") -> altair.Chart:
         lambda name: textwrap.shorten(name, LONGEST_LABEL, placeholder=" ..."), pl.String
     )
     rows = rows.with_columns(label=pl.when(is_labelled).then(short))
-    data = chart_data(rows.drop("chance"))
     chosen = alt.selection_point(fields=["name"], on="pointerover", nearest=True, empty=False)
-    base = alt.Chart(data).encode(
-        x=alt.X("accuracy:Q", title="accuracy, percent", **percent_axis()),
-        y=alt.Y("consistency:Q", title="consistency, percent", **percent_axis()),
+    axis = _percent_axis(range(0, 101, 20))
+    base = alt.Chart(_data(rows.drop("chance"))).encode(
+        x=alt.X("accuracy:Q", title="accuracy, percent", **axis),
+        y=alt.Y("consistency:Q", title="consistency, percent", **axis),
     )
     marks = base.mark_point(filled=True, size=45).encode(
-        color=run_colour(runs),
-        shape=run_shape(runs),
+        color=_run_colour(runs),
+        shape=_of_run(alt.Shape, runs, RUN_SHAPES),
         opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.65)),
-        tooltip=[*tips({"run": "run", "name": noun}), *map(percent_tip, numbers)],
+        tooltip=_tips({"run": "run", "name": noun}, numbers),
     )
     left, right = (
         base.transform_filter(f"datum.label && {side}")
@@ -337,14 +297,12 @@ def against_figure(table: pl.DataFrame, noun: str = "relation") -> altair.Chart:
         )
     )
     known = table.filter((pl.col("run") == runs[0]) & pl.col("chance").is_not_nan())["chance"]
-    values = [{"y": 100 * known.sum() / len(known)}] if len(known) else []
-    reference = alt.Chart(alt.InlineData(values=values))
-    line = reference.mark_rule(color=INK, strokeDash=[3, 3], opacity=0.7).encode(y="y:Q")
-    return finished(
+    line = _line("y", [100 * float(known.sum()) / len(known)] if len(known) else [])
+    return _styled(
         alt.layer(marks.add_params(chosen), left, right, line),
+        f"Accuracy against consistency of each {noun}, for each run.",
         width=NARROW,
         height=NARROW,
-        description=f"Accuracy against consistency of each {noun}, for each run.",
     )
 
 
@@ -357,10 +315,10 @@ def outlying(rows: pl.DataFrame) -> list[str]:
     known = rows.drop_nulls(["accuracy", "consistency"])
     if known.is_empty():
         return []
-    centre = [known[name].mean() for name in ("accuracy", "consistency")]
+    centre: list[Any] = [known[name].mean() for name in ("accuracy", "consistency")]
     points = [(name, (x, y)) for name, x, y in
               known.select("name", "accuracy", "consistency").iter_rows()]  # fmt: skip
-    points.sort(key=lambda point: -math.dist(point[1], centre))  # type: ignore[arg-type]
+    points.sort(key=lambda point: -math.dist(point[1], centre))
     chosen: dict[str, tuple[float, float, float]] = {}
     for name, (x, y) in points:
         width = LETTER * min(len(name), LONGEST_LABEL)
@@ -384,40 +342,20 @@ def edit_figure(edits: pl.DataFrame) -> altair.Chart:
 
     ``edits``: the edit table, with ``run``.
     """
-    import altair as alt
-
-    runs = edits["run"].unique(maintain_order=True).to_list()
+    runs, kinds = _names(edits, "run"), _names(edits, "kind")
     bounds = ("difference", "low", "high")
-    rows = edits.with_columns(percents(*bounds))
-    across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
-    kinds = edits["kind"].unique(maintain_order=True).to_list()
-    y = alt.Y("kind:N", title=None, sort=kinds)
-    data = chart_data(with_line(rows, "difference"))
-    base = alt.Chart(data).encode(y=y, yOffset=across)
-    zero = alt.Chart(alt.InlineData(values=[{"x": 0}])).mark_rule(
-        color=INK, strokeDash=[3, 3], opacity=0.7
+    base = alt.Chart(_data(edits.with_columns(percents(*bounds)), "difference")).encode(
+        y=alt.Y("kind:N", title=None, sort=kinds), yOffset=_across(runs)
     )
-    colour = run_colour(runs)
-    return finished(
-        alt.layer(
-            zero.encode(x="x:Q"),
-            base.mark_rule(strokeWidth=1.5).encode(
-                x=alt.X("start:Q", title="difference of consistency, points"),
-                x2="stop:Q",
-                color=colour,
-            ),
-            base.mark_point(filled=True, opacity=1, size=40).encode(
-                x="difference:Q",
-                color=colour,
-                shape=run_shape(runs),
-                tooltip=tips({"run": "run", "kind": "edit"})
-                + [percent_tip(name) for name in bounds]
-                + [alt.Tooltip("relations:Q"), alt.Tooltip("pairs:Q")],
-            ),
-        ),
+    x = alt.X("start:Q", title="difference of consistency, points")
+    counts = [alt.Tooltip("relations:Q"), alt.Tooltip("pairs:Q")]
+    tooltip = [*_tips({"run": "run", "kind": "edit"}, bounds), *counts]
+    marks = _marks(base, "difference:Q", runs, tooltip)
+    return _styled(
+        alt.layer(_line("x", [0]), _rule(base, x, _run_colour(runs)), marks),
+        "Consistency of pairs that differ in a way, minus that of the others.",
         width=NARROW,
         height=len(kinds) * (26 if len(runs) == 1 else 13 * len(runs)),
-        description="Consistency of pairs that differ in a way, minus that of the others.",
     )
 
 
@@ -447,34 +385,27 @@ def in_tenths(items: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def item_figure(items: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> altair.Chart:
+def item_figure(items: pl.DataFrame, words: SuiteWords) -> altair.Chart:
     """How many items have how much agreement, in tenths; ``items`` as for ``in_tenths``."""
-    import altair as alt
-
-    runs = items["run"].unique(maintain_order=True).to_list()
-    binned = in_tenths(items).with_columns(percents("share"))
-    return finished(
-        alt.Chart(chart_data(binned))
-        .mark_bar()
-        .encode(
+    runs = _names(items, "run")
+    shares = _tips({"run": "run", "agreement": "agreement"}, ["share"])
+    bars = alt.Chart(_data(in_tenths(items).with_columns(percents("share")))).mark_bar()
+    return _styled(
+        bars.encode(
             x=alt.X(
                 "agreement:O",
                 title=f"pairs of {words.variant}s that agree, percent",
                 scale=alt.Scale(domain=TENTHS),
                 axis=alt.Axis(labelAngle=-40),
             ),
-            xOffset=alt.XOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined,
+            xOffset=_across(runs, "XOffset"),
             y=alt.Y("share:Q", title=f"{words.item}s, percent"),
-            color=run_colour(runs),
-            tooltip=[
-                *tips({"run": "run", "agreement": "agreement"}),
-                percent_tip("share"),
-                alt.Tooltip("items:Q"),
-            ],
+            color=_run_colour(runs),
+            tooltip=[*shares, alt.Tooltip("items:Q")],
         ),
+        f"How many {words.item}s have how much agreement among their {words.variant}s.",
         width=WIDE,
         height=180,
-        description=f"How many {words.item}s have how much agreement among their {words.variant}s.",
     )
 
 
@@ -493,31 +424,18 @@ def matrix_figure(
     patterns: pl.DataFrame,
     group: str,
     names: Mapping[str, str],
-    words: SuiteWords = FACT_WORDS,
+    words: SuiteWords,
 ) -> altair.Chart:
     """How often each two patterns or forms of a group agree; menus choose group and run.
 
     ``pairs`` and ``patterns``: those of the analysis of patterns, with ``run``. ``group`` is shown
     first. ``names``: how the menu names the groups.
     """
-    import altair as alt
-
-    groups = pairs["group"].unique(maintain_order=True).to_list()
-    runs = pairs["run"].unique(maintain_order=True).to_list()
-    menus = (
-        [
-            chooser(
-                "group",
-                groups,
-                words.group.capitalize(),
-                group,
-                [names.get(name, name) for name in groups],
-            )
-        ]
-        if len(groups) > 1 or words.pool
-        else []
-    )
-    menus += [chooser("run", runs, "Run")] if len(runs) > 1 else []
+    groups, runs, menus = _names(pairs, "group"), _names(pairs, "run"), []
+    if len(groups) > 1 or words.pool:
+        labels = [names.get(name, name) for name in groups]
+        menus.append(_chooser("group", groups, words.group.capitalize(), group, labels))
+    menus += [_chooser("run", runs, "Run")] if len(runs) > 1 else []
     base = _matrix_base(pairs, patterns, menus)
     cells = base.mark_rect().encode(
         color=alt.Color(
@@ -526,33 +444,23 @@ def matrix_figure(
             scale=alt.Scale(scheme="viridis", domain=[0, 100]),
             legend=alt.Legend(orient="bottom", gradientLength=200),
         ),
-        tooltip=[
-            *tips({"group": words.group, "pattern": words.variant, "b": "with"}),
-            percent_tip("v", "agree"),
-        ],
-    )
-    text = (
-        base.transform_filter("datum.v != null")
-        .mark_text(fontSize=9)
-        .encode(
-            text=alt.Text("shown:N"),
-            color=alt.when("datum.v > 55").then(alt.value("black")).otherwise(alt.value("white")),
-        )
-    )
-    return finished(
-        alt.layer(cells, text).add_params(*menus),
-        width=alt.Step(26),
-        height=alt.Step(
-            LINE_HEIGHT * max(wrapped(text).count("\n") + 1 for text in patterns["variant"]) + 6
+        tooltip=_tips(
+            {"group": words.group, "pattern": words.variant, "b": "with"}, {"v": "agree"}
         ),
-        description=matrix_caption(words),
+    )
+    ink = alt.when("datum.v > 55").then(alt.value("black")).otherwise(alt.value("white"))
+    numbers = base.transform_filter("datum.v != null").mark_text(fontSize=9)
+    _, lines = _labels(patterns["variant"])
+    return _styled(
+        alt.layer(cells, numbers.encode(text=alt.Text("shown:N"), color=ink)).add_params(*menus),
+        matrix_caption(words),
+        width=alt.Step(26),
+        height=alt.Step(LINE_HEIGHT * lines + 6),
     )
 
 
 def _matrix_base(pairs: pl.DataFrame, patterns: pl.DataFrame, menus: Sequence[Any]) -> Any:
     """Each pair of patterns in two cells; the patterns are listed once for all runs."""
-    import altair as alt
-
     number = (pl.col("variant_index") + 1).cast(pl.String)
     text = pl.col("variant").map_elements(wrapped, pl.String)
     labels = patterns.filter(pl.col("run") == pairs["run"][0]).select(
@@ -566,14 +474,10 @@ def _matrix_base(pairs: pl.DataFrame, patterns: pl.DataFrame, menus: Sequence[An
         v=percents("agreement"),
         shown=pl.col("agreement").map_elements(lambda value: f"{100 * value:.0f}", pl.String),
     )
-    base = alt.Chart(chart_data(rows)).encode(
+    order = alt.EncodingSortField("a", op="min")
+    base = alt.Chart(_data(rows)).encode(
         x=alt.X("b:O", title=None, axis=alt.Axis(labelAngle=0, orient="top")),
-        y=alt.Y(
-            "pattern:N",
-            title=None,
-            sort=alt.EncodingSortField("a", op="min"),
-            axis=lined_axis(),
-        ),
+        y=alt.Y("pattern:N", title=None, sort=order, axis=_lined_axis()),
     )
     for menu in menus:
         base = base.transform_filter(menu)
@@ -581,7 +485,7 @@ def _matrix_base(pairs: pl.DataFrame, patterns: pl.DataFrame, menus: Sequence[An
         base.transform_calculate(a="[datum.one, datum.two]", b="[datum.two, datum.one]")
         .transform_flatten(["a", "b"])
         .transform_calculate(key="datum.group + ' ' + datum.a")
-        .transform_lookup("key", alt.LookupData(chart_data(labels), "key", ["pattern"]))
+        .transform_lookup("key", alt.LookupData(_data(labels), "key", ["pattern"]))
     )
 
 
@@ -590,52 +494,41 @@ PANELS = {
     "answer": "variation of the answer",
     "correctness": "variation of correctness",
 }
-"""The planes of the figure, by outcome."""
+"""The planes of the figure of factors, by outcome."""
 
-WIDTH = 190
-"""Width of a plane in pixels."""
-
-SCHEMA = {
-    "run": pl.String,
-    "panel": pl.String,
-    "name": pl.String,
+FACTOR_SCHEMA = {
+    **dict.fromkeys(("run", "panel", "name"), pl.String),
     **dict.fromkeys(("value", "low", "high", "chance", "main"), pl.Float64),
 }
-"""The rows of the figure. ``main`` is drawn as a bar, ``chance`` as a tick."""
+"""The rows of the figure of factors. ``main`` is drawn as a bar, ``chance`` as a tick."""
 
 
 def factor_rows(views: Sequence[FactorView]) -> pl.DataFrame:
-    """The numbers of the figure (``SCHEMA``)."""
-    rows = [row for view in views for row in _rows(view)]
-    return pl.DataFrame(rows, schema=SCHEMA)
+    """The numbers of the figure (``FACTOR_SCHEMA``)."""
+    rows = [{"run": view.name, **row} for view in views for row in _factor_rows(view)]
+    return pl.DataFrame(rows, schema=FACTOR_SCHEMA)
 
 
-def _rows(view: FactorView) -> Iterator[dict[str, Any]]:
+def _factor_rows(view: FactorView) -> Iterator[dict[str, Any]]:
     parts = parts_of(view.tables)
     number = ("share", "share_low", "share_high") if view.is_exact else ("value", "low", "high")
     for row in view.tables.consistency.iter_rows(named=True):
         factor = row["factor"]
         numbers = {name: row[name] for name in ("value", "low", "high", "chance")}
-        yield {"run": view.name, "panel": PANELS[""], "name": factor, **numbers}
+        yield {"panel": PANELS[""], "name": factor, **numbers}
         for outcome in ("answer", "correctness"):
             total = parts[outcome, "total", factor]
             main = parts.get((outcome, "main", factor))
-            yield {
-                "run": view.name,
-                "panel": PANELS[outcome],
-                "name": factor,
-                **dict(
-                    zip(("value", "low", "high"), (total[name] for name in number), strict=True)
-                ),
-                "main": main["share"] if main else None,
-            }
+            value, low, high = (total[name] for name in number)
+            numbers = {"value": value, "low": low, "high": high}
+            numbers["main"] = main["share"] if main else None
+            yield {"panel": PANELS[outcome], "name": factor, **numbers}
     for (outcome, effect, factors), part in parts.items():
         if effect in ("interactions", "between questions"):
-            named = {"run": view.name, "panel": PANELS[outcome], "name": effect + factors}
-            yield named | {"main": part["share"]}
+            yield {"panel": PANELS[outcome], "name": effect + factors, "main": part["share"]}
     if view.noise.height:
         least = 1 - view.noise["value"].fill_nan(None).max()  # type: ignore[operator]
-        yield {"run": view.name, "panel": PANELS[""], "name": NOISE, "value": least}
+        yield {"panel": PANELS[""], "name": NOISE, "value": least}
 
 
 def factor_figure(views: Sequence[FactorView]) -> altair.Chart:
@@ -644,41 +537,25 @@ def factor_figure(views: Sequence[FactorView]) -> altair.Chart:
     A mark is the consistency or the total effect, with its 95 % interval; a bar is the main effect,
     a tick the consistency expected by chance.
     """
-    import altair as alt
-
-    table = factor_rows(views)
     numbers = ("value", "low", "high", "chance", "main")
-    rows = table.with_columns(percents(*numbers))
-    runs = [view.name for view in views]
-    names = rows["name"].unique(maintain_order=True).to_list()
+    rows = factor_rows(views).with_columns(percents(*numbers))
+    runs, names = [view.name for view in views], _names(rows, "name")
     last = [name for name in ("interactions", "between questions", NOISE) if name in names]
     order = [*(name for name in names if name not in last), *last]
-    across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
     y = alt.Y("name:N", title=None, sort=order, axis=alt.Axis(labelLimit=0, ticks=False))
-    base = alt.Chart().encode(y=y, yOffset=across)
-    colour = run_colour(runs)
-    shared = percent_axis() | {"axis": alt.Axis(values=[0, 50, 100])}
-    layered = alt.layer(
-        base.mark_bar(opacity=0.35, height=9 if len(runs) == 1 else alt.Undefined).encode(
-            x=alt.X("main:Q", title="percent", **shared), color=colour
-        ),
-        base.mark_rule(strokeWidth=1.5).encode(
-            x=alt.X("start:Q", title="percent", **shared), x2="stop:Q", color=colour
-        ),
-        base.mark_tick(thickness=2, size=11, opacity=0.8).encode(x="chance:Q", color=colour),
-        base.mark_point(filled=True, opacity=1, size=40).encode(
-            x="value:Q",
-            color=colour,
-            shape=run_shape(runs),
-            tooltip=tips({"run": "run", "name": "factor"})
-            + [percent_tip(name) for name in numbers],
-        ),
-        data=chart_data(with_line(rows, "value")),
-    ).properties(width=WIDTH, height=alt.Step(22 if len(runs) == 1 else 11 * len(runs)))
-    panels = [name for name in PANELS.values() if name in rows["panel"]]
-    faceted = layered.facet(
-        alt.Facet("panel:N", title=None, sort=panels, header=alt.Header(labelAnchor="start")),
-        columns=len(panels),
-        spacing=14,
+    base = alt.Chart().encode(y=y, yOffset=_across(runs))
+    main, start = (
+        alt.X(f"{name}:Q", title="percent", **_percent_axis([0, 50, 100]))
+        for name in ("main", "start")
     )
-    return styled(faceted, "Consistency by factor, and what the variation of answers comes from.")
+    colour, bar = _run_colour(runs), 9 if len(runs) == 1 else alt.Undefined
+    layered = alt.layer(
+        base.mark_bar(opacity=0.35, height=bar).encode(x=main, color=colour),
+        _rule(base, start, colour),
+        base.mark_tick(thickness=2, size=11, opacity=0.8).encode(x="chance:Q", color=colour),
+        _marks(base, "value:Q", runs, _tips({"run": "run", "name": "factor"}, numbers)),
+        data=_data(rows, "value"),
+    ).properties(width=PLANE, height=alt.Step(22 if len(runs) == 1 else 11 * len(runs)))
+    panels = [name for name in PANELS.values() if name in rows["panel"]]
+    about = "Consistency by factor, and what the variation of answers comes from."
+    return _styled(_panels(layered, "panel", panels), about)

@@ -16,6 +16,8 @@ from consilience.metrics.registry import label_of, short_label_of
 from consilience.report.table import CI, Column, Table, Value, bounds_of, estimate
 from consilience.types import FACT_WORDS, SuiteWords
 
+Row = Mapping[str, Any]
+
 Columns = Mapping[str | tuple[str, str], Column]
 """The columns of a data frame by name, in the order in which they are shown; two names: bounds."""
 
@@ -25,13 +27,13 @@ def metric_column(name: str) -> Column:
     return Column(label_of(name), "share", short_label_of(name))
 
 
-def cells_of(row: Mapping[str, Any], columns: Columns) -> list[Value]:
+def cells_of(row: Row, columns: Columns) -> list[Value]:
     """The cells of a row of a data frame."""
     return [bounds_of(row, *name) if isinstance(name, tuple) else row[name] for name in columns]
 
 
 def frame_table(
-    frame: pl.DataFrame | Sequence[Mapping[str, Any]],
+    frame: pl.DataFrame | Sequence[Row],
     title: str,
     columns: Columns,
     notes: Sequence[str] = (),
@@ -51,37 +53,45 @@ def frame_table(
 
 
 def with_outliers(patterns: pl.DataFrame) -> pl.DataFrame:
-    """A table of patterns with its outliers in words."""
-    return patterns.with_columns(outlier=pl.when("apart").then(pl.lit("yes")).otherwise(pl.lit("")))
+    """A table of patterns with numbers from 1, and its outliers in words."""
+    return patterns.with_columns(
+        outlier=pl.when("apart").then(pl.lit("yes")).otherwise(pl.lit("")),
+        number=pl.col("variant_index") + 1,
+        closest=pl.col("closest") + 1,
+    )
 
 
-def difference_columns(rows: pl.DataFrame, first: Column, second: Column) -> Columns:
+def difference_columns(
+    rows: pl.DataFrame, first: str | Column, second: str | Column
+) -> dict[str | tuple[str, str], Column]:
     """The columns of differences after those that name the row; ``rows``: their data frame.
 
     Adjusted p-values and those over seeds are left out where no row has them.
     """
     has_holm = rows["p_holm"].is_not_nan().any()
     has_seeds = "seeds" in rows.columns and (rows["seeds"] > 1).any()
-    holm: Columns = {"p_holm": P_HOLM} if has_holm else {}
-    seeds: Columns = {"p_seeds": Column("p over seeds", "p")} if has_seeds else {}
+    values = (Column(of, "share") if isinstance(of, str) else of for of in (first, second))
     return {
-        "first_value": first,
-        "second_value": second,
+        **dict(zip(("first_value", "second_value"), values, strict=True)),
         **DIFFERENCE,
         "t": Column("t", "number"),
         "p": Column("p", "p", is_extra=bool(has_holm)),
-        **holm,
-        **seeds,
+        **({"p_holm": P_HOLM} if has_holm else {}),
+        **({"p_seeds": Column("p over seeds", "p")} if has_seeds else {}),
         "detectable": Column("detectable", "detectable", is_extra=True),
     }
 
 
-def test_in_words(test: str, words: SuiteWords) -> str:
-    """A test (``metrics.paired``), with what a kind of suite calls what it flips or permutes."""
-    return test.replace("subjects", words.clusters).replace("relations", f"{words.group}s")
+DETECTABLE = "detectable: the minimum detectable difference (80 % power). * .05 ** .01 *** .001"
 
 
-def contradictions(rows: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> list[str]:
+def tests_of(rows: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> str:
+    """The tests of rows, with what a kind of suite calls what they flip or permute."""
+    tests = ", ".join(rows["test"].drop_nulls().unique(maintain_order=True))
+    return tests.replace("subjects", words.clusters).replace("relations", f"{words.group}s")
+
+
+def contradictions(rows: pl.DataFrame, clusters: str = "subjects") -> list[str]:
     """A note on rows (``COMPARISON_SCHEMA``) where only one of p and the interval is clear.
 
     Both are over the same subjects. Sign flips (``metrics.flips``) give a small p where nearly all
@@ -89,25 +99,17 @@ def contradictions(rows: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> list[s
     """
     by_subjects = rows.filter(pl.col("test") == SUBJECTS).drop_nans(["p", "low", "high"])
     is_clear = (pl.col("low") > 0) | (pl.col("high") < 0)
-    count = by_subjects.filter((pl.col("p") < 0.05) != is_clear).height
-    if not count:
-        return []
-    of = words.clusters
+    count, of = by_subjects.filter((pl.col("p") < 0.05) != is_clear).height, clusters
     return [
         f"In {counted(count, 'row')} only one of p < 0.05 and an interval without 0 holds: p flips "
         f"the signs of the {of}' differences, the interval resamples the {of}. They differ "
         f"near the limit, with few {of}, and if few {of} make up most of the difference."
-    ]
+    ] * bool(count)
 
 
 POINTS = Column("difference", "points", "diff.")
-"""A difference in points of percent."""
-
 P_HOLM = Column("p (Holm)", "p")
-"""A p-value, adjusted."""
-
 DIFFERENCE: Columns = {"difference": POINTS, ("low", "high"): Column(CI, "points")}
-"""A difference and its interval."""
 
 PATTERNS: Columns = {
     "relation": Column("relation"),
@@ -131,7 +133,6 @@ PATTERN_NOTE = (
     "McNemar, adjusted over patterns (Holm), the interval is not; outlier: even the agreement with "
     "the closest pattern is below the mean agreement among the others"
 )
-"""How to read a table of patterns."""
 
 EDITS: Columns = {
     "kind": Column("edit"),
@@ -168,8 +169,6 @@ VIOLATION_RATES: Columns = {
     ("low", "high"): Column(CI, "share"),
     "chance": Column("expected by chance", "share", "chance"),
 }
-"""A violation rate, from a row of the metrics table, with its chance level."""
-
 PROBABILITY_GAP: Columns = {
     "gap": Column("probability gap", "share", "gap"),
     ("gap_low", "gap_high"): Column(CI, "share", is_extra=True),
@@ -191,14 +190,11 @@ VIOLATION_NOTE = (
     "checked: expectations times variants; applicable: the answers to the first questions meet the "
     "condition; expected by chance: with the last answer of another expectation"
 )
-"""How to read a table of violations."""
-
 GAP_NOTE = (
     "probability gap: mean distance of the option probabilities from those that the first question "
     "requires; of yes and no, |P(yes) + P(yes to the opposite) - 1|; gap expected by "
     "chance: with the last probabilities of another expectation"
 )
-"""How to read a probability gap."""
 
 CLUSTERS: Columns = {
     "relation": Column("relation"),
@@ -217,8 +213,6 @@ CORRELATION: Columns = {
     "p": Column("p", "p"),
     "n": Column("n", "count"),
 }
-"""A correlation with its interval."""
-
 CLUSTER_CORRELATIONS: Columns = {
     **CLUSTERS,
     "value": Column("r with consistency", "share"),
@@ -244,20 +238,14 @@ FORM_CHANGES: Columns = {
 
 def in_words(table: Table, words: SuiteWords) -> Table:
     """The table with the headings that a kind of suite has for its groups, items and variants."""
-    known = zip(FACT_WORDS.nouns, words.nouns, strict=True)
     forms = ("{}", "{}s", "closest {}", "all {}s agree")
+    known = words.instead.items()
     names = {form.format(one): form.format(other) for one, other in known for form in forms}
-    columns = [
-        replace(column, heading=names.get(column.heading, column.heading))
-        for column in table.columns
-    ]
+    columns = [replace(one, heading=names.get(one.heading, one.heading)) for one in table.columns]
     return replace(table, columns=columns)
 
 
-Row = Mapping[str, Any]
-
-
-def noise_rows(metrics: pl.DataFrame) -> list[tuple[Row, Row]]:
+def _noise_rows(metrics: pl.DataFrame) -> list[tuple[Row, Row]]:
     """The rows of flips and of score changes by variation; an empty row where there is none."""
     rows = metrics.filter(pl.col("metric").is_in([FLIPS, SCORE_CHANGE])).to_dicts()
     changes = {row["subset"]: row for row in rows if row["metric"] == SCORE_CHANGE}
@@ -266,7 +254,7 @@ def noise_rows(metrics: pl.DataFrame) -> list[tuple[Row, Row]]:
 
 def worst_flips(metrics: pl.DataFrame) -> Row | None:
     """The row of the variation that changed most answers; None where nothing was measured."""
-    known = [flips for flips, _ in noise_rows(metrics) if flips["n"]]
+    known = [flips for flips, _ in _noise_rows(metrics) if flips["n"]]
     return max(known, key=lambda row: float(row["value"]), default=None)
 
 
@@ -275,25 +263,24 @@ def noise_sentence(metrics: pl.DataFrame) -> str:
     worst = worst_flips(metrics)
     if worst is None:
         return ""
-    changes = [change["value"] for _, change in noise_rows(metrics) if change]
+    changes = [change["value"] for _, change in _noise_rows(metrics) if change]
     if not changes:
         return (
             f"Noise floor: up to {worst['value'] * 100:.1f} % of a sample's answers changed when "
             "only the batch, order, threads or precision did."
         )
-    low, high = (f"{worst[name] * 100:.1f}" for name in ("low", "high"))
     known = [change for change in changes if not math.isnan(change)]
     scores = f", and scores by up to {max(known):.2g} nats" if known else ""
-    flips = round(worst["value"] * worst["n"])
     return (
-        f"Noise floor: {flips} of {worst['n']} answers (95 % interval {low} to {high} %) changed "
-        f"when prompts were sent again{scores}; a smaller difference means nothing."
+        f"Noise floor: {round(worst['value'] * worst['n'])} of {worst['n']} answers (95 % interval "
+        f"{worst['low'] * 100:.1f} to {worst['high'] * 100:.1f} %) changed when prompts were sent "
+        f"again{scores}; a smaller difference means nothing."
     )
 
 
 def noise_table(metrics: pl.DataFrame, prefix: str = "") -> Table | None:
     """A row a variation; None where nothing was measured. ``prefix``: the name of the run."""
-    rows = noise_rows(metrics)
+    rows = _noise_rows(metrics)
     if not rows:
         return None
     title = f"{prefix}Noise floor: answers of a sample that changed when only this did, in percent"
@@ -302,12 +289,7 @@ def noise_table(metrics: pl.DataFrame, prefix: str = "") -> Table | None:
     columns += [Column("score changed by (nats)")] * has_scores + [Column("queries", "count")]
     cells: list[list[Value]] = []
     for flips, change in rows:
-        name = flips["subset"].replace("_", " ")
-        largest = [_nats(change["value"])] if change else []
-        cells.append([name, *estimate(flips), *largest, flips["n"]])
+        value = change.get("value", math.nan)
+        largest = ["-" if math.isnan(value) else f"{value:.2g}"] if change else []
+        cells.append([flips["subset"].replace("_", " "), *estimate(flips), *largest, flips["n"]])
     return Table(title, columns, cells, sortable=False)
-
-
-def _nats(value: float) -> str:
-    """The largest change of a score; without scores a dash."""
-    return "-" if math.isnan(value) else f"{value:.2g}"

@@ -1,62 +1,62 @@
-"""Tables of differences: between runs, of a training, on the page."""
+"""Tables of differences: between runs, between languages, of a training, on the page."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 
-from consilience.core.errors import By, ConsilienceError
+from consilience.core.errors import By, ConsilienceError, did_you_mean
 from consilience.core.factors import FACTORS, is_language_kind, several_factors
-from consilience.core.text import counted
+from consilience.core.text import AGGREGATES, counted
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of, main_metrics
 from consilience.report.analysis_tables import SYMBOLS
 from consilience.report.columns import (
+    DETECTABLE,
     POINTS,
     Columns,
     contradictions,
     difference_columns,
     frame_table,
     metric_column,
-    test_in_words,
+    tests_of,
 )
 from consilience.report.export import Folded, Part, Points, Section
 from consilience.report.metric_tables import (
+    METRICS_SHOWN,
+    NOTE,
     OVER,
     SUBSETS,
+    fewer_relations,
     form_metrics,
-    known_metrics,
     language_label,
 )
 from consilience.report.run_view import name_and_id
 from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
-from consilience.report.table import CI, NAN, Cell, Column, Table, Value, bounds_of
+from consilience.report.table import CI, NAN, Cell, Column, Table, Value
 from consilience.types import Suite
 
-LABELS = {metric: label for metric, label, _ in FACT_ROWS}
-"""Labels of the metrics of a summary."""
-
-CORRECTED = "corrected_consistency"
-"""The metric that a constant model does not have."""
-
+LABELS = {metric: label for metric, label, _ in FACT_ROWS}  # of the metrics of a summary
+CORRECTED = "corrected_consistency"  # which a constant model does not have
 OVER_QUESTIONS = {"MACRO": "mean of groups", "MICRO": "all questions"}
-"""What rows over all questions are called."""
+NAME = 10  # characters of a run's name in a heading on a narrow screen
+NAMED = 3  # most different relations that are named
 
 CONSTANT = (
     "A model that always gives the same answer is 100 % consistent, so no test of consistency "
     "against it says anything: read the chance-corrected consistency of the other model."
 )
-"""How to read a comparison with a constant model."""
 
-NAME = 10
-"""Characters of a run's name in a heading on a narrow screen."""
 
-NAMED = 3
-"""Most different relations that are named."""
+def name_of(metric: str) -> str:
+    """What tables of differences call a metric."""
+    return LABELS.get(metric, label_of(metric))
 
 
 def comparison_table(
@@ -68,10 +68,11 @@ def comparison_table(
     - ``by``: a row a group, kind of edit, factor or form of each metric; None or "metric": a row a
       metric, of facts the mean over relations, of questions all of them together.
     """
-    is_pooled, pool = suite.words.is_pooled, suite.words.pool
-    if by is None and not is_pooled:
+    words = suite.words
+    if by is None and not words.is_pooled:
         compared = with_undefined_means(compared, suite)
-    rows = _chosen(compared, metrics or _defaults(compared, by), by, pool)
+    metrics = _known(compared, metrics) or _defaults(compared, by)
+    rows = _chosen(compared, metrics, by, words.pool)
     if rows.is_empty():
         raise ConsilienceError(
             f"no difference by {by or 'metric'} in this comparison",
@@ -79,36 +80,41 @@ def comparison_table(
             "say how patterns differ; factor for questions",
         )
     pairs = compared.select("first", "second").unique(maintain_order=True).rows()
-    over = OVER_QUESTIONS if is_pooled else OVER
+    over = OVER_QUESTIONS if words.is_pooled else OVER
     labels = {group.id: group.label for group in suite.relations} | over
-    records = list(rows.iter_rows(named=True))
+    records = rows.to_dicts()
     blocks = [_block(row, by, labels, len(pairs)) for row in records]
+    first, second = pairs[0] if len(pairs) == 1 else (pairs[0][0], "later run")
+    short = [short_name(name) for name in (first, second)]
+    short = ["first", "second"] if short[0] == short[1] else short
     columns: Columns = {
-        "name": Column(by if by not in (None, "group") else _first_heading(suite, by)),
-        **difference_columns(rows, *_run_columns(pairs)),
+        "name": Column({None: "metric", "group": words.group}.get(by) or str(by)),
+        **difference_columns(
+            rows, Column(first, "share", short[0]), Column(second, "share", short[1])
+        ),
     }
-    (first, second), *others = pairs
-    title = f"{suite.name}: {second} minus {first}, in percent and points"
-    if others:
-        title = f"{suite.name}: each run minus {first}, in percent and points"
+    minus = f"{second} minus {first}" if len(pairs) == 1 else f"each run minus {first}"
+    title = f"{suite.name}: {minus}, in percent and points"
     notes = list(_notes(rows, compared, labels, by, suite, has_holm="p_holm" in columns))
     named = [{"name": _name(row, by, labels), **row} for row in records]
     return frame_table(named, title, columns, notes, blocks if any(blocks) else [])
-
-
-def _run_columns(pairs: Sequence[tuple[str, str]]) -> tuple[Column, Column]:
-    """The columns of both values, with the names of the runs if they fit."""
-    first, second = pairs[0] if len(pairs) == 1 else (pairs[0][0], "later run")
-    short = [short_name(name) for name in (first, second)]
-    if short[0] == short[1]:
-        short = ["first", "second"]
-    return Column(first, "share", short[0]), Column(second, "share", short[1])
 
 
 def short_name(run: str) -> str:
     """The name of a run without its folder or provider, at most ``NAME`` characters."""
     name = re.split("[/:]", run.rstrip("/:"))[-1]
     return name if len(name) <= NAME else f"{name[: NAME // 2]}…{name[-(NAME // 2 - 1) :]}"
+
+
+def _known(compared: pl.DataFrame, metrics: Sequence[str]) -> Sequence[str]:
+    """The same names; one that a comparison does not have raises."""
+    known = set(compared["metric"])
+    for name in metrics:
+        if name not in known:
+            raise ConsilienceError(
+                f"no metric '{name}' in the comparison", todo=did_you_mean(name, sorted(known))
+            )
+    return metrics
 
 
 def _defaults(compared: pl.DataFrame, by: By | None) -> list[str]:
@@ -118,11 +124,11 @@ def _defaults(compared: pl.DataFrame, by: By | None) -> list[str]:
         return measured
     if by in ("edit", "factor"):
         return ["consistency"]
-    rank = {name: at for at, name in enumerate(LABELS)}
-    if by is None and {"accuracy"} <= set(compared.filter(pl.col("group") == "MACRO")["metric"]):
+    if by is None and "accuracy" in set(compared.filter(group="MACRO")["metric"]):
         return [name for name in (*LABELS, VIOLATIONS) if name in measured]
     known = [name for name in headline_metrics(aliases=True) if name in measured]
-    return sorted(known, key=lambda name: rank.get(name, len(rank)))
+    order = list(LABELS)
+    return sorted(known, key=lambda name: order.index(name) if name in order else len(order))
 
 
 def with_undefined_means(compared: pl.DataFrame, suite: Suite) -> pl.DataFrame:
@@ -131,22 +137,18 @@ def with_undefined_means(compared: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     The value of the other run is its mean over relations.
     """
     averaged = [group.id for group in suite.relations if group.cardinality == "N-1"]
-    rows = compared.filter((pl.col("metric") == CORRECTED) & (pl.col("subset") == "all"))
-    means = compared.filter((pl.col("group") == "MACRO") & (pl.col("metric") == "consistency"))
+    rows = compared.filter(metric=CORRECTED, subset="all")
     added: list[dict[str, Any]] = []
-    for row in means.filter(pl.col("subset") == "all").iter_rows(named=True):
-        of_run = rows.filter(pl.col("second") == row["second"])
+    for row in compared.filter(metric="consistency", subset="all", group="MACRO").to_dicts():
+        of_run = rows.filter(second=row["second"])
         if "MACRO" in of_run["group"]:
             continue
         of_relations = of_run.filter(pl.col("group").is_in(averaged)).fill_nan(None)
-        values = {
-            name: NAN if (mean := of_relations[name].mean()) is None else mean
-            for name in ("first_value", "second_value")
-        }
+        means = {name: of_relations[name].mean() for name in ("first_value", "second_value")}
+        values = {name: NAN if mean is None else mean for name, mean in means.items()}
         unknown = ("difference", "low", "high", "p", "p_holm", "q_value", "p_seeds", "detectable")
-        added.append(
-            row | dict.fromkeys(unknown, NAN) | values | {"metric": CORRECTED, "test": None}
-        )
+        undefined = dict.fromkeys(unknown, NAN) | {"metric": CORRECTED, "test": None}
+        added.append(row | undefined | values)
     return pl.concat([compared, pl.DataFrame(added, schema=compared.schema)])
 
 
@@ -154,21 +156,20 @@ def _chosen(
     compared: pl.DataFrame, metrics: Sequence[str], by: By | None, pool: str
 ) -> pl.DataFrame:
     """The rows of a table, by later run and metric; ``pool``: the group of what is over all."""
-    known_metrics(compared, metrics)
-    subset, group = pl.col("subset"), pl.col("group")
-    is_of_facts = "MACRO" in compared["group"]
+    subset, group, metric = pl.col("subset"), pl.col("group"), pl.col("metric")
+    has_means = "MACRO" in compared["group"]
     languages = [kind for kind in compared["subset"].unique() if is_language_kind(kind)]
-    is_whole, is_mean = subset == "all", (group == pool) if is_of_facts else pl.lit(True)
+    is_whole, is_mean = subset == "all", (group == pool) if has_means else pl.lit(True)
     match by:
         case None:
-            factors = several_factors(compared["subset"].unique()) if pool == "MICRO" else []
-            is_form = subset.is_in(list(FORM_ROWS)) & ~pl.lit(is_of_facts)
-            keep = is_mean & (is_whole | is_form | subset.is_in(factors))
-            keep &= is_whole | (pl.col("metric") == "consistency")
-            is_violation = pl.col("metric") == VIOLATIONS
-            keep = pl.when(is_violation).then(is_mean & ~is_whole).otherwise(keep)
+            parts = several_factors(compared["subset"].unique()) if pool == "MICRO" else []
+            parts += [] if has_means else list(FORM_ROWS)
+            is_part = subset.is_in(parts) & (metric == "consistency")
+            keep = is_mean & pl.when(metric == VIOLATIONS).then(~is_whole).otherwise(
+                is_whole | is_part
+            )
         case "metric":
-            keep = is_whole & (group.is_in(list(OVER)) if is_of_facts else pl.lit(True))
+            keep = is_whole & (group.is_in(AGGREGATES) if has_means else pl.lit(True))
         case "group":
             keep = is_whole
         case "edit":
@@ -180,64 +181,55 @@ def _chosen(
             keep &= pl.lit(compared.filter(keep & ~is_whole).height > 0)
         case _:
             keep = pl.lit(False)
-    rank = {name: at for at, name in enumerate(metrics)}
-    order = pl.col("metric").replace_strict(rank, default=None, return_dtype=pl.Int64)
-    rows = compared.filter(keep & pl.col("metric").is_in(list(metrics)))
+    order = _rank("metric", metrics)
     runs, groups = (
-        pl.col(name).replace_strict(
-            {value: at for at, value in enumerate(compared[name].unique(maintain_order=True))},
-            return_dtype=pl.Int64,
-        )
-        for name in ("second", "group")
+        _rank(name, compared[name].unique(maintain_order=True)) for name in ("second", "group")
     )
-    of_group = pl.when(group.is_in(list(OVER))).then(len(compared) + groups).otherwise(groups)
-    is_factor = subset.is_in(list(FACTORS))
-    by_metric = (order, of_group) if by == "group" else (groups, is_factor, order)
-    return rows.sort(runs, *by_metric, maintain_order=True)
+    keys = (groups, subset.is_in(list(FACTORS)), order)
+    if by == "group":
+        keys = (order, group.is_in(AGGREGATES), groups)
+    return compared.filter(keep & metric.is_in(metrics)).sort(runs, *keys, maintain_order=True)
 
 
-def _first_heading(suite: Suite, by: By | None) -> str:
-    if by is None:
-        return "metric"
-    return suite.words.group
+def _rank(name: str, order: Sequence[str] | pl.Series) -> pl.Expr:
+    """The position of a column's values in an order; null for others."""
+    ranks = {value: at for at, value in enumerate(order)}
+    return pl.col(name).replace_strict(ranks, default=None, return_dtype=pl.Int64)
 
 
-def _name(row: dict[str, Any], by: By | None, labels: dict[str, str]) -> str:
+def _name(row: Mapping[str, Any], by: By | None, labels: Mapping[str, str]) -> str:
     """The first cell of a row."""
     metric, subset = row["metric"], row["subset"]
-    match by:
-        case "group":
-            return labels.get(row["group"], str(row["group"]))
-        case "edit":
-            return SUBSETS[str(subset)]
-        case "factor":
-            return language_label(str(subset))
-        case "form":
-            is_original = subset == "all" and metric in ("accuracy", "f1")
-            return "original" if is_original else str(subset)
-        case _:
-            label = LABELS.get(metric, label_of(metric))
-            if metric == VIOLATIONS and subset != "all":
-                return f"{label}, {subset}"
-            form = f", {subset}" if subset in FACTORS else f" {FORM_ROWS.get(subset, ('',))[0]}"
-            return label if subset == "all" else f"Consistency{form}"
+    is_original = subset == "all" and metric in ("accuracy", "f1")
+    names: dict[By | None, str] = {
+        "group": labels.get(row["group"], row["group"]),
+        "edit": SUBSETS.get(subset, subset),
+        "factor": language_label(subset),
+        "form": "original" if is_original else subset,
+    }
+    if by in names:
+        return names[by]
+    if subset == "all":
+        return name_of(metric)
+    if metric == VIOLATIONS:
+        return f"{name_of(metric)}, {subset}"
+    form = f", {subset}" if subset in FACTORS else f" {FORM_ROWS.get(subset, ('',))[0]}"
+    return f"Consistency{form}"
 
 
-def _block(row: dict[str, Any], by: By | None, labels: dict[str, str], runs: int) -> str:
+def _block(row: Mapping[str, Any], by: By | None, labels: Mapping[str, str], runs: int) -> str:
     """The heading above a row: the runs, the task or what the row is over, and the metric."""
     parts = [f"{row['first']} -> {row['second']}"] if runs > 1 else []
     group = row["group"]
-    if by != "group" and (group not in OVER or by == "metric"):
+    if by != "group" and (group not in AGGREGATES or by == "metric"):
         parts.append(labels.get(group, group))
-    if by in ("group", "form"):
-        parts.append(LABELS.get(row["metric"], label_of(row["metric"])))
-    return ", ".join(parts)
+    return ", ".join([*parts, *[name_of(row["metric"])] * (by in ("group", "form"))])
 
 
 def _notes(
     rows: pl.DataFrame,
     compared: pl.DataFrame,
-    labels: dict[str, str],
+    labels: Mapping[str, str],
     by: By | None,
     suite: Suite,
     *,
@@ -247,39 +239,33 @@ def _notes(
     if by is None:
         yield from _most_different(compared, labels, suite.words.group)
     yield from (f"{note}." for note in few_relations(rows, suite))
-    yield from contradictions(rows, suite.words)
-    undefined = rows.filter((pl.col("metric") == CORRECTED) & pl.col("difference").is_nan())
-    if by is None and undefined.height:
+    yield from contradictions(rows, suite.words.clusters)
+    if by is None and rows.filter(pl.col("difference").is_nan(), metric=CORRECTED).height:
         yield CONSTANT
-    names = rows["test"].drop_nulls().unique(maintain_order=True)
-    tests = ", ".join(test_in_words(name, suite.words) for name in names)
     family = f"{suite.words.group}s" if "MACRO" in compared["group"] else "forms"
-    adjusted = f"Intervals and p are not adjusted, p (Holm) is adjusted over {family}." * has_holm
-    yield f"p: {tests}. {adjusted or 'Intervals and p are not adjusted.'}"
-    yield "detectable: the minimum detectable difference (80 % power). * .05 ** .01 *** .001"
+    adjusted = f", p (Holm) is adjusted over {family}" if has_holm else ""
+    yield f"p: {tests_of(rows, suite.words)}. Intervals and p are not adjusted{adjusted}."
+    yield DETECTABLE
 
 
 def compared_on(compared: pl.DataFrame, suite: Suite) -> Iterator[str]:
     """How many relations and items a comparison is over; without relations if not all items."""
-    whole = compared.filter(pl.col("subset") == "all")
-    accuracy = whole.filter(pl.col("metric") == "accuracy")
-    means = whole.filter(pl.col("group") == "MACRO", pl.col("difference").is_not_nan())
+    whole = compared.filter(subset="all")
+    accuracy = whole.filter(metric="accuracy")
+    means = whole.filter(pl.col("difference").is_not_nan(), group="MACRO")
     is_of_facts = suite.words.has_means
     if is_of_facts:
-        accuracy = accuracy.filter(pl.col("group") == "MICRO")
-    several = accuracy.height > 1
-    for row in accuracy.iter_rows(named=True):
+        accuracy = accuracy.filter(group="MICRO")
+    for row in accuracy.to_dicts():
         if not (is_of_facts or row["n_excluded"]):
             continue
-        relations = ""
+        relations, name = "", f"{row['second']}, {row['group']}"
         if is_of_facts:
             relations = _relations_of(means.filter(second=row["second"]).to_dicts())
-        name = row["second"] if is_of_facts else f"{row['second']}, {row['group']}"
+            name = row["second"]
         both = ": those that both runs answered" * (row["n_excluded"] > 0)
-        yield (
-            f"{f'{name}: compared' if several else 'Compared'} on {relations}"
-            f"{_of_all(row, suite.words.item)}{both}."
-        )
+        begin = f"{name}: compared" if accuracy.height > 1 else "Compared"
+        yield f"{begin} on {relations}{_of_all(row, suite.words.item)}{both}."
 
 
 def _relations_of(means: Sequence[Mapping[str, Any]]) -> str:
@@ -304,13 +290,13 @@ def _of_all(row: Mapping[str, Any], noun: str) -> str:
     return f"{row['n']:,} of {counted(row['n'] + row['n_excluded'], noun)}"
 
 
-def _most_different(compared: pl.DataFrame, labels: dict[str, str], group: str) -> Iterator[str]:
+def _most_different(compared: pl.DataFrame, labels: Mapping[str, str], group: str) -> Iterator[str]:
     """The relations whose consistency differs most, for each later run."""
     of_relations = compared.filter(
-        (pl.col("metric") == "consistency")
-        & (pl.col("subset") == "all")
-        & ~pl.col("group").is_in(list(OVER))
-        & pl.col("difference").is_not_nan()
+        ~pl.col("group").is_in(AGGREGATES),
+        pl.col("difference").is_not_nan(),
+        metric="consistency",
+        subset="all",
     )
     several = compared["second"].n_unique() > 1
     for (second,), rows in of_relations.group_by("second", maintain_order=True):
@@ -319,14 +305,58 @@ def _most_different(compared: pl.DataFrame, labels: dict[str, str], group: str) 
         largest = rows.sort(pl.col("difference").abs(), descending=True).head(NAMED)
         named = ", ".join(
             f"{labels.get(row['group'], row['group'])} {row['difference'] * 100:+.0f}"
-            for row in largest.iter_rows(named=True)
+            for row in largest.to_dicts()
         )
         clear = rows.filter(pl.col("p_holm") < 0.05).height
-        of_run = f" of {second}" * several
         yield (
-            f"Largest differences in consistency{of_run}: {named}. "
+            f"Largest differences in consistency{f' of {second}' * several}: {named}. "
             f"Their p (Holm) is < 0.05 in {clear} of {counted(rows.height, group)}."
         )
+
+
+def _language_means(compared: pl.DataFrame) -> pl.DataFrame:
+    """The means over relations of every two languages; NaN where no relation has the number."""
+    keys = ["metric", "subset", "first", "second"]
+    means = compared.filter(group="MACRO")
+    rows = compared.select(keys).unique(maintain_order=True)
+    rows = rows.join(means, on=keys, how="left", maintain_order="left").select(compared.columns)
+    return rows.with_columns(pl.col("group").fill_null("MACRO"), cs.float().fill_null(math.nan))
+
+
+def language_differences(
+    compared: pl.DataFrame, suite: Suite, metrics: Sequence[str] = (), *, by_group: bool = False
+) -> Table:
+    """The languages of a run compared (``compare_languages``), with a block for each metric.
+
+    ``metrics``: their names; without any, those of ``language_table``. ``by_group``: a row for each
+    relation, with a block for each two languages.
+    """
+    rank = _rank("metric", _known(compared, metrics) or METRICS_SHOWN)
+    rows = (compared if by_group else _language_means(compared)).filter(rank.is_not_null())
+    rows = rows.sort(rank, maintain_order=True)
+    labels = {group.id: group.label for group in suite} | OVER
+    named, blocks = [], []
+    relations: dict[str, dict[str, int]] = {}
+    for row in rows.to_dicts():
+        metric, pair = label_of(row["metric"]), f"{row['first']} -> {row['second']}"
+        if row["group"] == "MACRO" and (row["n"] or 0) > 0:
+            relations.setdefault(metric, {})[pair] = row["n"]
+        pair = pair.replace(" languages", "")
+        named.append({"name": labels[row["group"]] if by_group else pair, **row})
+        blocks.append(f"{metric}, {pair}" if by_group else metric)
+    notes = [
+        *(f"{note}." for name, of in relations.items() for note in fewer_relations(name, of)),
+        *(f"{note}." for note in few_relations(rows, suite)),
+        *contradictions(rows),
+        f"{NOTE}. Only facts that have the number in both languages count.",
+        f"p: {tests_of(rows)}. p (Holm) is adjusted over the pairs of languages, intervals are "
+        "not.",
+        DETECTABLE,
+    ]
+    title = f"{suite.name}: languages compared, second minus first, in percent and points"
+    heading = Column("relation" if by_group else "languages")
+    columns: Columns = {"name": heading, **difference_columns(rows, "first", "second")}
+    return frame_table(named, title, columns, notes, blocks)
 
 
 PERPLEXITY = Column("perplexity", "number", digits=2)
@@ -338,16 +368,12 @@ def result_table(compared: pl.DataFrame, suite: Suite, title: str) -> Table:
     ``compared``: the comparison of the two models on some of a suite (``COMPARISON_SCHEMA``).
     """
     means = compared.filter(group="MACRO", subset="all").drop("detectable")
-    by_metric = {row["metric"]: row for row in means.iter_rows(named=True)}
-    rows = [
-        {"label": label_of(metric), **by_metric[metric]}
-        for metric in headline_metrics()
-        if metric in by_metric
-    ]
-    columns = difference_columns(means, Column("before", "share"), Column("after", "share"))
-    tests = ", ".join(means["test"].drop_nulls().unique(maintain_order=True))
-    notes = [*compared_on(compared, suite), f"p: {tests}"]
-    return frame_table(rows, title, {"label": Column("metric"), **columns}, notes)
+    by_metric = {row["metric"]: row for row in means.to_dicts()}
+    known = [metric for metric in headline_metrics() if metric in by_metric]
+    rows = [{"label": label_of(metric), **by_metric[metric]} for metric in known]
+    columns: Columns = {"label": Column("metric"), **difference_columns(means, "before", "after")}
+    notes = [*compared_on(compared, suite), f"p: {tests_of(means)}"]
+    return frame_table(rows, title, columns, notes)
 
 
 def table_7(rows: pl.DataFrame, relations: int) -> tuple[Table, Table]:
@@ -357,84 +383,77 @@ def table_7(rows: pl.DataFrame, relations: int) -> tuple[Table, Table]:
     """
     names = rows["name"].unique(maintain_order=True).to_list()
     metrics = rows["metric"].unique(maintain_order=True).to_list()
-    numbers = {(row["name"], row["metric"]): row for row in rows.iter_rows(named=True)}
+    numbers = {(row["name"], row["metric"]): row for row in rows.to_dicts()}
     seeds = max(row["seeds"] for row in numbers.values())
     over = f"; means of {seeds} seeds" if seeds > 1 else ""
-    means = Table(
-        f"Table 7 of the ParaRel paper: means ± std over {relations} held-out relations, in "
-        f"percent{over}",
-        [Column("model"), *map(metric_column, metrics), PERPLEXITY],
-        [_means(name, [numbers[name, metric] for metric in metrics]) for name in names],
+    title = f"means ± std over {relations} held-out relations, in percent{over}"
+    means: list[list[Value]] = []
+    for name in names:
+        of_model = [numbers[name, metric] for metric in metrics]
+        cells = [Cell(row["value"], std=row["std"]) for row in of_model]
+        means.append([name, *cells, of_model[0]["perplexity"]])
+    columns: Columns = {
+        "model": Column("model"), "label": Column("metric"), "difference": POINTS,
+        ("low", "high"): Column(CI, "points"), "p": Column("p", "p"),
+    }  # fmt: skip
+    of_seeds: Columns = {
+        "lowest": Column("lowest seed", "points"), "highest": Column("highest seed", "points"),
+        "largest_p": Column("largest p of a seed", "p"),
+    }  # fmt: skip
+    changes = [
+        {
+            **numbers[name, metric],
+            "model": name if metric == metrics[0] else "",
+            "label": label_of(metric),
+        }
+        for name in names[1:]
+        for metric in metrics
+    ]
+    shown = {**columns, **of_seeds} if seeds > 1 else columns
+    return (
+        Table(
+            f"Table 7 of the ParaRel paper: {title}",
+            [Column("model"), *map(metric_column, metrics), PERPLEXITY],
+            means,
+        ),
+        frame_table(changes, f"After minus before, in points{over}", shown),
     )
-    of_seeds = ("lowest", "highest") if seeds > 1 else ()
-    largest_p = ("largest_p",) if seeds > 1 else ()
-    changes = Table(
-        "After minus before, in points" + over,
-        [
-            Column("model"), Column("metric"), POINTS, Column(CI, "points"), Column("p", "p"),
-            *(Column(f"{name} seed", "points") for name in of_seeds),
-            *(Column("largest p of a seed", "p") for _ in largest_p),
-        ],
-        [
-            [
-                name if metric == metrics[0] else "",
-                label_of(metric),
-                row["difference"],
-                bounds_of(row),
-                *(row[column] for column in ("p", *of_seeds, *largest_p)),
-            ]
-            for name in names[1:]
-            for metric in metrics
-            for row in [numbers[name, metric]]
-        ],
-    )  # fmt: skip
-    return means, changes
-
-
-def _means(name: str, rows: Sequence[Mapping[str, Any]]) -> list[Value]:
-    return [name, *(Cell(row["value"], std=row["std"]) for row in rows), rows[0]["perplexity"]]
 
 
 def lambda_table(lambdas: pl.DataFrame) -> Table:
     """Validation of every training; ``lambdas``: ``Improved.lambdas``."""
     metrics = ("accuracy", "consistency", "consistent_accuracy")
-    columns = [
-        *(Column("model"), Column("seed", "count"), Column("lambda", "number"), Column("")),
-        Column("updates", "count"),
+    columns: Columns = {
+        "name": Column("model"), "seed": Column("seed", "count"),
+        "lambda": Column("lambda", "number"), "kept": Column(""),
+        "step": Column("updates", "count"),
+        **{name: metric_column(name) for name in metrics}, "perplexity": PERPLEXITY,
+    }  # fmt: skip
+    rows = [
+        {
+            **row,
+            "seed": str(row["seed"]),
+            "lambda": f"{row['lambda']:g}",
+            "kept": "chosen" if row["kept"] else "",
+            "step": str(row["step"]),
+        }
+        for row in lambdas.to_dicts()
     ]
-    return Table(
-        "Every training: validation relations, best checkpoint, in percent",
-        [*columns, *map(metric_column, metrics), PERPLEXITY],
-        [
-            [
-                row["name"],
-                str(row["seed"]),
-                f"{row['lambda']:g}",
-                "chosen" if row["kept"] else "",
-                str(row["step"]),
-                *(row[name] for name in metrics),
-                row["perplexity"],
-            ]
-            for row in lambdas.iter_rows(named=True)
-        ],
-    )
+    title = "Every training: validation relations, best checkpoint, in percent"
+    return frame_table(rows, title, columns)
 
 
 def grid_table(rows: Sequence[tuple[int, float, float, bool]], task: str) -> Table:
     """Fine-tunings with the first seed: batch size, learning rate, accuracy, whether chosen."""
-    return Table(
-        "Tried with the first seed: validation accuracy, in percent",
-        [
-            Column("batch size", "count"),
-            Column("learning rate", "number"),
-            Column(task, "share"),
-            Column(""),
-        ],
-        [
-            [str(batch), f"{rate:g}", accuracy, "chosen" if is_best else ""]
-            for batch, rate, accuracy, is_best in rows
-        ],
-    )
+    columns = [
+        Column("batch size", "count"), Column("learning rate", "number"), Column(task, "share"),
+        Column(""),
+    ]  # fmt: skip
+    cells = [
+        [str(batch), f"{rate:g}", accuracy, "chosen" if is_best else ""]
+        for batch, rate, accuracy, is_best in rows
+    ]
+    return Table("Tried with the first seed: validation accuracy, in percent", columns, cells)
 
 
 def seed_table(
@@ -450,16 +469,12 @@ def seed_table(
         values = [[accuracies[task] for accuracies in validation.values()] for task in tasks]
         means = [Cell(fmean(accuracies), std=stdev(accuracies)) for accuracies in values]
         rows.append(["mean", *means, "", ""])
-    return Table(
-        f"{model}: validation accuracy of the best checkpoint, in percent",
-        [
-            Column("seed", "count"),
-            *(Column(task, "share") for task in tasks),
-            Column("epochs", "count"),
-            Column("minutes", "number"),
-        ],
-        rows,
-    )
+    columns = [
+        Column("seed", "count"), *(Column(task, "share") for task in tasks),
+        Column("epochs", "count"), Column("minutes", "number"),
+    ]  # fmt: skip
+    title = f"{model}: validation accuracy of the best checkpoint, in percent"
+    return Table(title, columns, rows)
 
 
 INTRO = (
@@ -469,7 +484,6 @@ INTRO = (
     "over relations, or over the forms of a number. The intervals are not adjusted. Detectable: "
     "the minimum detectable difference at 80 % power."
 )
-"""How to read the tables."""
 
 
 def differences(
@@ -483,65 +497,57 @@ def differences(
     if compared is None:
         return [Section("differences", "Differences", "", parts)] if parts else []
     for (first, second), rows in compared.group_by(["first", "second"], maintain_order=True):
-        columns = difference_columns(
-            rows, Column(str(first), "share"), Column(str(second), "share")
-        )
+        columns: Columns = {
+            "relation": Column("relation"),
+            "label": Column("metric"),
+            "form": Column("form"),
+            **difference_columns(rows, str(first), str(second)),
+        }
         minus = f"{second} minus {first}"
-        if "MACRO" in rows["group"]:
-            parts += _over_relations(rows, columns, minus, names, pool)
-        else:
-            parts += _by_form(rows, columns, minus)
+        of_pair = _over_relations(rows, minus, names, pool)
+        if "MACRO" not in rows["group"]:
+            of_pair = _by_form(rows, minus)
+        for title, records, is_folded, is_sortable in of_pair:
+            table = frame_table(records, title, columns, sortable=is_sortable)
+            parts.append(Folded(title, [table]) if is_folded else table)
     return [Section("differences", "Differences", INTRO, parts)]
 
 
+Records = list[dict[str, Any]]
+
+
 def _over_relations(
-    rows: pl.DataFrame, columns: Columns, minus: str, names: Mapping[str, str], pool: str
-) -> Iterator[Table | Folded]:
-    """Means over relations or all questions, and folded the headline metrics of each group."""
-    rows = rows.filter((pl.col("subset") == "all") & pl.col("metric").is_in(main_metrics()))
-    columns = {"relation": Column("relation"), "label": Column("metric"), **columns}
-    means = [
-        {"label": label_of(row["metric"]), **row}
-        for row in rows.filter(pl.col("group") == pool).iter_rows(named=True)
+    rows: pl.DataFrame, minus: str, names: Mapping[str, str], pool: str
+) -> Iterator[tuple[str, Records, bool, bool]]:
+    """Means over relations or all questions, and folded the headline metrics of each group.
+
+    Title, rows, whether they are folded, and may be sorted.
+    """
+    rows = rows.filter(pl.col("metric").is_in(main_metrics()), subset="all")
+    records = [{"label": label_of(row["metric"]), **row} for row in rows.to_dicts()]
+    over = "means over relations" if pool == "MACRO" else "all questions together"
+    yield f"{minus}: {over}", [row for row in records if row["group"] == pool], False, False
+    shown = headline_metrics(aliases=True)
+    of_relations = [
+        {"relation": name_and_id(names, row["group"]), **row}
+        for row in records
+        if row["group"] not in AGGREGATES and row["metric"] in shown
     ]
-    title = f"{minus}: {'means over relations' if pool == 'MACRO' else 'all questions together'}"
-    yield frame_table(means, title, columns, sortable=False)
-    is_relation = ~pl.col("group").is_in(["MACRO", "MICRO"])
-    by_relation = [
-        {
-            "relation": name_and_id(names, row["group"]),
-            "label": label_of(row["metric"]),
-            **row,
-        }
-        for row in rows.filter(is_relation).iter_rows(named=True)
-        if row["metric"] in headline_metrics(aliases=True)
-    ]
-    title = f"{minus}: each relation"
-    yield Folded(title, [frame_table(by_relation, title, columns)])
+    yield f"{minus}: each relation", of_relations, True, True
 
 
-def _by_form(rows: pl.DataFrame, columns: Columns, minus: str) -> Iterator[Table | Folded]:
+def _by_form(rows: pl.DataFrame, minus: str) -> Iterator[tuple[str, Records, bool, bool]]:
     """Of each group the consistency by form and the accuracy, and folded all other numbers."""
-    columns = {"label": Column("metric"), "form": Column("form"), **columns}
     rows = rows.filter(pl.col("metric").is_in(form_metrics(rows)))
-    is_main = (pl.col("metric") == "consistency") | (
-        pl.col("metric").is_in(["accuracy", "f1"]) & (pl.col("subset") == "all")
-    )
+    metric, is_whole = pl.col("metric"), pl.col("subset") == "all"
+    is_main = (metric == "consistency") | (metric.is_in(["accuracy", "f1"]) & is_whole)
     for (group,), of_group in rows.group_by("group", maintain_order=True):
-        title = f"{group}: {minus}"
-        main, others = (
-            [_named_form(row) for row in of_group.filter(chosen).to_dicts()]
-            for chosen in (is_main, ~is_main)
-        )
-        yield frame_table(main, title, columns)
-        title += ", all other numbers"
-        if others:
-            yield Folded(title, [frame_table(others, title, columns)])
-
-
-def _named_form(row: dict[str, Any]) -> dict[str, Any]:
-    """A difference with the names of its metric and form."""
-    metric, form = row["metric"], row["subset"]
-    name = SYMBOLS.get((metric, form), label_of(metric))
-    is_original = form == "all" and metric == "accuracy"
-    return {"label": name, "form": "original" if is_original else form, **row}
+        for chosen, end in ((is_main, ""), (~is_main, ", all other numbers")):
+            records: Records = []
+            for row in of_group.filter(chosen).to_dicts():
+                key = row["metric"], row["subset"]
+                form = "original" if key == ("accuracy", "all") else row["subset"]
+                label = SYMBOLS.get(key, label_of(row["metric"]))
+                records.append({"label": label, "form": form, **row})
+            if records or not end:
+                yield f"{group}: {minus}{end}", records, bool(end), True

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from html import escape
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from shutil import get_terminal_size
@@ -45,9 +46,7 @@ if TYPE_CHECKING:
 COLUMNS: Mapping[Colour, str] = {"subject": "subject", "object": "gold", "pattern": "variant"}
 """What colours may show, and the column that holds it."""
 
-BLACK = "#000000"
-"""The one colour that a dark page does not show."""
-
+BLACK = "#000000"  # the one colour that a dark page does not show
 COLOURS = (
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", BLACK, "#a39000",
 )  # fmt: skip
@@ -67,11 +66,18 @@ SHAPES = (
 )  # fmt: skip
 """Outlines in a square from -1 to 1, the most different first: ParaRel has up to 20 patterns."""
 
-INK = "currentColor"
-"""The colour of text and lines: that of the text around a figure, on a light or dark page."""
+INK = "currentColor"  # of text and lines: that of the text around a figure
+WIDTH = 320  # width and height of a figure in pixels of a screen: a column of a page
 
-WIDTH = 320
-"""Width and height of a figure in pixels of a screen: a column of a page."""
+
+class _Altair:
+    """Altair, which is imported at its first use: commands without a figure start without it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module("altair"), name)
+
+
+alt = _Altair()
 
 
 def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> altair.Chart:
@@ -84,8 +90,6 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> altair.Chart
     eye, and every printer, sees whether a group is of one colour or of many. On a page, pointing at
     a point names it, and a click on it brings out all of its colour.
     """
-    import altair as alt
-
     column = COLUMNS[colour]
     patterns = table["variant"].unique(maintain_order=True).to_list()
     values = patterns if colour == "pattern" else sorted(table[column].unique().to_list())
@@ -93,7 +97,6 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> altair.Chart
     scale: dict[str, Any] = {"range": COLOURS[: len(values)]}
     if not few:
         scale = {"scheme": alt.SchemeParams("viridis", count=len(values), extent=[0, 0.9])}
-    axis = {"axis": None, "scale": alt.Scale(zero=False, nice=False, padding=8)}
     legend = alt.Legend(title="pattern", orient="bottom", columns=1)
     colours = legend if colour == "pattern" else None
     heading = alt.Title(textwrap.wrap(title, 52))
@@ -102,40 +105,30 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> altair.Chart
     elif colour != "pattern":
         heading.subtitle = f"{len(values)} {colour}s, from dark to light in alphabetical order"
     chosen = alt.selection_point(fields=[column])
-    return (
-        alt.Chart(alt.InlineData(values=table.to_dicts()))
-        .mark_point(size=30, strokeWidth=1, filled=False)
-        .encode(
-            x=alt.X("x:Q", **axis),
-            y=alt.Y("y:Q", **axis),
-            color=alt.Color(f"{column}:N", scale=alt.Scale(domain=values, **scale), legend=colours),
-            shape=alt.Shape(
-                "variant:N", scale=alt.Scale(domain=patterns, range=SHAPES), legend=legend
-            ),
-            opacity=alt.when(chosen).then(alt.value(0.9)).otherwise(alt.value(0.1)),
-            tooltip=[alt.Tooltip(f"{name}:N", title=shown) for shown, name in COLUMNS.items()],
-        )
-        .add_params(chosen)
-        .properties(
-            width=WIDTH,
-            height=WIDTH,
-            title=heading,
-            description=f"t-SNE of vectors, a shape for each pattern, a colour for each {colour}.",
-        )
+    axis = {"axis": None, "scale": alt.Scale(zero=False, nice=False, padding=8)}
+    shapes = alt.Scale(domain=patterns, range=SHAPES)
+    chart = alt.Chart(alt.InlineData(values=table.to_dicts()))
+    marks = chart.mark_point(size=30, strokeWidth=1, filled=False).encode(
+        x=alt.X("x:Q", **axis),
+        y=alt.Y("y:Q", **axis),
+        color=alt.Color(f"{column}:N", scale=alt.Scale(domain=values, **scale), legend=colours),
+        shape=alt.Shape("variant:N", scale=shapes, legend=legend),
+        opacity=alt.when(chosen).then(alt.value(0.9)).otherwise(alt.value(0.1)),
+        tooltip=[alt.Tooltip(f"{name}:N", title=shown) for shown, name in COLUMNS.items()],
+    )
+    about = f"t-SNE of vectors, a shape for each pattern, a colour for each {colour}."
+    size = {"width": WIDTH, "height": WIDTH}
+    ink = {"labelColor": INK, "titleColor": INK, "symbolBaseStrokeColor": INK}
+    figure: altair.Chart = (
+        marks.add_params(chosen)
+        .properties(**size, title=heading, description=about)
         .configure_title(
             anchor="start", fontSize=12, subtitleFontSize=10, offset=6, color=INK, subtitleColor=INK
         )
-        .configure_legend(
-            labelLimit=WIDTH - 20,
-            symbolLimit=0,
-            symbolSize=45,
-            offset=6,
-            labelColor=INK,
-            titleColor=INK,
-            symbolBaseStrokeColor=INK,
-        )
+        .configure_legend(labelLimit=WIDTH - 20, symbolLimit=0, symbolSize=45, offset=6, **ink)
         .configure_view(stroke=INK, strokeOpacity=0.3)
     )
+    return figure
 
 
 class InScript(json.JSONEncoder):
@@ -148,8 +141,6 @@ class InScript(json.JSONEncoder):
 
 def for_paper(chart: altair.Chart, title: str) -> altair.Chart:
     """A chart on white and with a title, for a file."""
-    import altair as alt
-
     heading = alt.Title(textwrap.wrap(title, 60), anchor="start", fontSize=12)
     titled = chart.properties(title=heading) if title else chart
     return titled.properties(background="white")
@@ -164,7 +155,6 @@ def save_figure(chart: altair.Chart, *paths: Path) -> None:
 
     Each file is complete or absent. The chart is drawn once, as SVG, whatever the formats.
     """
-    import altair as alt
     import vl_convert
 
     for path in paths:
@@ -182,42 +172,30 @@ def save_figure(chart: altair.Chart, *paths: Path) -> None:
             content = _page_of(chart).encode()
         else:
             svg = svg or vl_convert.vegalite_to_svg(_in_black(chart), vl_version=version)
-            content = _still(svg, suffix)
+            content = svg.encode()
+        if suffix == ".png":
+            content = vl_convert.svg_to_png(svg, scale=4)
+        elif suffix == ".pdf":
+            content = vl_convert.svg_to_pdf(svg)
         write_whole(path, content)
-
-
-def _still(svg: str, suffix: str) -> bytes:
-    """A drawing in another format."""
-    import vl_convert
-
-    if suffix == ".png":
-        return vl_convert.svg_to_png(svg, scale=4)
-    return vl_convert.svg_to_pdf(svg) if suffix == ".pdf" else svg.encode()
 
 
 def _page_of(chart: altair.Chart) -> str:
     """A page with a chart that needs no network."""
-    written = io.StringIO()
+    written, options = io.StringIO(), {"actions": False}
     in_black(chart).save(
-        written,
-        format="html",
-        inline=True,
-        embed_options={"actions": False},
-        json_kwds={"cls": InScript},
+        written, format="html", inline=True, embed_options=options, json_kwds={"cls": InScript}
     )
     return written.getvalue()
 
 
 def in_black(chart: altair.Chart) -> altair.Chart:
     """A self-contained chart: its ink is black, and its data are plain rows."""
-    import altair as alt
-
     black: altair.Chart = alt.Chart.from_dict(_in_black(chart))
     return black
 
 
 def _in_black(chart: altair.Chart) -> dict[str, Any]:
-    """The specification of a self-contained chart."""
     text = json.dumps(spec_of(chart), sort_keys=True).replace(f'"{INK}"', '"black"')
     spec: dict[str, Any] = json.loads(text)
     return spec
@@ -278,7 +256,6 @@ class Figure:
     chart: altair.Chart
     """The chart, as wide as in a file."""
     caption: str
-    """How to read it."""
     is_fluid: bool = True
     """Whether its plane is as wide as the page has room for; else the chart only shrinks."""
 
@@ -288,19 +265,16 @@ class Facts:
     """Names and their values."""
 
     rows: Sequence[tuple[str, str]]
-    """Names and values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One headline number with its sentence; numbers are in percent, NaN without data."""
+    """One headline number with its interval and sentence; in percent, NaN without data."""
 
     label: str
     value: float
     low: float
-    """Lower bound of its 95 % confidence interval."""
     high: float
-    """Upper bound of the interval."""
     chance: float
     baseline: float
     sentence: str
@@ -322,11 +296,10 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Paragraphs."""
+    """Paragraphs; ``code``: commands, which keep their lines."""
 
     paragraphs: Sequence[str]
     code: bool = False
-    """Whether they are commands, which keep their lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,18 +311,16 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """A list of links to other pages."""
+    """A list of links to other pages: texts, and addresses relative to the page."""
 
     rows: Sequence[tuple[str, str]]
-    """Texts, and addresses relative to the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Parts that a reader unfolds."""
+    """Parts that a reader unfolds, by a line."""
 
     summary: str
-    """The line that unfolds them."""
     parts: Sequence[Part]
 
 
@@ -358,16 +329,14 @@ Part = Table | Figure | Facts | Text | Points | Links | Folded | Tiles | Beside
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page with a heading."""
+    """A part of the page with a heading, which is also in the menu."""
 
     id: str
     """Its anchor."""
     heading: str
-    """Its heading, also in the menu."""
     intro: str
     """One paragraph below the heading; may be empty."""
     parts: Sequence[Part]
-    """The content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +348,6 @@ class Page:
     subtitle: str
     """The suite and its size."""
     sections: Sequence[Section]
-    """The sections in their order."""
     notes: Sequence[str] = (
         "All numbers are percentages unless the heading says otherwise. Made by consilience.",
     )
@@ -388,17 +356,14 @@ class Page:
     @property
     def figures(self) -> list[Figure]:
         """All figures, in their order."""
-        return [
-            part
-            for section in self.sections
-            for outer in section.parts
-            for part in (outer.parts if isinstance(outer, Beside) else [outer])
-            if isinstance(part, Figure)
+        outer = [part for section in self.sections for part in section.parts]
+        parts = [
+            of for part in outer for of in (part.parts if isinstance(part, Beside) else [part])
         ]
+        return [part for part in parts if isinstance(part, Figure)]
 
 
-LARGEST = 5_000_000
-"""Bytes of a page that still opens and travels well."""
+LARGEST = 5_000_000  # bytes of a page that still opens and travels well
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,24 +381,19 @@ class HtmlCell:
 
 def html_rows(table: Table) -> Sequence[Sequence[HtmlCell]]:
     """The rows of a table as the page shows them."""
-    return [
-        [
-            HtmlCell(_text(cell, column), column.is_number, cell.number, _interval(cell, column))
-            for cell, column in zip(table.cells(at), table.columns, strict=True)
-        ]
-        for at in range(len(table.rows))
-    ]
+
+    def shown(cell: Cell, column: Column) -> HtmlCell:
+        is_between = cell.number is not None and cell.value is not None and cell.has_interval
+        interval = text_of(replace(cell, value=None, mark=""), column) if is_between else ""
+        text = _with_spread(text_of(cell, column), cell, column)
+        return HtmlCell(text, column.is_number, cell.number, interval)
+
+    return [[shown(*pair) for pair in row] for _, row in table.by_block()]
 
 
-def _text(cell: Cell, column: Column) -> str:
+def _with_spread(text: str, cell: Cell, column: Column, sign: str = "±") -> str:
     spread = spread_of(cell, column)
-    return text_of(cell, column) + (f" ± {spread}" if spread else "")
-
-
-def _interval(cell: Cell, column: Column) -> str:
-    if cell.number is None or cell.value is None or not cell.has_interval:
-        return ""
-    return text_of(replace(cell, value=None, mark=""), column)
+    return f"{text} {sign} {spread}" if spread else text
 
 
 def render(page: Page) -> str:
@@ -451,17 +411,11 @@ def render(page: Page) -> str:
         undefined=jinja.StrictUndefined,
         finalize=_visible_cell,
     )
-    environment.filters["rows"] = html_rows
-    environment.filters["notes"] = all_notes
-    environment.filters["filled"] = without_empty_columns
-    environment.tests["table"] = lambda part: isinstance(part, Table)
-    environment.tests["figure"] = lambda part: isinstance(part, Figure)
-    environment.tests["facts"] = lambda part: isinstance(part, Facts)
-    environment.tests["text"] = lambda part: isinstance(part, Text)
-    environment.tests["tiles"] = lambda part: isinstance(part, Tiles)
-    environment.tests["beside"] = lambda part: isinstance(part, Beside)
-    environment.tests["links"] = lambda part: isinstance(part, Links)
-    environment.tests["points"] = lambda part: isinstance(part, Points)
+    environment.filters |= {
+        "rows": html_rows, "notes": all_notes, "filled": without_empty_columns,
+    }  # fmt: skip
+    for kind in (Table, Figure, Facts, Text, Tiles, Beside, Links, Points):
+        environment.tests[kind.__name__.lower()] = lambda part, kind=kind: isinstance(part, kind)
     template = environment.from_string(
         (files("consilience.report") / "page.html").read_text(encoding="utf-8")
     )
@@ -542,7 +496,7 @@ def as_csv(table: Table) -> str:
     A standard deviation and the bounds of an interval have columns of their own, after the number.
     A table with blocks begins with the column ``group``.
     """
-    rows = [table.cells(at) for at in range(len(table.rows))]
+    rows = table.grid()
     parts = [_csv_parts([row[at] for row in rows]) for at in range(len(table.columns))]
     heading = ["group"] if table.blocks else []
     for column, names in zip(table.columns, parts, strict=True):
@@ -566,45 +520,34 @@ def _csv_parts(cells: list[Cell]) -> list[str]:
 
 
 def _csv_value(cell: Cell, column: Column, part: str) -> object:
-    if part:
-        value = {"std": cell.std, "low": cell.low, "high": cell.high}[part]
-    elif isinstance(cell.value, str):
-        return csv_cell(cell.value)
-    elif cell.value is None:
-        return ""
-    elif isinstance(cell.value, int):
-        return cell.value
-    else:
-        value = cell.value
+    value = getattr(cell, part or "value")
+    if isinstance(value, str):
+        return csv_cell(value)
+    if value is None or (isinstance(value, int) and not part):
+        return "" if value is None else value
     return "" if math.isnan(value) else repr(value * PERCENT.get(column.kind, 1))
 
 
 def as_markdown(table: Table) -> str:
     """A table with pipes; a block has a row of its own. The notes follow as a list."""
+
+    def shown(cell: Cell, column: Column) -> str:
+        text = _markdown(text_of(cell, column))
+        return _with_spread(f"**{text}**" if cell.is_best else text, cell, column)
+
     lines = [f"**{_markdown(table.title)}**", ""] if table.title else []
     has_columns = len(table.columns) > 1
     if has_columns:
         headings = (_markdown(column.heading) for column in table.columns)
         lines.append("| " + " | ".join(headings) + " |")
         lines.append("|" + "|".join("---:" if c.is_number else "---" for c in table.columns) + "|")
-    block = ""
-    for at in range(len(table.rows)):
-        group = table.blocks[at] if table.blocks else ""
-        if group != block and group:
-            lines.append(f"| *{_markdown(group)}* |" + " |" * (len(table.columns) - 1))
-        block = group
-        cells = zip(table.cells(at), table.columns, strict=True)
-        lines.append("| " + " | ".join(_markdown_cell(*pair) for pair in cells) + " |")
+    for block, row in table.by_block():
+        if block:
+            lines.append(f"| *{_markdown(block)}* |" + " |" * (len(table.columns) - 1))
+        lines.append("| " + " | ".join(shown(*pair) for pair in row) + " |")
     if table.notes:
         lines += [""] * has_columns + [f"* {_markdown(note)}" for note in table.notes]
     return "\n".join(lines) + "\n"
-
-
-def _markdown_cell(cell: Cell, column: Column) -> str:
-    text = _markdown(text_of(cell, column))
-    text = f"**{text}**" if cell.is_best else text
-    spread = spread_of(cell, column)
-    return f"{text} ± {spread}" if spread else text
 
 
 def as_latex(table: Table) -> str:
@@ -612,49 +555,40 @@ def as_latex(table: Table) -> str:
 
     Notes are comments below the table.
     """
-    width = len(table.columns)
-    alignment = "".join("r" if column.is_number else "l" for column in table.columns)
-    first, *others = (column.heading for column in table.columns)
+
+    def line(cells: Iterable[str]) -> str:
+        """A row; TeX would read these signs as an argument of what ended the last one."""
+        text = " & ".join(cells)
+        return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"
+
+    def shown(cell: Cell, column: Column) -> str:
+        text = text_of(cell, column)
+        if isinstance(cell.value, str):
+            return _latex(text)
+        plain = "--" if text == "-" else _latex(text).replace("-", "$-$")
+        plain = rf"\textbf{{{plain}}}" if cell.is_best else plain
+        return _with_spread(plain, cell, column, r"$\pm$")
+
     lines = [
         "% needs \\usepackage{booktabs}",
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{_latex(table.title)}}}",
-        rf"\begin{{tabular}}{{{alignment}}}",
+        rf"\begin{{tabular}}{{{''.join('r' if c.is_number else 'l' for c in table.columns)}}}",
         r"\toprule",
-        " & ".join((_begins_row(_latex(first)), *map(_latex, others))) + r" \\",
+        line(_latex(column.heading) for column in table.columns),
         r"\midrule",
     ]
-    block = ""
-    for at in range(len(table.rows)):
-        group = table.blocks[at] if table.blocks else ""
-        if group != block:
-            if at:
-                lines.append(r"\midrule")
-            if group:
-                lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{_latex(group)}}}}} \\")
-        block = group
-        cells = zip(table.cells(at), table.columns, strict=True)
-        name, *numbers = (_latex_cell(*pair) for pair in cells)
-        lines.append(" & ".join((_begins_row(name), *numbers)) + r" \\")
+    for at, (block, row) in enumerate(table.by_block()):
+        lines += [r"\midrule"] * (block is not None and at > 0)
+        if block:
+            lines.append(
+                rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\emph{{{_latex(block)}}}}} \\"
+            )
+        lines.append(line(shown(*pair) for pair in row))
     lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
     lines += [f"% {' '.join(note.split())}" for note in table.notes]
     return "\n".join(lines) + "\n"
-
-
-def _latex_cell(cell: Cell, column: Column) -> str:
-    text = text_of(cell, column)
-    if isinstance(cell.value, str):
-        return _latex(text)
-    plain = "--" if text == "-" else _latex(text).replace("-", "$-$")
-    plain = rf"\textbf{{{plain}}}" if cell.is_best else plain
-    spread = spread_of(cell, column)
-    return rf"{plain} $\pm$ {spread}" if spread else plain
-
-
-def _begins_row(text: str) -> str:
-    """The cell that begins a row, which TeX would read as an argument of what ended the last."""
-    return ("{}" if text.startswith(("[", "*")) else "") + text
 
 
 TABLE_FORMATS = {".csv": as_csv, ".md": as_markdown, ".tex": as_latex}
@@ -664,12 +598,10 @@ TABLE_FORMATS = {".csv": as_csv, ".md": as_markdown, ".tex": as_latex}
 def save_table(table: Table, folder: Path, name: str) -> list[Path]:
     """``folder/name`` in all three formats."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for suffix, make in TABLE_FORMATS.items():
-        path = folder / f"{name}{suffix}"
+    paths = [folder / f"{name}{suffix}" for suffix in TABLE_FORMATS]
+    for path, make in zip(paths, TABLE_FORMATS.values(), strict=True):
         write_whole(path, make(table).encode())
-        written.append(path)
-    return written
+    return paths
 
 
 _LATEX = {
@@ -754,11 +686,9 @@ class Lines(Shown):
         self._document, self._printed, self.notes = document, printed, notes
 
     def printed(self, output: Output) -> Iterable[Table | str]:
-        """The lines."""
         return self._printed
 
     def document(self) -> Mapping[str, Any]:
-        """The document."""
         return self._document
 
 

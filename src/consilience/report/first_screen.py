@@ -13,15 +13,8 @@ from consilience.core.factors import BETWEEN, FACTORS, WITHIN, levels_of
 from consilience.core.text import counted
 from consilience.endpoints.usage import cost_in_words
 from consilience.metrics.registry import headline_metrics, label_of
+from consilience.report import charts
 from consilience.report.analysis_tables import differing_lines, lines_asked, whole_or_end
-from consilience.report.charts import (
-    MEASURED,
-    REFERENCES,
-    headline_figure,
-    interval_figure,
-    matrix_caption,
-    matrix_figure,
-)
 from consilience.report.columns import noise_sentence
 from consilience.report.export import (
     Beside,
@@ -37,9 +30,7 @@ from consilience.report.export import (
 from consilience.report.overview import by_run
 from consilience.report.papers import papers_headlines
 from consilience.report.run_view import (
-    FactView,
     RunView,
-    fact_views,
     group_names,
     groups_with_forms,
     relation_values,
@@ -47,8 +38,7 @@ from consilience.report.run_view import (
 from consilience.report.summary import FEWEST_FACTS, NO_OPTION, VIOLATIONS, SummaryRow
 from consilience.report.table import NAN, Cell, Column, Table, Value
 
-UNIT = "\N{NO-BREAK SPACE}%"
-"""What follows a number in a sentence; a line does not break before it."""
+UNIT = "\N{NO-BREAK SPACE}%"  # a line does not break before it
 
 OF_FACTS = {
     "accuracy": "The answer to the base pattern is right for {value} of a relation's "
@@ -61,8 +51,6 @@ OF_FACTS = {
     "consistent_accuracy": "The answer is right in every pattern for {value} of a relation's "
     "facts, on average.",
 }
-"""Sentences of facts by metric."""
-
 OF_QUESTIONS = {
     "accuracy": "The answer in the base variant{base} is right for {value} of the questions.",
     "consistency": "Two variants of a question get the same answer {value} of the time{chance}.",
@@ -70,32 +58,21 @@ OF_QUESTIONS = {
     "consistent_accuracy": "The answer is right in every variant for {value} of the questions.",
     NO_OPTION: "{value} of the written answers are none of the options.",
 }
-"""Sentences of questions by metric."""
-
 ONE_FACTOR = (
     "Two variants that differ only in {factor} get the same answer {value} of the time{chance}."
 )
-"""The sentence of the consistency of a factor."""
-
 OF_PAIRS = {
     ("accuracy", "all"): "The label of the original form is right for {value} of the pairs.",
-    (
-        "consistency",
-        "all",
-    ): "Another form gets the label of the original {value} of the time{chance}.",
+    ("consistency", "all"): "Another form gets the label of the original {value} of the "
+    "time{chance}.",
     ("consistency", "reverse"): "The label is the same for {value} of the pairs when the two "
     "sentences are swapped{chance}.",
     ("consistency", "signal"): "The label is the same for {value} of the pairs with other words "
     "before the sentences{chance}.",
     ("corrected_consistency", "all"): OF_FACTS["corrected_consistency"],
 }
-"""Sentences of sentence pairs by metric and form."""
-
 UNDEFINED = "Not defined: all answers are the same, so chance alone gives full agreement."
-"""The sentence of a chance-corrected consistency without a value."""
-
 BELOW_CHANCE = "The answers agree less often than expected by chance."
-"""The sentence of a negative chance-corrected consistency."""
 
 
 def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
@@ -104,33 +81,25 @@ def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
         return UNDEFINED if math.isnan(row.value) else BELOW_CHANCE
     if math.isnan(row.value):
         return "No data."
-    expected = "" if math.isnan(chance) else f" ({_percent(chance)} expected by chance)"
+    base = ""
     if run.suite.words.is_pooled and row.metric != VIOLATIONS:
         sentence = OF_QUESTIONS[row.metric] if row.subset == "all" else ONE_FACTOR
-        return sentence.format(
-            value=_percent(row.value),
-            chance=expected,
-            factor=FACTORS.get(row.subset, row.subset),
-            base=_base_in_words(run),
-        )
-    sentence = OF_FACTS[row.metric] if run.facts else OF_PAIRS[row.metric, row.subset]
-    if row.subset in (WITHIN, BETWEEN):
-        language = "one language" if row.subset == WITHIN else "two languages"
-        sentence = sentence.replace("of a fact", f"of {language}")
-    has_forms = run.facts and "form" in row.meaning
-    sentence = sentence.replace("Two patterns of a fact agree", "A pattern and its perturbed forms "
-                                "agree") if has_forms else sentence  # fmt: skip
-    return sentence.format(value=_percent(row.value), chance=expected)
-
-
-def _base_in_words(run: RunView) -> str:
-    """The levels of the base variant in parentheses, where all groups have the same."""
-    bases = {group.design.variants[0] for group in run.suite.relations}
-    return f" ({bases.pop()})" if len(bases) == 1 and levels_of(min(bases)) else ""
-
-
-def _percent(value: float) -> str:
-    return f"{value * 100:.1f}{UNIT}"
+        first, *others = {group.design.variants[0] for group in run.suite.relations}
+        base = f" ({first})" if not others and levels_of(first) else ""
+    else:
+        sentence = OF_PAIRS[row.metric, row.subset] if run.is_of_pairs else OF_FACTS[row.metric]
+        if row.subset in (WITHIN, BETWEEN):
+            language = "one language" if row.subset == WITHIN else "two languages"
+            sentence = sentence.replace("of a fact", f"of {language}")
+        if not run.is_of_pairs and "form" in row.meaning:
+            forms = "A pattern and its perturbed forms agree"
+            sentence = sentence.replace("Two patterns of a fact agree", forms)
+    return sentence.format(
+        value=f"{row.value * 100:.1f}{UNIT}",
+        chance="" if math.isnan(chance) else f" ({chance * 100:.1f}{UNIT} expected by chance)",
+        factor=FACTORS.get(row.subset, row.subset),
+        base=base,
+    )
 
 
 def opening_example(run: RunView) -> Iterator[Text]:
@@ -138,14 +107,14 @@ def opening_example(run: RunView) -> Iterator[Text]:
 
     The item is one of the means, if there are examples of these.
     """
-    if run.facts is not None:
-        examples = [one for of_kind in run.facts.examples.values() for one in of_kind]
+    if not run.is_of_pairs:
+        examples = [one for of_kind in run.examples.values() for one in of_kind]
         averaged = {group.id for group in run.suite if group.cardinality == "N-1"}
         examples.sort(key=lambda example: example.group not in averaged)
         for example in examples[:1]:
-            yield from _of_replies(run.name, run.facts, example)
-    elif run.pairs is not None:
-        for row in run.pairs.changed.head(1).to_dicts():
+            yield from _of_replies(run, example)
+    else:
+        for row in run.changed.head(1).to_dicts():
             form = row["perturbation"]
             texts = (row["original_1"], row["original_2"]), (row["text_1"], row["text_2"])
             prompts = [" and ".join(map(_quoted, pair)) for pair in texts]
@@ -153,7 +122,7 @@ def opening_example(run: RunView) -> Iterator[Text]:
             yield Text([_answered(run.name, prompts, (row["original_answer"], row["answer"]))])
 
 
-def _of_replies(name: str, facts: FactView, example: Example) -> Iterator[Text]:
+def _of_replies(run: RunView, example: Example) -> Iterator[Text]:
     """Two replies to a fact or a question; nothing of one with a single reply.
 
     A sentence; of a question then its prompt, and what differs in the other one.
@@ -165,8 +134,8 @@ def _of_replies(name: str, facts: FactView, example: Example) -> Iterator[Text]:
     if not (first.prompt and levels_of(first.variant)):  # a fact, or the prompts were not kept
         others = [reply for reply in example.telling if reply is not first]
         second = next((other for other in others if other.answer != first.answer), others[0])
-        prompts = [_quoted(facts.prompt(example, reply)) for reply in (first, second)]
-        yield Text([_answered(name, prompts, (first.answer, second.answer))])
+        prompts = [_quoted(run.prompt(example, reply)) for reply in (first, second)]
+        yield Text([_answered(run.name, prompts, (first.answer, second.answer))])
         return
     second = min(
         others, key=lambda reply: (reply.answer == first.answer, len(_changed(first, reply)))
@@ -179,8 +148,8 @@ def _of_replies(name: str, facts: FactView, example: Example) -> Iterator[Text]:
     shown = [lines_asked(first.prompt), [*differing_lines(first.prompt, second.prompt or "")]]
     yield Text(
         [
-            f"Example: {name} answers {_quoted(first.answer)} to this prompt, {answer} when {only}"
-            f"{names} {verb} ({levels}):"
+            f"Example: {run.name} answers {_quoted(first.answer)} to this prompt, {answer} when "
+            f"{only}{names} {verb} ({levels}):"
         ]
     )
     yield Text([whole_or_end("\n".join(lines)) for lines in shown if lines], code=True)
@@ -199,9 +168,8 @@ def _changed(first: Reply, second: Reply) -> dict[str, str]:
 def _answered(name: str, prompts: Sequence[str], answers: Sequence[str]) -> str:
     """What a model answered to two prompts, in a sentence."""
     first, second = map(_quoted, answers)
-    if first == second:
-        return f"Example: {name} answers {first} to {prompts[0]} and to {prompts[1]}"
-    return f"Example: {name} answers {first} to {prompts[0]}, but {second} to {prompts[1]}"
+    between = " and" if first == second else f", but {second}"
+    return f"Example: {name} answers {first} to {prompts[0]}{between} to {prompts[1]}"
 
 
 def _quoted(text: str) -> str:
@@ -213,10 +181,7 @@ INTRO = (
     "The model answered behind a URL or in llama.cpp. How its candidates were scored was proved on "
     "a few known prompts before anything of the suite was sent."
 )
-"""What the section shows."""
-
-OF_SERVER = "the server "
-"""How notes of a run on what its server did begin."""
+OF_SERVER = "the server "  # how notes of a run on what its server did begin
 
 
 def server_sections(runs: Sequence[RunView]) -> list[Section]:
@@ -261,7 +226,9 @@ def _server_rows(run: RunView) -> Iterator[tuple[str, str]]:
             yield "Other strategies", "; ".join(f"{name}: {why}" for name, why in refused.items())
     elif model.get("kind") == "decisions":
         yield "Scoring", "the probability of every option, which the server replies"
-    yield "Limits and notes", " ".join(_limits(run, scoring))
+    limits = [f"{of[0].upper()}{of[1:]}." for of in run.warnings if of.startswith(OF_SERVER)]
+    no_bound = "No bound was used: every score is a value." if scoring else "None known."
+    yield "Limits and notes", " ".join(limits) or no_bound
     if cost := record.get("cost"):
         yield "Requests", cost_in_words(cost)
     yield "Noise floor", noise_sentence(run.metrics).partition(": ")[2] or "not measured"
@@ -281,28 +248,12 @@ def _proof(scoring: Mapping[str, Any]) -> str:
     return "; ".join(checks)
 
 
-def _limits(run: RunView, scoring: Mapping[str, Any]) -> Iterator[str]:
-    """What the notes of the run say about its server, such as how many scores are bounds."""
-    notes = [note[0].upper() + note[1:] for note in run.warnings if note.startswith(OF_SERVER)]
-    if notes:
-        yield from (f"{note}." for note in notes)
-    elif scoring:
-        yield "No bound was used: every score is a value."
-    else:
-        yield "None known."
-
-
-LARGEST_MATRIX = 50
-"""Variants of a group whose agreement is shown as a matrix; a larger one is illegible."""
-
-MOST_PAIRS = 25_000
-"""Pairs of variants on a page, about 2.5 MB; of more, one run or one group is shown."""
-
+LARGEST_MATRIX = 50  # variants of a group whose agreement is legible as a matrix
+MOST_PAIRS = 25_000  # of variants on a page, about 2.5 MB; of more, one run or group is shown
 DETERMINISM = (
     "For a relation with several right answers this number is its determinism, which is left out "
     "of the mean of consistency."
 )
-"""Said once, below the figure of relations."""
 
 
 def first_screen(runs: Sequence[RunView], relation: str | None) -> Section:
@@ -310,16 +261,16 @@ def first_screen(runs: Sequence[RunView], relation: str | None) -> Section:
 
     ``relation``: whose patterns are shown first; None for the least consistent.
     """
-    cautions = by_run({run.name: run.summary.notes for run in runs})
+    notes = {run.name: [*server_line(run), *run.summary.groups_in_words(UNIT)] for run in runs}
+    lists = (by_run({run.name: run.summary.notes for run in runs}), by_run(notes))
+    figures = [*_relations(runs), *_forms(runs), *_agreement(runs, relation)]
     parts: list[Part] = [
         Tiles(list(_tiles(runs[0]))) if len(runs) == 1 else _headline_table(runs),
         *opening_example(runs[0]),
-        *([Points(cautions)] if cautions else []),
+        *(Points(items) for items in lists if items),
+        *_headlines(runs),
+        *([Beside(figures)] if len(figures) > 1 else figures),
     ]
-    parts += _groups_and_servers(runs)
-    parts += _headlines(runs)
-    figures = [*_relations(runs), *_forms(runs), *_agreement(runs, relation)]
-    parts += [Beside(figures)] if len(figures) > 1 else figures
     return Section("summary", "Summary", _scope(runs), parts)
 
 
@@ -327,16 +278,15 @@ def _scope(runs: Sequence[RunView]) -> str:
     """What the headline numbers are means over, and what their intervals say, if any has one."""
     if all(math.isnan(row.low) for run in runs for row in run.summary.rows):
         return ""
-    words, interval = runs[0].suite.words, "Each number has its 95 % confidence interval (CI), over"
+    words, seeds = runs[0].suite.words, runs[0].seeds
+    interval = "Each number has its 95 % confidence interval (CI), over"
     if not words.pool:
-        seeds = runs[0].seeds
-        mean = f" Means of {seeds} seeds." if seeds > 1 else ""
-        return f"{interval} {words.clusters}.{mean}"
+        return f"{interval} {words.clusters}." + f" Means of {seeds} seeds." * (seeds > 1)
     if words.is_pooled:
         return f"All {words.item}s together. {interval} {words.clusters}."
     relations = sum(group.cardinality == "N-1" for group in runs[0].suite.relations)
     if relations < 2:
-        return "Each number has its 95 % confidence interval (CI), over the subjects of the facts."
+        return f"{interval} the subjects of the facts."
     return (
         f"Means over {relations} relations, each with its 95 % confidence interval (CI). The "
         "relations count as a sample, so the interval is wide where they are few."
@@ -356,10 +306,8 @@ def _tiles(run: RunView) -> Iterator[Tile]:
 
 def _chance_of(run: RunView, row: SummaryRow) -> float:
     """The value of a number that is expected by chance; NaN but for consistency, violations."""
-    if row.metric == VIOLATIONS:
-        return row.chance
     if row.metric != "consistency":
-        return NAN
+        return row.chance if row.metric == VIOLATIONS else NAN
     if row.subset == "all":
         return row.chance
     rows = run.metrics.filter(metric="chance_consistency", subset=row.subset)
@@ -370,25 +318,23 @@ def _chance_of(run: RunView, row: SummaryRow) -> float:
 
 def _headline_table(runs: Sequence[RunView]) -> Table:
     """A row a run, and the majority baseline where it is the same for all."""
-    keys = list(
-        dict.fromkeys(
-            (row.label, row.metric, row.subset) for run in runs for row in run.summary.rows
-        )
-    )
+    of_runs = [
+        {(row.label, row.metric, row.subset): row for row in run.summary.rows} for run in runs
+    ]
+    keys = list(dict.fromkeys(key for rows in of_runs for key in rows))
     rows: list[list[Value]] = []
-    for run in runs:
-        values = {(row.label, row.metric, row.subset): row for row in run.summary.rows}
+    for run, known in zip(runs, of_runs, strict=True):
         cells = [
-            Cell(row.value, row.std, row.low, row.high) if (row := values.get(key)) else Cell()
+            Cell(row.value, row.std, row.low, row.high) if (row := known.get(key)) else Cell()
             for key in keys
         ]
         rows.append([_run_and_task(run, runs), *cells[:2], run.summary.chance, *cells[2:]])
     baselines = {
-        tuple(round(row.baseline, 9) for row in run.summary.rows if not math.isnan(row.baseline))
-        for run in runs
+        tuple(round(row.baseline, 9) for row in known.values() if not math.isnan(row.baseline))
+        for known in of_runs
     }
     if len(baselines) == 1:
-        shared = {(row.label, row.metric, row.subset): row for row in runs[0].summary.rows}
+        shared = of_runs[0]
         cells = [Cell(shared[key].baseline) if key in shared else Cell() for key in keys]
         rows.append(["majority baseline", *cells[:2], None, *cells[2:]])
     labels = [label for label, _, _ in keys]
@@ -400,8 +346,8 @@ def _headline_table(runs: Sequence[RunView]) -> Table:
 
 def _run_and_task(run: RunView, runs: Sequence[RunView]) -> str:
     """The name of a run, with its task where tasks differ."""
-    tasks = {other.pairs.task.name for other in runs if other.pairs}
-    return f"{run.name}, {run.pairs.task.name}" if run.pairs and len(tasks) > 1 else run.name
+    tasks = {other.task.name for other in runs if other.task}
+    return f"{run.name}, {run.task.name}" if run.task and len(tasks) > 1 else run.name
 
 
 def _headlines(runs: Sequence[RunView]) -> list[Figure]:
@@ -420,34 +366,35 @@ def _headlines(runs: Sequence[RunView]) -> list[Figure]:
     for run in runs:
         name = _run_and_task(run, runs)
         for row in run.summary.rows:
-            rows.append((name, row.label, row.value, row.low, row.high, MEASURED))
+            rows.append((name, row.label, row.value, row.low, row.high, charts.MEASURED))
     order = list(shown)
     rows.sort(key=lambda row: order.index(row[1]))
-    columns: dict[str, type[pl.DataType]] = {
-        "model": pl.String, "number": pl.String, "value": pl.Float64, "low": pl.Float64,
-        "high": pl.Float64, "source": pl.String,
-    }  # fmt: skip
+    names = ("model", "number", "value", "low", "high", "source")
+    texts = dict.fromkeys(("model", "number", "source"), pl.String)
+    columns = {name: texts.get(name, pl.Float64) for name in names}
     frame = pl.DataFrame(rows, schema=columns, orient="row")
     title = f"Headline numbers on {runs[0].suite.name}"
     caption = "The headline numbers with their 95 % confidence intervals."
     if papers:
         caption += " Hollow marks are the paper's rows, which have no interval."
-    return [Figure("headline", title, headline_figure(frame), caption, is_fluid=False)]
+    return [Figure("headline", title, charts.headline_figure(frame), caption, is_fluid=False)]
 
 
 def _relations(runs: Sequence[RunView]) -> Iterator[Figure]:
     """Each relation's number with its interval, chance and the majority baseline."""
-    if not fact_views(runs):
+    if runs[0].is_of_pairs:
         return
     rows = relation_rows(runs)
-    title = f"{rows['metric'][0]} of each relation ({REFERENCES})"
+    title = f"{rows['metric'][0]} of each relation ({charts.REFERENCES})"
     caption = (
-        f"Each relation with its 95 % confidence interval; {REFERENCES}. The menu chooses the "
-        "number."
+        f"Each relation with its 95 % confidence interval; {charts.REFERENCES}. The menu chooses "
+        "the number."
     )
     if any(group.cardinality == "N-M" for group in runs[0].suite.relations):
         caption += f" {DETERMINISM}"
-    yield Figure("relations", title, interval_figure(rows, runs[0].suite.words.group), caption)
+    yield Figure(
+        "relations", title, charts.interval_figure(rows, runs[0].suite.words.group), caption
+    )
 
 
 def relation_rows(runs: Sequence[RunView]) -> pl.DataFrame:
@@ -457,7 +404,7 @@ def relation_rows(runs: Sequence[RunView]) -> pl.DataFrame:
     metrics = relation_values(runs, (*shown, "chance_consistency"))
     shown = [name for name in shown if name in set(metrics["metric"])]
     rows = _with_references(runs, metrics.with_columns(subset=pl.lit("all")), shown)
-    return rows.with_columns(name=pl.col("group").replace_strict(names, default=pl.col("group")))
+    return rows.with_columns(name=pl.col("group").replace(names))
 
 
 def _forms(runs: Sequence[RunView]) -> Iterator[Figure]:
@@ -465,13 +412,13 @@ def _forms(runs: Sequence[RunView]) -> Iterator[Figure]:
     rows = form_rows(runs)
     if rows.is_empty():
         return
-    title = f"Consistency of each form with the original form ({REFERENCES})"
+    title = f"Consistency of each form with the original form ({charts.REFERENCES})"
     caption = (
         "Answers of each form that are the same as in the original form, with 95 % confidence "
-        f"intervals; {REFERENCES}. The menu chooses the number. A model that always gives one "
-        "answer has no chance-corrected consistency."
+        f"intervals; {charts.REFERENCES}. The menu chooses the number. A model that always gives "
+        "one answer has no chance-corrected consistency."
     )
-    yield Figure("forms", title, interval_figure(rows, "form"), caption)
+    yield Figure("forms", title, charts.interval_figure(rows, "form"), caption)
 
 
 def form_rows(runs: Sequence[RunView]) -> pl.DataFrame:
@@ -520,14 +467,13 @@ def _with_references(
 
 def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure]:
     """The agreement of each two patterns or forms of a group; nothing with fewer than two pairs."""
-    named = [(run.name, view) for run in runs if (view := run.facts or run.pairs)]
     pairs, patterns = (
         pl.concat(
-            [getattr(view, name).with_columns(run=pl.lit(run)) for run, view in named],
+            [getattr(run, name).with_columns(run=pl.lit(run.name)) for run in runs],
             how="diagonal_relaxed",
         )
         for name in ("pairs", "patterns")
-    )  # fmt: skip
+    )
     if pairs.height < 2 * len(runs):
         return
     large = patterns.filter(pl.col("variant_index") >= LARGEST_MATRIX)["group"].unique()
@@ -537,9 +483,8 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
     if pairs.is_empty():
         return
     words = runs[0].suite.words
-    if relation is None or relation in large:
-        relation = _least_consistent(pairs)
-    caption = matrix_caption(words)
+    relation = _least_consistent(pairs) if relation is None or relation in large else relation
+    caption = charts.matrix_caption(words)
     if len(runs) > 1 and pairs.height > MOST_PAIRS:
         pairs, patterns = (frame.filter(run=runs[0].name) for frame in (pairs, patterns))
         caption += f" Only {runs[0].name} is shown."
@@ -550,7 +495,7 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
     yield Figure(
         "agreement",
         f"Agreement of {words.variant}s: {names.get(relation, relation)}{first_run}",
-        matrix_figure(pairs, patterns, relation, names, words),
+        charts.matrix_figure(pairs, patterns, relation, names, words),
         caption,
         is_fluid=False,
     )
@@ -563,11 +508,3 @@ def _least_consistent(pairs: pl.DataFrame) -> str:
     agreement = pl.col("agreement").fill_nan(None).mean()
     means = pairs.group_by("group", maintain_order=True).agg(agreement)
     return str(means.sort("agreement", nulls_last=True)["group"][0])
-
-
-def _groups_and_servers(runs: Sequence[RunView]) -> list[Points]:
-    """The servers, and the least and most consistent groups."""
-    notes = by_run(
-        {run.name: [*server_line(run), *run.summary.groups_in_words(UNIT)] for run in runs}
-    )
-    return [Points(notes)] if notes else []

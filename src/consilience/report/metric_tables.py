@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
-import polars.selectors as cs
 
-from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import BETWEEN, FACTORS, OF_LANGUAGE, WITHIN, is_language_kind
 from consilience.core.schemas import FLIPS
 from consilience.core.text import counted
-from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, label_of, main_metrics
 from consilience.report.columns import (
     MEANS,
     P_HOLM,
     PATTERNS,
     Columns,
-    contradictions,
-    difference_columns,
     frame_table,
     metric_column,
+    tests_of,
 )
 from consilience.report.run_view import values_of
 from consilience.report.summary import FACT_ROWS
@@ -42,7 +38,6 @@ SUBSETS: dict[str, str] = {
 """Kinds of pairs of patterns and their names in the paper, or ours."""
 
 DETERMINISM = "* determinism: a relation with several right answers, not in the means"
-"""The note on marked numbers in the column of consistency."""
 
 
 def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
@@ -53,22 +48,20 @@ def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     """
     cells = group_cells(metrics, suite)
     measured = {name for name, _ in cells}
-    first = [name for name, *_ in FACT_ROWS if name in measured]
-    others = [name for name in main_metrics() if name in measured and name not in first]
-    known = set(metrics["group"])
-    groups = [group for group in suite.relations if group.id in known]
-    has_labels = any(group.label != group.id for group in groups)
+    shown = dict.fromkeys([*(name for name, *_ in FACT_ROWS), *main_metrics()])
+    names = [name for name in shown if name in measured]
+    groups = [group for group in suite.relations if group.id in set(metrics["group"])]
     has_several = any(group.cardinality == "N-M" for group in groups)
     word = suite.words.group
-    columns: dict[str | tuple[str, str], Column] = {
+    columns: Columns = {
         "label": Column(word),
-        **({"id": Column("id")} if has_labels else {}),
-        **{name: metric_column(name) for name in (*first, *others)},
+        **({"id": Column("id")} if any(group.label != group.id for group in groups) else {}),
+        **{name: metric_column(name) for name in names},
         **({"measured": Column("measured as")} if has_several else {}),
     }
-    rows = [
-        {name: cells.get((name, group.id)) for name in (*first, *others)}
-        | {
+    rows: list[dict[str, Value]] = [
+        {
+            **{name: cells.get((name, group.id)) for name in names},
             "label": group.label,
             "id": group.id,
             "measured": "determinism" if group.cardinality == "N-M" else "consistency",
@@ -85,8 +78,8 @@ def group_cells(metrics: pl.DataFrame, suite: Suite) -> dict[tuple[str, str], Ce
     cells = {}
     for row in metrics.filter(pl.col("subset") == "all").iter_rows(named=True):
         name = DESCRIPTIONS[row["metric"]].alias_of if row["metric"] in DESCRIPTIONS else ""
-        is_marked = name == "consistency" and row["group"] in several
-        cell = Cell(row["value"], low=row["low"], high=row["high"], mark="*" * is_marked)
+        mark = "*" * (name == "consistency" and row["group"] in several)
+        cell = Cell(row["value"], low=row["low"], high=row["high"], mark=mark)
         cells[name or row["metric"], row["group"]] = cell
     return cells
 
@@ -94,7 +87,6 @@ def group_cells(metrics: pl.DataFrame, suite: Suite) -> dict[tuple[str, str], Ce
 OVER_ALL = (
     "95 % CI over all questions, as in the summary; --csv and --json also have means of groups"
 )
-"""What the interval of a pooled number is over."""
 
 
 def metric_table(
@@ -109,25 +101,28 @@ def metric_table(
     ``note``: a line below the table. ``is_pooled``: all items together and not the mean, as in the
     summary of questions.
     """
-    names = metrics["group"].unique(maintain_order=True).to_list()
-    if "MACRO" not in names:
-        return _task_metric_table(metrics, title, note)
-    macro, micro = values_of(metrics, "MACRO"), values_of(metrics, "MICRO")
-    rows: list[dict[str, Any]] = []
-    for (name, subset), row in macro.items():
-        if (name != "determinism" or subset == "all") and not is_language_kind(subset):
-            label = label_of(name) if subset == "all" else f"  {SUBSETS.get(subset, subset)}"
-            pooled = micro[name, subset]
-            shown = _pooled_row(pooled) if is_pooled else mean_row(row, pooled)
-            rows.append({"metric": label} | shown)
-    empty = {"value": None, "std": NAN, "low": None, "high": None, "n": None}
-    for (name, subset), row in micro.items():
-        if name == FLIPS:
-            label = f"Flips, {subset.replace('_', ' ')}"
-            bounds = {"low": row["low"], "high": row["high"]}
-            shown = _pooled_row(row) if is_pooled else mean_row(empty | bounds, row)
-            rows.append({"metric": label} | shown)
     notes = [note] * bool(note) + [OVER_ALL] * is_pooled
+    if "MACRO" not in metrics["group"]:
+        chosen = metrics.filter(pl.col("subset") == "all")
+        of_tasks = [{"metric": label_of(r["metric"]), **_pooled_row(r)} for r in chosen.to_dicts()]
+        blocks = chosen["group"].to_list() if chosen["group"].n_unique() > 1 else []
+        return frame_table(of_tasks, title, MEANS, notes, blocks)
+    macro, micro = values_of(metrics, "MACRO"), values_of(metrics, "MICRO")
+    no_mean = {"value": None, "std": NAN, "n": None}
+    shown = [
+        (label_of(name) if subset == "all" else f"  {SUBSETS.get(subset, subset)}",
+         row, micro[name, subset])
+        for (name, subset), row in macro.items()
+        if (name != "determinism" or subset == "all") and not is_language_kind(subset)
+    ] + [
+        (f"Flips, {subset.replace('_', ' ')}", row | no_mean, row)
+        for (name, subset), row in micro.items()
+        if name == FLIPS
+    ]  # fmt: skip
+    rows = [
+        {"metric": label, **(_pooled_row(pooled) if is_pooled else mean_row(mean, pooled))}
+        for label, mean, pooled in shown
+    ]
     return frame_table(rows, title, MEANS, notes)
 
 
@@ -136,10 +131,10 @@ def mean_row(
 ) -> dict[str, Any]:
     """A mean in the columns of ``MEANS``; ``pooled``: the row of all counts together."""
     shown = {"mean": Cell(row["value"], row["std"]), "low": row["low"], "high": row["high"]}
-    if pooled is None:
-        return shown | {counted: row["n"], "left_out": row["n_excluded"]}
-    counts = {counted: pooled["n"], "left_out": pooled["n_excluded"]}
-    return shown | {"n": row["n"], "pooled": pooled["value"]} | counts
+    counts = pooled or row
+    if pooled is not None:
+        shown |= {"n": row["n"], "pooled": pooled["value"]}
+    return shown | {counted: counts["n"], "left_out": counts["n_excluded"]}
 
 
 def _pooled_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,22 +143,12 @@ def _pooled_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"value": shown.pop("mean")} | shown
 
 
-def _task_metric_table(metrics: pl.DataFrame, title: str, note: str) -> Table:
-    """The same of sentence pairs, all forms together."""
-    chosen = metrics.filter(pl.col("subset") == "all")
-    rows = []
-    for row in chosen.iter_rows(named=True):
-        rows.append({"metric": label_of(row["metric"]), **_pooled_row(row)})
-    blocks = chosen["group"].to_list() if chosen["group"].n_unique() > 1 else []
-    return frame_table(rows, title, MEANS, [note] if note else [], blocks)
-
-
 def edit_rows(metrics: pl.DataFrame) -> list[dict[str, Any]]:
     """Consistency by kind of pair in the columns of ``MEANS``; empty if no kinds are known."""
-    macro, micro = values_of(metrics, "MACRO"), values_of(metrics, "MICRO")
+    micro = values_of(metrics, "MICRO")
     return [
         {"edit": SUBSETS[subset]} | mean_row(row, micro[name, subset], counted="pairs")
-        for (name, subset), row in macro.items()
+        for (name, subset), row in values_of(metrics, "MACRO").items()
         if name == "consistency" and subset in SUBSETS
     ]
 
@@ -177,7 +162,7 @@ def edit_table(metrics: pl.DataFrame, suite: Suite) -> Table:
 def factor_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     """Consistency over the pairs of variants that differ in one factor; one row a factor."""
     rows = [
-        {"factor": subset, "value": row["value"], "low": row["low"], "high": row["high"]}
+        {"factor": subset, **{name: row[name] for name in ("value", "low", "high")}}
         | {"pairs": row["n"], "left_out": row["n_excluded"]}
         for (name, subset), row in values_of(metrics, "MICRO").items()
         if name == "consistency" and subset in FACTORS
@@ -211,19 +196,17 @@ def statistics_tables(statistics: SuiteStatistics, name: str) -> tuple[Table, Ta
     ]
     title = f"{name}, as in the paper's Table 1"
     total = Table(title, [Column(""), Column("", "number", digits=2)], counts)
-    headings = ("patterns", "syntax", "lexis", "facts", "subjects", "candidates")
-    columns = [
-        Column("relation"), Column("kind"), *(Column(heading, "count") for heading in headings),
-        Column("majority", "share"),
-    ]  # fmt: skip
-    rows: list[list[Value]] = [
-        [
-            row.relation, row.cardinality, row.patterns, row.syntactic_variants,
-            row.lexical_variants, row.facts, row.subjects, row.candidates, row.majority,
-        ]
-        for row in statistics.by_relation
-    ]  # fmt: skip
-    return total, Table("each relation; majority in percent", columns, rows)
+    columns: Columns = {
+        "relation": Column("relation"),
+        "cardinality": Column("kind"),
+        "patterns": Column("patterns", "count"),
+        "syntactic_variants": Column("syntax", "count"),
+        "lexical_variants": Column("lexis", "count"),
+        **{name: Column(name, "count") for name in ("facts", "subjects", "candidates")},
+        "majority": Column("majority", "share"),
+    }
+    rows = [asdict(row) for row in statistics.by_relation]
+    return total, frame_table(rows, "each relation; majority in percent", columns)
 
 
 def form_table(metrics: pl.DataFrame, title: str, changes: pl.DataFrame | None = None) -> Table:
@@ -233,62 +216,53 @@ def form_table(metrics: pl.DataFrame, title: str, changes: pl.DataFrame | None =
     ``FORM_CHANGE_SCHEMA``. With several seeds numbers are mean±std over seeds, and further
     intervals are of that mean.
     """
-    seeds = int(metrics["seeds"].max())  # type: ignore[arg-type]
-    others = _other_form_metrics(metrics)
+    has_seeds = bool((metrics["seeds"] > 1).any())
+    main = ("accuracy", "consistency")
+    others = [name for name in form_metrics(metrics) if name not in main]
     names = metrics["group"].unique(maintain_order=True).to_list()
-    has_changes = changes is not None and changes["group"].is_in(names).any()
+    known = pl.DataFrame() if changes is None else changes.filter(pl.col("group").is_in(names))
+    original: dict[str, str] = {}
+    from_original: dict[tuple[str, str], dict[str, Any]] = {}
+    for change in known.to_dicts():
+        if change["first"] == original.setdefault(change["group"], change["first"]):
+            from_original[change["group"], change["second"]] = change
     rows: list[list[Value]] = []
     blocks: list[str] = []
     for name in names:
         of_group = metrics.filter(pl.col("group") == name)
         values = values_of(of_group, name)
-        by_form = _changes_by_form(changes, name) if changes is not None and has_changes else {}
+        has_std = has_seeds and name != "MACRO"
         for form in of_group["subset"].unique(maintain_order=True):
-            row = _form_row(values, form, others, std=seeds > 1 and name != "MACRO")
-            row += _change_cells(by_form.get(form)) if has_changes else []
-            row += _seed_intervals(values, form) if seeds > 1 else []
+            numbers = {
+                metric: values.get((metric, form))
+                for metric in (*main, *others)
+                if form != "all" or METRICS[metric].one_form  # not the original form with itself
+            }
+            row: list[Value] = ["original" if form == "all" else form]
+            row += [cell for metric in main for cell in estimate(numbers.get(metric), std=has_std)]
+            row += [estimate(numbers.get(metric))[0] for metric in others]
+            if known.height:
+                of = from_original.get((name, form))
+                interval = bounds_of(of, "change_low", "change_high") if of else None
+                row += [of["change"], interval, of["p_holm"]] if of else [None] * 3
+            if has_seeds:
+                of_seeds = (numbers.get(metric) for metric in main)
+                row += [bounds_of(of, "seed_low", "seed_high") if of else None for of in of_seeds]
             rows.append(row)
             blocks.append(name)
-    accuracy, consistency = metric_column("accuracy"), metric_column("consistency")
-    interval = Column(CI, "share")
-    columns = [Column("form"), accuracy, interval, consistency, interval]
+    columns = [Column("form")]
+    columns += [column for name in main for column in (metric_column(name), Column(CI, "share"))]
     columns += [metric_column(name) for name in others]
     notes = []
-    if changes is not None and has_changes:
+    if known.height:
         columns += [Column("change of accuracy", "points"), Column(CI, "points"), P_HOLM]
-        tests = ", ".join(
-            changes.filter(pl.col("group").is_in(names))["test"].unique(maintain_order=True)
-        )
         notes.append(
             "change of accuracy: from the original form, over the same items, in points; "
-            f"p: {tests}, adjusted over forms (Holm); intervals are not adjusted"
+            f"p: {tests_of(known)}, adjusted over forms (Holm); intervals are not adjusted"
         )
-    if seeds > 1:
-        columns += [
-            Column(f"{column.heading} {CI} over seeds", "share")
-            for column in (accuracy, consistency)
-        ]
+    if has_seeds:
+        columns += [Column(f"{label_of(name)} {CI} over seeds", "share") for name in main]
     return Table(title, columns, rows, notes, blocks if len(names) > 1 else [])
-
-
-def _changes_by_form(changes: pl.DataFrame, group: str) -> dict[str, dict[str, Any]]:
-    """The changes of a group's accuracy from the original form, by the other form."""
-    of_group = changes.filter(pl.col("group") == group)
-    original = of_group.filter(pl.col("first") == of_group["first"].first())
-    return {row["second"]: row for row in original.iter_rows(named=True)}
-
-
-def _change_cells(change: Mapping[str, Any] | None) -> list[Value]:
-    """A change of accuracy, its interval and its p."""
-    if change is None:
-        return [None, None, None]
-    return [change["change"], bounds_of(change, "change_low", "change_high"), change["p_holm"]]
-
-
-def _seed_intervals(values: Mapping[tuple[str, str], Mapping[str, Any]], form: str) -> list[Value]:
-    """The intervals over seeds of the accuracy and the consistency of a form."""
-    rows = (_of_form(values, name, form) for name in ("accuracy", "consistency"))
-    return [bounds_of(row, "seed_low", "seed_high") if row else None for row in rows]
 
 
 def form_metrics(metrics: pl.DataFrame) -> list[str]:
@@ -299,33 +273,6 @@ def form_metrics(metrics: pl.DataFrame) -> list[str]:
     }
     present = set(metrics["metric"])
     return [name for name in DESCRIPTIONS if name in present and is_shown.get(name)]
-
-
-def _other_form_metrics(metrics: pl.DataFrame) -> list[str]:
-    """The metrics without an interval in a table with a row a form."""
-    return [name for name in form_metrics(metrics) if name not in ("accuracy", "consistency")]
-
-
-def _form_row(
-    values: Mapping[tuple[str, str], Mapping[str, Any]],
-    form: str,
-    others: Sequence[str],
-    *,
-    std: bool = False,
-) -> list[Value]:
-    """The numbers of a form, ``all`` for the original one; ``std``: with deviations over seeds."""
-    row: list[Value] = ["original" if form == "all" else form]
-    for name in ("accuracy", "consistency"):
-        row += estimate(_of_form(values, name, form), std=std)
-    return [*row, *(estimate(_of_form(values, name, form))[0] for name in others)]
-
-
-def _of_form(
-    values: Mapping[tuple[str, str], Mapping[str, Any]], name: str, form: str
-) -> Mapping[str, Any] | None:
-    """The row of a metric; None of one that compares the original form with itself."""
-    known = form != "all" or METRICS[name].one_form
-    return values.get((name, form)) if known else None
 
 
 def changed_answers_table(changed: pl.DataFrame, count: int) -> Table:
@@ -351,8 +298,7 @@ def firsts_first(changed: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([firsts, rest])
 
 
-OF_EACH = ("accuracy", "consistency", "agreement")
-"""Numbers that each annotator has."""
+OF_EACH = ("accuracy", "consistency", "agreement")  # numbers that each annotator has
 
 
 def annotator_tables(
@@ -383,11 +329,7 @@ def annotator_tables(
 
 
 METRICS_SHOWN = ("accuracy", "consistency", "corrected_consistency", "agree_right")
-"""The metrics of the table."""
-
 OVER = {"MACRO": "mean of relations", "MICRO": "pooled counts"}
-"""What rows over all relations are called."""
-
 NOTE = (
     "accuracy: share of right answers to the first pattern of each relation in the language; "
     "other columns: over pairs of patterns"
@@ -399,7 +341,7 @@ def language_label(kind: str) -> str:
     return kind.removeprefix(OF_LANGUAGE).replace("/", " and ")
 
 
-def _fewer_relations(name: str, relations: Mapping[str, int]) -> list[str]:
+def fewer_relations(name: str, relations: Mapping[str, int]) -> list[str]:
     """A note on the rows whose mean is over fewer relations than that of others.
 
     ``relations``: how many each row is over, by its label.
@@ -418,20 +360,16 @@ def language_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     ordered = sorted(
         dict.fromkeys([*alone, *pairs]), key=lambda kind: (kind in (WITHIN, BETWEEN), "/" in kind)
     )
-    rows = []
-    for kind in ordered:
-        of_kind = {name: values.get((name, kind), {}) for name in METRICS_SHOWN}
-        consistency = of_kind["consistency"]
-        rows.append(
-            {
-                "languages": language_label(kind),
-                **{name: Cell(row.get("value")) for name, row in of_kind.items()},
-                "low": consistency.get("low"),
-                "high": consistency.get("high"),
-                "pairs": pooled.get(("consistency", kind), {}).get("n"),
-            }
-        )
-    columns: dict[str | tuple[str, str], Column] = {
+    rows = [
+        {
+            "languages": language_label(kind),
+            **{name: Cell(values.get((name, kind), {}).get("value")) for name in METRICS_SHOWN},
+            **{end: values.get(("consistency", kind), {}).get(end) for end in ("low", "high")},
+            "pairs": pooled.get(("consistency", kind), {}).get("n"),
+        }
+        for kind in ordered
+    ]
+    columns: Columns = {
         "languages": Column("languages"),
         "accuracy": Column(label_of("accuracy").lower(), "share"),
         "consistency": Column(label_of("consistency").lower(), "share"),
@@ -444,90 +382,27 @@ def language_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     notes = [NOTE] if rows else []
     for name in METRICS_SHOWN:
         known = {kind: values[name, kind]["n"] for kind in ordered if (name, kind) in values}
-        notes += _fewer_relations(
-            columns[name].heading, {language_label(kind): n for kind, n in known.items()}
-        )
+        relations = {language_label(kind): n for kind, n in known.items()}
+        notes += fewer_relations(columns[name].heading, relations)
     return frame_table(rows, title, columns, notes)
-
-
-def known_metrics(compared: pl.DataFrame, metrics: Sequence[str]) -> Sequence[str]:
-    """The same names; one that a comparison does not have raises."""
-    known = set(compared["metric"])
-    for name in metrics:
-        if name not in known:
-            raise ConsilienceError(
-                f"no metric '{name}' in the comparison", todo=did_you_mean(name, sorted(known))
-            )
-    return metrics
-
-
-def _means(compared: pl.DataFrame) -> pl.DataFrame:
-    """The means over relations of every two languages; NaN where no relation has the number."""
-    keys = ["metric", "subset", "first", "second"]
-    means = compared.filter(group="MACRO")
-    rows = compared.select(keys).unique(maintain_order=True)
-    rows = rows.join(means, on=keys, how="left", maintain_order="left").select(compared.columns)
-    return rows.with_columns(pl.col("group").fill_null("MACRO"), cs.float().fill_null(math.nan))
-
-
-def language_differences(
-    compared: pl.DataFrame, suite: Suite, metrics: Sequence[str] = (), *, by_group: bool = False
-) -> Table:
-    """The languages of a run compared (``compare_languages``), with a block for each metric.
-
-    ``metrics``: their names; without any, those of ``language_table``. ``by_group``: a row for each
-    relation, with a block for each two languages.
-    """
-    names = known_metrics(compared, metrics) or METRICS_SHOWN
-    rank = pl.col("metric").replace_strict(
-        {name: at for at, name in enumerate(names)}, default=None, return_dtype=pl.Int64
-    )
-    rows = (compared if by_group else _means(compared)).filter(rank.is_not_null())
-    rows = rows.sort(rank, maintain_order=True)
-    columns: Columns = {
-        "name": Column("relation" if by_group else "languages"),
-        **difference_columns(rows, Column("first", "share"), Column("second", "share")),
-    }
-    labels = {group.id: group.label for group in suite} | OVER
-    named, blocks = [], []
-    for row in rows.to_dicts():
-        metric, pair = label_of(row["metric"]), f"{row['first']} -> {row['second']}"
-        pair = pair.replace(" languages", "")
-        named.append({"name": labels[row["group"]] if by_group else pair, **row})
-        blocks.append(f"{metric}, {pair}" if by_group else metric)
-    tests = ", ".join(rows["test"].drop_nulls().unique(maintain_order=True))
-    over: dict[str, dict[str, int]] = {}
-    for row in rows.filter(pl.col("n") > 0, group="MACRO").to_dicts():
-        over.setdefault(label_of(row["metric"]), {})[f"{row['first']} -> {row['second']}"] = row[
-            "n"
-        ]
-    notes = [
-        *(f"{note}." for name, by_pair in over.items() for note in _fewer_relations(name, by_pair)),
-        *(f"{note}." for note in few_relations(rows, suite)),
-        *contradictions(rows),
-        f"{NOTE}. Only facts that have the number in both languages count.",
-        f"p: {tests}. p (Holm) is adjusted over the pairs of languages, intervals are not.",
-        "detectable: the minimum detectable difference (80 % power). * .05 ** .01 *** .001",
-    ]
-    title = f"{suite.name}: languages compared, second minus first, in percent and points"
-    return frame_table(named, title, columns, notes, blocks)
 
 
 def question_table(statistics: QuestionStatistics, name: str) -> Table:
     """One row a group: its questions, phrasings and options."""
+
+    def spread(least: int, most: int) -> str:
+        return f"{least}" if least == most else f"{least} to {most}"
+
     columns = [
-        Column("group"),
-        Column("questions", "count"),
-        Column("phrasings"),
-        Column("options"),
+        Column("group"), Column("questions", "count"), Column("phrasings"), Column("options"),
         Column("majority", "share"),
-    ]
+    ]  # fmt: skip
     rows: list[list[Value]] = [
         [
             row.group,
             row.questions,
-            _range(row.min_phrasings, row.max_phrasings),
-            _range(row.min_options, row.max_options) if row.max_options else "open",
+            spread(row.min_phrasings, row.max_phrasings),
+            spread(row.min_options, row.max_options) if row.max_options else "open",
             row.majority,
         ]
         for row in statistics.by_group
@@ -536,7 +411,3 @@ def question_table(statistics: QuestionStatistics, name: str) -> Table:
     if statistics.expectations:
         sizes.append(counted(statistics.expectations, "expectation"))
     return Table(f"{name}: {', '.join(sizes)}; majority in percent", columns, rows)
-
-
-def _range(least: int, most: int) -> str:
-    return f"{least}" if least == most else f"{least} to {most}"

@@ -38,67 +38,52 @@ from consilience.report.export import (
 from consilience.report.metric_tables import form_metrics, form_table, mean_row
 from consilience.report.run_view import (
     RunView,
-    fact_views,
     groups_with_forms,
-    pair_views,
     values_of,
 )
 from consilience.report.table import CI, Cell, Column, Table, Value, with_interval
-from consilience.types import FACT_WORDS, SuiteWords
+from consilience.types import SuiteWords
 
 
 def page_in_words(page: Page, words: SuiteWords) -> Page:
     """The page with the words that a kind of suite has for its groups, items and variants.
 
-    Headings, captions and notes are changed; the cells of tables and the texts of commands are not.
+    Headings, captions and notes are changed; the cells of tables, the texts of commands, and texts
+    and lists of the run's own are not.
     """
-    text = _Words(words)
+    pairs = words.instead.items()
+    nouns = {one + s: other + s for one, other in pairs for s in ("", "s")}
+    nouns |= {one.capitalize(): other.capitalize() for one, other in nouns.items()}
+    pattern = re.compile(rf"\b({'|'.join(nouns)})\b")
+
+    def text(original: str) -> str:
+        return pattern.sub(lambda match: nouns[match[1]], original)
+
+    def in_these(part: Part) -> Part:
+        match part:
+            case Table():
+                notes = [text(note) for note in part.notes]
+                return replace(in_words(part, words), title=text(part.title), notes=notes)
+            case Figure():
+                return replace(part, title=text(part.title), caption=text(part.caption))
+            case Folded():
+                return Folded(text(part.summary), [*map(in_these, part.parts)])
+            case Beside():
+                return Beside([*map(in_these, part.parts)])
+            case Facts():
+                return Facts([(text(name), value) for name, value in part.rows])
+        return part
+
     sections = [
-        replace(
-            section,
-            heading=text(section.heading),
-            intro=text(section.intro),
-            parts=text.parts(section.parts),
-        )
-        for section in page.sections
+        Section(of.id, text(of.heading), text(of.intro), [*map(in_these, of.parts)])
+        for of in page.sections
     ]
     return replace(page, sections=sections)
 
 
-class _Words:
-    """Replaces the words for facts."""
-
-    def __init__(self, words: SuiteWords) -> None:
-        self.words = words
-        pairs = zip(FACT_WORDS.nouns, words.nouns, strict=True)
-        known = {one + s: other + s for one, other in pairs for s in ("", "s")}
-        self.known = known | {one.capitalize(): other.capitalize() for one, other in known.items()}
-        self.pattern = re.compile(rf"\b({'|'.join(self.known)})\b")
-
-    def __call__(self, text: str) -> str:
-        return self.pattern.sub(lambda match: self.known[match[1]], text)
-
-    def parts(self, parts: Sequence[Part]) -> list[Part]:
-        """Parts of a section in these words."""
-        return [self.part(part) for part in parts]
-
-    def part(self, part: Part) -> Part:
-        """A part of a section in these words; texts and lists of the run's own stay."""
-        match part:
-            case Table():
-                table = in_words(part, self.words)
-                return replace(
-                    table, title=self(table.title), notes=[self(note) for note in table.notes]
-                )
-            case Figure():
-                return replace(part, title=self(part.title), caption=self(part.caption))
-            case Folded():
-                return Folded(self(part.summary), self.parts(part.parts))
-            case Beside():
-                return Beside(self.parts(part.parts))
-            case Facts():
-                return Facts([(self(name), value) for name, value in part.rows])
-        return part
+def of_run(name: str, runs: Sequence[object]) -> str:
+    """The beginning of a title or note on a run; empty where there is only one."""
+    return f"{name}: " if len(runs) > 1 else ""
 
 
 def described(record: Mapping[str, Any]) -> str:
@@ -168,19 +153,16 @@ PROTOCOLS: Mapping[Protocol, str] = {
     "published": "counted as the released code of the papers does",
     "strict": "counted by the definitions in the text of the papers",
 }
-"""How answers are counted."""
-
-MOST_REASONS = 50
-"""Rows of a table of queries without an answer."""
+MOST_REASONS = 50  # rows of a table of queries without an answer
 
 
 def setup(runs: Sequence[RunView]) -> Section:
     """The suite or the tasks, and the models."""
     rows = [*_suite_rows(runs)]
     for run in runs:
-        prefix = f"{run.name}: " if len(runs) > 1 else ""
-        if run.pairs is not None:
-            rows += _task_rows(prefix, run, run.pairs.task)
+        prefix = of_run(run.name, runs)
+        if run.task is not None:
+            rows += _task_rows(prefix, run, run.task)
         model = (described(run.records[0]) if run.records else "") or run.name
         more_seeds = f" and {run.seeds - 1} more seeds" if run.seeds > 1 else ""
         rows.append((f"{prefix}model", model + more_seeds))
@@ -189,24 +171,23 @@ def setup(runs: Sequence[RunView]) -> Section:
 
 def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
     """The size of the suite of runs on facts."""
-    facts, suite = runs[0].facts, runs[0].suite
-    if facts is None:
+    suite, protocol = runs[0].suite, runs[0].protocol
+    if runs[0].is_of_pairs:
         return
     patterns = [len(relation.design.variants) for relation in suite.relations]
     fewest, most = min(patterns), max(patterns)
     of_each = f"{most}" if fewest == most else f"{fewest} to {most}"
-    counts = fact_counts(runs[0].metrics)
-    relations = counted(len(suite.relations), "relation")
+    counts, group = fact_counts(runs[0].metrics), suite.words.group
+    relations = counted(len(suite.relations), group)
     if len(counts) < len(suite.relations):
         relations = f"{len(counts)} of {relations}"
     several = sum(relation.cardinality == "N-M" for relation in suite.relations)
     several_in_words = f", {several} of them with several right answers" if several else ""
     facts_counted = facts_in_words(runs[0].metrics, suite.words.item)
-    relations = relations.replace("relation", suite.words.group)
     yield "suite", f"{suite.name}: {facts_counted} of {relations}{several_in_words}"
     yield "patterns", f"{sum(patterns):,}, {of_each} a {suite.words.group}"
     if len(suite.words.protocols) > 1:
-        yield "protocol", f"{facts.protocol}: {PROTOCOLS[facts.protocol]}"
+        yield "protocol", f"{protocol}: {PROTOCOLS[protocol]}"
 
 
 def _task_rows(prefix: str, run: RunView, task: Task) -> Iterator[tuple[str, str]]:
@@ -223,30 +204,32 @@ def subtitle_of(runs: Sequence[RunView]) -> str:
     first = runs[0]
     if len(runs) == 1:
         return first.summary.title
-    if first.facts is not None:
+    if not first.is_of_pairs:
         words = first.suite.words
         relations = counted(len(first.suite.relations), words.group)
         size = f"{relations}, {facts_in_words(first.metrics, words.item)}"
-        size += f" ({first.facts.protocol})" if len(words.protocols) > 1 else ""
+        size += f" ({first.protocol})" if len(words.protocols) > 1 else ""
         return f"{len(runs)} runs on {first.suite.name}: {size}"
-    tasks = ", ".join(dict.fromkeys(pairs.task.name for _, pairs in pair_views(runs)))
+    tasks = ", ".join(dict.fromkeys(run.task.name for run in runs if run.task))
     return f"{len(runs)} runs on {tasks}: original form, {', '.join(_forms_of(first))}"
 
 
 def fact_counts(metrics: pl.DataFrame) -> dict[str, Cell]:
     """How many facts of each relation accuracy counts, with the number of all if it is larger."""
-    rows = metrics.filter((pl.col("metric") == "accuracy") & (pl.col("subset") == "all"))
     return {
         row["group"]: Cell(row["n"], mark=f" of {total:,}" if total > row["n"] else "")
-        for row in rows.filter(~pl.col("group").is_in(AGGREGATES)).iter_rows(named=True)
+        for row in _accuracy_of_groups(metrics).to_dicts()
         for total in [row["n"] + row["n_excluded"]]
     }
 
 
+def _accuracy_of_groups(metrics: pl.DataFrame) -> pl.DataFrame:
+    return metrics.filter(~pl.col("group").is_in(AGGREGATES), metric="accuracy", subset="all")
+
+
 def facts_in_words(metrics: pl.DataFrame, noun: str = "fact") -> str:
     """How many facts of all relations accuracy counts: ``48 facts``, or ``40 of 48 facts``."""
-    rows = metrics.filter((pl.col("metric") == "accuracy") & (pl.col("subset") == "all"))
-    rows = rows.filter(~pl.col("group").is_in(AGGREGATES))
+    rows = _accuracy_of_groups(metrics)
     counted_facts, left_out = (int(rows[name].sum()) for name in ("n", "n_excluded"))
     total = counted(counted_facts + left_out, noun)
     return f"{counted_facts:,} of {total}" if left_out else total
@@ -257,9 +240,7 @@ def numbers(runs: Sequence[RunView]) -> Section:
     parts: list[Part] = [*_means(runs)]
     if len(runs) == 1 and parts:
         parts = [Beside([*parts, _meanings(runs)])]
-    if sentences := [
-        sentence for run in runs for sentence in _variation(run, several=len(runs) > 1)
-    ]:
+    if sentences := [sentence for run in runs for sentence in _variation(run, runs)]:
         parts.append(Text(sentences))
     parts += _forms(runs)
     if not isinstance(parts[0], Beside):
@@ -268,40 +249,37 @@ def numbers(runs: Sequence[RunView]) -> Section:
     return Section("numbers", "All numbers", "", parts)
 
 
-def _variation(run: RunView, *, several: bool) -> Iterator[str]:
+def _variation(run: RunView, runs: Sequence[RunView]) -> Iterator[str]:
     """What the total variation of a run on questions says, in a sentence."""
     values = values_of(run.metrics, "MICRO")
     names = ("total_variation", "chance_total_variation")
     measured, chance = (values.get((name, "all"), {}).get("value", math.nan) for name in names)
     if not run.suite.words.is_pooled or math.isnan(measured) or math.isnan(chance):
         return
-    of_run = f"{run.name}: " if several else ""
     yield (
-        f"{of_run}Total variation: between two variants of a question, {100 * measured:.1f} % of "
-        f"the probability moves to other options. Between variants of different questions it "
-        f"would be {100 * chance:.1f} %. The closer the two numbers, the less the question decides."
+        f"{of_run(run.name, runs)}Total variation: between two variants of a question, "
+        f"{100 * measured:.1f} % of the probability moves to other options. Between variants of "
+        f"different questions it would be {100 * chance:.1f} %. The closer the two numbers, the "
+        "less the question decides."
     )
 
 
 def _meanings(runs: Sequence[RunView]) -> Facts:
-    """What the metrics of the runs mean."""
+    """What the metrics of the runs mean, in the words of their suite."""
     shown: set[str] = set()
     for run in runs:
         if "MACRO" in run.metrics["group"]:
             shown.update(set(main_metrics()).intersection(run.metrics["metric"]))
         if groups_with_forms(run):
             shown.update(form_metrics(run.metrics))
-    rows = [
-        (description.label, _in_words(description.meaning, runs[0].suite.words))
-        for name, description in DESCRIPTIONS.items()
-        if name in shown
-    ]
-    return Facts(rows)
-
-
-def _in_words(meaning: str, words: SuiteWords) -> str:
-    """The meaning of a metric, which speaks of items and variants, in the words of a suite."""
-    return meaning.replace("item", words.item).replace("variant", words.variant)
+    words = runs[0].suite.words
+    return Facts(
+        [
+            (of.label, of.meaning.replace("item", words.item).replace("variant", words.variant))
+            for name, of in DESCRIPTIONS.items()
+            if name in shown
+        ]
+    )
 
 
 def _means(runs: Sequence[RunView]) -> Iterator[Table]:
@@ -316,14 +294,13 @@ def _means(runs: Sequence[RunView]) -> Iterator[Table]:
     title += ", in percent"
     count = "counted" if is_pooled else "n"
     if len(runs) == 1:
-        values = macro[0]
-        of_run = [
-            {"metric": label_of(name)} | mean_row(values[name, "all"], counted=count)
+        of_one = [
+            {"metric": label_of(name)} | mean_row(macro[0][name, "all"], counted=count)
             for name in names
         ]
         if is_pooled:  # no mean over groups, and no deviation
-            of_run = [{"value": row.pop("mean"), **row} for row in of_run]
-        yield frame_table(of_run, title, MEANS, sortable=False)
+            of_one = [{"value": row.pop("mean"), **row} for row in of_one]
+        yield frame_table(of_one, title, MEANS, sortable=False)
         return
     rows: list[list[Value]] = []
     for name in names:
@@ -344,20 +321,17 @@ def _relations_of_mean(macro: Mapping[Any, Mapping[str, Any]]) -> int:
 def _by_both(runs: Sequence[RunView]) -> Iterator[Folded]:
     """The same answers of runs on facts counted by both protocols."""
     for run in runs:
-        if run.facts is None or run.facts.by_other.is_empty():
+        if run.by_other.is_empty():
             continue
-        protocol = run.facts.protocol
+        protocol = run.protocol
         other = "strict" if protocol == "published" else "published"
-        both = values_of(run.metrics, "MACRO"), values_of(run.facts.by_other, "MACRO")
+        both = values_of(run.metrics, "MACRO"), values_of(run.by_other, "MACRO")
         rows: list[list[Value]] = []
         for name in main_metrics():
-            first, second = (
-                values.get((name, "all"), {}).get("value", math.nan) for values in both
-            )
+            first, second = (of.get((name, "all"), {}).get("value", math.nan) for of in both)
             if not (math.isnan(first) and math.isnan(second)):
                 rows.append([label_of(name), first, second, second - first])
-        title = f"The same answers under the protocol {other}"
-        title = f"{run.name}: {title}" if len(runs) > 1 else title
+        title = f"{of_run(run.name, runs)}The same answers under the protocol {other}"
         columns = [
             Column("metric"), Column(protocol, "share"), Column(other, "share"), POINTS,
         ]  # fmt: skip
@@ -372,26 +346,22 @@ def _forms(runs: Sequence[RunView]) -> Iterator[Part]:
             name = "means over relations by form" if group == "MACRO" else group
             metrics = run.metrics.filter(pl.col("group") == group)
             yield form_table(metrics, f"{run.name}, {name}{seeds}, in percent")
-            if run.pairs is not None and run.pairs.changes is not None:
-                changes = run.pairs.changes.filter(pl.col("group") == group)
+            if run.changes is not None:
+                changes = run.changes.filter(pl.col("group") == group)
                 yield from _accuracy_changes(f"{run.name}, {group}", changes)
 
 
-def _accuracy_changes(name: str, changes: pl.DataFrame) -> list[Part]:
+def _accuracy_changes(name: str, changes: pl.DataFrame) -> Iterator[Part]:
     """What accuracy gains or loses against the original form, and folded between other forms."""
-    parts: list[Part] = []
     if changes.is_empty():
-        return parts
+        return
     from_original = pl.col("first") == changes["first"][0]
-    for chosen, where in (
-        (changes.filter(from_original), "against the original form"),
-        (changes.filter(~from_original), "between the other forms"),
-    ):
-        title = f"{name}: change of accuracy {where}, the same items"
-        table = frame_table(chosen, title, FORM_CHANGES)
-        if chosen.height:
-            parts.append(Folded(table.title, [table]) if parts else table)
-    return parts
+    title = f"{name}: change of accuracy {{}}, the same items"
+    against = title.format("against the original form")
+    yield frame_table(changes.filter(from_original), against, FORM_CHANGES)
+    others, between = changes.filter(~from_original), title.format("between the other forms")
+    if others.height:
+        yield Folded(between, [frame_table(others, between, FORM_CHANGES)])
 
 
 def _forms_of(run: RunView) -> list[str]:
@@ -406,17 +376,17 @@ def caveats(runs: Sequence[RunView]) -> Section:
     parts: list[Part] = []
     if warnings := by_run({run.name: run.warnings for run in runs}):
         parts.append(Points(warnings))
-    for run in runs:
-        if run.facts is not None and run.facts.excluded.height:
-            parts.append(_unanswered(_prefix(run, runs), run.facts.excluded))
+    parts += [
+        _unanswered(of_run(run.name, runs), run.excluded) for run in runs if run.excluded.height
+    ]
     unmeasured = []
     for run in runs:
-        if table := noise_table(run.metrics, _prefix(run, runs)):
+        if table := noise_table(run.metrics, of_run(run.name, runs)):
             parts.append(table)
-        elif run.facts:
+        elif not run.is_of_pairs:
             unmeasured.append(run.name)
     sentences = []
-    if fact_views(runs) and all(facts.excluded.is_empty() for _, facts in fact_views(runs)):
+    if not runs[0].is_of_pairs and all(run.excluded.is_empty() for run in runs):
         sentences.append("Every query has an answer.")
     if unmeasured:
         of = f" of {', '.join(unmeasured)}" if len(runs) > 1 else ""
@@ -427,10 +397,6 @@ def caveats(runs: Sequence[RunView]) -> Section:
     return Section("caveats", "Caveats", "", parts)
 
 
-def _prefix(run: RunView, runs: Sequence[RunView]) -> str:
-    return f"{run.name}: " if len(runs) > 1 else ""
-
-
 def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
     """Notes with the names of their runs; a note of several runs is shown once."""
     runs_of: dict[str, list[str]] = {}
@@ -439,9 +405,8 @@ def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
             runs_of.setdefault(note, []).append(name)
     if len(notes) == 1:
         return list(runs_of)
-    everywhere = {note: len(names) == len(notes) for note, names in runs_of.items()}
     return [
-        f"{'All runs' if everywhere[note] else ', '.join(names)}: {note}"
+        f"{'All runs' if len(names) == len(notes) else ', '.join(names)}: {note}"
         for note, names in runs_of.items()
     ]
 

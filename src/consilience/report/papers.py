@@ -25,29 +25,16 @@ class Measured:
     low: float = NAN
     """Lower bound of its 95 % interval; NaN for a number that has none, such as a count."""
     high: float = NAN
-    """Upper bound of its 95 % interval."""
     unit: str = ""
     """The unit of a number that the paper does not have."""
 
 
-Key = tuple[str, str, str]
-"""Block of a table, row, column, as the paper prints them."""
-
+Key = tuple[str, str, str]  # block of a table, row, column, as the paper prints them
 
 BESIDE_SCHEMA: dict[str, type[pl.DataType]] = {
-    "table": pl.String,
-    "section": pl.String,
-    "group": pl.String,
-    "row": pl.String,
-    "column": pl.String,
-    "unit": pl.String,
+    **dict.fromkeys(("table", "section", "group", "row", "column", "unit"), pl.String),
     "digits": pl.Int64,
-    "paper": pl.Float64,
-    "paper_std": pl.Float64,
-    "ours": pl.Float64,
-    "std": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
+    **dict.fromkeys(("paper", "paper_std", "ours", "std", "low", "high"), pl.Float64),
     "difference": pl.Float64,
     "verdict": pl.String,
     "settings": pl.String,
@@ -69,11 +56,8 @@ BESIDE_SCHEMA: dict[str, type[pl.DataType]] = {
 DIGITS = {"count": 0, "mean": 2, "p": 3, "p<": 3}
 """Digits of ours after the decimal point, by unit; one of all others."""
 
-IN_POINTS = ("percent", "points", "r%")
-"""Units to which a tolerance in points applies."""
-
-NUMBER = Column("", "number")
-"""A number in the unit that the paper prints."""
+IN_POINTS = ("percent", "points", "r%")  # units to which a tolerance in points applies
+NUMBER = Column("", "number")  # in the unit that the paper prints
 
 
 def paper_numbers(table: str) -> pl.DataFrame:
@@ -196,22 +180,13 @@ def beside_table(numbers: pl.DataFrame, title: str) -> Table:
             label = f"  {row['column']}"
             if chosen.height == 1:
                 label = shown if one_column else f"{shown}: {row['column']}"
-            rows.append([label, *_beside(row)])
+            digits = DIGITS.get(row["unit"], max(1, row["digits"]))
+            interval = Cell(low=row["low"], high=row["high"], digits=digits)
+            difference = Cell() if row["unit"] == "p<" else Cell(row["difference"], digits=digits)
+            verdict = row["verdict"].split(":")[0]
+            rows.append([label, *_cells(row), interval, difference, verdict])
         blocks += [str(group)] * (len(rows) - len(blocks))
     return Table(title, columns, rows, blocks=blocks)
-
-
-def _beside(row: Mapping[str, Any]) -> list[Value]:
-    """Both numbers, our interval, the difference and the verdict."""
-    digits = DIGITS.get(row["unit"], max(1, row["digits"]))
-    interval = Cell(low=row["low"], high=row["high"], digits=digits)
-    difference = Cell(row["difference"], digits=digits)
-    return [
-        *_cells(row),
-        interval,
-        Cell() if row["unit"] == "p<" else difference,
-        row["verdict"].split(":")[0],
-    ]
 
 
 def beside_layout(numbers: pl.DataFrame, title: str, notes: Sequence[str] = ()) -> Table:
@@ -255,11 +230,8 @@ PAPER_KEYS: Mapping[str, tuple[str, str]] = {
 }
 """Columns of the papers' tables: metric and subset."""
 
-RELATIONS = 38
-"""Relations of ParaRel."""
-
-Values = Mapping[tuple[str, str], Cell]
-"""Cells of a row by metric and subset."""
+RELATIONS = 38  # of ParaRel
+Values = Mapping[tuple[str, str], Cell]  # cells of a row by metric and subset
 
 
 def paper_values(table: str, group: str = "") -> dict[str, Values]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import polars as pl
 
@@ -14,15 +13,8 @@ from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.factors import FACTORS
 from consilience.core.text import counted
 from consilience.metrics.registry import headline_metrics, label_of
+from consilience.report import charts
 from consilience.report.analysis_tables import ALL_GROUPS, in_one_line, violation_examples
-from consilience.report.charts import (
-    TENTHS,
-    against_figure,
-    edit_figure,
-    factor_figure,
-    in_tenths,
-    item_figure,
-)
 from consilience.report.columns import (
     CLUSTER_CORRELATIONS,
     EDITS,
@@ -51,6 +43,7 @@ from consilience.report.overview import (
     caveats,
     fact_counts,
     numbers,
+    of_run,
     page_in_words,
     setup,
     subtitle_of,
@@ -58,47 +51,27 @@ from consilience.report.overview import (
 from consilience.report.run_view import (
     FactorView,
     RunView,
-    fact_views,
     factor_table,
     group_names,
     index_table,
     interaction_table,
     level_table,
     name_and_id,
-    pair_views,
     relation_values,
-    without_run,
+    view_notes,
 )
 from consilience.report.table import Column, Table, Value, intervals_below
 from consilience.types import SuiteWords
 
-MOST_APART = 8
-"""Patterns that differ from the others and are named."""
-
-MOST_PATTERNS = 1_000
-"""Rows of the table of patterns; of more, those with the lowest agreement are shown."""
+MOST_APART = 8  # patterns that differ from the others and are named
+MOST_PATTERNS = 1_000  # rows of the table of patterns; of more, those with the lowest agreement
+CLEAR = 0.05  # an adjusted p below which a pattern differs in accuracy
 
 
-CLEAR = 0.05
-"""An adjusted p below which a pattern differs in accuracy."""
+Parts = Iterator[Part]
 
 
-def fact_sections(runs: Sequence[RunView]) -> list[Section]:
-    """All of them; none without runs on facts."""
-    if not fact_views(runs):
-        return []
-    return [
-        _relations(runs),
-        *_spread(runs),
-        *language_section(runs),
-        *_patterns(runs),
-        *_edits(runs),
-        *_examples(runs),
-        *_vectors(runs),
-    ]
-
-
-def _relations(runs: Sequence[RunView]) -> Section:
+def _relations(runs: Sequence[RunView]) -> Parts:
     """The headline metrics of each relation."""
     suite, names = runs[0].suite, group_names(runs[0].suite)
     cells = {run.name: group_cells(run.metrics, suite) for run in runs}
@@ -107,25 +80,23 @@ def _relations(runs: Sequence[RunView]) -> Section:
     shown = [name for name in headline_metrics() if name in measured]
     rows: list[list[Value]] = []
     for relation in suite.relations:
-        label = name_and_id(names, relation.id)
         for run in runs:
-            row: list[Value] = [label, run.name, counts[run.name].get(relation.id)]
-            row += [cells[run.name].get((metric, relation.id)) for metric in shown]
-            rows.append(row)
-    columns = [Column("relation"), Column("run"), Column("facts", "count")]
+            numbers = [cells[run.name].get((metric, relation.id)) for metric in shown]
+            count = counts[run.name].get(relation.id)
+            named = [name_and_id(names, relation.id), *[run.name] * (len(runs) > 1)]
+            rows.append([*named, count, *numbers])
+    columns = [Column("relation"), *[Column("run")] * (len(runs) > 1), Column("facts", "count")]
     columns += [Column(label_of(name), "share") for name in shown]
-    rows, columns = without_run(len(runs), rows, columns)
     notes = [DETERMINISM] if any(group.cardinality == "N-M" for group in suite.relations) else []
     if any(count.mark for of_run in counts.values() for count in of_run.values()):
         notes.append("facts: those that the accuracy counts, of all facts of the relation")
     title = "Each relation, in percent; below each number its 95 % CI"
     table = Table(title, columns, rows, notes)
     several = f"Each relation in each run ({len(rows):,})"
-    part = table if len(runs) == 1 else Folded(several, [table])
-    return Section("by-relation", "Relations", "", [part])
+    yield table if len(runs) == 1 else Folded(several, [table])
 
 
-def _spread(runs: Sequence[RunView]) -> Iterator[Section]:
+def _spread(runs: Sequence[RunView]) -> Parts:
     """How accuracy and consistency are spread over relations, and agreement over facts."""
     values = accuracy_and_consistency(runs)
     caption = (
@@ -134,32 +105,20 @@ def _spread(runs: Sequence[RunView]) -> Iterator[Section]:
         "chance."
     )
     figures: list[Part] = []
-    tables: list[Part] = []
     if values["name"].n_unique() > 1:
-        chart = against_figure(values, runs[0].suite.words.group)
+        chart = charts.against_figure(values, runs[0].suite.words.group)
         figures.append(Figure("knowledge", "Accuracy and consistency", chart, caption))
-    for item_chart, item_tables in _items(runs):
-        figures.append(item_chart)
-        tables += item_tables
-    if figures:
-        intro = "A mean hides how relations and facts differ."
-        parts = [Beside(figures)] if len(figures) > 1 else figures
-        yield Section("spread", "Spread", intro, [*parts, *tables])
+    of_items = list(_items(runs))
+    figures += of_items[:1]
+    yield from [Beside(figures)] if len(figures) > 1 else figures
+    yield from of_items[1:]
 
 
-def language_section(runs: Sequence[RunView]) -> Iterator[Section]:
+def languages(runs: Sequence[RunView]) -> Parts:
     """Each language and each two; nothing where all patterns are in one language."""
-    tables: list[Part] = []
     for run in runs:
-        table = language_table(run.metrics, run.suite)
-        if table.rows:
-            tables.append(replace(table, title=f"{run.name}: means of relations, in percent"))
-    intro = (
-        "Patterns of one language are compared with one another, and with those of the other "
-        "languages. Chance-corrected consistency leaves out what a preferred answer explains."
-    )
-    if tables:
-        yield Section("languages", "Languages", intro, tables)
+        if (table := language_table(run.metrics, run.suite)).rows:
+            yield replace(table, title=f"{run.name}: means of relations, in percent")
 
 
 def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:
@@ -170,41 +129,34 @@ def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:
         "metric", index=["run", "group"], values="value", maintain_order=True
     )
     known = [name if name in values.columns else pl.lit(math.nan).alias(name) for name in wanted]
-    name = pl.col("group").replace_strict(names, default=pl.col("group"))
+    name = pl.col("group").replace(names)
     return values.select("run", *known, name=name).rename({"chance_consistency": "chance"})
 
 
-def _patterns(runs: Sequence[RunView]) -> Iterator[Section]:
+def _patterns(runs: Sequence[RunView]) -> Parts:
     """Accuracy and agreement of each pattern; nothing where no fact was asked in two."""
-    named = fact_views(runs)
-    if all(facts.pairs.is_empty() for _, facts in named):
+    if all(run.pairs.is_empty() for run in runs):
         return
     names = group_names(runs[0].suite)
-    frame = pl.concat([facts.patterns.with_columns(run=pl.lit(name)) for name, facts in named])
-    left_out = ["highest", "n", *(["run"] if len(runs) == 1 else [])]
+    frame = pl.concat(run.patterns.with_columns(run=pl.lit(run.name)) for run in runs)
+    left_out = ["highest", "n", *["run"] * (len(runs) == 1)]
     shown = with_outliers(frame.drop(left_out)).with_columns(
-        relation=pl.col("group").replace_strict(names, default=pl.col("group")),
-        number=pl.col("variant_index") + 1,
-        closest=pl.col("closest") + 1,
+        relation=pl.col("group").replace(names)
     )
-    intro = (
-        "An outlier is a pattern whose agreement with the closest pattern is below the mean "
-        "agreement among the others. The model may read it differently. With few facts this may be "
-        "noise."
-    )
-    apart = [row for row in frame.iter_rows(named=True) if row["apart"]]
-    named_apart = [
+    apart = [
         f"{row['run']}, " * (len(runs) > 1)
         + f"{names.get(row['group'], row['group'])}: {row['variant']} "
         + f"(agreement {100 * row['agreement']:.0f} %)"
-        for row in apart[:MOST_APART]
+        for row in frame.filter(pl.col("apart")).to_dicts()
     ]
-    more = [f"{len(apart) - MOST_APART} more, in the table"] if len(apart) > MOST_APART else []
+    if len(apart) > MOST_APART:
+        apart[MOST_APART:] = [f"{len(apart) - MOST_APART} more, in the table"]
     words = runs[0].suite.words
     none = [] if apart else [f"No {words.variant} is an outlier."]
-    parts: list[Part] = [Text([" ".join([*none, *_accuracy_of_patterns(frame, words)])])]
-    parts += [Points([*named_apart, *more])] if apart else []
-    yield Section("patterns", "Patterns", intro, [*parts, _folded_patterns(shown)])
+    yield Text([" ".join([*none, *_accuracy_of_patterns(frame, words)])])
+    if apart:
+        yield Points(apart)
+    yield _folded_patterns(shown)
 
 
 def _accuracy_of_patterns(patterns: pl.DataFrame, words: SuiteWords) -> Iterator[str]:
@@ -231,14 +183,13 @@ def _folded_patterns(patterns: pl.DataFrame) -> Folded:
         title = f"The {patterns.height:,} patterns with the lowest agreement"
         notes.append("`consilience analyze patterns --csv` writes all patterns.")
     table = frame_table(patterns, f"{title}, in percent", PATTERNS, notes)
-    return Folded(
-        f"{title} ({size:,} in all)" if len(notes) > 1 else f"{title} ({size:,})", [table]
-    )
+    in_all = " in all" * (len(notes) > 1)
+    return Folded(f"{title} ({size:,}{in_all})", [table])
 
 
-def _edits(runs: Sequence[RunView]) -> Iterator[Section]:
+def _edits(runs: Sequence[RunView]) -> Parts:
     """The cost of each kind of edit; nothing where the suite does not say how patterns differ."""
-    named = [(name, facts.edits) for name, facts in fact_views(runs) if facts.edits.height]
+    named = [(run.name, run.edits) for run in runs if run.edits.height]
     if not named:
         return
     frame = pl.concat([edits.with_columns(run=pl.lit(name)) for name, edits in named])
@@ -247,25 +198,11 @@ def _edits(runs: Sequence[RunView]) -> Iterator[Section]:
         "the other pairs of their relation."
     )
     title = "Consistency of pairs of patterns with and without the edit, means over relations"
-    figure = Figure("edits", "Effect of each edit on consistency", edit_figure(frame), caption)
-    parts: list[Part] = [
-        figure,
-        frame_table(frame.drop("run") if len(runs) == 1 else frame, title, EDITS),
-        *_by_kind_of_pair(runs),
-    ]
-    intro = (
-        "Two patterns may differ in syntax, words, determiners, tense, and in the order of subject "
-        "and object."
-    )
-    yield Section("edits", "Effect of each edit", intro, parts)
-
-
-def _by_kind_of_pair(runs: Sequence[RunView]) -> Iterator[Folded]:
-    """Consistency by kind of pair, as in the ParaRel paper's Table 5."""
+    yield Figure("edits", "Effect of each edit on consistency", charts.edit_figure(frame), caption)
+    yield frame_table(frame.drop("run") if len(runs) == 1 else frame, title, EDITS)
+    names = [{"run": run.name} if len(runs) > 1 else {} for run in runs]
     rows = [
-        ({"run": run.name} if len(runs) > 1 else {}) | row
-        for run in runs
-        for row in edit_rows(run.metrics)
+        name | row for run, name in zip(runs, names, strict=True) for row in edit_rows(run.metrics)
     ]
     title = (
         "Consistency by kind of pair, as in the ParaRel paper's Table 5: Diff-Syntax differs in "
@@ -275,27 +212,17 @@ def _by_kind_of_pair(runs: Sequence[RunView]) -> Iterator[Folded]:
         yield Folded("By kind of pair, as in the ParaRel paper", [frame_table(rows, title, MEANS)])
 
 
-def _items(runs: Sequence[RunView]) -> Iterator[tuple[Figure, list[Part]]]:
-    """Agreement over facts, and its tables; nothing where no fact was answered in two patterns."""
-    frame = pl.concat(
-        [
-            facts.items.select(pl.lit(name).alias("run"), "agreement")
-            for name, facts in fact_views(runs)
-        ]
-    )
+def _items(runs: Sequence[RunView]) -> Parts:
+    """Agreement over facts: its figure and tables, if facts were answered in two patterns."""
+    frame = pl.concat(run.items.select(pl.lit(run.name).alias("run"), "agreement") for run in runs)
     known = frame.filter(pl.col("agreement").is_not_nan())
     if known.height < 2 * len(runs):
         return
     rows: list[list[Value]] = []
     for run in runs:
-        agreement = known.filter(pl.col("run") == run.name)["agreement"]
-        size = len(agreement)
-        shares = (
-            [(agreement == 1).mean(), (agreement == 0).mean(), agreement.median()]
-            if size
-            else [None] * 3
-        )
-        rows.append([run.name, size, *shares])
+        agreement = known.filter(run=run.name)["agreement"]
+        shares = (agreement == 1).mean(), (agreement == 0).mean(), agreement.median()
+        rows.append([run.name, len(agreement), *(shares if len(agreement) else [None] * 3)])
     columns = [
         Column("run"), Column("facts", "count"), Column("all patterns agree", "share"),
         Column("no two agree", "share"), Column("median agreement", "share"),
@@ -305,159 +232,120 @@ def _items(runs: Sequence[RunView]) -> Iterator[tuple[Figure, list[Part]]]:
         "percent"
     )
     table = Table(title, columns, rows, sortable=False)
-    bars = {(row["run"], row["agreement"]): row["share"] for row in in_tenths(known).to_dicts()}
-    bar_rows = [[tenth, *(bars.get((run.name, tenth), 0.0) for run in runs)] for tenth in TENTHS]
-    bar_columns = [Column("pairs that agree, percent")]
-    bar_columns += [Column(run.name, "share") for run in runs]
+    bars = {
+        (row["run"], row["agreement"]): row["share"] for row in charts.in_tenths(known).to_dicts()
+    }
+    bar_rows = [
+        [tenth, *(bars.get((run.name, tenth), 0.0) for run in runs)] for tenth in charts.TENTHS
+    ]
+    runs_columns = (Column(run.name, "share") for run in runs)
+    bar_columns = [Column("pairs that agree, percent"), *runs_columns]
     bars_table = Table("Facts, in percent", bar_columns, bar_rows, sortable=False)
     caption = "Facts by the share of their pairs of patterns that get the same answer."
-    figure = Figure(
-        "items", "Agreement over facts", item_figure(frame, runs[0].suite.words), caption
-    )
-    yield figure, [table, Folded("The bars as a table", [bars_table])]
+    chart = charts.item_figure(frame, runs[0].suite.words)
+    yield Figure("items", "Agreement over facts", chart, caption)
+    yield table
+    yield Folded("The bars as a table", [bars_table])
 
 
-def _examples(runs: Sequence[RunView]) -> Iterator[Section]:
+def _examples(runs: Sequence[RunView]) -> Parts:
     """The most informative facts of each run, if any."""
-    parts: list[Part] = []
     names = group_names(runs[0].suite)
-    first = [Column("fact"), Column("prompt")]
-    last = [Column("answer"), Column("verdict")]
-    for name, facts in fact_views(runs):
+    for run in runs:
         tables: list[Part] = []
-        for kind, chosen in facts.examples.items():
+        for kind, chosen in run.examples.items():
             rows = []
             is_written = any(reply.text is not None for one in chosen for reply in one.telling)
             for example in chosen:
                 relation = names.get(example.group, example.group)
+                fact = f"{example.subject} ({relation}), gold: {example.gold}"
                 for reply in example.telling:
-                    fact = f"{example.subject} ({relation}), gold: {example.gold}"
-                    prompt = facts.prompt(example, reply)
+                    prompt = run.prompt(example, reply)
                     if reply.prompt:
                         (prompt,) = in_one_line([prompt], shared=False)
                     verdict = reply.unmatched or example.verdict(reply)
                     text = [reply.text or ""] * is_written
                     rows.append([fact, prompt, *text, reply.answer, verdict])
             if rows:
-                of_run = f"{name}: " if len(runs) > 1 else ""
-                title = of_run + kind.partition(" (example")[0]
-                columns = [*first, *[Column("text")] * is_written, *last]
-                tables.append(Table(title, columns, rows, sortable=False))
-        is_folded = name != runs[0].name and tables
-        parts += [Folded(f"{name}: examples", tables)] if is_folded else tables
-    intro = (
-        "The most informative facts of each kind, from as many relations as possible, with at most "
-        "three prompts each."
-    )
-    if parts:
-        yield Section("examples", "Examples", intro, parts)
+                headings = ["fact", "prompt", *["text"] * is_written, "answer", "verdict"]
+                title = of_run(run.name, runs) + kind.partition(" (example")[0]
+                tables.append(Table(title, [*map(Column, headings)], rows, sortable=False))
+        is_folded = run is not runs[0] and tables
+        yield from [Folded(f"{run.name}: examples", tables)] if is_folded else tables
 
 
-def _vectors(runs: Sequence[RunView]) -> Iterator[Section]:
+def _vectors(runs: Sequence[RunView]) -> Parts:
     """What vectors cluster by; nothing where no run has them."""
-    parts: list[Part] = []
-    for at, (name, facts) in enumerate(fact_views(runs)):
-        if facts.vectors is None:
+    for at, run in enumerate(runs):
+        if run.vectors is None:
             continue
-        if facts.drawing is not None:
+        if run.drawing is not None:
             caption = (
-                f"{name}. Hidden states at the object's position, projected by t-SNE. Shapes that "
-                "cluster: grouped by pattern. Colours that cluster: grouped by subject."
+                f"{run.name}. Hidden states at the object's position, projected by t-SNE. Shapes "
+                "that cluster: grouped by pattern. Colours that cluster: grouped by subject."
             )
-            parts.append(Figure(f"vectors-{at}", "", facts.drawing, caption, False))
-        title = f"{name}: agreement of k-means' clusters with pattern, subject and object"
-        parts.append(frame_table(facts.vectors, title, CLUSTER_CORRELATIONS))
-    if parts:
-        intro = "Do hidden states cluster by fact, or by pattern?"
-        yield Section("vectors", "Representations", intro, parts)
+            yield Figure(f"vectors-{at}", "", run.drawing, caption, False)
+        title = f"{run.name}: agreement of k-means' clusters with pattern, subject and object"
+        yield frame_table(run.vectors, title, CLUSTER_CORRELATIONS)
 
 
-MOST_MOVES = 60
-"""Rows of a table of labels that changed; a written answer may be any text."""
-
-MOST_EXAMPLES = 12
-"""Changed answers on the page; all are in inconsistent.csv."""
-
-NONE_CHANGED = "{}: no label changed."
-"""The text for a run without a changed answer."""
+MOST_MOVES = 60  # rows of a table of labels that changed; a written answer may be any text
+MOST_EXAMPLES = 12  # changed answers on the page; all are in inconsistent.csv
 
 
-def form_sections(runs: Sequence[RunView]) -> list[Section]:
-    """Those of runs on sentence pairs; none without."""
-    return [_label_changes(runs), *_changed_examples(runs)] if pair_views(runs) else []
-
-
-def _label_changes(runs: Sequence[RunView]) -> Section:
+def _label_changes(runs: Sequence[RunView]) -> Parts:
     """Old and new label, all seeds together; how many right answers were lost and won."""
-    parts: list[Part] = []
     columns = [
         Column("form"), Column("task"), Column("original label"), Column("new label"),
         Column("pairs", "count"),
     ]  # fmt: skip
-    for run, pairs in pair_views(runs):
-        if pairs.changed.is_empty():
-            parts.append(Text([NONE_CHANGED.format(run.name)]))
+    for run in runs:
+        if run.changed.is_empty():
+            yield Text([f"{run.name}: no label changed."])
             continue
-        by = ["group", "perturbation", "original_answer", "answer"]
-        moves = (
-            pairs.changed.group_by(by, maintain_order=True)
-            .len()
-            .sort("len", descending=True, maintain_order=True)
-        )
-        shown = moves.select("perturbation", "group", "original_answer", "answer", "len")
+        by = ["perturbation", "group", "original_answer", "answer"]
+        moves = run.changed.group_by(by, maintain_order=True).len()
+        moves = moves.sort("len", descending=True, maintain_order=True)
         seeds = f", {run.seeds} seeds together" if run.seeds > 1 else ""
-        rest = (
-            f", the {MOST_MOVES} most common of {moves.height}" if moves.height > MOST_MOVES else ""
-        )
+        is_long = moves.height > MOST_MOVES
+        rest = f", the {MOST_MOVES} most common of {moves.height}" * is_long
         title = f"{run.name}{seeds}: labels that changed{rest}"
-        parts.append(Table(title, columns, shown.head(MOST_MOVES).rows()))
-        counts = pairs.changed.group_by("group", "perturbation", maintain_order=True).agg(
+        yield Table(title, columns, moves.head(MOST_MOVES).rows())
+        counts = run.changed.group_by("group", "perturbation", maintain_order=True).agg(
             lost=(pl.col("original_answer") == pl.col("gold")).sum(),
             won=(pl.col("answer") == pl.col("gold")).sum(),
         )
-        sentences = [
-            f"{run.name}, {row['group']}, {row['perturbation']}: {row['lost']} right labels became "
-            f"wrong, {row['won']} wrong labels became right"
-            for row in counts.to_dicts()
-        ]
-        parts.append(Points(sentences))
-    return Section("changes", "Label changes", "", parts)
+        yield Points(
+            [
+                f"{run.name}, {row['group']}, {row['perturbation']}: {row['lost']} right labels "
+                f"became wrong, {row['won']} wrong labels became right"
+                for row in counts.to_dicts()
+            ]
+        )
 
 
-def _changed_examples(runs: Sequence[RunView]) -> list[Section]:
+def _changed_examples(runs: Sequence[RunView]) -> Parts:
     """Answers that a form changed, one of each form first; nothing where there are none."""
-    parts: list[Part] = []
-    headings = ("form", "first", "second", "answer", "gold")
-    columns = [Column(heading) for heading in headings]
-    for run, pairs in pair_views(runs):
+    columns = [Column(heading) for heading in ("form", "first", "second", "answer", "gold")]
+    for run in runs:
         rows: list[list[Value]] = []
-        for row in firsts_first(pairs.changed).head(MOST_EXAMPLES).to_dicts():
+        for row in firsts_first(run.changed).head(MOST_EXAMPLES).to_dicts():
             originals = row["original_1"], row["original_2"], row["original_answer"]
             rows.append(["original", *originals, row["gold"]])
             texts = row["text_1"], row["text_2"], row["answer"]
             rows.append([row["perturbation"], *texts, row["gold"]])
         if rows:
-            title = f"{run.name}: the most confident first"
-            parts.append(Table(title, columns, rows, sortable=False))
-    intro = "Labels that a form changed. All of them are in inconsistent.csv of the run."
-    return [Section("examples", "Examples", intro, parts)] if parts else []
+            yield Table(f"{run.name}: the most confident first", columns, rows, sortable=False)
 
-
-EXPECTATIONS_INTRO = (
-    "The suite says what should hold between the answers to several questions. Compare the "
-    "violation rate with its chance level: what it would be if the last answer were that of "
-    "another expectation."
-)
-"""What the section shows."""
 
 APPLICABLE = "applicable: the first answers meet the condition, counted in each variant"
-"""A note below the table."""
 
 
-def expectation_sections(runs: Sequence[RunView]) -> list[Section]:
+def _expectations(runs: Sequence[RunView]) -> Parts:
     """The violation rates by group and kind; none without expectations."""
     names = {**group_names(runs[0].suite), "MICRO": ALL_GROUPS}
     rows: list[list[Value]] = []
+    kinds: set[str] = set()
     values = {
         (run.name, row["metric"], row["group"], row["subset"]): row
         for run in runs
@@ -469,49 +357,40 @@ def expectation_sections(runs: Sequence[RunView]) -> list[Section]:
     for group in groups:
         for kind in EXPECTATION_SUBSETS:
             for run in runs:
-                rate = values.get((run.name, "violation_rate", group, kind))
-                chance = values.get((run.name, "chance_violation_rate", group, kind))
+                rate, chance, gap, chance_gap = (
+                    values.get((run.name, metric, group, kind))
+                    for metric in (
+                        "violation_rate", "chance_violation_rate", "probability_gap",
+                        "chance_probability_gap",
+                    )
+                )  # fmt: skip
                 if rate is None or chance is None:
                     continue
-                gap = values.get((run.name, "probability_gap", group, kind), NO_GAP)
+                gap, chance_gap = gap or NO_GAP, chance_gap or NO_GAP
                 row = {**rate, "chance": chance["value"], "gap": gap["value"]}
                 row |= {"gap_low": gap["low"], "gap_high": gap["high"]}
-                chance_gap = values.get((run.name, "chance_probability_gap", group, kind), NO_GAP)
                 row |= {"gap_chance": chance_gap["value"]}
-                rows.append([names[group], run.name, kind, *cells_of(row, shown)])
+                named = [names[group], *[run.name] * (len(runs) > 1), kind]
+                rows.append([*named, *cells_of(row, shown)])
+                kinds.add(kind)
     if not rows:
-        return []
-    columns = [Column("group"), Column("run"), Column("expectation"), *shown.values()]
-    rows, columns = without_run(len(runs), rows, columns)
-    about = [
-        f"{kind}: {text}"
-        for kind, text in EXPECTATION_SUBSETS.items()
-        if any(kind in row for row in rows)
-    ]
+        return
+    several = [Column("run")] * (len(runs) > 1)
+    columns = [Column("group"), *several, Column("expectation"), *shown.values()]
+    about = [f"{kind}: {text}" for kind, text in EXPECTATION_SUBSETS.items() if kind in kinds]
     notes = [*about, APPLICABLE, *([GAP_NOTE] if has_gap else [])]
-    table = Table("Violated expectations, in percent", columns, rows, notes)
-    parts: list[Part] = [table]
+    yield Table("Violated expectations, in percent", columns, rows, notes)
     for run in runs:
-        if run.facts is not None and (tables := list(violation_examples(run.facts.violations))):
-            of_run = f": {run.name}" if len(runs) > 1 else ""
-            parts.append(Folded(f"Examples of violations{of_run}", tables))
-    return [Section("expectations", "Expectations", EXPECTATIONS_INTRO, parts)]
+        if tables := list(violation_examples(run.violations)):
+            name = f": {run.name}" if len(runs) > 1 else ""
+            yield Folded(f"Examples of violations{name}", tables)
 
-
-FACTORS_INTRO = (
-    "The same questions were asked in variants. A factor is what differs between them, such as the "
-    "order of the options. The less variants agree that differ in one factor only, the more this "
-    "factor changes answers."
-)
-"""What the section shows."""
 
 CAPTION = (
     "Consistency: mark with 95 % CI, and a tick at the level expected by chance. Answer and "
     "correctness: the bar is the main effect of a factor as a share of the variation over "
     "variants, the mark with 95 % CI its total effect, which has all interactions of the factor."
 )
-"""How to read the figure."""
-
 CAPTION_OF_PAIRS = (
     "Consistency: mark with 95 % CI, and a tick at the level expected by chance. Answer and "
     "correctness: probability, with 95 % CI, that it changes when this factor alone gets a random "
@@ -520,63 +399,119 @@ CAPTION_OF_PAIRS = (
 """How to read the figure of a design without main effects."""
 
 
-def factor_sections(runs: Sequence[RunView]) -> list[Section]:
-    """That of runs on questions; none without."""
-    views = [view for run in runs for view in run.factors]
-    return [factor_section(views)] if views else []
-
-
-def _most_changed(view: FactorView, *, several: bool) -> str:
+def _most_changed(view: FactorView, views: Sequence[FactorView]) -> str:
     """Which factor changes answers most, in a sentence with its consistency and the others'."""
-    rows = view.tables.consistency.filter(pl.col("value").is_not_nan()).sort(
-        "value", maintain_order=True
-    )
-    of_run = f"{view.name}: " if several else ""
+    rows = view.tables.consistency.filter(pl.col("value").is_not_nan())
     shares = [
-        (FACTORS.get(name, name), value) for name, value in rows.select("factor", "value").rows()
+        (FACTORS.get(name, name), value)
+        for name, value in rows.sort("value", maintain_order=True).select("factor", "value").rows()
     ]
+    text = of_run(view.name, views)
     if not shares:
-        return f"{of_run}No two variants that differ in one factor only have answers."
+        return f"{text}No two variants that differ in one factor only have answers."
     (label, lowest), *others = shares
-    text = f"{of_run}Two variants that differ only in {label} get the same answer "
+    text += f"Two variants that differ only in {label} get the same answer "
     text += f"{100 * lowest:.1f} % of the time"
     text += "".join(f"; only in {name}, {100 * value:.1f} %" for name, value in others)
     changes_most = bool(others) and lowest < others[0][1]
     return text + "." + f" So {label} changes answers most." * changes_most
 
 
-def factor_section(views: Sequence[FactorView]) -> Section:
-    """The table and the figure of factors, the indices, and every interaction."""
+def factor_parts(views: Sequence[FactorView]) -> Parts:
+    """The table and the figure of factors, the indices, and every interaction; none without."""
+    if not views:
+        return
     is_exact = all(view.is_exact for view in views)
-    caption = CAPTION if is_exact else CAPTION_OF_PAIRS
-    title = "What each factor changes, in percent"
-    parts: list[Part] = [
-        Text([_most_changed(view, several=len(views) > 1) for view in views]),
-        Figure(
-            "factors", "What each factor changes", factor_figure(views), caption, is_fluid=False
-        ),
-        intervals_below(factor_table(views, title)),
-        Folded(
-            "Sensitivity indices, to compare with other models on the same questions",
-            [index_table(views, "Sensitivity indices: the larger, the more variants differ")],
-        ),
-    ]
+    caption, title = CAPTION if is_exact else CAPTION_OF_PAIRS, "What each factor changes"
+    yield Text([_most_changed(view, views) for view in views])
+    yield Figure("factors", title, charts.factor_figure(views), caption, is_fluid=False)
+    yield intervals_below(factor_table(views, f"{title}, in percent"))
+    indices = index_table(views, "Sensitivity indices: the larger, the more variants differ")
+    yield Folded(
+        "Sensitivity indices, to compare with other models on the same questions", [indices]
+    )
     interactions = interaction_table(views, "Interactions, percent of the variation")
     if interactions.rows:
-        parts.append(Folded("Each interaction", [interactions]))
-    levels = level_table(views, "Accuracy by level")
-    parts.append(Folded("Accuracy by level", [levels]))
-    several = len(views) > 1
-    notes = [
-        f"{view.name}: {note}" if several else note for view in views for note in view.tables.notes
-    ]
-    if notes:
-        parts.append(Points(notes))
-    return Section("factors", "Factors", FACTORS_INTRO, parts)
+        yield Folded("Each interaction", [interactions])
+    yield Folded("Accuracy by level", [level_table(views, "Accuracy by level")])
+    if notes := view_notes(views):
+        yield Points(notes)
 
 
-SHOWN = 3
-"""Models that the title names."""
+def _factors(runs: Sequence[RunView]) -> Parts:
+    return factor_parts([view for run in runs for view in run.factors])
+
+
+Sections = Sequence[tuple[str, str, str, Callable[[Sequence[RunView]], Parts]]]
+"""Anchor, heading, intro and parts of sections; one without parts is left out."""
+
+OF_FACTS: Sections = (
+    ("by-relation", "Relations", "", _relations),
+    ("spread", "Spread", "A mean hides how relations and facts differ.", _spread),
+    (
+        "languages", "Languages",
+        "Patterns of one language are compared with one another, and with those of the other "
+        "languages. Chance-corrected consistency leaves out what a preferred answer explains.",
+        languages,
+    ),
+    (
+        "patterns", "Patterns",
+        "An outlier is a pattern whose agreement with the closest pattern is below the mean "
+        "agreement among the others. The model may read it differently. With few facts this may be "
+        "noise.",
+        _patterns,
+    ),
+    (
+        "edits", "Effect of each edit",
+        "Two patterns may differ in syntax, words, determiners, tense, and in the order of subject "
+        "and object.",
+        _edits,
+    ),
+    (
+        "examples", "Examples",
+        "The most informative facts of each kind, from as many relations as possible, with at most "
+        "three prompts each.",
+        _examples,
+    ),
+    ("vectors", "Representations", "Do hidden states cluster by fact, or by pattern?", _vectors),
+)  # fmt: skip
+OF_PAIRS: Sections = (
+    ("changes", "Label changes", "", _label_changes),
+    (
+        "examples", "Examples",
+        "Labels that a form changed. All of them are in inconsistent.csv of the run.",
+        _changed_examples,
+    ),
+)  # fmt: skip
+OF_QUESTIONS: Sections = (
+    (
+        "factors", "Factors",
+        "The same questions were asked in variants. A factor is what differs between them, such as "
+        "the order of the options. The less variants agree that differ in one factor only, the "
+        "more this factor changes answers.",
+        _factors,
+    ),
+    (
+        "expectations", "Expectations",
+        "The suite says what should hold between the answers to several questions. Compare the "
+        "violation rate with its chance level: what it would be if the last answer were that of "
+        "another expectation.",
+        _expectations,
+    ),
+)  # fmt: skip
+
+
+def sections_of(runs: Sequence[RunView]) -> Iterator[Section]:
+    """The sections on single groups, variants and items."""
+    for id_, heading, intro, parts_of in (
+        *(OF_PAIRS if runs[0].is_of_pairs else OF_FACTS),
+        *OF_QUESTIONS,
+    ):
+        if parts := list(parts_of(runs)):
+            yield Section(id_, heading, intro, parts)
+
+
+SHOWN = 3  # models that the title names
 
 
 def report_page(
@@ -596,25 +531,19 @@ def report_page(
         first_screen(runs, relation),
         *differences(compared, notes, group_names(runs[0].suite), words.pool),
         numbers(runs),
-        *fact_sections(runs),
-        *form_sections(runs),
-        *factor_sections(runs),
-        *expectation_sections(runs),
+        *sections_of(runs),
         *server_sections(runs),
         caveats(runs),
         setup(runs),
-        again(_records(runs)),
+        again(
+            [
+                (f"{run.name}, seed {at} of {run.seeds}" if run.seeds > 1 else run.name, record)
+                for run in runs
+                for at, record in enumerate(run.records or [{}], start=1)
+            ]
+        ),
     ]
     names = [run.name for run in runs]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     title = f"How consistent {'is' if len(names) == 1 else 'are'} {', '.join(names[:SHOWN])}{more}?"
     return page_in_words(Page(title, subtitle_of(runs), sections), words)
-
-
-def _records(runs: Sequence[RunView]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The record of each seed of each run, by name; an empty one for a table of answers."""
-    return [
-        (f"{run.name}, seed {at + 1} of {run.seeds}" if run.seeds > 1 else run.name, record)
-        for run in runs
-        for at, record in enumerate(run.records or [{}])
-    ]

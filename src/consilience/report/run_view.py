@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import altair
 
 
-NOISE = "noise"
-"""The rows of pairs that differ in nothing about the question."""
+NOISE = "noise"  # the rows of pairs that differ in nothing about the question
+BLANK = "___"  # the object in a prompt
 
 EXACT: Columns = {
     "answer_main": Column("answer: main effect", "share", "answer: main"),
@@ -61,23 +61,17 @@ OF_CONSISTENCY = (
     "consistency: agreement of variants that differ in this factor only; expected by chance: if "
     "each variant gave its own answers to random questions"
 )
-"""How to read the columns of consistency."""
-
 NO_INTERVAL = (
     "corrected has no interval where it is the same in all resamples, as if each variant gives one "
     "answer to every question"
 )
-"""Why a corrected consistency has no interval."""
-
 OF_SHARES = (
     "main effect: share of the variation of answers over variants that the factor makes alone; "
     "total effect: with every interaction that it is part of; main effects and interactions sum to "
     "100, of correctness with the difference between questions"
 )
-"""How to read shares of the variation."""
 
 OF_PROBABILITIES = "changes: probability that it changes when this factor alone gets a random level"
-"""How to read total effects."""
 
 INDICES: Mapping[str, tuple[str, str]] = {
     "prompt_sensitivity": ("PromptSensiScore", "percent"),
@@ -110,34 +104,46 @@ def factor_table(views: Sequence[FactorView], title: str) -> Table:
     blocks = []
     for view in views:
         for record in _records(view, is_exact=is_exact):
-            rows.append(list(_cells(record, columns)))
+            row: list[Value] = []
+            for name, column in columns.items():
+                first = name if isinstance(name, str) else name[0]
+                row += cells_of(record, {name: column}) if first in record else [""]
+            rows.append(row)
             blocks.append(view.name)
-    several = len(views) > 1
-    notes = [f"{view.name}: {note}" if several else note for view in views for note in _most(view)]
+    notes = _by_view(views, _most)
     notes += [OF_CONSISTENCY, OF_SHARES if is_exact else OF_PROBABILITIES]
     tables = [view.tables.consistency for view in views]
     if any((of["corrected"].is_not_nan() & of["corrected_low"].is_nan()).any() for of in tables):
         notes.append(NO_INTERVAL)
-    notes += [note for view in views for note in _variation_note(view, several=several)]
-    shown = blocks if several else []
+    notes += _by_view(views, _variation_note)
+    shown = blocks if len(views) > 1 else []
     return Table(title, list(columns.values()), rows, notes, shown, sortable=False)
 
 
-def _cells(record: Mapping[str, Any], columns: Columns) -> Iterator[Value]:
-    """The cells of a row, blank where the record has no such number."""
-    for name, column in columns.items():
-        first = name if isinstance(name, str) else name[0]
-        yield from cells_of(record, {name: column}) if first in record else [""]
+def _by_view(
+    views: Sequence[FactorView], notes_on: Callable[[FactorView], Iterable[str]]
+) -> list[str]:
+    """Notes on each run, with its name where there are several."""
+    return [
+        f"{view.name}: {note}" if len(views) > 1 else note
+        for view in views
+        for note in notes_on(view)
+    ]
+
+
+def view_notes(views: Sequence[FactorView]) -> list[str]:
+    """What a reader of the tables of factors should know."""
+    return _by_view(views, lambda view: view.tables.notes)
 
 
 def _records(view: FactorView, *, is_exact: bool) -> Iterator[dict[str, Any]]:
     """The rows of a run by the names of the columns."""
-    parts = parts_of(view.tables)
+    parts, outcomes = parts_of(view.tables), ("answer", "correctness")
     number = "share" if is_exact else "value"
     low, high = ("share_low", "share_high") if is_exact else ("low", "high")
     for row in view.tables.consistency.iter_rows(named=True):
         record = dict(row)
-        for outcome in ("answer", "correctness"):
+        for outcome in outcomes:
             total = parts[outcome, "total", row["factor"]]
             record[f"{outcome}_total"] = total[number]
             record[f"{outcome}_low"], record[f"{outcome}_high"] = total[low], total[high]
@@ -145,13 +151,10 @@ def _records(view: FactorView, *, is_exact: bool) -> Iterator[dict[str, Any]]:
                 record[f"{outcome}_main"] = parts[outcome, "main", row["factor"]]["share"]
         yield record
     for effect in ("interactions", "between questions"):
-        record = {
-            f"{outcome}_main": parts[outcome, effect, ""]["share"]
-            for outcome in ("answer", "correctness")
-            if (outcome, effect, "") in parts
-        }
-        if record:
-            yield {"factor": effect, **record}
+        known = [outcome for outcome in outcomes if (outcome, effect, "") in parts]
+        if known:
+            mains = {f"{outcome}_main": parts[outcome, effect, ""]["share"] for outcome in known}
+            yield {"factor": effect, **mains}
     for row in view.noise.iter_rows(named=True):
         name = f"{NOISE}: {row['subset'].replace('_', ' ')}"
         yield {"factor": name, "n": row["n"], "value": 1 - row["value"]}
@@ -163,19 +166,23 @@ def parts_of(tables: FactorTables) -> dict[tuple[str, str, str], dict[str, Any]]
     return {(row["outcome"], row["effect"], row["factors"]): row for row in rows}
 
 
-def _variation_note(view: FactorView, *, several: bool) -> Iterator[str]:
+def _variation_note(view: FactorView) -> Iterator[str]:
     """How often two variants drawn at random differ."""
-    parts = parts_of(view.tables)
+
+    def percent(row: Mapping[str, Any]) -> str:
+        low, high = row["low"], row["high"]
+        interval = "" if math.isnan(low) else f" (95 % CI {100 * low:.1f} to {100 * high:.1f})"
+        return f"{100 * row['value']:.1f} %{interval}"
+
     if not view.is_exact:
         return
+    parts = parts_of(view.tables)
     answer, correctness = (
-        parts[outcome, "within questions", ""] for outcome in ("answer", "correctness")
+        percent(parts[outcome, "within questions", ""]) for outcome in ("answer", "correctness")
     )
-    name = f"{view.name}: " if several else ""
     yield (
-        f"{name}two variants of a question, chosen at random, have different answers in "
-        f"{_percent(answer)} of the draws, and only one of the two is right in "
-        f"{_percent(correctness)}"
+        f"two variants of a question, chosen at random, have different answers in {answer} of the "
+        f"draws, and only one of the two is right in {correctness}"
     )
 
 
@@ -183,8 +190,8 @@ def _most(view: FactorView) -> Iterator[str]:
     """The factor with the largest total effect on the answers, as a sentence; none of one."""
     parts, number = parts_of(view.tables), "share" if view.is_exact else "value"
     rows = [
-        (parts["answer", "total", row["factor"]][number], row["value"], row["factor"])
-        for row in view.tables.consistency.iter_rows(named=True)
+        (parts["answer", "total", factor][number], value, factor)
+        for factor, value in view.tables.consistency.select("factor", "value").iter_rows()
     ]
     known = [row for row in rows if not math.isnan(row[0])]
     if len(known) < 2:
@@ -202,12 +209,6 @@ def _most(view: FactorView) -> Iterator[str]:
     )
 
 
-def _percent(row: Mapping[str, Any]) -> str:
-    low, high = row["low"], row["high"]
-    interval = f" (95 % CI {100 * low:.1f} to {100 * high:.1f})" if not math.isnan(low) else ""
-    return f"{100 * row['value']:.1f} %{interval}"
-
-
 def index_table(views: Sequence[FactorView], title: str) -> Table:
     """PromptSensiScore, POSIX and the range of accuracy of each run."""
     columns = [
@@ -215,14 +216,20 @@ def index_table(views: Sequence[FactorView], title: str) -> Table:
         Column("of equal variants", "number"), Column("p", "p"), Column("questions", "count"),
     ]  # fmt: skip
     rows: list[list[Value]] = []
-    blocks, notes = [], []
+    blocks = []
     for view in views:
         for row in view.tables.indices.iter_rows(named=True):
             label, unit = INDICES[row["index"]]
-            rows.append(_index_cells(row, label, unit))
+            scale, digits = (1, 3) if unit == "nats per token" else (100, 1)
+            value = Cell(scale * row["value"], digits=digits)
+            others: list[Value] = [
+                Cell(low=scale * row["low"], high=scale * row["high"], digits=digits), unit, "", "",
+            ]  # fmt: skip
+            if row["index"] == "accuracy_range":
+                others = ["", unit, Cell(scale * row["expected"]), Cell(row["p"])]
+            rows.append([label, value, *others, row["n"]])
             blocks.append(view.name)
-            if row["lowest_variant"]:
-                notes.append((f"{view.name}: " if len(views) > 1 else "") + _range_note(row))
+    notes = _by_view(views, _range_notes)
     notes.append(
         "of equal variants: the mean range if the right answers of each question fell on its "
         "variants at random, and p: the probability that the range is then as wide"
@@ -230,58 +237,44 @@ def index_table(views: Sequence[FactorView], title: str) -> Table:
     return Table(title, columns, rows, notes, blocks if len(views) > 1 else [], sortable=False)
 
 
-def _range_note(row: Mapping[str, Any]) -> str:
+def _range_notes(view: FactorView) -> Iterator[str]:
     """Which variants are the least and the most accurate, and how many tie with them."""
-    counted = f"{row['n']} questions" if row["n"] > 1 else "question"
-    of = f"of the {counted} that were answered in all variants, accuracy is "
-    if row["lowest"] == row["highest"]:
-        return f"{of}{100 * row['lowest']:.1f} in every variant"
-    ends = [
-        f"{end} in {row[f'{end}_variant']}{_ties(row[f'n_{end}'])} ({100 * row[end]:.1f})"
-        for end in ("lowest", "highest")
-    ]
-    return of + " and ".join(ends)
+    for row in view.tables.indices.iter_rows(named=True):
+        if not row["lowest_variant"]:
+            continue
+        counted = f"{row['n']} questions" if row["n"] > 1 else "question"
+        of = f"of the {counted} that were answered in all variants, accuracy is "
+        ends = []
+        for end in ("lowest", "highest"):
+            others = row[f"n_{end}"] - 1
+            ties = f" and {others} other{'s' * (others > 1)}" if others > 0 else ""
+            ends.append(f"{end} in {row[f'{end}_variant']}{ties} ({100 * row[end]:.1f})")
+        every = f"{100 * row['lowest']:.1f} in every variant"
+        yield of + (every if row["lowest"] == row["highest"] else " and ".join(ends))
 
 
-def _ties(count: int) -> str:
-    return f" and {count - 1} other{'s' * (count > 2)}" if count > 1 else ""
-
-
-def _index_cells(row: Mapping[str, Any], label: str, unit: str) -> list[Value]:
-    factor, digits = (1, 3) if unit == "nats per token" else (100, 1)
-    expected: list[Value] = ["", ""]
-    if row["index"] == "accuracy_range":
-        expected = [Cell(factor * row["expected"]), Cell(row["p"])]
-    interval: Value = Cell(low=factor * row["low"], high=factor * row["high"], digits=digits)
-    if row["index"] == "accuracy_range":
-        interval = ""
-    value = Cell(factor * row["value"], digits=digits)
-    return [label, value, interval, unit, *expected, row["n"]]
+INTERACTION = ("answer", "interaction")
+"""The outcome and the effect of the rows that name the interactions."""
 
 
 def interaction_table(views: Sequence[FactorView], title: str) -> Table:
     """Every interaction as a share of the variation, the largest of the answer first."""
-    columns = [
-        Column("factors"), Column("answer", "share"), Column(CI, "share"),
-        Column("correctness", "share"), Column(CI, "share"),
-    ]  # fmt: skip
+    columns = [Column("factors")]
+    for outcome in ("answer", "correctness"):
+        columns += [Column(outcome, "share"), Column(CI, "share")]
     rows: list[list[Value]] = []
     blocks = []
     for view in views:
         parts = parts_of(view.tables)
         names = [name for outcome, effect, name in parts if (outcome, effect) == INTERACTION]
         for name in sorted(names, key=lambda name: -parts[*INTERACTION, name]["value"]):
-            both = [parts[outcome, "interaction", name] for outcome in ("answer", "correctness")]
-            cells = (
-                (row["share"], Cell(low=row["share_low"], high=row["share_high"])) for row in both
-            )
-            rows.append([name, *(cell for pair in cells for cell in pair)])
+            row: list[Value] = [name]
+            for outcome in ("answer", "correctness"):
+                of = parts[outcome, "interaction", name]
+                row += [of["share"], Cell(low=of["share_low"], high=of["share_high"])]
+            rows.append(row)
             blocks.append(view.name)
     return Table(title, columns, rows, (), blocks if len(views) > 1 else [], sortable=False)
-
-
-INTERACTION = ("answer", "interaction")
-"""The outcome and the effect of the rows that name the interactions."""
 
 
 def level_table(views: Sequence[FactorView], title: str) -> Table:
@@ -298,29 +291,37 @@ def level_table(views: Sequence[FactorView], title: str) -> Table:
     return frame_table(rows, title, columns, blocks=blocks if len(views) > 1 else ())
 
 
-BLANK = "___"
-"""The object in a prompt."""
-
-
 @dataclass(frozen=True, slots=True)
-class FactView:
-    """What is shown only of runs on facts."""
+class RunView:
+    """What is shown of one run, of one seed or several."""
 
-    protocol: Protocol
-    """How the answers were counted."""
-    by_other: pl.DataFrame
+    name: str
+    """Its label: the model, or what the user calls the run."""
+    records: Sequence[Mapping[str, Any]]
+    """``run.json`` of each seed; empty for a table of answers."""
+    suite: Suite
+    metrics: pl.DataFrame
+    """The metrics table (``METRICS_SCHEMA``)."""
+    summary: Summary
+    baseline: Mapping[Key, float] = field(default_factory=dict)
+    """Every metric of the majority baseline."""
+    warnings: Sequence[str] = ()
+    pairs: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """The agreement of each two patterns or forms of each group (``analysis.patterns``)."""
+    patterns: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """The patterns or forms of each group."""
+
+    # Of facts and questions:
+    protocol: Protocol = "strict"
+    by_other: pl.DataFrame = field(default_factory=pl.DataFrame)
     """The metrics of the same answers by the other protocol."""
-    patterns: pl.DataFrame
-    """The patterns of each relation (``analysis.patterns``)."""
-    pairs: pl.DataFrame
-    """The pairs of patterns of each relation."""
-    edits: pl.DataFrame
+    edits: pl.DataFrame = field(default_factory=pl.DataFrame)
     """What each kind of edit costs."""
-    items: pl.DataFrame
+    items: pl.DataFrame = field(default_factory=pl.DataFrame)
     """The agreement among the answers to each fact."""
-    examples: Mapping[str, Sequence[Any]]
+    examples: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """The most informative facts, by the description of their kind."""
-    excluded: pl.DataFrame
+    excluded: pl.DataFrame = field(default_factory=pl.DataFrame)
     """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
     prompts: Mapping[tuple[str, str, str], str] = field(default_factory=dict, repr=False)
     """What was sent, by group, item and variant; of facts the pattern of each example, filled in as
@@ -331,65 +332,29 @@ class FactView:
     """Mean V-measures and their correlations with consistency, if the run has vectors."""
     drawing: altair.Chart | None = None
     """The vectors of one relation, drawn."""
+    factors: Sequence[FactorView] = ()
+    """What each factor changes, of a run on questions: a view for each design of factors."""
 
-    def prompt(self, example: Any, reply: Any) -> str:
-        """The prompt that was sent, or the variant where it is not kept."""
-        variant: str = reply.variant
-        return self.prompts.get((example.group, example.item, variant)) or variant
-
-
-@dataclass(frozen=True, slots=True)
-class PairView:
-    """What is shown only of runs on sentence pairs."""
-
-    task: Task
-    changed: pl.DataFrame
+    # Of sentence pairs:
+    task: Task | None = None
+    changed: pl.DataFrame = field(default_factory=pl.DataFrame)
     """The answers that a form changed (``CHANGED_ANSWERS_SCHEMA``)."""
     changes: pl.DataFrame | None = None
     """What accuracy gains or loses between forms (``FORM_CHANGE_SCHEMA``)."""
-    pairs: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """The agreement of each two forms (``analysis.patterns.form_tables``)."""
-    patterns: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """The forms."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """What is shown of one run, of one seed or several."""
-
-    name: str
-    """Its label: the model, or what the user calls the run."""
-    records: Sequence[Mapping[str, Any]]
-    """``run.json`` of each seed; empty for a table of answers."""
-    suite: Suite
-    """The groups and variants of its questions."""
-    metrics: pl.DataFrame
-    """The metrics table (``METRICS_SCHEMA``)."""
-    summary: Summary
-    baseline: Mapping[Key, float] = field(default_factory=dict)
-    """Every metric of the majority baseline."""
-    warnings: Sequence[str] = ()
-    """What a reader should know."""
-    facts: FactView | None = None
-    """More, of a run on facts."""
-    pairs: PairView | None = None
-    """More, of a run on sentence pairs."""
-    factors: Sequence[FactorView] = ()
-    """What each factor changes, of a run on questions: a view for each design of factors."""
 
     @property
     def seeds(self) -> int:
         return len(self.records)
 
+    @property
+    def is_of_pairs(self) -> bool:
+        """Whether sentence pairs were asked, and not facts or questions."""
+        return not self.suite.words.pool
 
-def fact_views(runs: Sequence[RunView]) -> list[tuple[str, FactView]]:
-    """Names of the runs on facts, with what is shown only of them."""
-    return [(run.name, run.facts) for run in runs if run.facts is not None]
-
-
-def pair_views(runs: Sequence[RunView]) -> list[tuple[RunView, PairView]]:
-    """The runs on sentence pairs, with what is shown only of them."""
-    return [(run, run.pairs) for run in runs if run.pairs is not None]
+    def prompt(self, example: Any, reply: Any) -> str:
+        """The prompt that was sent, or the variant where it is not kept."""
+        variant: str = reply.variant
+        return self.prompts.get((example.group, example.item, variant)) or variant
 
 
 def groups_with_forms(run: RunView) -> list[str]:
@@ -404,14 +369,12 @@ def groups_with_forms(run: RunView) -> list[str]:
 def group_names(suite: Suite) -> dict[str, str]:
     """How the page names each group: its label, with its id where a label is not unique."""
     labels = [group.label for group in suite.relations]
-    return {
-        group.id: group.id
-        if not group.label
-        else group.label
-        if labels.count(group.label) == 1
-        else f"{group.label} ({group.id})"
-        for group in suite.relations
-    }
+    names = {}
+    for group in suite.relations:
+        is_unique = labels.count(group.label) == 1
+        name = group.label if is_unique else f"{group.label} ({group.id})"
+        names[group.id] = name if group.label else group.id
+    return names
 
 
 def name_and_id(names: Mapping[str, str], group: str) -> str:
@@ -436,12 +399,3 @@ def relation_values(runs: Sequence[RunView], names: Sequence[str]) -> pl.DataFra
         for run in runs
     ]
     return pl.concat(parts)
-
-
-def without_run(
-    runs: int, rows: list[list[Value]], columns: list[Column]
-) -> tuple[list[list[Value]], list[Column]]:
-    """Without the second column, which names the run, where there is only one."""
-    if runs > 1:
-        return rows, columns
-    return [[row[0], *row[2:]] for row in rows], [columns[0], *columns[2:]]

@@ -13,40 +13,26 @@ import polars as pl
 from consilience.core.errors import Protocol
 from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.factors import BETWEEN, ORIGINAL, WITHIN, several_factors
-from consilience.core.text import counted, listed
+from consilience.core.text import AGGREGATES, counted, listed
 from consilience.metrics.measure import constant_answers
 from consilience.report.columns import noise_sentence
 from consilience.report.export import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
 from consilience.types import Relation, Suite, SuiteWords
 
-NO_OPTION = "no_option"
-"""The share of written answers that are none of the options, in a summary alone."""
-
-VIOLATIONS = "violation_rate"
-"""The metric that has a row for each kind of expectations."""
+NO_OPTION = "no_option"  # written answers that are none of the options, in a summary alone
+VIOLATIONS = "violation_rate"  # has a row for each kind of expectations
 
 Key = tuple[str, str, str]
 """Group, metric and subset of a row of the metrics table; the group is ``MACRO`` for means, and
 ``MICRO`` for all items together."""
 
-Shares = list[tuple[str, float]]
-"""The names of groups, each with a share."""
+Shares = list[tuple[str, float]]  # the names of groups, each with a share
+Values = Mapping[Key, Mapping[str, Any]]  # the rows of the metrics table by their keys
 
-Values = Mapping[Key, Mapping[str, Any]]
-"""The rows of the metrics table by their keys."""
-
-NAMED = 3
-"""Least consistent groups that are named."""
-
-BRIEF_NOTES = 3
-"""Notes that are shown below a summary."""
-
-FEWEST_FACTS = 3
-"""Facts that accuracy must count in a group that is named as the least or most consistent."""
-
-NO_INTERVAL = "no interval because nothing varies"
-"""Why a value has no interval."""
+NAMED = 3  # least consistent groups that are named
+BRIEF_NOTES = 3  # notes that are shown below a summary
+FEWEST_FACTS = 3  # that accuracy counts in a group that is named as least or most consistent
 
 FACT_ROWS = (
     ("accuracy", "Accuracy", "right in the base pattern"),
@@ -66,33 +52,28 @@ PAIR_ROWS = (
 )
 """The same of a task of sentence pairs."""
 
-FORM_ROWS = {
-    "reverse": ("C_R", "label kept in reverse"),
-    "signal": ("C_S", "label kept in signal"),
-}
+FORM_ROWS = {"reverse": ("C_R", "label kept in reverse"), "signal": ("C_S", "label kept in signal")}
 """Label and meaning of the consistency of the CALUM paper's forms."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """One headline number."""
+    """One headline number, a fraction; NaN without data or without an interval."""
 
     label: str
     """What a reader calls the number."""
     metric: str
-    """The metric's name in the metrics table."""
     subset: str
     """The form of the sentence pairs; ``all`` for all forms or patterns together."""
     value: float
-    """The value, a fraction; NaN without data. The mean over seeds where there are several."""
+    """The mean over seeds where there are several."""
     std: float
     """Standard deviation over seeds; NaN for one seed."""
     low: float
-    """Lower bound of the 95 % confidence interval; NaN without one."""
+    """Lower bound of the 95 % confidence interval."""
     high: float
-    """Upper bound of the interval."""
     baseline: float
-    """The value of the majority baseline; NaN without data."""
+    """The value of the majority baseline."""
     meaning: str
     """What the number counts, in about five words."""
     chance: float = NAN
@@ -140,13 +121,11 @@ class Summary:
             Column("metric"), Column("mean±std" if self.seeds > 1 else "%", "share"),
             Column(CI, "share"), Column("majority", "share"), Column("meaning"),
         ]  # fmt: skip
-        rows: list[list[Value]] = [
-            [
-                row.label, Cell(row.value, row.std), Cell(low=row.low, high=row.high),
-                row.baseline, self._meaning_of(row),
-            ]
-            for row in self.rows
-        ]  # fmt: skip
+        rows: list[list[Value]] = []
+        for row in self.rows:
+            chance = "" if math.isnan(row.chance) else f" (chance {row.chance * 100:.1f})"
+            cells = Cell(row.value, row.std), Cell(low=row.low, high=row.high), row.baseline
+            rows.append([row.label, *cells, row.meaning + chance])
         remarks = " ".join([*self.notes, *self._explanations()])
         notes = [*self.groups_in_words(), *([remarks] if remarks else [])]
         return Table(self.title, columns, rows, notes, sortable=False)
@@ -155,21 +134,15 @@ class Summary:
         """What the interval is of, and why a cell has no number."""
         known = [row for row in self.rows if not math.isnan(row.value)]
         is_undefined = len(known) < len(self.rows) or any(math.isnan(r.baseline) for r in self.rows)
-        if any(math.isnan(row.low) for row in known):
-            yield (
-                f"{NO_DATA}, or that nothing varies." if is_undefined else f"{DASH} {NO_INTERVAL}."
-            )
-        elif is_undefined:
-            yield NO_DATA
+        has_no_interval = any(math.isnan(row.low) for row in known)
+        if is_undefined:
+            yield f"{NO_DATA}, or that nothing varies." if has_no_interval else NO_DATA
+        elif has_no_interval:
+            yield f"{DASH} no interval because nothing varies."
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values; NaN where there is no data."""
         return asdict(self)
-
-    def _meaning_of(self, row: SummaryRow) -> str:
-        if math.isnan(row.chance):
-            return row.meaning
-        return f"{row.meaning} (chance {row.chance * 100:.1f})"
 
     def groups_in_words(self, unit: str = "") -> Iterator[str]:
         """The least and the most consistent groups; nothing where all are shown as equal.
@@ -209,43 +182,47 @@ def summarize(
     seed, for the standard deviation of means over relations. ``cautions``: what the answers say
     about how to read the numbers, a sentence each. ``fewest``: variants of an item that lacks some.
     """
-    values = {(row["group"], row["metric"], row["subset"]): row for row in _rows_of(metrics)}
+    values = {_key_of(row): row for row in metrics.to_dicts()}
     groups = [group for group in suite.relations if (group.id, "accuracy", "all") in values]
     is_averaged = all(group.design.is_averaged for group in groups)
-    words, pooled = suite.words, suite.words.is_pooled
+    words = suite.words
     chosen = _mean_keys(values, groups, words) if is_averaged else _pair_keys(groups)
     deviations = _deviations(by_seed)
-    chosen = [*chosen, *_violation_keys(suite)]
-    averaged = len(_averaged(groups)) if is_averaged and not pooled else 0
+    averaged = len(_averaged(groups)) if is_averaged and not words.is_pooled else 0
     rows = []
-    for key, label, in_words in chosen:
+    for key, label, meaning in [*chosen, *_violation_keys(suite)]:
         if (row := values.get(key)) is None:
             continue
-        meaning, std = in_words, deviations.get(key, NAN) if is_averaged else row["std"]
-        if averaged and not math.isnan(row["value"]) and row["n"] < averaged:
-            meaning += f" ({row['n']} of {averaged} {words.group}s)"
+        std = deviations.get(key, NAN) if is_averaged else row["std"]
+        is_of_some = averaged and not math.isnan(row["value"]) and row["n"] < averaged
+        of_some = f" ({row['n']} of {averaged} {words.group}s)" if is_of_some else ""
+        has_chance = key[1:] == ("consistency", "all") or key[1] == VIOLATIONS
+        chance = values.get((key[0], f"chance_{key[1]}", key[2]), {}) if has_chance else {}
         rows.append(
             SummaryRow(
                 label=label, metric=key[1], subset=key[2], value=row["value"], std=std,
-                low=row["low"], high=row["high"], baseline=baseline.get(key, NAN), meaning=meaning,
-                chance=_chance(values, key), group=key[0],
+                low=row["low"], high=row["high"], baseline=baseline.get(key, NAN),
+                meaning=meaning + of_some, chance=float(chance.get("value", NAN)), group=key[0],
             )
         )  # fmt: skip
     least, most = _extremes(values, groups) if is_averaged else ([], [])
     seeds = int(metrics["seeds"].max())  # type: ignore[arg-type]
-    sizes = _pair_sizes(values, groups[0])
+    name, sizes = suite.name, ""
     if is_averaged:
         sizes = _mean_sizes(values, groups, words, fewest)
+    else:
+        name, row = groups[0].id, values[groups[0].id, "accuracy", "all"]
+        pairs, forms = row["n"] + row["n_excluded"], len(groups[0].design.forms)
+        sizes = f"{pairs:,} sentence pairs, {forms} forms"
     remarks = [str(protocol)] if len(words.protocols) > 1 else []
     remarks += [f"mean of {seeds} seeds"] if seeds > 1 else []
-    title = f"{model} on {suite.name if is_averaged else groups[0].id}: {sizes}"
-    title += f" ({', '.join(remarks)})" if remarks else ""
+    title = f"{model} on {name}: {sizes}" + (f" ({', '.join(remarks)})" if remarks else "")
     notes = [*cautions, *_notes(metrics, suite, groups)]
     return Summary(title, rows, least, most, averaged, seeds, notes)
 
 
-def _rows_of(metrics: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    return metrics.iter_rows(named=True)
+def _key_of(row: Mapping[str, Any]) -> Key:
+    return row["group"], row["metric"], row["subset"]
 
 
 def _mean_keys(
@@ -302,13 +279,6 @@ def _violation_keys(suite: Suite) -> list[tuple[Key, str, str]]:
     ]
 
 
-def _chance(values: Values, key: Key) -> float:
-    """What is expected by chance: of consistency over all forms or patterns, and of violations."""
-    if key[1:] != ("consistency", "all") and key[1] != VIOLATIONS:
-        return NAN
-    return float(values.get((key[0], f"chance_{key[1]}", key[2]), {}).get("value", NAN))
-
-
 def _deviations(by_seed: Sequence[pl.DataFrame]) -> dict[Key, float]:
     """Standard deviations over seeds of the means over relations, and of all items together.
 
@@ -316,9 +286,8 @@ def _deviations(by_seed: Sequence[pl.DataFrame]) -> dict[Key, float]:
     """
     values: dict[Key, list[float]] = {}
     for metrics in by_seed:
-        for row in _rows_of(metrics.filter(pl.col("group").is_in(["MACRO", "MICRO"]))):
-            key = row["group"], row["metric"], row["subset"]
-            values.setdefault(key, []).append(row["value"])
+        for row in metrics.filter(pl.col("group").is_in(AGGREGATES)).iter_rows(named=True):
+            values.setdefault(_key_of(row), []).append(row["value"])
     known = {key: numbers for key, numbers in values.items() if not any(map(math.isnan, numbers))}
     return {key: stdev(numbers) for key, numbers in known.items() if len(numbers) > 1}
 
@@ -358,12 +327,6 @@ def _mean_sizes(
 def _averaged(groups: Sequence[Relation]) -> Sequence[Relation]:
     """The relations that the means are over: those with one right answer, if there are any."""
     return [group for group in groups if group.cardinality == "N-1"] or groups
-
-
-def _pair_sizes(values: Values, group: Relation) -> str:
-    """How many sentence pairs and forms the numbers are over."""
-    row = values[group.id, "accuracy", "all"]
-    return f"{row['n'] + row['n_excluded']:,} sentence pairs, {len(group.design.forms)} forms"
 
 
 def _notes(metrics: pl.DataFrame, suite: Suite, groups: Sequence[Relation]) -> Iterator[str]:

@@ -19,31 +19,19 @@ detectable: a share; one above 1 is shown as ">100".
 """
 
 NAN = math.nan
-
-PERCENT = {"share": 100, "points": 100, "detectable": 100}
-"""Factors from a value to the number that is shown; 1 for the other kinds."""
-
+PERCENT = {"share": 100, "points": 100, "detectable": 100}  # from a value to what is shown
 STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
-"""Levels of significance and their marks."""
-
-DASH = "A dash means"
-"""The beginning of a note on cells that show ``-``."""
-
-NO_DATA = f"{DASH} undefined"
-"""The note below a table with a cell that shows ``-``: there are no data, or nothing varied."""
-
+DASH = "A dash means"  # begins a note on cells that show "-"
+NO_DATA = f"{DASH} undefined"  # there are no data, or nothing varied
 CI = "95 % CI"
-"""The heading of a confidence interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading and what the cells below it hold."""
+    """A heading and what the cells below it hold; a text in a column of numbers stays a text."""
 
     heading: str
-    """The heading on a page, in a file and on a wide screen."""
     kind: Kind = "text"
-    """What the cells hold; a text cell in a column of numbers is shown as it is."""
     short: str = ""
     """The heading on a narrow screen; empty for the same one."""
     digits: int = 1
@@ -59,16 +47,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One text, number or interval."""
+    """One text, number or interval; the bounds are shown where there is no value."""
 
     value: str | float | None = None
     """The text or number; None or NaN if there is none."""
     std: float = NAN
-    """Standard deviation, shown after the value."""
     low: float = NAN
-    """Lower bound, shown where there is no value."""
     high: float = NAN
-    """Upper bound, shown where there is no value."""
     digits: int | None = None
     """Digits after the decimal point; None for those of the column."""
     mark: str = ""
@@ -115,6 +100,23 @@ class Table:
     def cells(self, row: int) -> list[Cell]:
         return [value if isinstance(value, Cell) else Cell(value) for value in self.rows[row]]
 
+    def grid(self) -> list[list[Cell]]:
+        """The cells of all rows."""
+        return [self.cells(row) for row in range(len(self.rows))]
+
+    def by_block(self) -> Iterator[tuple[str | None, list[tuple[Cell, Column]]]]:
+        """The cells of each row with their columns, after the block that begins there, if any."""
+        block = ""
+        for at, cells in enumerate(self.grid()):
+            name = self.blocks[at] if self.blocks else ""
+            yield None if name == block else name, list(zip(cells, self.columns, strict=True))
+            block = name
+
+    def only(self, columns: Sequence[int]) -> Table:
+        """The table with some of its columns."""
+        rows = [[row[at] for at in columns] for row in self.rows]
+        return replace(self, columns=[self.columns[at] for at in columns], rows=rows)
+
 
 def text_of(cell: Cell, column: Column) -> str:
     """A cell without its standard deviation; ``-`` for no data."""
@@ -158,8 +160,7 @@ def estimate(row: Mapping[str, Any] | None, *, std: bool = False) -> tuple[Cell,
     """The value of a row of the metrics table and its interval; ``std``: with its deviation."""
     if row is None:
         return Cell(), Cell()
-    value = Cell(row["value"], std=row["std"] if std else NAN)
-    return value, Cell(low=row["low"], high=row["high"])
+    return Cell(row["value"], std=row["std"] if std else NAN), bounds_of(row)
 
 
 def with_interval(row: Mapping[str, Any] | None) -> Cell:
@@ -176,17 +177,12 @@ def bounds_of(row: Mapping[str, Any], low: str = "low", high: str = "high") -> C
 def intervals_below(table: Table) -> Table:
     """The table with each interval in the cell of its number, which a page shows below it."""
     merged = [at for at, column in enumerate(table.columns) if column.heading == CI]
-    rows = [table.cells(row) for row in range(len(table.rows))]
+    rows = table.grid()
     for cells in rows:
         for at in merged:
             cells[at - 1] = replace(cells[at - 1], low=cells[at].low, high=cells[at].high)
-    others = [at for at in range(len(table.columns)) if at not in merged]
-    return replace(
-        table,
-        title=f"{table.title}; below a number its {CI}",
-        columns=[table.columns[at] for at in others],
-        rows=[[cells[at] for at in others] for cells in rows],
-    )
+    whole = replace(table, title=f"{table.title}; below a number its {CI}", rows=rows)
+    return whole.only([at for at in range(len(table.columns)) if at not in merged])
 
 
 def without_empty_columns(table: Table) -> Table:
@@ -194,42 +190,32 @@ def without_empty_columns(table: Table) -> Table:
 
     The first two stay: the name of a row, and its number even where it is undefined.
     """
-    rows = [table.cells(row) for row in range(len(table.rows))]
-    filled = [
-        at
-        for at, column in enumerate(table.columns)
-        if at < 2 or not rows or any(text_of(cells[at], column) not in ("", "-") for cells in rows)
-    ]
-    if len(filled) == len(table.columns):
-        return table
-    columns = [table.columns[at] for at in filled]
-    return replace(table, columns=columns, rows=[[cells[at] for at in filled] for cells in rows])
+    rows, columns = table.grid(), enumerate(table.columns)
+    return table.only(
+        [
+            at
+            for at, column in columns
+            if at < 2 or not rows or any(text_of(row[at], column) not in ("", "-") for row in rows)
+        ]
+    )
 
 
 def all_notes(table: Table) -> list[str]:
     """The notes of a table, with that on missing data if a cell has none."""
-    shows_dash = any(
-        text_of(cell, column) == "-"
-        for at in range(len(table.rows))
-        for cell, column in zip(table.cells(at), table.columns, strict=True)
-    )
+    shows_dash = any(text_of(*pair) == "-" for _, row in table.by_block() for pair in row)
     is_explained = any(DASH in note for note in table.notes)
-    return [*table.notes, *([NO_DATA] if shows_dash and not is_explained else [])]
+    return [*table.notes, *[NO_DATA] * (shows_dash and not is_explained)]
 
 
 def mark_best(
-    table: Table,
-    headings: Collection[str],
-    apart: Collection[int] = (),
-    *,
-    by_block: bool = False,
+    table: Table, headings: Collection[str], apart: Collection[int] = (), *, by_block: bool = False
 ) -> Table:
     """The table with the largest number of some columns marked, as it is printed.
 
     ``apart``: rows that are not compared, such as a baseline. ``by_block``: compare the
     rows of one block only. A number without another to compare it with is not marked.
     """
-    rows = [table.cells(at) for at in range(len(table.rows))]
+    rows = table.grid()
     blocks = table.blocks if by_block else [""] * len(rows)
     for at, column in enumerate(table.columns):
         if column.heading not in headings:
@@ -246,14 +232,8 @@ def mark_best(
     return replace(table, rows=rows)
 
 
-BETWEEN = 2
-"""Spaces between two columns."""
-
-
-"""The width of what is no screen, such as a pipe or a file."""
-
-Lines = list[str]
-"""The lines of a heading or of a cell."""
+BETWEEN = 2  # spaces between two columns
+Lines = list[str]  # of a heading or a cell
 
 
 def fitted_text(table: Table, width: int, rule: str = "─") -> Text:
@@ -262,114 +242,84 @@ def fitted_text(table: Table, width: int, rule: str = "─") -> Text:
     ``rule``: the character of the lines between rows. A word that is wider than the screen stays
     whole.
     """
-    grid = _fitted(table, width)
-    shown = _only(table, grid.shown)
-    notes = [*all_notes(shown), *grid.note(table)]
-    title = _wrap(table.title, width) if table.title else []
-    lines = [Text(line, style="table.title") for line in title]
-    lines += grid.lines(shown, width, rule)
+    texts = [[_text(*pair) for pair in row] for _, row in table.by_block()]
+    shown, headings, widths = _fitted(table.columns, texts, width)
+    fitting = table.only(shown)
+    titles = _wrap(table.title, width) if table.title else []
+    lines = [Text(line, style="table.title") for line in titles]
+
+    def add_row(cells: Sequence[Lines], styles: Sequence[str]) -> None:
+        for at in range(max(map(len, cells))):
+            line = Text()
+            for column, cell, room, style in zip(
+                fitting.columns, cells, widths, styles, strict=True
+            ):
+                text = cell[at] if at < len(cell) else ""
+                space = " " * (room - cell_len(text))
+                line.append(space + text if column.is_number else text + space, style)
+                line.append(" " * BETWEEN)
+            lines.append(line)
+
+    if any(any(heading) for heading in headings):
+        height = max(map(len, headings))
+        at_bottom = [[""] * (height - len(heading)) + heading for heading in headings]
+        add_row(at_bottom, ["table.header"] * len(headings))
+    for at, (block, row) in enumerate(fitting.by_block()):
+        lines += map(Text, _wrap(f"{block}:", width) if block else [])
+        cells = [_wrap(texts[at][column], room) for column, room in zip(shown, widths, strict=True)]
+        add_row(cells, ["bold" if cell.is_best else "" for cell, _ in row])
+        if at in table.rules:
+            lines.append(Text(rule * _total(widths)))
+    notes = all_notes(fitting)
+    left_out = [column.heading for at, column in enumerate(table.columns) if at not in shown]
+    if left_out:
+        names = ", ".join(dict.fromkeys(left_out))
+        notes.append(
+            f"Not shown at this width: {names}. A wider terminal or a pipe shows all columns."
+        )
     lines += [Text(line, style="table.caption") for note in notes for line in _wrap(note, width)]
     for line in lines:
         line.rstrip()
     return Text("\n").join(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """The columns of a table that fit a screen."""
+def _fitted(
+    columns: Sequence[Column], texts: Sequence[Sequence[str]], width: int
+) -> tuple[list[int], list[Lines], list[int]]:
+    """The columns that fit a screen: their positions, headings and widths.
 
-    shown: Sequence[int]
-    """The positions of these columns."""
-    headings: Sequence[Lines]
-    cells: Sequence[Sequence[Lines]]
-    """The cells below them, by row."""
-    widths: Sequence[int]
-    """The widths of these columns."""
-
-    def note(self, table: Table) -> Iterator[str]:
-        """The columns of the table that do not fit, if any."""
-        left_out = [
-            column.heading for at, column in enumerate(table.columns) if at not in self.shown
-        ]
-        if left_out:
-            names = ", ".join(dict.fromkeys(left_out))
-            yield f"Not shown at this width: {names}. A wider terminal or a pipe shows all columns."
-
-    def lines(self, table: Table, width: int, rule: str) -> Iterator[Text]:
-        """Headings and rows, with the headings of blocks and rules between rows."""
-        if any(any(heading) for heading in self.headings):
-            height = max(map(len, self.headings))
-            bottom = [[""] * (height - len(heading)) + heading for heading in self.headings]
-            yield from self._row(table.columns, bottom, ["table.header"] * len(bottom))
-        block = ""
-        for at, cells in enumerate(self.cells):
-            if table.blocks and table.blocks[at] != block:
-                block = table.blocks[at]
-                if block:
-                    yield from map(Text, _wrap(f"{block}:", width))
-            styles = ["bold" if cell.is_best else "" for cell in table.cells(at)]
-            yield from self._row(table.columns, cells, styles)
-            if at in table.rules:
-                yield Text(rule * (sum(self.widths) + BETWEEN * (len(self.widths) - 1)))
-
-    def _row(
-        self, columns: Sequence[Column], cells: Sequence[Lines], styles: Sequence[str]
-    ) -> Iterator[Text]:
-        for at in range(max(map(len, cells))):
-            line = Text()
-            for column, cell, width, style in zip(columns, cells, self.widths, styles, strict=True):
-                text = cell[at] if at < len(cell) else ""
-                space = " " * (width - cell_len(text))
-                line.append(space + text if column.is_number else text + space, style)
-                line.append(" " * BETWEEN)
-            yield line
-
-
-def _fitted(table: Table, width: int) -> _Grid:
-    """As many columns as fit, at least two; extra ones and those on the right are left out first.
-
-    Headings are wrapped at words, then shortened; then texts are wrapped, first those on the left.
+    At least two: extra ones and those on the right are left out first. Headings are wrapped at
+    words, then shortened; then texts are wrapped, first those on the left.
     """
-    columns, size = table.columns, len(table.columns)
-    texts = [
-        [_text(*pair) for pair in zip(table.cells(at), columns, strict=True)]
-        for at in range(len(table.rows))
-    ]
-    natural = [
-        max((_width_of(row[at].split("\n")) for row in texts), default=0) for at in range(size)
-    ]
+    cells = [[row[at] for row in texts] for at in range(len(columns))]
+    natural = [_width_of(line for text in rows for line in text.split("\n")) for rows in cells]
     words = [
-        natural[at] if column.is_number else _longest_word(row[at] for row in texts)
-        for at, column in enumerate(columns)
+        whole if column.is_number else _width_of(word for text in rows for word in text.split())
+        for column, rows, whole in zip(columns, cells, natural, strict=True)
     ]
     partial = [
         max(word, min(whole, width // 4)) for word, whole in zip(words, natural, strict=True)
     ]
+
+    def wrapped(headings: Iterable[str]) -> list[Lines]:
+        """Headings in the width of their cells, or of their longest words."""
+        rooms = zip(headings, natural, strict=True)
+        return [_wrap(text, max(room, _width_of(text.split()))) for text, room in rooms]
+
     full = [[column.heading] for column in columns]
-    wrapped = [
-        _heading(column.heading, room) for column, room in zip(columns, natural, strict=True)
-    ]
-    short = [
-        _heading(column.short or column.heading, room)
-        for column, room in zip(columns, natural, strict=True)
-    ]
+    whole = wrapped(column.heading for column in columns)
+    short = wrapped(column.short or column.heading for column in columns)
+    forms = ((full, natural), (whole, natural), (short, natural), (short, partial))
     choices = list(_choices(columns))
-    attempts = [
-        (shown, headings, least)
-        for shown in choices
-        for headings, least in (
-            (full, natural), (wrapped, natural), (short, natural), (short, partial),
-        )
-    ]  # fmt: skip
+    attempts = [(shown, *form) for shown in choices for form in forms]
     for shown, headings, least in [*attempts, (choices[-1], short, words)]:
-        chosen = [headings[at] for at in shown]
-        widths = _widths(chosen, [natural[at] for at in shown], [least[at] for at in shown], width)
+        floors = [max(least[at], _width_of(headings[at])) for at in shown]
+        widths = [max(floor, natural[at]) for floor, at in zip(floors, shown, strict=True)]
+        for at, floor in enumerate(floors):
+            widths[at] = max(floor, widths[at] - max(0, _total(widths) - width))
         if _total(widths) <= width:
             break
-    cells = [
-        [_wrap(row[at], room) for at, room in zip(shown, widths, strict=True)] for row in texts
-    ]
-    return _Grid(shown, chosen, cells, widths)
+    return shown, [headings[at] for at in shown], widths
 
 
 def _choices(columns: Sequence[Column]) -> Iterator[list[int]]:
@@ -382,38 +332,12 @@ def _choices(columns: Sequence[Column]) -> Iterator[list[int]]:
             yield shown
 
 
-def _only(table: Table, shown: Sequence[int]) -> Table:
-    """The table with some of its columns."""
-    columns = [table.columns[at] for at in shown]
-    return replace(table, columns=columns, rows=[[row[at] for at in shown] for row in table.rows])
-
-
-def _widths(
-    headings: Sequence[Lines], natural: Sequence[int], least: Sequence[int], width: int
-) -> list[int]:
-    """The widths of columns that fill at most ``width``, or are at their ``least``."""
-    floors = [max(low, _width_of(lines)) for low, lines in zip(least, headings, strict=False)]
-    widths = [max(low, whole) for low, whole in zip(floors, natural, strict=False)]
-    for at, floor in enumerate(floors):
-        widths[at] = max(floor, widths[at] - max(0, _total(widths) - width))
-    return widths
-
-
 def _total(widths: Sequence[int]) -> int:
     return sum(widths) + BETWEEN * (len(widths) - 1)
 
 
 def _width_of(lines: Iterable[str]) -> int:
     return max(map(cell_len, lines), default=0)
-
-
-def _longest_word(texts: Iterable[str]) -> int:
-    return max((_width_of(text.split()) for text in texts), default=0)
-
-
-def _heading(text: str, width: int) -> Lines:
-    """A heading, wrapped to the width of its cells or of its longest word."""
-    return _wrap(text, max(width, _longest_word([text])))
 
 
 def _wrap(text: str, width: int) -> Lines:

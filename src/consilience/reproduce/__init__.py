@@ -7,11 +7,9 @@ from consilience.reproduce.recipe import (
     Request,
     Work,
     carry_out,
-    find_recipe,
     load_recipes,
 )
 
 RECIPES = load_recipes(pararel, calum, claims)
-"""The recipes by name."""
 
-__all__ = ["RECIPES", "Recipe", "RecipeResult", "Request", "Work", "carry_out", "find_recipe"]
+__all__ = ["RECIPES", "Recipe", "RecipeResult", "Request", "Work", "carry_out"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from consilience.files.write import texts_of
 from consilience.report.papers import Key, Measured, paper_numbers
 from consilience.reproduce.recipe import (
     KOREAN,
+    SPLITS,
     UNAVAILABLE,
     MissingError,
     Recipe,
@@ -28,16 +30,12 @@ from consilience.suites.pairs import CALUM, HUB, TASKS, UnlabelledError, half_of
 from consilience.suites.perturbations import PERTURBATIONS
 
 GROUPS = {name: "KorNLI" if name == "kornli" else name.upper() for name in (*CALUM, *KOREAN)}
-"""The paper's names of our tasks."""
 
 COLUMNS = {
-    "Acc_val": ("accuracy", "all"),
-    "C_R": ("consistency", "reverse"),
+    "Acc_val": ("accuracy", "all"), "C_R": ("consistency", "reverse"),
     "C_S": ("consistency", "signal"),
-}
-"""The paper's columns as metric and subset."""
+}  # fmt: skip
 
-SPLITS = ("train", "validation", "test")
 WRITERS = ("T5-base", "T5-large")
 """Models that write the label and are not trained here: T5 was trained on all five tasks."""
 
@@ -71,24 +69,17 @@ def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> Path:
                 "--out", folder / "model", "--device", request.training_device, part=GROUPS[task],
             )  # fmt: skip
         trained = spec if model in WRITERS else folder / "model"
-        _ask_forms(work, row, task, trained, [held_out, *half], folder / "run")
+        work.run(
+            row, "probe", "--model", trained, "--suite", task, "--data", held_out, *half,
+            "--out", folder / "run", "--device", request.device,
+            *(["--generate"] if row in WRITERS else []), part=GROUPS[task],
+        )  # fmt: skip
     except MissingError as reason:
         if f"cannot load '{spec}'" in str(reason):
             work.faults[spec] = str(reason)
         raise
     work.stop_if_dry()
     return folder / "run"
-
-
-def _ask_forms(
-    work: Work, row: str, task: str, model: str | Path, data: Sequence[str], out: Path
-) -> None:
-    """Ask a model the pairs of a task in all forms. ``data``: the file, and which half of it."""
-    writes = ["--generate"] if row in WRITERS else []
-    work.run(
-        row, "probe", "--model", model, "--suite", task, "--data", *data, "--out", out,
-        "--device", work.request.device, *writes, part=GROUPS[task],
-    )  # fmt: skip
 
 
 def readable_source(work: Work, task: str, split: str) -> str:
@@ -143,10 +134,9 @@ def read_numbers(file: Path, row: str, task: str) -> dict[Key, Measured]:
     """Accuracy, C_R and C_S in percent; the interval is over items, the deviation over seeds."""
     rows = read_rows(file, row, task).iter_rows(named=True)
     values = {(number["metric"], number["subset"]): number for number in rows}
+    names = ("value", "std", "low", "high")
     return {
-        (GROUPS[task], row, column): Measured(
-            *(100 * values[key][name] for name in ("value", "std", "low", "high"))
-        )
+        (GROUPS[task], row, column): Measured(*(100 * values[key][name] for name in names))
         for column, key in COLUMNS.items()
         if key in values
     }
@@ -156,12 +146,10 @@ SIZES = dict(zip(("Train set size", "Validation set size", "Test set size"), SPL
 """The columns of Table 1 that count the pairs of a split."""
 
 HUMAN = "Human"
-"""The row of people."""
 
 BACKBONES = ("RoBERTa-base", "Electra-large", "GPT2-base")
 NLI = ("mnli", "qnli", "rte")
 TABLE_6 = tuple(f"{model}-{variant}" for model in BACKBONES for variant in VARIANTS)
-"""The rows of Table 6."""
 
 SELECTIONS: Mapping[str, Sequence[str]] = {
     "": (*WRITERS, HUMAN),
@@ -287,8 +275,8 @@ def gain(recipe: Recipe, work: Work) -> RecipeResult:
                 (f"{model}-Single", f"{model}-{variant}")
                 for model in BACKBONES
                 for variant in after
+                if {f"{model}-Single", f"{model}-{variant}"} <= set(rows["model"])
             ]
-            pairs = [pair for pair in pairs if set(pair) <= set(rows["model"])]
             if {parts_of(second)[1] for _, second in pairs} != {*after}:
                 continue
             changes = gains(rows, *zip(*pairs, strict=True))
@@ -317,41 +305,36 @@ def our_rows(work: Work, rows: Sequence[str], tasks: Sequence[str]) -> pl.DataFr
     for row, task in itertools.product(rows, tasks):
         run = pairs_folder(work.request, row, task) / "run"
         if (run / "metrics.csv").is_file():
-            _note_run(work, run, row, task)
+            for path in sorted(run.glob("**/run.json")):
+                _note_run(work, path.parent, row, task)
             tables.append(read_rows(run / "metrics.csv", row, task).select(list(VALUES)))
     return pl.concat(tables)
 
 
 def _note_run(work: Work, run: Path, row: str, task: str) -> None:
-    """Add the notes of a run and its seeds; a run of another data file raises an error."""
-    file = work.request.data.get(f"{task}:validation")
-    for path in sorted(run.glob("**/run.json")):
-        record = record_of(path.parent)
-        settings = record["settings"]
-        if file and settings.get("pairs") != _digest(file, work.request, task):
+    """Add the notes of a run; one of another data file raises an error."""
+    request, file = work.request, work.request.data.get(f"{task}:validation")
+    record = record_of(run)
+    settings, notes = record["settings"], list(record.get("warnings", ()))
+    if file:
+        pairs = read_pairs(file, TASKS[task])
+        digest = (half_of(pairs, 1, 0) if is_halved(request, task) else pairs).digest
+        if settings.get("pairs") != digest:
             raise ConsilienceError(
                 f"this folder holds another run: its data is {record.get('data')}, this command's "
                 f"is {file}",
-                where=str(run),
+                where=str(pairs_folder(request, row, task) / "run"),
                 todo=f"{OTHER_OUT}, or remove the folder.",
                 kind="occupied",
             )
-        notes = list(record.get("warnings", ()))
-        if settings.get("limit") is not None:
-            notes.insert(0, f"of at most {settings['limit']} pairs")
-        if not file and not str(record.get("data")).startswith(f"{HUB}:"):
-            notes.insert(0, f"its pairs are of {record.get('data')}")
-        work.note(row, GROUPS[task], notes)
-
-
-def _digest(file: str, request: Request, task: str) -> str:
-    """The digest of the validation pairs that would be used."""
-    pairs = read_pairs(file, TASKS[task])
-    return (half_of(pairs, 1, 0) if is_halved(request, task) else pairs).digest
+    if settings.get("limit") is not None:
+        notes.insert(0, f"of at most {settings['limit']} pairs")
+    if not file and not str(record.get("data")).startswith(f"{HUB}:"):
+        notes.insert(0, f"its pairs are of {record.get('data')}")
+    work.note(row, GROUPS[task], notes)
 
 
 def _runs_of(rows: pl.DataFrame) -> list[str]:
-    """A note on the runs of our numbers."""
     tasks: dict[str, list[str]] = {}
     for model, task in rows.select("model", "task").unique(maintain_order=True).iter_rows():
         tasks.setdefault(model, []).append(GROUPS[task])
@@ -373,9 +356,10 @@ def people(recipe: Recipe, work: Work) -> RecipeResult:
         if file := work.attempt(HUMAN, partial(_score_people, work, task), part):
             annotators = len({*pl.read_csv(file)["group"]} - {task})
             answered.append((annotators, items))
-            for name, number in read_numbers(file, HUMAN, task).items():
-                bounds = number.std, number.low, number.high
-                numbers[name] = Measured(number.value, *bounds, unit="percent")
+            numbers |= {
+                key: replace(number, unit="percent")
+                for key, number in read_numbers(file, HUMAN, task).items()
+            }
     if answered:
         annotators, items = map(min, zip(*answered, strict=True))
         numbers["", HUMAN, "Annotators per language"] = Measured(annotators)
@@ -397,13 +381,13 @@ def sheets_of(request: Request, task: str) -> Path:
 def _draw_sheets(work: Work, task: str) -> Path:
     """The folder of a task's sheets, drawn where there are none; those of other pairs raise."""
     sheets = sheets_of(work.request, task)
-    if f"{task}:answers" in work.request.data:
-        if not (sheets / "key.json").is_file():
-            raise MissingError(f"{UNAVAILABLE}: {sheets}: no key.json of sheets")
-        return sheets
-    options = ("--task", task, "--data", readable_source(work, task, "validation"))
-    work.run(HUMAN, "suite", "annotate", "sheet", *options, "--out", sheets, part=GROUPS[task])
-    work.stop_if_dry()
+    if f"{task}:answers" not in work.request.data:
+        source = readable_source(work, task, "validation")
+        options = ("--task", task, "--data", source, "--out", sheets)
+        work.run(HUMAN, "suite", "annotate", "sheet", *options, part=GROUPS[task])
+        work.stop_if_dry()
+    elif not (sheets / "key.json").is_file():
+        raise MissingError(f"{UNAVAILABLE}: {sheets}: no key.json of sheets")
     return sheets
 
 

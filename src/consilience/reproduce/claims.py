@@ -46,13 +46,11 @@ class Number:
 
     value: float
     std: float = NAN
-    """Its standard deviation over relations."""
     relations: Mapping[str, float] = field(default_factory=dict)
     """The number of each relation; empty where it is not known."""
 
 
 Place = tuple[str, str, str, str]
-"""Table, task (empty in ParaRel), row and column of a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +58,11 @@ class Comparison:
     """Two numbers, of which a claim says that the first is higher."""
 
     unit: str
-    """The model or the task that it belongs to."""
     higher: Number
-    """The one that should be higher."""
     lower: Number
 
     @property
     def difference(self) -> float:
-        """Points."""
         return self.higher.value - self.lower.value
 
     def needed_correlation(self, relations: int) -> float:
@@ -84,12 +79,12 @@ class Comparison:
 
     def p_over_relations(self) -> float:
         """P of the paired t-test over the relations that both have; NaN without them."""
-        known = self.higher.relations.keys() & self.lower.relations.keys()
-        first, second = (
-            [number.relations[name] for name in sorted(known)]
-            for number in (self.higher, self.lower)
-        )
-        return _t(np.subtract(first, second)).p
+        pairs = [
+            (value, self.lower.relations[name])
+            for name, value in sorted(self.higher.relations.items())
+            if name in self.lower.relations
+        ]
+        return _t([first - second for first, second in pairs]).p
 
 
 def claims(recipe: Recipe, work: Work) -> RecipeResult:
@@ -110,9 +105,9 @@ def claims(recipe: Recipe, work: Work) -> RecipeResult:
             tested[key] = counted["p (t)"].value
         for key, p in zip(tested, holm(list(tested.values())), strict=True):
             numbers[*key, "p (Holm)"] = Measured(p, unit="p")
-    known_numbers = {key: number for key, number in numbers.items() if not math.isnan(number.value)}
+    numbers = {key: number for key, number in numbers.items() if not math.isnan(number.value)}
     rows = dict.fromkeys(row for _, _, row, _ in ours)
-    return RecipeResult(known_numbers, [f"our runs: {', '.join(rows)}"] if rows else [])
+    return RecipeResult(numbers, [f"our runs: {', '.join(rows)}"] if rows else [])
 
 
 def _rows(recipe: Recipe) -> Iterator[dict[str, Any]]:
@@ -120,35 +115,31 @@ def _rows(recipe: Recipe) -> Iterator[dict[str, Any]]:
     sets: Mapping[str, list[str]] = recipe.details["sets"]
     for claim in recipe.details["claims"]:
         lists = {
-            name: [member for text in _listed(value) for member in sets.get(str(text), [text])]
+            name: [
+                member
+                for text in (value if isinstance(value, list) else [value])
+                for member in sets.get(str(text), [text])
+            ]
             for name, value in claim.items()
             if name in ("higher", "lower", "table", "tasks")
         }
         yield claim | lists
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
 def comparisons(claim: Mapping[str, Any], numbers: Mapping[Place, Number]) -> Iterator[Comparison]:
     """The comparisons of a claim both of whose numbers are known."""
     higher, lower = claim["higher"], claim.get("lower", claim["higher"])
     pairs = zip(higher, lower, strict=True) if len(higher) == len(lower) else product(higher, lower)
-    tasks = [_both(task) for task in claim.get("tasks", [""])]
-    columns = [_both(column) for column in claim["columns"]]
+    tasks, columns = (
+        [[name, name] if isinstance(name, str) else name for name in names]  # for both sides
+        for names in (claim.get("tasks", [""]), claim["columns"])
+    )
     for (first, second), (task, other), (column, against) in product(pairs, tasks, columns):
         high = _number(numbers, claim["table"], task, first, column)
         low = _number(numbers, claim["table"], other, second, against)
         if high and low:
             units = {"higher": first, "lower": str(second), "tasks": task}
             yield Comparison(units[claim.get("over", "higher")], high, low)
-
-
-def _both(name: str | list[str]) -> tuple[str, str]:
-    """A name for both sides, or one for each."""
-    first, second = [name, name] if isinstance(name, str) else name
-    return first, second
 
 
 def _number(
@@ -229,13 +220,9 @@ def _of_run(work: Work, row: str) -> dict[str, Number]:
     table = pl.read_csv(file, schema_overrides=METRICS_SCHEMA)
     numbers: dict[str, Number] = {}
     for column, (metric, subset) in {**PAPER_KEYS, "Determinism": ("determinism", "all")}.items():
-        chosen = table.filter(metric=metric, subset=subset)
-        values = {
-            group: 100 * value for group, value in chosen.select("group", "value").iter_rows()
-        }
-        mean = values.pop("MACRO", NAN)
+        rows = table.filter(metric=metric, subset=subset).select("group", "value").iter_rows()
+        values = {group: 100 * value for group, value in rows if not math.isnan(value)}
         values.pop("MICRO", None)
-        if not math.isnan(mean):
-            known = {group: value for group, value in values.items() if not math.isnan(value)}
-            numbers[column] = Number(mean, relations=known)
+        if "MACRO" in values:
+            numbers[column] = Number(values.pop("MACRO"), relations=values)
     return numbers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from consilience.metrics.statistics import holm, wilson_interval
 from consilience.report.papers import NAN, Key, Measured
 from consilience.reproduce.recipe import (
     ADDED,
+    BY_HAND,
     UNAVAILABLE,
     MissingError,
     Recipe,
@@ -38,7 +39,6 @@ IMPROVED = {
 """The runs of the rows of Table 7, in the folder of ``improve``."""
 
 COEFFICIENTS = {"pearson": "Correlation Accuracy/Consistency", "spearman": "the same, Spearman's"}
-"""Columns of coefficients."""
 
 SQUAD = Path(__file__).parents[3] / "examples" / "squad.py"
 """The example that fine-tunes on SQuAD; it is part of the source repository only."""
@@ -48,40 +48,27 @@ def model_means(recipe: Recipe, work: Work) -> RecipeResult:
     """Means over relations in each model's run, and with ``micro`` also over all facts."""
     blocks = recipe.blocks()
     numbers: dict[Key, Measured] = {}
-    for row, spec in recipe.models.items():
-        make = partial(_probed_numbers, work, row, spec, recipe.columns)
-        if measured := work.attempt(row, make):
-            numbers |= _keyed(blocks.get(row, ADDED), row, measured)
-            if recipe.details.get("micro"):
-                pooled = read_numbers(work.request.folder_of(row), recipe.columns, "MICRO")
-                pooled = {f"{column}, micro": number for column, number in pooled.items()}
-                numbers |= _keyed(blocks.get(row, ADDED), row, pooled)
+    for row, run in _probed(recipe, work, is_read=True).items():
+        measured = read_numbers(run, recipe.columns)
+        if recipe.details.get("micro"):
+            pooled = read_numbers(run, recipe.columns, "MICRO")
+            measured |= {f"{column}, micro": number for column, number in pooled.items()}
+        numbers |= _keyed(blocks.get(row, ADDED), row, measured)
     return RecipeResult(numbers)
-
-
-def _probed_numbers(
-    work: Work, row: str, spec: str, columns: Mapping[str, tuple[str, str]], *more: str, **part: str
-) -> dict[str, Measured]:
-    run = work.probe(row, spec, *more, **part)
-    work.stop_if_dry()
-    return read_numbers(run, columns)
 
 
 def single_relations(recipe: Recipe, work: Work) -> RecipeResult:
     """Original language (P364) by model; capital of (P1376) and owned by (P127) of BERT-large."""
     added = work.request.added
     runs = _probed(recipe, work)
-    if work.request.dry:
-        work.attempt("", work.stop_if_dry)
-        return RecipeResult({})
-    of_models = {
+    work.stop_if_dry()
+    rows = {
         row: numbers["Consistency"]
         for row, run in runs.items()
         if (numbers := read_numbers(run, recipe.columns, "P364"))
     }
-    rows = dict(of_models)
-    if _all_available(recipe, work, of_models, "lowest model", "highest model"):
-        of_paper = [number for row, number in of_models.items() if row not in added]
+    of_paper = [number for row, number in rows.items() if row not in added]
+    if _all_available(recipe, work, rows, "lowest model", "highest model"):
         lowest, *_, highest = sorted(of_paper, key=lambda number: number.value)
         rows |= {"lowest model": lowest, "highest model": highest}
     keyed: dict[Key, Measured] = {
@@ -100,16 +87,9 @@ def correlations(recipe: Recipe, work: Work) -> RecipeResult:
     is_complete = _all_available(recipe, work, runs, "all models")
     if not runs:
         return RecipeResult({})
-    labelled = [f"{row}={run}" for row, run in runs.items()]
-    analyze = partial(_run, work, "analyze", "knowledge", *labelled)
-    document = work.attempt("", analyze)
-    if document is None:
-        return RecipeResult({})
-    rows = [
-        row
-        for row in document["correlations"]
-        if (row["x"], row["y"]) == ("accuracy", "consistency")
-    ]
+    document = work.read("", "analyze", "knowledge", *(f"{row}={run}" for row, run in runs.items()))
+    chosen = ("accuracy", "consistency")
+    rows = [row for row in document["correlations"] if (row["x"], row["y"]) == chosen]
     numbers: dict[Key, Measured] = {
         ("", row["run"], COEFFICIENTS[row["method"]]): _percent(row, "r%") for row in rows
     }
@@ -123,13 +103,10 @@ def correlations(recipe: Recipe, work: Work) -> RecipeResult:
 
 def statistics(recipe: Recipe, work: Work) -> RecipeResult:
     """Counts of patterns, and of their kinds in syntax and in words."""
-    document = work.attempt("", partial(_run, work, "suite", "stats", "pararel")) or {}
+    document = work.read("", "suite", "stats", "pararel")
+    fields = recipe.details["fields"].items()
     return RecipeResult(
-        {
-            ("", row, "Value"): Measured(_number(document[name]))
-            for row, name in recipe.details["fields"].items()
-            if document
-        }
+        {("", row, "Value"): Measured(_number(document[name])) for row, name in fields}
     )
 
 
@@ -138,18 +115,15 @@ def tuples(recipe: Recipe, work: Work) -> RecipeResult:
 
     Of each kind also how many subjects have several objects, and objects several subjects (note 3).
     """
-    document = work.attempt("", partial(_run, work, "suite", "stats", "pararel"))
-    if not document:
-        return RecipeResult({})
+    document = work.read("", "suite", "stats", "pararel")
     numbers: dict[Key, Measured] = {("", "all relations", "Tuples"): Measured(document["facts"])}
-    shares = {
-        "subjects with several objects": ("shared_subjects", "subjects"),
-        "objects with several subjects": ("shared_objects", "candidates"),
-    }
     for kind in ("N-M", "N-1"):
         rows = [row for row in document["by_relation"] if row["cardinality"] == kind]
         numbers["", kind, "Relations"] = Measured(len(rows))
-        for column, (shared, total) in shares.items():
+        for column, shared, total in (
+            ("subjects with several objects", "shared_subjects", "subjects"),
+            ("objects with several subjects", "shared_objects", "candidates"),
+        ):
             counts = [sum(row[name] for row in rows) for name in (shared, total)]
             share = 100 * counts[0] / counts[1] if counts[1] else NAN
             numbers["", kind, column] = Measured(share, unit="percent")
@@ -169,15 +143,13 @@ def agreement(recipe: Recipe, work: Work) -> RecipeResult:
 def example_answers(recipe: Recipe, work: Work) -> RecipeResult:
     """The paper's examples, then the most informative one of each kind of ours, as notes."""
     ((row, spec),) = recipe.models.items()
-    return RecipeResult(
-        {}, work.attempt(row, partial(_example_notes, recipe, work, row, spec)) or []
-    )
+    notes = work.attempt(row, partial(_example_notes, recipe, work, row, spec))
+    return RecipeResult({}, notes or [])
 
 
 def _example_notes(recipe: Recipe, work: Work, row: str, spec: str) -> list[str]:
     run = work.probe(row, spec)
-    document = work.run(row, "analyze", "examples", run, "--examples", "1")
-    work.stop_if_dry()
+    document = work.read(row, "analyze", "examples", run, "--examples", "1")
     answers = read_answers(run)
     notes = []
     for number, example in enumerate(recipe.details["examples"], 1):
@@ -238,19 +210,17 @@ def _vectors(work: Work, row: str, spec: str, part: str, *more: str) -> dict[str
     """The document of ``analyze representations`` of a row's model; empty without one."""
     request = work.request
     run = partial(
-        _run, work, "analyze", "representations", "--model", request.models.get(row, spec),
+        work.read, row, "analyze", "representations", "--model", request.models.get(row, spec),
         "--suite", "pararel", *more, "--out", request.folder_of(row, part),
-        "--device", request.device, row=row,
+        "--device", request.device,
     )  # fmt: skip
     return work.attempt(row, run) or {}
 
 
 def _clustered(key: tuple[str, str], cluster: Mapping[str, Any]) -> dict[Key, Measured]:
-    """How well clusters fit a property, in percent."""
-    measures = {"V-measure": "v_measure", "AMI": "ami"}
     return {
         (*key, f"{label} by {cluster['property']}"): Measured(100 * _number(cluster[name]))
-        for label, name in measures.items()
+        for label, name in (("V-measure", "v_measure"), ("AMI", "ami"))
     }
 
 
@@ -258,12 +228,10 @@ def improvement(recipe: Recipe, work: Work) -> RecipeResult:
     """Means over the 25 test relations before and after training on three, chosen by three."""
     blocks = recipe.blocks()
     numbers: dict[Key, Measured] = {}
-    majority = partial(
-        _probed_numbers, work, "majority", recipe.models["majority"], recipe.columns,
-        "--groups", ",".join(TEST), part="pararel-test",
-    )  # fmt: skip
-    if measured := work.attempt("majority", majority):
-        numbers |= _keyed(blocks["majority"], "majority", measured)
+    spec, groups = recipe.models["majority"], ",".join(TEST)
+    asked = partial(work.probe, "majority", spec, "--groups", groups, part="pararel-test")
+    if run := work.attempt("majority", partial(_read, work, asked)):
+        numbers |= _keyed(blocks["majority"], "majority", read_numbers(run, recipe.columns))
     before, after = IMPROVED["BERT-base"], IMPROVED["BERT-ft"]
     models = {"": IMPROVED} | {
         name: {name: before, f"{name}-ft": after} for name in work.request.added
@@ -279,10 +247,7 @@ def improvement(recipe: Recipe, work: Work) -> RecipeResult:
 
 def improvement_tests(recipe: Recipe, work: Work) -> RecipeResult:
     """Differences of means over the test relations, in points; p over their pooled facts."""
-    trained = work.attempt("", partial(_improved, recipe, work))
-    if trained is None:
-        return RecipeResult({})
-    path = trained / f"seed-{SEED}/improved/comparison.csv"
+    path = _improved(recipe, work) / f"seed-{SEED}/improved/comparison.csv"
     table = pl.read_csv(path, schema_overrides=COMPARISON_SCHEMA).filter(pl.col("subset") == "all")
     rows = {(row["metric"], row["group"]): row for row in table.iter_rows(named=True)}
     numbers: dict[Key, Measured] = {}
@@ -313,7 +278,6 @@ def _improve(recipe: Recipe, work: Work, name: str = "") -> dict[str, Any]:
 
 
 def _improved(recipe: Recipe, work: Work, name: str = "") -> Path:
-    """The folder of ``improve``."""
     _improve(recipe, work, name)
     work.stop_if_dry()
     return work.request.folder_of(name or "BERT-base", "pararel-improve")
@@ -337,7 +301,6 @@ def question_answering(recipe: Recipe, work: Work) -> RecipeResult:
 
 
 def _answered_questions(recipe: Recipe, work: Work) -> dict[str, Any]:
-    """The document of ``examples/squad.py``."""
     request, row = work.request, "BERT-base"
     if not SQUAD.is_file():
         raise MissingError(f"{UNAVAILABLE}: examples/squad.py of the source repository")
@@ -351,20 +314,18 @@ def _answered_questions(recipe: Recipe, work: Work) -> dict[str, Any]:
     chosen = request.folder_of(row, "pararel-improve") / f"seed-{SEED}/improved/lambda-*/model"
     improved = _improve(recipe, work).get("model", chosen)
     models = (request.models.get(row, recipe.models[row]), improved)
-    folder = request.folder_of(row, "pararel-squad")
-    document = work.run_script(
-        row, SQUAD, *models, *files, "--out", folder, "--device", request.training_device
-    )
+    out = ("--out", request.folder_of(row, "pararel-squad"), "--device", request.training_device)
+    document = work.run_script(row, SQUAD, *models, *files, *out)
     work.stop_if_dry()
     return document
 
 
 def paraphrase_types(recipe: Recipe, work: Work) -> RecipeResult:
     """The paper's counts by hand of 100 pairs; beside them our rules' shares of all pairs."""
-    document = work.attempt("", partial(_run, work, "analyze", "syntax", "pararel"))
+    document = work.attempt("", partial(work.read, "", "analyze", "syntax", "pararel"))
     reason = work.absent.get("", "")
     if not work.request.dry:
-        work.reasons["", ""] = "counted by hand"
+        work.reasons["", ""] = BY_HAND
     if document is None:
         return RecipeResult({}, [reason])
     blocks = recipe.blocks()
@@ -377,18 +338,19 @@ def paraphrase_types(recipe: Recipe, work: Work) -> RecipeResult:
     )
 
 
-def _run(work: Work, *arguments: str | Path, row: str = "") -> dict[str, Any]:
-    """The document of a command; a dry run has none."""
-    document = work.run(row, *arguments)
+def _read(work: Work, make: Callable[[], Path]) -> Path:
+    """A run whose numbers can be read: a dry run has none."""
+    run = make()
     work.stop_if_dry()
-    return document
+    return run
 
 
-def _probed(recipe: Recipe, work: Work) -> dict[str, Path]:
-    """The runs of the available models; in a dry run of all that are selected."""
+def _probed(recipe: Recipe, work: Work, *, is_read: bool = False) -> dict[str, Path]:
+    """The runs of the available models; in a dry run of all selected, or none to be read."""
+    asked = {row: partial(work.probe, row, spec) for row, spec in recipe.models.items()}
     runs = {
-        row: work.attempt(row, partial(work.probe, row, spec))
-        for row, spec in recipe.models.items()
+        row: work.attempt(row, partial(_read, work, make) if is_read else make)
+        for row, make in asked.items()
     }
     return {row: run for row, run in runs.items() if run}
 

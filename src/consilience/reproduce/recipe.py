@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError
 from consilience.report.papers import Key, Measured, beside, paper_numbers
 from consilience.runs.folder import fingerprint
 from consilience.suites.pairs import CALUM
@@ -32,6 +32,9 @@ TAKE_DATA_DIR = {
 
 UNAVAILABLE, NOT_SELECTED, NOT_RUN = "unavailable", "not selected", "not run"
 """Beginnings of the reason for a missing number: no model or data, left out, or a dry run."""
+
+BY_HAND = "counted by hand"
+"""The reason for a number of ours that only people can find."""
 
 
 class MissingError(Exception):
@@ -49,19 +52,16 @@ class Request:
     added: Mapping[str, str] = field(default_factory=dict)
     """A user's models as further rows, by name."""
     only: Sequence[str] = ()
-    """Only these rows, blocks or columns of the table; all where empty."""
     data: Mapping[str, str] = field(default_factory=dict)
     """Files of data sets, by task and split, such as ``rte:train``."""
     options: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """More arguments, by the name of the command."""
     data_dir: Path | None = None
-    """The folder of fetched suites."""
     device: str = "auto"
     """The device of models that are probed; trainings run on cpu or auto."""
     tolerance: float | None = None
     """Points within which a percentage counts as equal to the paper's; None for no judgement."""
     dry: bool = False
-    """Whether commands are listed and not run."""
 
     @property
     def runs(self) -> Path:
@@ -146,8 +146,13 @@ class Work:
             command += ["--data-dir", str(self.request.data_dir)]
         return self._execute(row, part, name, command, ["-m", *command])
 
+    def read(self, row: str, *arguments: str | Path) -> dict[str, Any]:
+        """``run`` of a command whose document is read: a dry run has none."""
+        document = self.run(row, *arguments)
+        self.stop_if_dry()
+        return document
+
     def run_script(self, row: str, script: Path, *arguments: str | Path) -> dict[str, Any]:
-        """The JSON document of a Python script."""
         words = [str(script), *map(str, arguments), *self.request.options.get(script.stem, ())]
         return self._execute(row, "", script.stem, ["python", *words], words)
 
@@ -155,12 +160,12 @@ class Work:
         self, row: str, part: str, name: str, command: list[str], call: list[str]
     ) -> dict[str, Any]:
         """``command``: as a person types it. ``call``: what the interpreter runs."""
-        self.commands.append(shlex.join(command))
+        self.commands.append(typed := shlex.join(command))
         options = {word for word in command if word.startswith("--")} | {"--help", "--json"}
         self.options_of.setdefault(name, set()).update(options)
         if self.request.dry:
             return {}
-        self.say(self.commands[-1])
+        self.say(typed)
         status, stdout, stderr = _call([sys.executable, *call, "--json"])
         document: dict[str, Any] = json.loads(stdout) if status in (0, 2) and stdout else {}
         if status == 0:
@@ -168,15 +173,15 @@ class Work:
                 self.note(row, part, document.get("warnings", ()))
             return document
         if "error" in document:
-            error = document["error"]["message"]
+            message, kind = document["error"]["message"], document["error"]["kind"]
             # with arguments of the user, what is not about the model is about them
-            kind, more = document["error"]["kind"], self.request.options.get(name, ())
-            if kind in ("usage", "occupied") or (more and kind != "model"):
-                raise ConsilienceError(error.rstrip("."), where=self.commands[-1])
-            raise MissingError(f"{UNAVAILABLE}: {error}")
+            is_of_model = kind == "model" or not self.request.options.get(name)
+            if kind in ("usage", "occupied") or not is_of_model:
+                raise ConsilienceError(message.rstrip("."), where=typed)
+            raise MissingError(f"{UNAVAILABLE}: {message}")
         if status < 0:
             raise MissingError(f"{UNAVAILABLE}: stopped by signal {-status}; too little memory?")
-        raise RuntimeError(f"{self.commands[-1]} failed:\n{stderr[-2000:]}")
+        raise RuntimeError(f"{typed} failed:\n{stderr[-2000:]}")
 
     def stop_if_dry(self) -> None:
         """Raise in a dry run, which has no numbers to read."""
@@ -200,12 +205,11 @@ class Work:
 
     @property
     def notes(self) -> list[str]:
-        """The notes without duplicates, with the part and the rows of each."""
-        subjects = {
-            (part, text): ", ".join(name for name in (part, *rows) if name)
-            for (part, text), rows in self._remarks.items()
-        }
-        return [f"{rows}: {text}" if rows else text for (_, text), rows in subjects.items()]
+        notes = []
+        for (part, text), rows in self._remarks.items():
+            subject = ", ".join(name for name in (part, *rows) if name)
+            notes.append(f"{subject}: {text}" if subject else text)
+        return notes
 
     @property
     def absent(self) -> dict[str, str]:
@@ -215,10 +219,10 @@ class Work:
             by_row.setdefault(row, {}).setdefault(reason, []).append(part)
         absent = {}
         for row, reasons in by_row.items():
-            shown = {reason: parts for reason, parts in reasons.items() if reason != NOT_SELECTED}
+            shown = [reason for reason in reasons if reason != NOT_SELECTED]
             texts = [
-                f"{', '.join(parts)}: {reason.removeprefix(f'{UNAVAILABLE}: ')}"
-                for reason, parts in shown.items()
+                f"{', '.join(reasons[reason])}: {reason.removeprefix(f'{UNAVAILABLE}: ')}"
+                for reason in shown
             ]
             several = f"{UNAVAILABLE}: {'; '.join(texts)}"
             absent[row] = several if len(shown) > 1 else next(iter(shown or reasons))
@@ -246,18 +250,12 @@ def _call(command: Sequence[str]) -> tuple[int, str, str]:
 
 
 ADDED = "added"
-"""The block of a user's models in a table."""
 
 KOREAN = ("kornli", "klue-nli", "klue-sts")
-"""The Korean tasks of CALUM."""
 
-PAIR_FILES = [
-    f"{task}:{split}"
-    for task in (*CALUM, *KOREAN)
-    for split in ("train", "validation", "test", "answers")
-]
+SPLITS = ("train", "validation", "test")
+PAIR_FILES = [f"{task}:{one}" for task in (*CALUM, *KOREAN) for one in (*SPLITS, "answers")]
 """Sets of sentence pairs that may be given as files, and what people answered."""
-
 
 NOT_COMPARABLE = "not comparable"
 """The verdict on a number of fewer questions than the paper's."""
@@ -273,9 +271,7 @@ class RecipeResult:
     numbers: Mapping[Key, Measured]
     """Our numbers, by block, row and column of the paper's table."""
     notes: Sequence[str] = ()
-    """What a reader should know, and examples, which have no numbers."""
     files: Sequence[Path] = ()
-    """Files that the recipe made, such as a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,28 +279,20 @@ class Recipe:
     """How a table or figure of a paper is reproduced."""
 
     name: str
-    """Its name on the command line."""
     title: str
-    """What the table or figure shows."""
     needs: str
-    """The models, data and time that it needs."""
     make: Callable[[Recipe, Work], RecipeResult]
     table: str
-    """Where the paper's numbers are in papers.csv."""
     models: Mapping[str, str] = field(default_factory=dict)
     """The paper's models, by the paper's names."""
     added_rows: Sequence[str] = ()
     """What follows the name of a user's model in each of its rows; empty if it can have none."""
     user_rows: Sequence[str] = ()
-    """The rows of a user's models."""
     files: Sequence[str] = ()
-    """Data sets that may be read from files, as ``task:split``."""
     notes: Sequence[str] = ()
-    """Notes on the numbers that hold whatever the result."""
     is_wide: bool = False
     """Whether a screen shows the layout of the paper instead of a line for each number."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that only the function ``make`` reads, such as columns."""
 
     @property
     def rows(self) -> list[str]:
@@ -314,18 +302,19 @@ class Recipe:
         return list(dict.fromkeys([*(self.models if by_model else ()), *rows, *self.user_rows]))
 
     def rows_of(self, names: Collection[str]) -> list[str]:
-        """The rows of a user's models with these names."""
         return [name + end for name in names for end in self.added_rows]
 
     @property
     def columns(self) -> Mapping[str, tuple[str, str]]:
-        """The paper's columns as metric and subset."""
         keys = {name: text.partition("/") for name, text in self.details["columns"].items()}
         return {name: (metric, subset or "all") for name, (metric, _, subset) in keys.items()}
 
     def blocks(self) -> dict[str, str]:
-        """The block of the paper's table that each row is in."""
         return dict(paper_numbers(self.table).select("row", "group").iter_rows())
+
+
+ROW = {field.name for field in fields(Recipe)} - {"name", "models", "details"}
+"""The keys of a recipe in ``recipes.toml`` beside ``models`` and those of its function."""
 
 
 def load_recipes(*modules: ModuleType) -> dict[str, Recipe]:
@@ -340,20 +329,11 @@ def load_recipes(*modules: ModuleType) -> dict[str, Recipe]:
         models: dict[str, str] = {}
         for model in row.pop("models", ()):
             models |= groups.get(model) or {model: every_model[model]}
-        file_names = row.pop("files", [])
-        recipes[name] = Recipe(
-            name,
-            title=row.pop("title"),
-            needs=row.pop("needs"),
-            make=makers[row.pop("make")],
-            table=row.pop("table", name),
-            models=models,
-            added_rows=row.pop("added_rows", ()),
-            files=PAIR_FILES if file_names == ["pairs"] else file_names,
-            notes=row.pop("notes", ()),
-            is_wide=row.pop("is_wide", False),
-            details=row,
-        )
+        given = {key: row.pop(key) for key in ROW & row.keys()}
+        given["make"] = makers[given["make"]]
+        if given.get("files") == ["pairs"]:
+            given["files"] = PAIR_FILES
+        recipes[name] = Recipe(name, models=models, details=row, **{"table": name} | given)
     return recipes
 
 
@@ -387,7 +367,8 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
             f"{recipe.name} has no number in {' and '.join(request.only)} at once",
             expected="rows, and blocks or columns that they are in",
         )
-    result = recipe.make(recipe, work)
+    made = work.attempt("", lambda: recipe.make(recipe, work))
+    result = made or RecipeResult({})
     result = replace(result, notes=[*recipe.notes, *result.notes, *work.notes])
     ours: dict[Key, Measured | None] = {
         key: number for key, number in result.numbers.items() if is_selected(key)
@@ -437,26 +418,21 @@ def _missing_keys(recipe: Recipe, work: Work, measured: Collection[str]) -> list
 
 
 def _with_added_models(recipe: Recipe, added: Mapping[str, str]) -> Recipe:
-    """The recipe with a user's models as further rows."""
     rows = recipe.rows_of(added)
     paper = paper_numbers(recipe.table)
     taken = {*recipe.models, *paper["row"], *paper["group"], *paper["column"]}
-    for name in (*added, *rows):
-        if name in taken:
-            raise ConsilienceError(
-                f"--add {name}: the paper's table has that name",
-                expected="a new name",
-                todo=f"--replace {name}=M replaces the paper's model."
-                if name in recipe.models
-                else "",
-            )
+    for name in [name for name in (*added, *rows) if name in taken]:
+        todo = f"--replace {name}=M replaces the paper's model." if name in recipe.models else ""
+        raise ConsilienceError(
+            f"--add {name}: the paper's table has that name", expected="a new name", todo=todo
+        )
     return replace(recipe, models={**recipe.models, **added}, user_rows=rows)
 
 
 def _check_options(recipe: Recipe, request: Request) -> None:
     """Refuse more arguments of a command that is not run, or of what the recipe decides itself."""
     plan = Work(replace(request, options={}, only=(), dry=True))
-    recipe.make(recipe, plan)
+    plan.attempt("", lambda: recipe.make(recipe, plan))
     commands = plan.options_of
     _refuse({*request.options} - {*commands}, f"{recipe.name} has no command", commands)
     for name, more in request.options.items():
@@ -465,14 +441,6 @@ def _check_options(recipe: Recipe, request: Request) -> None:
 
 
 def _refuse(unknown: Collection[str], message: str, known: Collection[str]) -> None:
-    """Raise an error if any name is unknown."""
     if unknown:
         expected = ", ".join(known) or "none"
         raise ConsilienceError(f"{message} '{min(unknown)}'", expected=expected)
-
-
-def find_recipe(name: str, recipes: Mapping[str, Recipe]) -> Recipe:
-    """The recipe of that name; an unknown one raises with the closest."""
-    if name not in recipes:
-        raise ConsilienceError(f"no recipe '{name}'", todo=did_you_mean(name, list(recipes)))
-    return recipes[name]

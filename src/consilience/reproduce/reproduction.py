@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from consilience import suites
-from consilience.core.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.process import SILENT, Watch
 from consilience.files.write import csv_of, write_whole
 from consilience.options import Output
@@ -20,31 +20,26 @@ from consilience.options.runs import ReproduceOptions
 from consilience.report.export import TABLE_FORMATS, Lines, Shown, as_markdown, record_of, rows_of
 from consilience.report.papers import beside_layout, beside_table
 from consilience.report.table import Column, Table
-from consilience.reproduce import RECIPES, Recipe, Work, carry_out, find_recipe
-from consilience.reproduce.recipe import NOT_RUN, NOT_SELECTED, UNAVAILABLE, Request, asks_fewer
+from consilience.reproduce import RECIPES, Recipe, Work, carry_out
+from consilience.reproduce.recipe import (
+    BY_HAND,
+    NOT_RUN,
+    NOT_SELECTED,
+    UNAVAILABLE,
+    Request,
+    asks_fewer,
+)
 from consilience.suites.facts import select_relations
 from consilience.suites.pairs import HUB
 from consilience.types import Suite
 
 PARAREL = "pararel"
-"""The suite that can be counted without a network."""
 
 ESTIMATED = ("probe", "improve", "finetune")
 """Commands whose ``--dry-run`` estimates their time."""
 
 UNCOUNTED = ("--facts-from", "--single-token", "--perturbations", "--as-shipped")
 """Options of ``probe`` that change the number of queries in a way that is not counted here."""
-
-
-def check_models(request: Request) -> None:
-    """Raise for a user's model whose file or folder does not exist; the Hub is not asked."""
-    models = [*request.models.values(), *request.added.values()]
-    local = [spec for spec in models if not spec.startswith("baseline:")]
-    if local:
-        from consilience.models.sources import locate
-
-        for spec in local:
-            locate(spec)
 
 
 def plan_lines(commands: Sequence[str], request: Request) -> list[str]:
@@ -95,8 +90,7 @@ def _queries(words: Sequence[str], suite: Suite) -> int:
     )
 
 
-PASSING = ("same", "within", "ours only", "counted by hand", NOT_SELECTED, NOT_RUN)
-"""Verdicts that ``--strict`` accepts."""
+PASSING = ("same", "within", "ours only", BY_HAND, NOT_SELECTED, NOT_RUN)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -105,31 +99,23 @@ class Reproduction(Shown):
 
     recipe: Recipe
     numbers: pl.DataFrame
-    """The paper's numbers and ours (``BESIDE_SCHEMA``)."""
     notes: Sequence[str]
     warnings: Sequence[str]
     """Differences from the paper's settings, and reasons for missing numbers."""
     commands: Sequence[str]
-    """The commands that were run, or that a dry run would run."""
     files: Sequence[Path]
-    """The files that were written; none in a dry run."""
     record: Mapping[str, Any]
-    """Settings and versions, for a JSON document."""
     plan: Sequence[str] = ()
-    """Lines on the data and the number of queries, of a dry run."""
+    is_absent: bool = False
+    """Whether a row or the whole table could not be made."""
+    is_strict: bool = False
+    is_dry: bool = False
 
     def __repr__(self) -> str:
-        counts = self.numbers.select(pl.col("ours", "paper").is_not_nan().sum()).row(0)
-        ours, paper = counts
+        ours, paper = self.numbers.select(pl.col("ours", "paper").is_not_nan().sum()).row(0)
         return f"Reproduction({self.recipe.name!r}: {ours} numbers of ours, {paper} of the paper)"
 
-    is_strict: bool = False
-    """Whether a missing or other number is a failure of the command."""
-    is_dry: bool = False
-    """Whether nothing was run."""
-
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """Our numbers next to those of the paper; in a dry run the commands."""
         if self.is_dry:
             yield from (*self.commands, *(f"# {line}" for line in self.plan))
             return
@@ -145,7 +131,6 @@ class Reproduction(Shown):
         yield f"Written: {', '.join(map(str, self.files))}"
 
     def document(self) -> dict[str, Any]:
-        """The numbers as rows."""
         files = [str(file) for file in self.files]
         return {
             "run": {**self.record, "commands": [*self.commands], "files": files},
@@ -156,24 +141,23 @@ class Reproduction(Shown):
         }
 
     def remarks(self, output: Output) -> Sequence[str]:
-        """The warnings."""
         return self.warnings
 
     def exit_status(self) -> int:
-        """3 with ``--strict`` if a number is missing, or differs from the paper's."""
         return 3 if self.is_strict and not self.is_dry and self.has_failed else 0
 
     @property
     def has_failed(self) -> bool:
         """Whether a selected number is missing, or differs from the paper's."""
         failed = self.numbers.remove(pl.col("verdict").is_in(PASSING))
-        absent = any(f": {UNAVAILABLE}: " in warning for warning in self.warnings)
-        return failed.height > 0 or (self.numbers.is_empty() and absent)
+        return failed.height > 0 or (self.numbers.is_empty() and self.is_absent)
 
 
 def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
     """Run the commands that a recipe takes, read their numbers, and write them in its layout."""
-    recipe = find_recipe(str(options.name), RECIPES)
+    recipe = RECIPES.get(name := str(options.name))
+    if recipe is None:
+        raise ConsilienceError(f"no recipe '{name}'", todo=did_you_mean(name, list(RECIPES)))
     added = _named(options.add, "--add", "NAME=M, such as mine=my-folder")
     if added and not recipe.added_rows:
         takers = [name for name, other in RECIPES.items() if other.added_rows]
@@ -196,14 +180,25 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
         from consilience.models.loading import find_device
 
         find_device(options.device)
-    if request.dry:
-        check_models(request)
+    models = [*request.models.values(), *request.added.values()]
+    if local := [spec for spec in models if request.dry and not spec.startswith("baseline:")]:
+        from consilience.models.sources import locate
+
+        for spec in local:  # a file or folder that does not exist raises; the Hub is not asked
+            locate(spec)
     work = Work(request, watch.inform)
     result, numbers = carry_out(recipe, work)
     warnings = _warnings(recipe, work)
     files: list[Path] = []
     if not request.dry:
-        notes = [*result.notes, *warnings, *_rows_without_numbers(numbers)]
+        is_warned = pl.col("verdict").str.starts_with(UNAVAILABLE)
+        without = numbers.filter(pl.col("ours").is_nan() & ~is_warned)
+        by_verdict = without.group_by(["verdict"], maintain_order=True)
+        notes = [*result.notes, *warnings]
+        notes += [
+            f"{verdict}: {', '.join(rows['row'].unique(maintain_order=True))}"
+            for (verdict,), rows in by_verdict
+        ]
         files = [*result.files, *_write(recipe, numbers, notes, request)]
     settings: dict[str, object] = {"recipe": recipe.name, "models": dict(request.models)}
     settings |= {"added": dict(request.added), "tolerance": request.tolerance}
@@ -212,6 +207,7 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
     plan = plan_lines(work.commands, request) if request.dry else ()
     return Reproduction(
         recipe, numbers, result.notes, warnings, work.commands, files, record, plan,
+        bool({*work.absent.values()} - {NOT_RUN, NOT_SELECTED, BY_HAND}),
         is_strict=options.strict, is_dry=request.dry,
     )  # fmt: skip
 
@@ -221,16 +217,12 @@ def recipes() -> Lines:
     known = [RECIPES[name] for name in sorted(RECIPES)]
     rows = [
         {
-            "name": recipe.name,
-            "title": recipe.title,
-            "needs": recipe.needs,
-            "rows": recipe.rows,
-            "models": dict(recipe.models),
-            "can_add": bool(recipe.added_rows),
-            "files": list(recipe.files),
+            "name": recipe.name, "title": recipe.title, "needs": recipe.needs,
+            "rows": recipe.rows, "models": dict(recipe.models),
+            "can_add": bool(recipe.added_rows), "files": list(recipe.files),
         }
         for recipe in known
-    ]
+    ]  # fmt: skip
     add = "\nTakes your own model: --add NAME=M."
     texts = [f"{one.title}.\nNeeds {one.needs}.{add * bool(one.added_rows)}" for one in known]
     columns = [Column("name"), Column("content and requirements")]
@@ -239,7 +231,6 @@ def recipes() -> Lines:
 
 
 def _named(texts: Sequence[str] | None, option: str, expected: str) -> dict[str, str]:
-    """The values of ``NAME=VALUE`` by name."""
     values: dict[str, str] = {}
     for text in texts or ():
         name, equals, value = (part.strip() for part in text.partition("="))
@@ -252,7 +243,6 @@ def _named(texts: Sequence[str] | None, option: str, expected: str) -> dict[str,
 
 
 def _arguments(texts: Sequence[str] | None) -> dict[str, list[str]]:
-    """More arguments by the name of their command."""
     arguments = {}
     for command, text in _named(texts, "--with", "'probe=--limit 5'").items():
         try:
@@ -263,7 +253,6 @@ def _arguments(texts: Sequence[str] | None) -> dict[str, list[str]]:
 
 
 def _files(texts: Sequence[str] | None) -> dict[str, str]:
-    """Files by task and split."""
     files = _named(texts, "--data", "TASK:SPLIT=FILE, such as rte:train=train.tsv")
     for file in files.values():
         if not Path(file).exists() and not file.startswith(f"{HUB}:"):
@@ -293,16 +282,6 @@ def _warnings(recipe: Recipe, work: Work) -> list[str]:
     return models + arguments + missing
 
 
-def _rows_without_numbers(numbers: pl.DataFrame) -> list[str]:
-    """The rows without a number of ours that no warning explains."""
-    is_warned = pl.col("verdict").str.starts_with(UNAVAILABLE)
-    without = numbers.filter(pl.col("ours").is_nan() & ~is_warned)
-    return [
-        f"{verdict}: {', '.join(rows['row'].unique(maintain_order=True))}"
-        for (verdict,), rows in without.group_by(["verdict"], maintain_order=True)
-    ]
-
-
 def _write(
     recipe: Recipe, numbers: pl.DataFrame, notes: Sequence[str], request: Request
 ) -> list[Path]:
@@ -311,16 +290,15 @@ def _write(
     A recipe without numbers writes its notes as Markdown.
     """
     layout = beside_layout(numbers, f"{recipe.name}: {recipe.title}", notes)
+    texts = {".md": as_markdown(layout)}
     if numbers.height:
         texts = {suffix: make(layout) for suffix, make in TABLE_FORMATS.items()}
         texts[".csv"] = csv_of(numbers.with_columns(options=pl.lit(str(request)))).decode()
-    else:
-        texts = {".md": as_markdown(layout)}
     request.runs.mkdir(parents=True, exist_ok=True)
-    for suffix in TABLE_FORMATS:
-        file = request.runs / f"{recipe.name}{suffix}"
+    files = {suffix: request.runs / f"{recipe.name}{suffix}" for suffix in TABLE_FORMATS}
+    for suffix, file in files.items():
         if suffix in texts:
             write_whole(file, texts[suffix].encode())
         else:  # of an earlier call
             file.unlink(missing_ok=True)
-    return [request.runs / f"{recipe.name}{suffix}" for suffix in TABLE_FORMATS if suffix in texts]
+    return [file for suffix, file in files.items() if suffix in texts]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from consilience import suites
+from consilience.analysis import patterns
 from consilience.analysis.examples import (
     Example,
     about,
@@ -20,20 +21,6 @@ from consilience.analysis.examples import (
     violation_table,
 )
 from consilience.analysis.factor_effects import CellAnswers, factor_tables, option_scores
-from consilience.analysis.patterns import (
-    Kinds,
-    abstaining_table,
-    annotated_kinds,
-    correlation_table,
-    edit_table,
-    number_of,
-    pair_table,
-    pattern_table,
-    short_number,
-    size_correlations,
-    size_table,
-    with_changes,
-)
 from consilience.analysis.task_types import read_runs, task_effects, without_models
 from consilience.asking.facts import ask_suite
 from consilience.core.errors import Colour, ConsilienceError, Protocol
@@ -46,7 +33,7 @@ from consilience.kinds.counting import noise_floor_of
 from consilience.kinds.facts import Facts
 from consilience.kinds.questions import design_of_run
 from consilience.metrics.components import position_notes
-from consilience.metrics.counts import Prepared, prepared_seeds, unchecked_note
+from consilience.metrics.counts import prepared_seeds, unchecked_note
 from consilience.metrics.grid import MANY_VARIANTS
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import headline_metrics
@@ -64,22 +51,10 @@ from consilience.options.runs import (
     TaskEffectsOptions,
     VectorOptions,
 )
-from consilience.report import analysis_tables
-from consilience.report.analysis_tables import (
-    calum_tables,
-    cluster_tables,
-    correlations_table,
-    edits_table,
-    effects_tables,
-    example_table,
-    matrix_tables,
-    question_example_table,
-    size_tables,
-    syntax_tables,
-    violation_tables,
-)
-from consilience.report.export import Shown, rows_of
-from consilience.report.run_view import FactorView, factor_table, index_table
+from consilience.report import analysis_tables as layouts
+from consilience.report.columns import EDITS, frame_table
+from consilience.report.export import Shown, rows_of, save_figure, tsne_figure
+from consilience.report.run_view import FactorView, factor_table, index_table, view_notes
 from consilience.report.table import Table
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.runs.run import Run, open_runs, short_names, split_label
@@ -95,34 +70,27 @@ class Analysis(Shown):
 
     tables: Mapping[str, pl.DataFrame]
     """By their names in a JSON document."""
+    main: str
+    """The table of ``--csv``."""
+    shown: Iterable[Table | str]
+    """What is printed."""
     notes: Sequence[str] = ()
     """What a reader should know."""
     suite: Suite | None = None
     """The suite, where there is one."""
     protocol: Protocol | None = None
     """How answers were counted, where they were."""
-    main: str = ""
-    """The table of ``--csv``."""
-    layout: Callable[[Analysis], Iterable[Table]] = field(default=lambda _: (), repr=False)
-    """What is printed of the tables."""
 
     def printed(self, output: Output) -> Iterable[Table | str]:
-        """The tables as their layout has them."""
-        return self.layout(self)
+        """The tables as people read them."""
+        return self.shown
 
     def document(self) -> dict[str, Any]:
-        """The tables as rows."""
         tables = {name: rows_of(table) for name, table in self.tables.items()}
         return tables | {"warnings": self.notes}
 
     def frame(self) -> pl.DataFrame:
-        """The main table."""
         return self.tables[self.main]
-
-    @property
-    def name(self) -> str:
-        """The name of the suite."""
-        return self.suite.name if self.suite else ""
 
     def __repr__(self) -> str:
         sizes = [f"{name} {table.shape}" for name, table in self.tables.items()]
@@ -147,37 +115,35 @@ def analyze_patterns(options: PatternsOptions) -> Analysis:
         suite = select_relations(suite, options.groups)
         is_chosen = pl.col("group").is_in([relation.id for relation in suite.relations])
         answers = [table.filter(is_chosen) for table in answers]
-    pairs = pair_table(answers, suite, protocol, options.seed)
-    patterns = with_changes(pattern_table(answers, suite, protocol), pairs)
+    pairs = patterns.pair_table(answers, suite, protocol, options.seed)
+    rows = patterns.with_changes(patterns.pattern_table(answers, suite, protocol), pairs)
     notes += [
         f"{relation.id}: more than {MANY_VARIANTS} patterns, so the only pairs in the table are "
         "those with the base pattern"
         for relation in suite.relations
         if len(relation.patterns) > MANY_VARIANTS
     ]
-    tables = {"patterns": patterns, "pairs": pairs}
-    return Analysis(
-        tables, notes, suite, protocol, "pairs", lambda _: matrix_tables(pairs, patterns)
-    )
+    shown = [*layouts.matrix_tables(pairs, rows)]
+    return Analysis({"patterns": rows, "pairs": pairs}, "pairs", shown, notes, suite, protocol)
 
 
 def analyze_edits(options: EditsOptions) -> Analysis:
     """Consistency of the pairs that differ in a way, against the other pairs: ``edits``."""
     run, suite, protocol, notes = _open(options)
-    kinds: Kinds = annotated_kinds(suite)
+    kinds: patterns.Kinds = patterns.annotated_kinds(suite)
     if options.derive:
         from consilience.analysis.syntax import derived_kinds, load_parser
 
         kinds = derived_kinds(suite, load_parser())
-    table = edit_table(run.tables, suite, protocol, kinds, options.seed)
+    table = patterns.edit_table(run.tables, suite, protocol, kinds, options.seed)
     if table.is_empty():
         raise ConsilienceError(
             f"the suite '{suite.name}' does not say how its patterns differ",
             todo="Derive it: --derive.",
         )
     title = f"{suite.name}, protocol {protocol}: edits, in percent"
-    shown = [edits_table(table, title)]
-    return Analysis({"edits": table}, notes, suite, protocol, "edits", lambda _: shown)
+    shown = [frame_table(table, title, EDITS)]
+    return Analysis({"edits": table}, "edits", shown, notes, suite, protocol)
 
 
 class FoundExamples(Shown):
@@ -187,18 +153,16 @@ class FoundExamples(Shown):
         self.by_kind, self.notes = by_kind, notes
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """A table for each kind."""
         shown = [reply for items in self.by_kind.values() for one in items for reply in one.replies]
-        is_of_questions = any(reply.prompt is not None for reply in shown)
+        has_prompts = any(reply.prompt is not None for reply in shown)
         for kind, items in self.by_kind.items():
             title = about(kind)
-            if is_of_questions:
+            if has_prompts:
                 title = title.partition(" (example")[0].replace("pattern", "variant")
-            table_of = question_example_table if is_of_questions else example_table
+            table_of = layouts.question_example_table if has_prompts else layouts.example_table
             yield table_of(items, title) if items else f"{title}: none"
 
     def document(self) -> dict[str, Any]:
-        """The examples as rows."""
         rows = [asdict(example) for items in self.by_kind.values() for example in items]
         for row in rows:
             row["other_golds"] = sorted(row["other_golds"])
@@ -253,21 +217,13 @@ def analyze_expectations(options: ExpectationsOptions) -> Analysis:
     by_group, notes = seeds[0].instances, suite_notes(run, suite)
     if len(run.seeds) > 1:
         notes.append(f"rates are means over {len(seeds)} seeds, the examples are of the first")
-    prompts = prompts_of_run(run.seeds[0])
-    tables = {
-        "violations": violation_table(metrics, by_group),
-        "examples": violated_examples(by_group, prompts, options.examples),
-    }
+    sent = {(item, variant): text for _, item, variant, text in run.seeds[0].prompts.iter_rows()}
+    violations = violation_table(metrics, by_group)
+    found = violated_examples(by_group, sent, options.examples)
     notes += unchecked_note(suite, by_group)
-    return Analysis(
-        tables, notes, suite, protocol, "violations",
-        lambda made: violation_tables(tables["violations"], tables["examples"], made.name),
-    )  # fmt: skip
-
-
-def prompts_of_run(run: Run) -> dict[tuple[str, str], str]:
-    """What a run of questions was sent, by item and variant; empty where it is not kept."""
-    return {(item, variant): text for _, item, variant, text in run.prompts.iter_rows()}
+    tables = {"violations": violations, "examples": found}
+    shown = [*layouts.violation_tables(violations, found, suite.name)]
+    return Analysis(tables, "violations", shown, notes, suite, protocol)
 
 
 def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
@@ -283,27 +239,22 @@ def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
         notes += suite_notes(run, suite)
         metrics[run.label] = measure(run.tables, suite, protocol, options.seed)
         if options.abstain_below is not None:
-            table = abstaining_table(run.tables, suite, protocol, options.abstain_below)
+            table = patterns.abstaining_table(run.tables, suite, protocol, options.abstain_below)
             confident.append(table.insert_column(0, pl.lit(run.label).alias("run")))
-    tables = {"correlations": correlation_table(metrics)}
+    correlations = patterns.correlation_table(metrics)
+    tables = {"correlations": correlations}
+    shown = [layouts.correlations_table(correlations)]
     if confident:
         tables["abstaining"] = pl.concat(confident)
+        shown.append(layouts.abstaining_table(tables["abstaining"], headline_metrics()))
     if options.sizes is not None:
-        tables["sizes"] = size_table(metrics, [number_of(size) for size in options.sizes])
-        tables["size_correlations"] = size_correlations(tables["sizes"])
-    return Analysis(tables, notes, main="correlations", layout=_knowledge_tables)
-
-
-def _knowledge_tables(analysis: Analysis) -> Iterator[Table]:
-    yield correlations_table(analysis.tables["correlations"])
-    if "abstaining" in analysis.tables:
-        headlines = headline_metrics()
-        yield analysis_tables.abstaining_table(analysis.tables["abstaining"], headlines)
-    if "sizes" in analysis.tables:
-        size = pl.col("size").map_elements(short_number, pl.String)
-        correlations = analysis.tables["size_correlations"]
-        sizes = analysis.tables["sizes"].with_columns(size)
-        yield from size_tables(sizes, correlations, correlations["metric"].to_list())
+        sizes = patterns.size_table(metrics, [patterns.number_of(size) for size in options.sizes])
+        by_size = patterns.size_correlations(sizes)
+        tables |= {"sizes": sizes, "size_correlations": by_size}
+        short = pl.col("size").map_elements(patterns.short_number, pl.String)
+        names = by_size["metric"].to_list()
+        shown += layouts.size_tables(sizes.with_columns(short), by_size, names)
+    return Analysis(tables, "correlations", shown, notes)
 
 
 def analyze_syntax(options: SyntaxOptions) -> Analysis:
@@ -319,13 +270,11 @@ def analyze_syntax(options: SyntaxOptions) -> Analysis:
     suite = suites.load_suite(options.suite, options.data_dir)
     derived = {relation.id: derive_edges(relation, parser) for relation in suite.relations}
     edges = agreement_with_released(suite, derived)
-    tables = {"edges": edges, "types": base_types(suite, parser)}
+    types = base_types(suite, parser)
     overall = edges.filter(pl.col("group") == "MICRO")
     pairs = sum(len(relation.patterns) - 1 for relation in suite.relations)
-    return Analysis(
-        tables, suite=suite, main="edges",
-        layout=lambda _: syntax_tables(overall, tables["types"], suite.name, pairs),
-    )  # fmt: skip
+    shown = layouts.syntax_tables(overall, types, suite.name, pairs)
+    return Analysis({"edges": edges, "types": types}, "edges", shown, suite=suite)
 
 
 TITLE = "Accuracy, and consistency when reversed (C_R) and with other punctuation (C_S), in percent"
@@ -338,10 +287,9 @@ def analyze_tasks(options: TaskEffectsOptions) -> Analysis:
     tested = without_models(metrics, options.leave_out) if options.leave_out else metrics
     kinds = {name: task.kind for name, task in TASKS.items()}
     effects = task_effects(tested, kinds, options.small)
+    shown = [*layouts.calum_tables(metrics, TITLE), *layouts.effects_tables(with_tests(effects))]
     tables = {"metrics": metrics, "effects": effects}
-    shown = [*calum_tables(metrics, TITLE), *effects_tables(with_tests(effects))]
-    notes = _notes(tested, effects)
-    return Analysis(tables, notes, main="effects", layout=lambda _: shown)
+    return Analysis(tables, "effects", shown, _notes(tested, effects))
 
 
 def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
@@ -388,57 +336,38 @@ class FactorAnalysis(Shown):
     """The tables of each run; of a run with several designs those of each design."""
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """The headlines."""
-        factors, indices = self.headlines()
-        yield from (factors, "", indices)
+        of_run = f" of {self.views[0].name}" if len(self.views) == 1 else ""
+        title = f"What each factor changes in the answers{of_run}, in percent"
+        yield factor_table(self.views, title)
+        yield ""
+        yield index_table(self.views, f"How sensitive the answers{of_run} are to the prompt")
 
     def document(self) -> dict[str, Any]:
-        """The tables as rows."""
         tables = {name: rows_of(table) for name, table in self.tables.items()}
         return tables | {"warnings": self.notes}
 
-    def frame(self) -> pl.DataFrame:
-        """Every number."""
-        return self.numbers
-
-    def headlines(self) -> list[Table]:
-        """What each factor changes, and how sensitive the answers are, as tables."""
-        of_run = f" of {self.views[0].name}" if len(self.views) == 1 else ""
-        return [
-            factor_table(
-                self.views, f"What each factor changes in the answers{of_run}, in percent"
-            ),
-            index_table(self.views, f"How sensitive the answers{of_run} are to the prompt"),
-        ]
-
     @property
     def notes(self) -> list[str]:
-        """What a reader should know."""
-        several = len(self.views) > 1
-        return [
-            f"{view.name}: {note}" if several else note
-            for view in self.views
-            for note in view.tables.notes
-        ]
+        return view_notes(self.views)
 
     @property
     def tables(self) -> Mapping[str, pl.DataFrame]:
         """``consistency, components, indices, levels, noise``, each with the column ``run``."""
+        frames = {
+            name: [getattr(view.tables, name) for view in self.views]
+            for name in ("consistency", "components", "indices", "levels")
+        }
+        noise = [view.noise.select("subset", "value", "n", "n_excluded") for view in self.views]
         return {
             name: pl.concat(
-                frame.select(pl.lit(view.name).alias("run"), pl.all()) for view, frame in frames
+                frame.select(pl.lit(view.name).alias("run"), pl.all())
+                for view, frame in zip(self.views, of_views, strict=True)
             )
-            for name, frames in {
-                "consistency": [(view, view.tables.consistency) for view in self.views],
-                "components": [(view, view.tables.components) for view in self.views],
-                "indices": [(view, view.tables.indices) for view in self.views],
-                "levels": [(view, view.tables.levels) for view in self.views],
-                "noise": [
-                    (view, view.noise.select("subset", "value", "n", "n_excluded"))
-                    for view in self.views
-                ],
-            }.items()
+            for name, of_views in (*frames.items(), ("noise", noise))
         }
+
+    def frame(self) -> pl.DataFrame:
+        return self.numbers
 
     @property
     def numbers(self) -> pl.DataFrame:
@@ -448,32 +377,24 @@ class FactorAnalysis(Shown):
         kind of its part: ``answer: main``.
         """
         tables = self.tables
-        pairs = tables["consistency"]
-        counts = ("n", "n_excluded")
-        part = pl.format("{}: {}", "outcome", "effect")
+        pairs, counts = tables["consistency"], ("n", "n_excluded")
+        kept = ("run", "factor", *counts)
+        bounds = {"low": "corrected_low", "high": "corrected_high"}
         frames = [
+            pairs.select(*kept, "value", "low", "high", number=pl.lit("consistency")),
+            pairs.select(*kept, value="chance", number=pl.lit("chance_consistency")),
             pairs.select(
-                "run", "factor", "value", "low", "high", *counts, number=pl.lit("consistency")
+                *kept, value="corrected", **bounds, number=pl.lit("corrected_consistency")
             ),
-            pairs.select(
-                "run", "factor", *counts, value="chance", number=pl.lit("chance_consistency")
+            tables["components"].rename({"factors": "factor"}).with_columns(
+                number=pl.format("{}: {}", "outcome", "effect")
             ),
-            pairs.select(
-                "run",
-                "factor",
-                *counts,
-                value="corrected",
-                low="corrected_low",
-                high="corrected_high",
-                number=pl.lit("corrected_consistency"),
-            ),
-            tables["components"].rename({"factors": "factor"}).with_columns(number=part),
             tables["indices"].rename({"index": "number"}),
             tables["levels"].with_columns(
                 number=pl.lit("accuracy"), factor=pl.format("{}={}", "factor", "level")
             ),
             tables["noise"].rename({"subset": "factor"}).with_columns(number=pl.lit("flips")),
-        ]
+        ]  # fmt: skip
         columns = ("run", "number", "factor", "value", "low", "high")
         shares = ("share", "share_low", "share_high")
         return pl.concat(frames, how="diagonal").select(*columns, *shares, *counts)
@@ -507,15 +428,12 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
     for relation in suite.relations:
         designs.setdefault(_design_of(run, relation), []).append(relation.id)
     noise = noise_floor_of(run.path)
-    if noise is None:
-        noise = pl.DataFrame(schema=METRICS_SCHEMA)
-    noise = noise.filter(metric=FLIPS)
+    noise = pl.DataFrame(schema=METRICS_SCHEMA) if noise is None else noise.filter(metric=FLIPS)
     views = []
     for design, names in designs.items():
         seeds = _answers_of(run, select_relations(suite, names), design)
         label = run.label if len(designs) == 1 else f"{run.label}, {', '.join(names)}"
-        tables = factor_tables(seeds, design, seed)
-        views.append(FactorView(label, tables, noise))
+        views.append(FactorView(label, factor_tables(seeds, design, seed), noise))
     return views
 
 
@@ -530,25 +448,20 @@ def _answers_of(run: Run, suite: Suite, design: FactorialDesign) -> list[CellAns
     is_chosen = pl.col("group").is_in([relation.id for relation in suite.relations])
     tables = [table.filter(is_chosen) for table in run.tables]
     rule = str(run.settings.get("option_score", "label"))
-    return [
-        _in_cells(prepared, table, design, rule)
-        for prepared, table in zip(prepared_seeds(tables, suite), tables, strict=True)
-    ]
-
-
-def _in_cells(
-    prepared: Prepared, answers: pl.DataFrame, design: FactorialDesign, rule: str
-) -> CellAnswers:
-    grids = {
-        relation.id: prepared.views(relation, rows, "strict")["pairs"]
-        for relation, rows in prepared.relations
-    }
-    scores = {
-        group: option_scores(answers.filter(pl.col("group") == group), len(design.cells), rule)
-        for group in grids
-    }
-    known = {group: of_group for group, of_group in scores.items() if of_group is not None}
-    return CellAnswers(grids, known if len(known) == len(grids) else None)
+    answers = []
+    for prepared, table in zip(prepared_seeds(tables, suite), tables, strict=True):
+        grids = {
+            relation.id: prepared.views(relation, "strict")["pairs"]
+            for relation, _ in prepared.relations
+        }
+        scores = {
+            group: of_group
+            for group in grids
+            if (of_group := option_scores(table.filter(group=group), len(design.cells), rule))
+            is not None
+        }
+        answers.append(CellAnswers(grids, scores if len(scores) == len(grids) else None))
+    return answers
 
 
 def _refuse_without_factors(run: Run) -> None:
@@ -582,25 +495,21 @@ class VectorClusters(Shown):
     correlations: pl.DataFrame
     """One row a layer and property: means, and the correlation with consistency."""
     figure: Path | None
-    """The figure, where one was drawn."""
     record: Mapping[str, Any]
     """Settings, versions and the like, and the run's path."""
 
     @property
     def notes(self) -> Sequence[str]:
-        """What a reader should know."""
         notes: Sequence[str] = self.record["warnings"]
         return notes
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """What vectors cluster by, and where the figure and the run are."""
-        yield from cluster_tables(self.clusters, self.correlations)
+        yield from layouts.cluster_tables(self.clusters, self.correlations)
         if self.figure:
             yield f"Figure: {self.figure}"
         yield f"Run: {self.record['path']}"
 
     def document(self) -> dict[str, Any]:
-        """The tables as rows."""
         tables = {"clusters": self.clusters, "correlations": self.correlations}
         document = {name: rows_of(frame) for name, frame in tables.items()}
         figure = str(self.figure) if self.figure else None
@@ -629,17 +538,19 @@ def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> Ve
     clusters = pl.concat(tables)
     write_whole(run.path / "clusters.csv", csv_of(clusters))
     run.finish(metrics)
-    figure = None if options.draw is None else _draw(run.path, suite.name, options)
+    figure = None
+    if options.draw is not None:
+        suffix = options.draw_format.removeprefix(".")
+        figure = run.path / f"tsne-{options.draw}-{options.color_by}.{suffix}"
+        title = f"{options.model}, {suite.name}: {options.draw}"
+        of = (options.draw, options.draw_facts, options.color_by, title, options.seed)
+        save_figure(drawing_of(run.path, *of), figure)
     record = {**run.record, "path": str(run.path)}
     return VectorClusters(clusters, correlations_of(metrics, clusters), figure, record)
 
 
 def _clusters(
-    relation: Relation,
-    model: LanguageModel,
-    run: Path,
-    options: VectorOptions,
-    protocol: Protocol,
+    relation: Relation, model: LanguageModel, run: Path, options: VectorOptions, protocol: Protocol
 ) -> pl.DataFrame:
     """Clusters of one relation's vectors; an earlier run's vectors are read."""
     from consilience.analysis.representations import (
@@ -660,18 +571,6 @@ def _clusters(
     vectors = RelationVectors(relation.id, tuple(layers), array, index)
     write_vectors(folder, vectors)
     return cluster(vectors, seed=options.seed)
-
-
-def _draw(run: Path, suite: str, options: VectorOptions) -> Path:
-    """Draw the relation of the figure; the file's path."""
-    from consilience.report.export import save_figure
-
-    suffix = options.draw_format.removeprefix(".")
-    path = run / f"tsne-{options.draw}-{options.color_by}.{suffix}"
-    title = f"{options.model}, {suite}: {options.draw}"
-    facts, colour = options.draw_facts, options.color_by
-    save_figure(drawing_of(run, str(options.draw), facts, colour, title, options.seed), path)
-    return path
 
 
 def correlations_of(metrics: pl.DataFrame, clusters: pl.DataFrame) -> pl.DataFrame:
@@ -695,7 +594,6 @@ def drawing_of(
 ) -> Any:
     """The t-SNE of a relation's first facts, at the last layer that a run has vectors of."""
     from consilience.analysis.representations import read_vectors, tsne
-    from consilience.report.export import tsne_figure
 
     vectors = read_vectors(folder / "vectors", relation).first(facts)
     last = vectors.array[:, -1]

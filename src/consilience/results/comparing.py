@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from consilience.core.errors import By, ConsilienceError, Protocol
-from consilience.core.text import counted, truncated
+from consilience.core.text import AGGREGATES, counted, truncated
 from consilience.kinds import kind_of_run, suite_notes, suite_of
 from consilience.kinds.counting import noise_floor_of
 from consilience.kinds.pairs import task_of_run
@@ -20,28 +20,17 @@ from consilience.metrics.registry import label_of
 from consilience.options import Output
 from consilience.options.runs import CompareOptions
 from consilience.report.columns import worst_flips
-from consilience.report.comparison_tables import comparison_table
+from consilience.report.comparison_tables import comparison_table, language_differences
 from consilience.report.export import Shown, record_of, rows_of
-from consilience.report.metric_tables import language_differences
 from consilience.report.table import Table
 from consilience.runs.run import Run, open_runs
-from consilience.types import QUESTION_WORDS, Suite
+from consilience.types import Suite
 
-SHOWN = 5
-"""Questions that a note names."""
-
-PARTS = "in text, options or gold answer between"
-"""What a message says of questions that changed, before the two runs."""
-
-
+SHOWN = 5  # questions that a note names
+PARTS = "in text, options or gold answer between"  # what changed, before the two runs
 ITEM = ["group", "item"]
-
-QUERY = [*ITEM, "variant", "subject", "gold"]
-"""What identifies a query in an answers table."""
-
-TEXTS = ("subject", "gold")
-"""Of an item of sentence pairs: the first sentence and the label."""
-
+QUERY = [*ITEM, "variant", "subject", "gold"]  # what identifies a query in an answers table
+TEXTS = ("subject", "gold")  # of an item of sentence pairs: the first sentence and the label
 SAME_DATA = "Ask both models of the same --data."
 
 QUESTION_OPTIONS = {
@@ -57,17 +46,14 @@ QUESTION_OPTIONS = {
 }
 """Settings of a run that choose its questions, and their options."""
 
-SHOWN_VALUES = 3
-"""Values of an option that a message lists."""
-
-SHOWN_TEXT = 60
-"""Characters of a sentence in a message."""
-
+SHOWN_VALUES = 3  # values of an option that a message lists
+SHOWN_TEXT = 60  # characters of a sentence in a message
+DIGITS = 8  # digits of a SHA-256 in a note
 TRUNCATED = "items were too long for"
 """Part of a run's note on truncated forms (``asking.pairs.present_pairs``)."""
 
-SAME_QUESTIONS = "Probe both with the same --suite, --data, --groups, --limit and --seed."
-"""What to do about runs without a common item."""
+SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")
+"""Headline numbers that answers which flip change by about their share."""
 
 
 def _differing(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
@@ -101,16 +87,16 @@ def common_answers(
     for queries in alike[1:]:
         shared = shared.join(_differing(alike[0], queries), on=ITEM, how="anti")
     sizes = {label: seeds[0].height for label, seeds in items.items()}
+    counts = ", ".join(f"{size} in {label}" for label, size in sizes.items())
     choices = different_choices(runs, f"{suite.words.item}s")
     if shared.is_empty():
+        same = "Probe both with the same --suite, --data, --groups, --limit and --seed."
         raise ConsilienceError(
-            f"no {suite.words.item} that all runs have in the same variants: "
-            + ", ".join(f"{size} in {label}" for label, size in sizes.items()),
+            f"no {suite.words.item} that all runs have in the same variants: {counts}",
             expected="runs of the same items in the same variants",
-            todo=f"{choices}. Use the same option for both." if choices else SAME_QUESTIONS,
+            todo=f"{choices}. Use the same option for both." if choices else same,
         )
     if any(size > shared.height for size in sizes.values()):
-        counts = ", ".join(f"{size} in {label}" for label, size in sizes.items())
         items_of_all = f"{counted(shared.height, suite.words.item)} that all runs have ({counts})"
         notes.append(f"compared on the {items_of_all}{'; ' if choices else ''}{choices}")
         prepared = _only(tables, shared, suite)
@@ -143,16 +129,11 @@ def different_choices(runs: Sequence[Run], items: str) -> str:
     """
     first, *others = runs
     for other in others:
-        if not (first.settings and other.settings):
-            continue
-        for name, option in QUESTION_OPTIONS.items():
+        for name, option in QUESTION_OPTIONS.items() if first.settings and other.settings else ():
             values = first.settings.get(name), other.settings.get(name)
             if values[0] != values[1]:
-                choices = [
-                    f"{run.path} {_choice(option, value, items)}"
-                    for run, value in zip((first, other), values, strict=True)
-                ]
-                return "; ".join(choices)
+                both = zip((first, other), values, strict=True)
+                return "; ".join(f"{run.path} {_choice(option, of, items)}" for run, of in both)
     return ""
 
 
@@ -162,7 +143,8 @@ def _choice(option: str, value: Any, items: str) -> str:
         return f"asked all {items}" if option == "--limit" else f"did not use {option}"
     if isinstance(value, list) and len(value) > SHOWN_VALUES:
         return f"used {option} with {len(value)} values"
-    return f"used {option} {','.join(map(str, value)) if isinstance(value, list | dict) else value}"
+    shown = ",".join(map(str, value)) if isinstance(value, list | dict) else value
+    return f"used {option} {shown}"
 
 
 def shared_groups(
@@ -179,10 +161,8 @@ def shared_groups(
             f"nothing that all runs were asked: {', '.join(left_out)}",
             expected="runs of the same task",
         )
-    in_all = {
-        name: [seed.filter(pl.col("group").is_in(shared)) for seed in seeds]
-        for name, seeds in answers.items()
-    }
+    is_shared = pl.col("group").is_in(shared)
+    in_all = {name: [seed.filter(is_shared) for seed in seeds] for name, seeds in answers.items()}
     return in_all, left_out
 
 
@@ -210,7 +190,10 @@ def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame
                 where=str(other.path),
                 todo=SAME_DATA,
             )
-        if _digests(one) != _digests(other):
+        one_digests, other_digests = (
+            {str(seed.settings.get("pairs")) for seed in run.seeds} for run in (one, other)
+        )
+        if one_digests != other_digests:
             if pairs.equals(other_pairs):
                 raise ConsilienceError(
                     f"runs over different texts: {second} has the first sentences and golds of "
@@ -233,11 +216,6 @@ def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame
 def _pairs_in(table: pl.DataFrame) -> pl.DataFrame:
     """The items of a table with their first sentences and golds."""
     return table.filter(pl.col("variant_index") == 0).select("group", "item", *TEXTS)
-
-
-def _digests(run: Run) -> set[str]:
-    """The digests of the pairs of all seeds."""
-    return {str(seed.settings.get("pairs")) for seed in run.seeds}
 
 
 def _forms_of(run: Run) -> list[str]:
@@ -273,7 +251,12 @@ def paired_by_text(runs: Sequence[Run]) -> tuple[dict[str, list[pl.DataFrame]], 
                 todo="Probe both with the same --suite.",
             )
         if changed:
-            notes.append(_in_words(changed, run.label, runs[0].label))
+            more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+            differ = "differs" if len(changed) == 1 else "differ"
+            notes.append(
+                f"{counted(len(changed), 'question')} {differ} {PARTS} {runs[0].label} and "
+                f"{run.label}, so not compared: {', '.join(changed[:SHOWN])}{more}"
+            )
         left_out += changed
     if left_out:
         tables = {
@@ -308,21 +291,14 @@ def _names(first: Mapping[str, str], texts: Mapping[str, str]) -> tuple[dict[str
     return names, changed
 
 
-def _in_words(items: Sequence[str], label: str, first: str) -> str:
-    """A note on items that are left out."""
-    more = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
-    differ = "differs" if len(items) == 1 else "differ"
-    return (
-        f"{counted(len(items), 'question')} {differ} {PARTS} {first} and {label}, so not compared: "
-        f"{', '.join(items[:SHOWN])}{more}"
-    )
-
-
-DIGITS = 8
-"""Digits of a SHA-256 in a note."""
-
-SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")
-"""Headline numbers that answers which flip change by about their share."""
+def absent_tables(suite: Suite) -> set[str]:
+    """The tables of ``--by`` that a suite cannot have."""
+    is_known = {
+        "edit": any(group.edges for group in suite),
+        "form": any(len(group.design.forms) > 1 for group in suite),
+        "factor": suite.words.is_pooled or any(group.design.languages for group in suite),
+    }
+    return {name for name, known in is_known.items() if not known}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -334,17 +310,10 @@ class Comparison(Shown):
 
     runs: Sequence[Run]
     suite: Suite
-    """What they were asked."""
     protocol: Protocol
-    """How the answers were counted."""
     table: pl.DataFrame
     """One row a difference (``COMPARISON_SCHEMA``)."""
     notes: Sequence[str]
-    """What a reader should know."""
-
-    def headlines(self) -> Table:
-        """The differences of the headline numbers, as a table."""
-        return self.shown()
 
     def shown(self, metrics: Sequence[str] = (), by: By | None = None) -> Table:
         """The differences of some metrics, as ``--show`` and ``--by`` choose them."""
@@ -366,21 +335,16 @@ class Comparison(Shown):
         """The differences, and which tables have details."""
         yield self.shown(output.show, output.by)
         if output.by is None and output.format == "table" and len(self.runs) > 1:
-            groups, is_of_questions = self.suite.relations, self.suite.words is QUESTION_WORDS
-            has_languages = any(group.design.languages for group in groups)
-            names = ["group", *["edit"] * any(group.edges for group in groups)]
-            names += ["form"] * any(len(group.design.forms) > 1 for group in groups)
-            names += ["factor"] * (has_languages or is_of_questions)
+            absent = absent_tables(self.suite)
+            names = [by for by in ("group", "edit", "form", "factor") if by not in absent]
             yield f"Details: --by {', '.join(names)} or metric"
 
     def document(self) -> dict[str, Any]:
-        """The differences as rows."""
         runs = [str(run.path) for run in self.runs]
         record = record_of(runs=runs, suite=self.suite.name, protocol=self.protocol)
         return {"run": record, "differences": rows_of(self.table), "warnings": self.warnings()}
 
     def frame(self) -> pl.DataFrame:
-        """All differences (``COMPARISON_SCHEMA``)."""
         return self.table
 
 
@@ -480,19 +444,18 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
     for run in others:
         for name in ("suite_digest", "protocol", "candidates", "vocabulary"):
             ours, theirs = first.settings.get(name), run.settings.get(name)
-            if first.settings and run.settings and ours != theirs:
-                if name == "suite_digest":
-                    if first.texts and run.texts:  # which are compared
-                        continue
-                    digests = " and ".join(str(digest)[:DIGITS] for digest in (theirs, ours))
-                    notes.append(
-                        f"{run.label} was asked other items or variants than {first.label} "
-                        f"(SHA-256 of the suites: {digests})"
-                    )
-                    continue
+            if not (first.settings and run.settings) or ours == theirs:
+                continue
+            if name != "suite_digest":
                 notes.append(
                     f"{run.label} was asked with another {name}: {theirs}, {first.label} with "
                     f"{ours}"
+                )
+            elif not (first.texts and run.texts):  # which are compared
+                digests = " and ".join(str(digest)[:DIGITS] for digest in (theirs, ours))
+                notes.append(
+                    f"{run.label} was asked other items or variants than {first.label} "
+                    f"(SHA-256 of the suites: {digests})"
                 )
         if not {"task", "cells"} & first.settings.keys():
             answers = {one.label: one.seeds[0].answers for one in (first, run)}
@@ -509,13 +472,10 @@ def noise_notes(runs: Sequence[Run], table: pl.DataFrame) -> list[str]:
         if rows is not None and (flips := worst_flips(rows)) is not None
     }
     headlines = table.filter(
-        pl.col("metric").is_in(SHARES_OF_ANSWERS)
-        & (pl.col("subset") == "all")
-        & (pl.col("difference").abs() > 0)
+        pl.col("metric").is_in(SHARES_OF_ANSWERS), pl.col("difference").abs() > 0, subset="all"
     )
-    pool = "MACRO" if "MACRO" in headlines["group"] else "MICRO"
-    if pool in headlines["group"]:
-        headlines = headlines.filter(group=pool)
+    pool = next((pool for pool in AGGREGATES if pool in headlines["group"]), None)
+    headlines = headlines if pool is None else headlines.filter(group=pool)
     notes = []
     for (first, second), rows in headlines.group_by("first", "second", maintain_order=True):
         known = [(worst[name], name) for name in (first, second) if name in worst]

@@ -14,8 +14,6 @@ from typing import Any, NoReturn, cast
 
 import polars as pl
 
-from consilience.asking.pairs import PairModel
-from consilience.asking.questions import PromptModel
 from consilience.core.errors import By, ConsilienceError, Protocol
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted, names_a_file
@@ -26,7 +24,7 @@ from consilience.kinds import inquiries_of, kind_of, probing, protocol_notes, su
 from consilience.kinds.counting import CountedRun, count_run, record_notes
 from consilience.kinds.planning import ProbePlan, ShardReport
 from consilience.kinds.promptfoo import is_promptfoo
-from consilience.models import LanguageModel
+from consilience.models import LanguageModel, Model, PairModel
 from consilience.models.functions import (
     LabelFunction,
     PromptFunction,
@@ -40,10 +38,9 @@ from consilience.options.runs import ScoreOptions
 from consilience.report import metric_tables
 from consilience.report.columns import in_words
 from consilience.report.export import Lines, Shown, rows_of
-from consilience.report.metric_tables import language_table
 from consilience.report.summary import brief_notes
 from consilience.report.table import Table
-from consilience.results.comparing import Comparison, compare_opened
+from consilience.results.comparing import Comparison, absent_tables, compare_opened
 from consilience.results.reporting import Result, distinct_runs
 from consilience.runs.run import Run, model_name
 from consilience.suites.layouts import save_suite
@@ -52,8 +49,7 @@ from consilience.suites.question_suites import columns_of, is_questions, is_suit
 from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
 
-Frame = Any
-"""A pandas or polars frame."""
+Frame = Any  # of pandas or polars
 
 Texts = Callable[[list[str]], Sequence[str]] | Callable[[list[TwoTexts]], Sequence[str]]
 """A function from prompts to texts, or from two texts of sentence pairs to labels."""
@@ -180,33 +176,27 @@ def score(
         questions = load_questions(suite, columns)
     elif columns:
         _refuse_columns(suite)
+    folder, name = Path(temporary.name, "run"), None if suite is None else str(suite)
     if is_promptfoo(path):
         if isinstance(suite, Suite | Questions):
             raise ConsilienceError(
                 f"{suite!r} with results of promptfoo", expected="the name or the file of a suite"
             )
-        folder, name = Path(temporary.name, "run"), None if suite is None else str(suite)
-        options = ScoreOptions(path, name, protocol, match, folder, provider=provider)
-        probed = probing.score(options)
+        probed = probing.score(ScoreOptions(path, name, protocol, match, folder, provider=provider))
         return _result_of(probed, Run.open(folder), temporary)
     if questions is not None and not path.is_dir():
-        options = ScoreOptions(path, questions.name, protocol, match, Path(temporary.name, "run"))
+        options = ScoreOptions(path, questions.name, protocol, match, folder)
         probed = probing.score(options, questions, label)
         return _result_of(probed, Run.open(probed.record["path"]), temporary)
-    spec = save_suite(suite, Path(temporary.name, "suite")) if isinstance(suite, Suite) else suite
-    name = questions.name if questions is not None else None if spec is None else str(spec)
-    probed = probing.score(
-        ScoreOptions(path, name, protocol, match, data=data, perturbations=perturbations),
-        label=label,
-    )
-    return _result_of(probed, Run.open(path), temporary)
+    if isinstance(suite, Suite):
+        name = str(save_suite(suite, Path(temporary.name, "suite")))
+    elif questions is not None:
+        name = questions.name
+    options = ScoreOptions(path, name, protocol, match, data=data, perturbations=perturbations)
+    return _result_of(probing.score(options, label=label), Run.open(path), temporary)
 
 
-def compare(
-    *runs: Any,
-    protocol: Protocol | None = None,
-    seed: int = 0,
-) -> Comparison:
+def compare(*runs: Any, protocol: Protocol | None = None, seed: int = 0) -> Comparison:
     """Later runs against the first, or the languages of one run: paired differences with intervals.
 
     A run is a result, a ``Run`` or a folder. One dictionary from labels to runs names them.
@@ -227,9 +217,7 @@ def compare(
 
 def _values_of(
     suite: object, model: object, options: Mapping[str, Any]
-) -> tuple[
-    dict[str, Any], Suite | Questions | None, LanguageModel | PairModel | PromptModel | None
-]:
+) -> tuple[dict[str, Any], Suite | Questions | None, LanguageModel | Model | None]:
     """The fields of ``ProbeOptions``, the suite and the model; None for one that is a name."""
     refuse_unknown(ProbeOptions, options)
     fields = dict(options)
@@ -238,7 +226,7 @@ def _values_of(
     chosen = None if is_file else _chosen(suite, columns)
     if is_file and columns:
         fields["columns"] = [f"{name}={column}" for name, column in columns.items()]
-    loaded: LanguageModel | PairModel | PromptModel | None
+    loaded: LanguageModel | Model | None
     if is_file or isinstance(chosen, Questions):
         loaded = _prompt_model_of(model)
     else:
@@ -275,11 +263,8 @@ def _chosen(suite: object, columns: Mapping[str, str]) -> Suite | Questions | No
 
 
 def _refuse_columns(suite: object) -> NoReturn:
-    raise ConsilienceError(
-        f"columns with {suite!r}",
-        expected="a frame or a file of questions",
-        todo="Leave columns out.",
-    )
+    expected = "a frame or a file of questions"
+    raise ConsilienceError(f"columns with {suite!r}", expected=expected, todo="Leave columns out.")
 
 
 def _columns(columns: object) -> dict[str, str]:
@@ -289,10 +274,10 @@ def _columns(columns: object) -> dict[str, str]:
     return columns_of([columns] if isinstance(columns, str) else cast(Any, columns))
 
 
-def _prompt_model_of(model: object) -> PromptModel | None:
+def _prompt_model_of(model: object) -> Model | None:
     """As ``_model_of``, for questions."""
     if hasattr(model, "why_not") and hasattr(model, "identity"):
-        return cast(PromptModel, model)
+        return cast(Model, model)
     if isinstance(model, str | Path):
         return None
     if hasattr(model, "identity") or hasattr(model, "forward") or not callable(model):
@@ -329,7 +314,7 @@ def _model_of(
     return TextFunction(model, options.get("template"))
 
 
-def _refuse_unnamed(model: LanguageModel | PairModel | PromptModel | None) -> None:
+def _refuse_unnamed(model: LanguageModel | Model | None) -> None:
     """Raise for a function without a name: a kept run of another one would be resumed."""
     if not isinstance(model, TextFunction | ScoringFunction | LabelFunction | PromptFunction):
         return
@@ -341,18 +326,10 @@ def _refuse_unnamed(model: LanguageModel | PairModel | PromptModel | None) -> No
 
 
 def _result_of(
-    counted: CountedRun, run: Run, temporary: TemporaryDirectory[str] | None = None
+    of: CountedRun, run: Run, temporary: TemporaryDirectory[str] | None = None
 ) -> Result:
-    return Result(
-        run.named_by_model(),
-        counted.suite,
-        counted.protocol,
-        counted.metrics,
-        counted.summary,
-        counted.baseline,
-        counted.notes,
-        temporary,
-    )
+    counted = (of.suite, of.protocol, of.metrics, of.summary, of.baseline, of.notes)
+    return Result(run.named_by_model(), *counted, temporary)
 
 
 def _written(answers: Any, temporary: TemporaryDirectory[str]) -> Path:
@@ -384,10 +361,9 @@ class PrintedRun(Shown):
         """The summary and what to do next, or the table of ``--by``; then examples."""
         if output.by is not None:
             yield _table_by(output.by, self.run)
-        elif output.format != "table":
-            yield self.run.summary.table()
         else:
             yield self.run.summary.table()
+        if output.by is None and output.format == "table":
             if cost := self.run.record.get("cost"):
                 yield f"Cost:    {cost_in_words(cost)}"
             if self.report:
@@ -398,18 +374,16 @@ class PrintedRun(Shown):
             yield metric_tables.changed_answers_table(changed, output.examples)
 
     def document(self) -> Mapping[str, Any]:
-        """The numbers as rows."""
         run = self.run
         return {
             "run": run.record,
             "summary": run.summary.to_dict(),
             "metrics": rows_of(run.metrics),
             "changes": rows_of(run.changes),
-            "warnings": [*([run.left_out] if run.left_out else []), *run.notes],
+            "warnings": [*[run.left_out] * bool(run.left_out), *run.notes],
         }
 
     def frame(self) -> pl.DataFrame:
-        """The metrics table."""
         return self.run.metrics
 
     def remarks(self, output: Output) -> Sequence[str]:
@@ -419,13 +393,8 @@ class PrintedRun(Shown):
         return brief_notes(self.run.summary, self.run.notes, "--by group prints all")
 
     def _details(self) -> str:
-        suite = self.run.suite
-        has_languages = any(group.design.languages for group in suite)
-        absent = {"group"}
-        absent |= set() if any(group.edges for group in suite) else {"edit"}
-        absent |= set() if any(len(group.design.forms) > 1 for group in suite) else {"form"}
-        absent |= {"factor"} if suite.words.has_means and not has_languages else set()
-        choices = ", ".join(name for name in suite.words.tables if name not in absent)
+        absent = {"group", *absent_tables(self.run.suite)}
+        choices = ", ".join(by for by in self.run.suite.words.tables if by not in absent)
         return f"Details: consilience score {self.named} --by group  (or {choices})"
 
 
@@ -479,10 +448,8 @@ def refuse_table(by: By | None, options: ProbeOptions) -> None:
 def _refuse(by: By | None, words: SuiteWords, *, has_forms: bool) -> None:
     tables = words.tables
     if by is not None and by not in tables:
-        raise ConsilienceError(
-            f"--by {by} with {words.item}s",
-            expected=f"--by {', '.join(tables[:-1])} or {tables[-1]}",
-        )
+        expected = f"--by {', '.join(tables[:-1])} or {tables[-1]}"
+        raise ConsilienceError(f"--by {by} with {words.item}s", expected=expected)
     if by == "form" and words.pool and not has_forms:
         raise ConsilienceError(
             "--by form of facts in one form",
@@ -491,44 +458,30 @@ def _refuse(by: By | None, words: SuiteWords, *, has_forms: bool) -> None:
 
 
 def _table_by(by: By, run: CountedRun) -> Table:
-    forms = {form for group in run.suite.relations for form in group.design.forms}
-    _refuse(by, run.suite.words, has_forms=len(forms) > 1)
-    return in_words(_details(by, run), run.suite.words)
-
-
-def _details(by: By, run: CountedRun) -> Table:
+    """The table of ``--by``; one without rows raises where the suite cannot have any."""
     metrics, suite, title = run.metrics, run.suite, f"{run.summary.title}, in percent"
+    words, reason, todo = suite.words, "", "Use --by pattern."
+    _refuse(by, words, has_forms=any(len(group.design.forms) > 1 for group in suite.relations))
     match by:
         case "group":
-            return metric_tables.group_table(metrics, suite)
+            table = metric_tables.group_table(metrics, suite)
         case "edit":
             table = metric_tables.edit_table(metrics, suite)
-            if not table.rows:
-                raise ConsilienceError(
-                    f"--by edit: the suite '{suite.name}' does not say how its patterns differ",
-                    todo="Use --by pattern, or add an edges file (docs/suites.md).",
-                )
-            return table
-        case "factor":
-            return _factor_table(run)
+            reason = f"the suite '{suite.name}' does not say how its patterns differ"
+            todo = "Use --by pattern, or add an edges file (docs/suites.md)."
+        case "factor" if words.is_pooled:
+            table = metric_tables.factor_table(metrics, suite)
+        case "factor":  # of facts: pattern and language
+            table = metric_tables.language_table(metrics, suite)
+            reason = f"the patterns of '{suite.name}' are in one language"
         case "pattern" | "variant":
-            return metric_tables.pattern_table(run.patterns(), suite)
+            table = metric_tables.pattern_table(run.patterns(), suite)
         case "form":
-            chosen = metrics.filter(metrics["group"] == "MACRO") if suite.words.pool else metrics
-            return metric_tables.form_table(chosen, title, run.changes)
+            chosen = metrics.filter(metrics["group"] == "MACRO") if words.pool else metrics
+            table = metric_tables.form_table(chosen, title, run.changes)
         case "metric":
-            is_pooled = suite.words.is_pooled
-            return metric_tables.metric_table(metrics, title, run.left_out, is_pooled=is_pooled)
-
-
-def _factor_table(run: CountedRun) -> Table:
-    """Of questions a row a factor; of facts, whose factors are pattern and language, a language."""
-    if run.suite.words.is_pooled:
-        return metric_tables.factor_table(run.metrics, run.suite)
-    table = language_table(run.metrics, run.suite)
-    if not table.rows:
-        raise ConsilienceError(
-            f"--by factor: the patterns of '{run.suite.name}' are in one language",
-            todo="Use --by pattern.",
-        )
-    return table
+            note, is_pooled = run.left_out, words.is_pooled
+            table = metric_tables.metric_table(metrics, title, note, is_pooled=is_pooled)
+    if reason and not table.rows:
+        raise ConsilienceError(f"--by {by}: {reason}", todo=todo)
+    return in_words(table, words)

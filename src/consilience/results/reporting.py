@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from consilience.analysis import patterns
 from consilience.analysis.examples import KINDS, about, examples, violated_examples
-from consilience.analysis.patterns import (
-    annotated_kinds,
-    edit_table,
-    form_tables,
-    item_table,
-    pair_table,
-    pattern_table,
-    with_changes,
-)
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.factors import FACTORS
@@ -51,7 +44,7 @@ from consilience.report.metric_tables import SUBSETS
 from consilience.report.overview import by_run
 from consilience.report.papers import Values, is_of_pararel, paper_values
 from consilience.report.report_page import accuracy_and_consistency, report_page
-from consilience.report.run_view import FactView, PairView, RunView, group_names
+from consilience.report.run_view import RunView, group_names
 from consilience.report.summary import FACT_ROWS, VIOLATIONS, Key, Summary, brief_notes
 from consilience.report.table import Cell, Column, Table, Value, mark_best, without_empty_columns
 from consilience.results.analyses import correlations_of, drawing_of, factor_views
@@ -121,23 +114,22 @@ def layouts_of(
 
 
 def fact_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
-    """Tables 2, 3 and 5 of ParaRel and one row a relation, from metrics tables by run.
+    """Tables 2, 3 and 5 of ParaRel and one row a relation, as ``layouts_of``.
 
-    The paper's rows come first where the runs are of all of ParaRel. ``notes``: below each table.
+    The paper's rows come first where the runs are of all of ParaRel.
     """
     with_paper = all(map(is_of_pararel, runs.values()))
-    measured = {
-        run: _values(metrics.filter(pl.col("group") == "MACRO")) for run, metrics in runs.items()
-    }
+    measured = _values_over("MACRO", runs)
     layouts = {}
     for name, (heading, table, keys) in PROBED.items():
-        labels = [
-            label_of(metric) if subset == "all" else SUBSETS[subset] for metric, subset in keys
-        ]
+        labels = {
+            (metric, subset): label_of(metric) if subset == "all" else SUBSETS[subset]
+            for metric, subset in keys
+        }
         title = f"{heading}: mean ± std over relations"
         blocks = {"ParaRel paper": paper_values(table)} if with_paper else {}
         blocks |= {"measured" if with_paper else "": measured}
-        layouts[name] = _layout(title, blocks, dict(zip(keys, labels, strict=True)), notes)
+        layouts[name] = _layout(title, blocks, labels, notes)
     layouts["relations"] = _groups_layout(runs, notes, "relation")
     return layouts
 
@@ -145,14 +137,11 @@ def fact_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) ->
 def question_layouts(
     runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()
 ) -> dict[str, Table]:
-    """All questions together, each factor, each kind of expectations and each group.
+    """All questions together, each factor, kind of expectations and group, as ``layouts_of``.
 
-    ``runs``: metrics tables by run. ``notes``: below each table. A table without a number is left
-    out.
+    A table without a number is left out.
     """
-    measured = {
-        run: _values(metrics.filter(pl.col("group") == "MICRO")) for run, metrics in runs.items()
-    }
+    measured = _values_over("MICRO", runs)
     layouts = {}
     for name, (title, keys) in OF_QUESTIONS.items():
         known = {
@@ -215,32 +204,32 @@ def _groups_layout(runs: Mapping[str, pl.DataFrame], notes: Sequence[str], word:
 
 
 def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
-    """Table 2 of CALUM, a row a run, blocks by task, and every other form; ``notes`` likewise.
+    """Table 2 of CALUM, a row a run, blocks by task, and every other form, as ``layouts_of``.
 
     The paper's rows of a task come first.
     """
     blocks: dict[str, dict[str, Values]] = {}
+    forms: dict[str, None] = {}
     for run, metrics in runs.items():
         for (group,), numbers in metrics.group_by(["group"], maintain_order=True):
             blocks.setdefault(str(group), {})[run] = _values(numbers)
-    forms = dict.fromkeys(
-        form
-        for models in blocks.values()
-        for values in models.values()
-        for metric, form in values
-        if metric == "consistency" and form != "all"
-    )
-    keys = {
-        key: symbol_of(*key)
-        for key in (("accuracy", "all"), *(("consistency", form) for form in forms))
-    }
+    for models in blocks.values():
+        for values in models.values():
+            forms |= dict.fromkeys(form for metric, form in values if metric == "consistency")
+    keys = [("accuracy", "all"), *(("consistency", form) for form in forms if form != "all")]
     with_papers: dict[str, Mapping[str, Values]] = {}
     for group in sorted(blocks):
         if papers := paper_values("calum-table-2", group):
             with_papers[f"{group}, CALUM paper"] = papers
         with_papers[group] = blocks[group]
     title = "Accuracy and consistency, in percent: mean ± std over seeds (Table 2)"
-    return {"consistency": _layout(title, with_papers, keys, notes)}
+    labels = {key: symbol_of(*key) for key in keys}
+    return {"consistency": _layout(title, with_papers, labels, notes)}
+
+
+def _values_over(pool: str, runs: Mapping[str, pl.DataFrame]) -> dict[str, Values]:
+    """The means or the numbers of all items together, by run."""
+    return {run: _values(metrics.filter(group=pool)) for run, metrics in runs.items()}
 
 
 def _values(metrics: pl.DataFrame) -> Values:
@@ -248,14 +237,9 @@ def _values(metrics: pl.DataFrame) -> Values:
     return {(metric, subset): Cell(value, std) for metric, subset, value, std in rows}
 
 
-EXAMPLES = 3
-"""Examples of each kind."""
-
-DRAWN = 30
-"""Facts in the drawing of a run's vectors, as in ParaRel's Figure 3."""
-
+EXAMPLES = 3  # of each kind
+DRAWN = 30  # facts in the drawing of a run's vectors, as in ParaRel's Figure 3
 FIGURE_FORMATS = ("svg", "png", "pdf")
-"""Suffixes of the files of a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +248,6 @@ class Report:
 
     runs: Sequence[Run]
     page: Page
-    """The page, not yet rendered."""
     tables: Mapping[str, Table]
     """Tables by the names of their files: the papers' layouts, or those of questions."""
     notes: Sequence[str]
@@ -294,7 +277,11 @@ def save_report(made: Report, options: ReportOptions) -> list[Path]:
     page = _page_of(made.runs, options.out)
     written = [page]
     if options.figures:
-        written += _save_figures(made.page, options.figures)
+        options.figures.mkdir(parents=True, exist_ok=True)
+        for figure in made.page.figures:
+            files = [options.figures / f"{figure.id}.{suffix}" for suffix in FIGURE_FORMATS]
+            save_figure(for_paper(figure.chart, figure.title), *files)
+            written += files
     if options.tables:
         for name, table in made.tables.items():
             written += save_table(table, options.tables, name)
@@ -304,34 +291,18 @@ def save_report(made: Report, options: ReportOptions) -> list[Path]:
 
 def _page_of(runs: Sequence[Run], file: Path | None) -> Path:
     """The file of the page. An ending of another format is refused; a device has no ending."""
-    if file is not None:
-        if file.suffix.lower() not in ("", ".html", ".htm"):
-            raise ConsilienceError(
-                f"a page in '{file.suffix}'",
-                expected=".html",
-                where=str(file),
-                todo="Open the page in a browser to print it as PDF."
-                if file.suffix == ".pdf"
-                else "",
-            )
-        if not file.parent.is_dir():
-            raise ConsilienceError("no such folder", where=str(file.parent), todo="Make it first.")
-        return file
-    if len(runs) == 1 and runs[0].path.is_dir():
-        return runs[0].path / "report.html"
-    raise ConsilienceError(
-        "several runs, or a table of answers, without --out", todo="Name the page: --out F.html."
-    )
-
-
-def _save_figures(page: Page, folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for figure in page.figures:
-        files = [folder / f"{figure.id}.{suffix}" for suffix in FIGURE_FORMATS]
-        save_figure(for_paper(figure.chart, figure.title), *files)
-        written += files
-    return written
+    if file is None:
+        if len(runs) == 1 and runs[0].path.is_dir():
+            return runs[0].path / "report.html"
+        problem = "several runs, or a table of answers, without --out"
+        raise ConsilienceError(problem, todo="Name the page: --out F.html.")
+    if file.suffix.lower() not in ("", ".html", ".htm"):
+        todo = "Open the page in a browser to print it as PDF." if file.suffix == ".pdf" else ""
+        found = f"a page in '{file.suffix}'"
+        raise ConsilienceError(found, expected=".html", where=str(file), todo=todo)
+    if not file.parent.is_dir():
+        raise ConsilienceError("no such folder", where=str(file.parent), todo="Make it first.")
+    return file
 
 
 def _groups_of_runs(suite: Suite, runs: Sequence[Run]) -> Suite:
@@ -387,12 +358,19 @@ def view_of(
     suite = chosen if chosen.words.pool else suite_of(run)[0]
     seeds = [Prepared(part.answers, suite, cache) for part in run.seeds]
     counted = count_run(run, suite, protocol, seed, seeds)
-    warnings = [
-        *suite_notes(run, whole),
-        *record_notes(run),
-        *counted.notes,
-        *protocol_notes(run, protocol),
-    ]
+    notes = (
+        suite_notes(run, whole),
+        record_notes(run),
+        counted.notes,
+        protocol_notes(run, protocol),
+    )
+    more: dict[str, Any] = {}
+    if suite.words.pool:
+        more = _items_of(run, seeds, protocol, seed, counted.metrics)
+    else:
+        pairs, forms = patterns.form_tables(run.tables, suite)
+        more = {"pairs": pairs, "patterns": forms, "changes": counted.changes}
+        more |= {"task": task_of_run(run), "changed": changed_answers_of(run.path)}
     view = RunView(
         name=run.label,
         records=[part.record for part in run.seeds if part.record],
@@ -400,22 +378,16 @@ def view_of(
         metrics=counted.metrics,
         summary=counted.summary,
         baseline=counted.baseline,
-        warnings=list(dict.fromkeys(warnings)),
+        warnings=list(dict.fromkeys(chain.from_iterable(notes))),
+        factors=factor_views(run, seed=seed) if run.varies and suite.words.pool else (),
+        **more,
     )
-    if not suite.words.pool:
-        agreement, forms = form_tables(run.tables, suite)
-        changed = changed_answers_of(run.path)
-        pairs = PairView(task_of_run(run), changed, counted.changes, agreement, forms)
-        return replace(view, pairs=pairs), seeds
-    facts = _facts_of(run, seeds, protocol, seed, counted.metrics)
-    return replace(
-        view, facts=facts, factors=factor_views(run, seed=seed) if run.varies else ()
-    ), seeds
+    return view, seeds
 
 
-def _facts_of(
+def _items_of(
     run: Run, seeds: Sequence[Prepared], protocol: Protocol, seed: int, metrics: pl.DataFrame
-) -> FactView:
+) -> dict[str, Any]:
     """More on a run of facts or questions; the examples are those of the first seed.
 
     The spread over facts counts the facts of all seeds.
@@ -427,25 +399,26 @@ def _facts_of(
             by_other = measure(seeds, suite, other, seed)
             for prepared in seeds:
                 prepared.forget(other)
-    pairs = pair_table(seeds, suite, protocol, seed)
+    pairs = patterns.pair_table(seeds, suite, protocol, seed)
     chosen = kind.with_texts(run, examples(table, suite, list(KINDS), EXAMPLES))
     items = {(one.group, one.item) for of_kind in chosen.values() for one in of_kind}
     sent = {(item, variant): text for _, item, variant, text in run.prompts.iter_rows()}
     vectors, drawing = _vectors(run, metrics, seed)
-    return FactView(
-        protocol=protocol,
-        by_other=by_other,
-        patterns=with_changes(pattern_table(seeds, suite, protocol), pairs),
-        pairs=pairs,
-        edits=edit_table(seeds, suite, protocol, annotated_kinds(suite), seed),
-        items=pl.concat(item_table(one, suite, protocol) for one in seeds),
-        examples={about(kind): of_kind for kind, of_kind in chosen.items()},
-        excluded=_without_answer(pl.concat([one.answers for one in seeds])),
-        prompts=kind.shown_texts(run, suite, items),
-        violations=violated_examples(table.instances, sent, EXAMPLES),
-        vectors=vectors,
-        drawing=drawing,
-    )
+    kinds = patterns.annotated_kinds(suite)
+    return {
+        "protocol": protocol,
+        "by_other": by_other,
+        "patterns": patterns.with_changes(patterns.pattern_table(seeds, suite, protocol), pairs),
+        "pairs": pairs,
+        "edits": patterns.edit_table(seeds, suite, protocol, kinds, seed),
+        "items": pl.concat(patterns.item_table(one, suite, protocol) for one in seeds),
+        "examples": {about(kind): of_kind for kind, of_kind in chosen.items()},
+        "excluded": _without_answer(pl.concat([one.answers for one in seeds])),
+        "prompts": kind.shown_texts(run, suite, items),
+        "violations": violated_examples(table.instances, sent, EXAMPLES),
+        "vectors": vectors,
+        "drawing": drawing,
+    }
 
 
 def _without_answer(answers: pl.DataFrame) -> pl.DataFrame:
@@ -466,8 +439,7 @@ def _vectors(run: Run, metrics: pl.DataFrame, seed: int) -> tuple[pl.DataFrame |
     return correlations_of(metrics, clusters), drawing
 
 
-CONSISTENCY = ("consistency", "corrected_consistency")
-"""The metrics of ``plot.consistency``."""
+CONSISTENCY = ("consistency", "corrected_consistency")  # the metrics of plot.consistency
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -478,10 +450,8 @@ class Result(Shown):
     """
 
     run: Run
-    """The run, with its folder and settings."""
     suite: Suite
     protocol: Protocol
-    """How the answers were counted."""
     metrics: pl.DataFrame
     """The metrics table: one row a number (``METRICS_SCHEMA``)."""
     summary: Summary
@@ -489,7 +459,6 @@ class Result(Shown):
     baseline: Mapping[Key, float] = field(repr=False)
     """Every metric of the majority baseline, by group, metric and subset."""
     notes: Sequence[str]
-    """What a reader should know."""
     temporary: TemporaryDirectory[str] | None = field(default=None)
     """The folder of a run that is not kept: it lives as long as this value."""
 
@@ -518,17 +487,14 @@ class Result(Shown):
         """The answers (``ANSWERS_SCHEMA``), one row a query; of several seeds with ``seed``."""
         if not self.run.parts:
             return self.run.answers
-        return pl.concat(
-            [part.answers.with_columns(seed=pl.lit(part.label)) for part in self.run.parts]
-        )
+        parts = self.run.parts
+        return pl.concat(part.answers.with_columns(seed=pl.lit(part.label)) for part in parts)
 
     def frame(self) -> pl.DataFrame:
-        """The metrics table."""
         return self.metrics
 
     @property
     def plot(self) -> Plots:
-        """The figures of the run."""
         return Plots(self)
 
     def compare(self, *others: Result | Run | str | Path) -> Comparison:
@@ -578,44 +544,41 @@ class Plots:
         Without ``group``, an id or a label, the least consistent relation or group.
         """
         suite, tables = self._facts()
-        least = self.result.summary.least
+        result, variant = self.result, suite.words.variant
+        least = result.summary.least
         relation = suite[group or least[0][0]] if group or least else suite.relations[0]
-        variant = suite.words.variant
-        if len(relation.design.variants or relation.patterns) < 2:
+        size = len(relation.design.variants)
+        if (size or len(relation.patterns)) < 2:
             raise ConsilienceError(
                 f"{relation.id} has one {variant}",
                 expected=f"two {variant}s or more, which may agree",
-                where=self.result.label,
+                where=result.label,
             )
-        if (size := len(relation.design.variants)) > MANY_VARIANTS:
+        if size > MANY_VARIANTS:
             raise ConsilienceError(
                 f"{relation.id} has {size:,} {variant}s",
                 expected=f"at most {MANY_VARIANTS}, to be legible",
-                where=self.result.label,
+                where=result.label,
                 todo="The table of patterns has their mean agreement: "
                 "`consilience analyze patterns`.",
             )
-        answers = [table.filter(pl.col("group") == relation.id) for table in tables]
+        answers = [table.filter(group=relation.id) for table in tables]
         if answers[0].is_empty():
-            raise ConsilienceError(f"no answers for {relation.id}", where=self.result.label)
-        name = pl.lit(self.result.label).alias("run")
-        words = suite.words
-        pairs = pair_table(answers, suite, self.result.protocol).with_columns(name)
-        patterns = pattern_table(answers, suite, self.result.protocol).with_columns(name)
-        return _still(
-            matrix_figure(pairs, patterns, relation.id, group_names(suite), words),
-            f"{relation.label}: agreement of {words.variant}s",
+            raise ConsilienceError(f"no answers for {relation.id}", where=result.label)
+        pairs, rows = (
+            table_of(answers, suite, result.protocol).with_columns(run=pl.lit(result.label))
+            for table_of in (patterns.pair_table, patterns.pattern_table)
         )
+        figure = matrix_figure(pairs, rows, relation.id, group_names(suite), suite.words)
+        return _still(figure, f"{relation.label}: agreement of {variant}s")
 
     def consistency(self) -> altair.Chart:
         """Consistency with its 95 % interval: of each relation or group, or of each form."""
-        title = f"{self.result.label}: consistency"
-        view = self._view()
-        words = self.result.suite.words
+        view, words = self._view(), self.result.suite.words
         rows = relation_rows([view]) if words.pool else form_rows([view])
         rows = rows.filter(pl.col("metric").is_in([label_of(name) for name in CONSISTENCY]))
-        noun = words.group if words.pool else words.variant
-        return _still(interval_figure(rows, noun), title)
+        figure = interval_figure(rows, words.group if words.pool else words.variant)
+        return _still(figure, f"{self.result.label}: consistency")
 
     def accuracy_consistency(self) -> altair.Chart:
         """Accuracy against consistency, a mark for each relation or group of questions."""
@@ -626,15 +589,8 @@ class Plots:
 
     def _view(self) -> RunView:
         """What the figures of a report draw."""
-        result = self.result
-        return RunView(
-            name=result.label,
-            records=[],
-            suite=result.suite,
-            metrics=result.metrics,
-            summary=result.summary,
-            baseline=result.baseline,
-        )
+        of = self.result
+        return RunView(of.label, [], of.suite, of.metrics, of.summary, of.baseline)
 
     def _facts(self) -> tuple[Suite, list[pl.DataFrame]]:
         """The suite and the answers of each seed of a run of facts or questions."""

@@ -38,19 +38,14 @@ if TYPE_CHECKING:
 
 KEYS = ("group", "item", "variant")
 
-SCORED = ("logprob", "gold_logprob", "margin")
-"""The scores of an answers table that are compared, in nats."""
-
-SHOWN_ROWS = 5
-"""Queries with another answer that are printed; ``--json`` has all."""
+SCORED = ("logprob", "gold_logprob", "margin")  # the scores that are compared, in nats
+SHOWN_ROWS = 5  # queries with another answer that are printed; --json has all
 
 
 @dataclass(frozen=True, slots=True)
 class Verification(Shown):
     """A sample of a run, then and now."""
 
-    path: Path
-    """The folder of the run."""
     files: Mapping[str, str]
     """Answers files that are not as the run wrote them: missing, changed or unknown, by group."""
     settings: Mapping[str, tuple[Any, Any]]
@@ -82,7 +77,6 @@ class Verification(Shown):
 
     @property
     def verdict(self) -> str:
-        """The result in one line."""
         if self.files:
             faults = ", ".join(f"{group} {fault}" for group, fault in self.files.items())
             return f"the answers files are not as the run wrote them: {faults}"
@@ -97,7 +91,6 @@ class Verification(Shown):
         return f"same answers, scores differ by up to {self.largest:.1e} nats"
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """What differs, and the verdict."""
         yield f"Asked again: {self.rows.height} queries, whole items of each group."
         for name, (then, now) in self.settings.items():
             yield f"{name}: {then} then, {now} now"
@@ -109,7 +102,6 @@ class Verification(Shown):
         yield f"Verdict: {self.verdict}"
 
     def document(self) -> dict[str, Any]:
-        """The verdict and every difference."""
         return {
             "run": self.record,
             "verdict": self.verdict,
@@ -182,7 +174,6 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
     floors = noise_floor_of(run.path)
     flips = None if floors is None else floors.filter(metric=FLIPS)["value"].max()
     return Verification(
-        run.path,
         files,
         dict(_differences(run, now)),
         rows.select(*KEYS, "answer", "now", "margin"),
@@ -279,11 +270,12 @@ def _changed_files(run: Run) -> dict[str, str]:
     """The answers files that are not those of the record, by group."""
     files = {file.stem: file for file in (run.path / "answers").glob("*.parquet")}
     digests: Mapping[str, str] = run.record.get("answers", {})
-    faults = dict.fromkeys(sorted(digests.keys() - files.keys()), "missing")
-    faults |= dict.fromkeys(sorted(files.keys() - digests.keys()), "unknown")
     both = sorted(digests.keys() & files.keys())
-    changed = [name for name in both if digests[name] != digest_of(files[name])]
-    return faults | dict.fromkeys(changed, "changed")
+    return {
+        **dict.fromkeys(sorted(digests.keys() - files.keys()), "missing"),
+        **dict.fromkeys(sorted(files.keys() - digests.keys()), "unknown"),
+        **{name: "changed" for name in both if digests[name] != digest_of(files[name])},
+    }
 
 
 def _sample(tables: Mapping[str, pl.DataFrame], size: int, seed: int) -> dict[str, pl.DataFrame]:
@@ -336,11 +328,11 @@ def _score_differences(rows: pl.DataFrame) -> tuple[float, bool]:
 
 def _differences(run: Run, now: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """What is not as it was when the run was asked: the model, libraries and the processor."""
-    models = run.settings.get("model", {}), now.get("model", {})
-    for name in dict.fromkeys([*models[0], *models[1]]):
-        if models[0].get(name) != models[1].get(name):
-            yield f"model: {name}", (models[0].get(name), models[1].get(name))
-    before: Mapping[str, Any] = run.record.get("versions", {})
-    for name, version in versions().items():
-        if before.get(name) != version:
-            yield name, (before.get(name), version)
+    pairs = [
+        ("model: ", run.settings.get("model", {}), now.get("model", {})),
+        ("", run.record.get("versions", {}), versions()),
+    ]
+    for kind, then, today in pairs:
+        for name in dict.fromkeys([*then, *today] if kind else today):
+            if then.get(name) != today.get(name):
+                yield f"{kind}{name}", (then.get(name), today.get(name))

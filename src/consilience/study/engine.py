@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, KeysView
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Protocol
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.process import Advance
@@ -37,15 +39,12 @@ class Unit:
     """A unit of work. Units are independent: they may run anywhere and in any order."""
 
     id: str
-    """Its id, unlike all others."""
     key: Hashable
     """The state of its worker, such as a loaded model: workers serve the units of one key."""
     payload: Any
     """What the worker gets; it can be pickled."""
     size: int = 1
-    """Its size in steps of progress."""
     needs: Needs = field(default_factory=Needs)
-    """What its worker occupies; the same for all units of a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,61 +60,53 @@ class UnitFailure:
 
 @dataclass(frozen=True, slots=True)
 class UnitOutcome:
-    """What became of a unit: a value or a failure."""
+    """What became of a unit: a value, or a failure."""
 
     unit: Unit
     value: Any
-    """What the work returned; None for a failure."""
     failure: UnitFailure | None
-    """Why it failed; None for a value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """What a worker reports."""
+class WorkerDiedError(Exception):
+    """A worker is gone, and why."""
 
-    worker: int
-    kind: Literal["ready", "advanced", "done", "failed", "died"]
-    """ready: it can take units. failed: while it was made, or by its unit. died: it is gone."""
-    value: Any = None
-    """Where it is; all steps of its unit so far; a value; a ``UnitFailure``; why it died."""
+
+class Worker(Protocol):
+    """A worker, which does one unit at a time. ``make`` and ``do`` block, in a thread of their own.
+
+    They return ``UnitFailure`` for what raises, and raise ``WorkerDiedError``.
+    """
+
+    def make(self) -> Any:
+        """Make its work, before it gets units."""
+
+    def do(self, payload: Any, show: Advance) -> Any:
+        """The value of a unit; ``show`` gets the number of all its steps so far."""
+
+    def stop(self) -> None:
+        """End it, if it is not gone."""
 
 
 class Workers(Protocol):
-    """Where workers are. Each has a number, and does one unit at a time."""
+    """Where workers are."""
 
     @property
     def count(self) -> int:
         """How many workers there may be at once, without those that wait on the network."""
 
-    def start(self, factory: Factory, key: Hashable, needs: Needs) -> int:
-        """Start a worker, and return its number at once."""
-
-    def give(self, worker: int, unit: Unit) -> None:
-        """Give a unit to an idle worker."""
-
-    def events(self) -> list[Event]:
-        """What workers report, after a wait for the first; empty now and then."""
-
-    def stop(self, worker: int) -> None:
-        """End a worker, if it is not gone."""
+    def start(self, factory: Factory, key: Hashable, needs: Needs) -> Worker:
+        """Start a worker, without waiting until it is made."""
 
     def close(self) -> None:
         """End all workers."""
 
 
-def made(factory: Factory, key: Hashable) -> Work | UnitFailure:
-    """The work of a worker, or why it cannot be made; called in the worker."""
+def attempted(call: Callable[..., Any], *arguments: Any) -> Any:
+    """What a call returns, or why it failed (``UnitFailure``)."""
     try:
-        return factory(key)
-    except Exception as error:
-        return described(error)
-
-
-def attempted(work: Work, payload: Any, advance: Advance) -> Any | UnitFailure:
-    """The value of a unit, or why it failed; called in the worker."""
-    try:
-        return work(payload, advance)
+        return call(*arguments)
+    except WorkerDiedError:
+        raise
     except Exception as error:
         return described(error)
 
@@ -140,63 +131,40 @@ class Backlog:
     """Units that wait, by key. While others are done, more may be added, and some dropped."""
 
     def __init__(self, units: Iterable[Unit] = ()) -> None:
-        self._waiting: dict[Hashable, deque[Unit]] = {}
-        self._sizes: Counter[Hashable] = Counter()
-        self._needs: dict[Hashable, Needs] = {}
+        self.waiting: dict[Hashable, deque[Unit]] = {}
         for unit in units:
             self.add(unit)
 
     def add(self, unit: Unit, *, is_next: bool = False) -> None:
         """Have a unit wait: after all others of its key, or before them."""
-        units = self._waiting.setdefault(unit.key, deque())
+        units = self.waiting.setdefault(unit.key, deque())
         units.appendleft(unit) if is_next else units.append(unit)
-        self._sizes[unit.key] += unit.size
-        self._needs.setdefault(unit.key, unit.needs)
 
     def take(self, key: Hashable) -> Unit:
         """The next unit of a key, which does not wait any more."""
-        units = self._waiting[key]
-        unit = units.popleft()
-        self._sizes[key] -= unit.size
-        if not units:
-            del self._waiting[key]
+        unit = self.waiting[key].popleft()
+        if not self.waiting[key]:
+            del self.waiting[key]
         return unit
 
     def drop(self, is_dropped: Callable[[Unit], bool]) -> list[Unit]:
         """Take out the units that nobody needs any more."""
-        units = [unit for key in list(self._waiting) for unit in self._taken(key)]
-        dropped = [unit for unit in units if is_dropped(unit)]
+        units = [unit for of_key in self.waiting.values() for unit in of_key]
+        self.waiting.clear()
         for unit in units:
             if not is_dropped(unit):
                 self.add(unit)
-        return dropped
-
-    def _taken(self, key: Hashable) -> list[Unit]:
-        return [self.take(key) for _ in range(len(self._waiting[key]))]
+        return [unit for unit in units if is_dropped(unit)]
 
     @property
     def total(self) -> int:
-        """The steps of all units that wait."""
-        return sum(self._sizes.values())
-
-    @property
-    def keys(self) -> KeysView[Hashable]:
-        return self._waiting.keys()
+        return sum(map(self.size, self.waiting))
 
     def count(self, key: Hashable) -> int:
-        """How many units of a key wait."""
-        return len(self._waiting.get(key, ()))
+        return len(self.waiting.get(key, ()))
 
     def size(self, key: Hashable) -> int:
-        """The steps of the units of a key that wait."""
-        return self._sizes[key]
-
-    def needs(self, key: Hashable) -> Needs:
-        """What a worker of a key occupies."""
-        return self._needs[key]
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+        return sum(unit.size for unit in self.waiting[key])
 
 
 TRIES = 3
@@ -208,6 +176,7 @@ def run_units(
     factory: Factory,
     workers: Workers,
     *,
+    network: Workers | None = None,
     advance: Advance = lambda steps: None,
     inform: Callable[[str], None] = lambda line: None,
 ) -> Generator[UnitOutcome, None, None]:
@@ -217,153 +186,152 @@ def run_units(
     so that at most one value for each worker is in memory. A unit whose worker dies is tried
     again by another one, three times in all; a unit that raises is not. After an error that no
     input should cause the worker is replaced, because an accelerator may be unusable then.
-    ``units``: as a ``Backlog`` the caller may change them after each outcome.
+    ``units``: as a ``Backlog`` the caller may change them after each outcome. ``network``: where
+    workers are that wait on the network, if not with the others.
     """
     backlog = units if isinstance(units, Backlog) else Backlog(units)
-    dispatcher = _Dispatcher(backlog, factory, workers, advance, inform)
+    dispatcher = _Dispatcher(backlog, factory, workers, network or workers, advance, inform)
     try:
         yield from dispatcher.outcomes()
     finally:
         workers.close()
+        if network is not None:
+            network.close()
+
+
+@dataclass(slots=True, eq=False)
+class _Hired:
+    """A worker that was started, and its unit."""
+
+    worker: Worker
+    key: Hashable
+    is_network: bool
+    is_ready: bool = False
+    unit: Unit | None = None
 
 
 @dataclass(slots=True)
-class _Worker:
-    """A worker that was started."""
-
-    key: Hashable
-    is_ready: bool = False
-    unit: Unit | None = None
-    """Its unit; None while it has none."""
-
-
 class _Dispatcher:
     """The units that wait, and the workers that there are."""
 
-    def __init__(
-        self,
-        backlog: Backlog,
-        factory: Factory,
-        site: Workers,
-        advance: Advance,
-        inform: Callable[[str], None],
-    ) -> None:
-        self._factory, self._site = factory, site
-        self._advance, self._inform = advance, inform
-        self._backlog = backlog
-        self._workers: dict[int, _Worker] = {}
-        self._deaths: Counter[Hashable] = Counter()
-        self._faults: dict[Hashable, UnitFailure] = {}
-        self._steps: Counter[str] = Counter()
+    backlog: Backlog
+    factory: Factory
+    site: Workers
+    network: Workers
+    advance: Advance
+    inform: Callable[[str], None]
+    workers: list[_Hired] = field(default_factory=list)
+    deaths: Counter[Hashable] = field(default_factory=Counter)
+    faults: dict[Hashable, UnitFailure] = field(default_factory=dict)
+    steps: Counter[str] = field(default_factory=Counter)
+    events: SimpleQueue[tuple[_Hired, str, Any]] = field(default_factory=SimpleQueue)
+    """Workers, what they report (ready, advanced, done, died), and their steps, value or reason."""
 
     def outcomes(self) -> Iterator[UnitOutcome]:
-        while self._backlog or any(worker.unit for worker in self._workers.values()):
-            yield from self._give_up()
+        while self.backlog.waiting or any(worker.unit for worker in self.workers):
+            served = {worker.key for worker in self.workers}
+            for key in [key for key in self.faults if key not in served]:
+                while self.backlog.count(key):
+                    yield self._ended(self.backlog.take(key), self.faults[key])
             self._occupy()
             self._hire()
-            if not self._workers:
-                continue  # only units of keys that cannot be served were left
-            for event in self._site.events():
-                if event.worker in self._workers:
-                    yield from self._handle(event)
-
-    def _give_up(self) -> Iterator[UnitOutcome]:
-        """Failures of units that no worker can serve."""
-        served = {worker.key for worker in self._workers.values()}
-        for key, fault in self._faults.items():
-            if key not in served:
-                while self._backlog.count(key):
-                    yield self._ended(self._backlog.take(key), fault)
+            if self.workers:
+                worker, kind, value = self.events.get()
+                if worker in self.workers:
+                    yield from self._handle(worker, kind, value)
 
     def _occupy(self) -> None:
         """Give units to idle workers, and stop those for which none is left."""
-        for number, worker in list(self._workers.items()):
-            if worker.unit is None and not self._backlog.count(worker.key):
-                self._dismiss(number)
+        for worker in list(self.workers):
+            if worker.unit is None and not self.backlog.count(worker.key):
+                self._dismiss(worker)
             elif worker.unit is None and worker.is_ready:
-                worker.unit = self._backlog.take(worker.key)
-                self._site.give(number, worker.unit)
+                worker.unit = self.backlog.take(worker.key)
+                show = lambda steps, worker=worker: self.events.put((worker, "advanced", steps))  # noqa: E731
+                self._call(worker, "done", worker.worker.do, worker.unit.payload, show)
 
     def _hire(self) -> None:
         """Start workers: each for the key with the most waiting steps for each of its workers."""
         while True:
-            present = Counter(worker.key for worker in self._workers.values())
-            starting = Counter(
-                worker.key for worker in self._workers.values() if not worker.is_ready
-            )
+            present = Counter(worker.key for worker in self.workers)
+            starting = Counter(worker.key for worker in self.workers if not worker.is_ready)
+            has_room = sum(not worker.is_network for worker in self.workers) < self.site.count
             keys = [
                 key
-                for key in self._backlog.keys
-                if key not in self._faults
-                and self._backlog.count(key) > starting[key]
-                and self._has_room(key, present)
+                for key, units in self.backlog.waiting.items()
+                if key not in self.faults
+                and len(units) > starting[key]
+                and (not present[key] if units[0].needs.is_network else has_room)
             ]
             if not keys:
                 return
-            key = max(keys, key=lambda key: self._backlog.size(key) / (present[key] + 1))
-            number = self._site.start(self._factory, key, self._backlog.needs(key))
-            self._workers[number] = _Worker(key)
+            key = max(keys, key=lambda key: self.backlog.size(key) / (present[key] + 1))
+            needs = self.backlog.waiting[key][0].needs
+            site = self.network if needs.is_network else self.site
+            worker = site.start(self.factory, key, needs)
+            self.workers.append(_Hired(worker, key, needs.is_network))
+            self._call(self.workers[-1], "ready", worker.make)
 
-    def _has_room(self, key: Hashable, present: Counter[Hashable]) -> bool:
-        """Whether there may be one more worker of a key, beside those that are present."""
-        needs = self._backlog.needs
-        if needs(key).is_network:
-            return not present[key]
-        counted = sum(count for one, count in present.items() if not needs(one).is_network)
-        return counted < self._site.count
+    def _call(self, worker: _Hired, kind: str, method: Callable[..., Any], *arguments: Any) -> None:
+        """Have a worker do something; its end is an event."""
 
-    def _handle(self, event: Event) -> Iterator[UnitOutcome]:
-        worker = self._workers[event.worker]
-        unit = worker.unit
-        if event.kind == "ready":
+        def call() -> None:
+            try:
+                event = kind, attempted(method, *arguments)
+            except WorkerDiedError as death:
+                event = "died", str(death)
+            self.events.put((worker, *event))
+
+        Thread(target=call, daemon=True).start()
+
+    def _handle(self, worker: _Hired, kind: str, value: Any) -> Iterator[UnitOutcome]:
+        unit, failure = worker.unit, value if isinstance(value, UnitFailure) else None
+        if kind == "died":
+            self._dismiss(worker)
+            yield from self._after_death(worker, value)
+        elif unit is None:
             worker.is_ready = True
-        elif event.kind == "died":
-            self._dismiss(event.worker)
-            yield from self._after_death(worker, event.value)
-        elif unit is None:  # it could not be made
-            self._dismiss(event.worker)
-            self._fault(worker.key, event.value)
-        elif event.kind == "advanced":
-            self._progress(unit, event.value)
+            if failure:
+                self._dismiss(worker)
+                self._fault(worker.key, failure)
+        elif kind == "advanced":
+            self._progress(unit, value)
         else:
-            failure = event.value if event.kind == "failed" else None
             worker.unit = None
             if failure and not failure.is_expected:
-                self._dismiss(event.worker)
-            yield self._ended(unit, failure, None if failure else event.value)
+                self._dismiss(worker)
+            yield self._ended(unit, failure, None if failure else value)
 
-    def _after_death(self, worker: _Worker, reason: str) -> Iterator[UnitOutcome]:
+    def _after_death(self, worker: _Hired, reason: str) -> Iterator[UnitOutcome]:
         """Try its unit again; after three deaths it fails, or all units of a key do."""
-        unit = worker.unit
+        unit, failure = worker.unit, UnitFailure(reason)
         about: Hashable = unit.id if unit else worker.key
-        self._deaths[about] += 1
-        failure = UnitFailure(reason)
-        if unit is None:
-            if self._deaths[about] == TRIES:
-                self._fault(worker.key, failure)
-        elif self._deaths[about] == TRIES:
+        self.deaths[about] += 1
+        if self.deaths[about] < TRIES:
+            if unit:
+                self.inform(f"{unit.id}: {reason} It is tried again.")
+                self.backlog.add(unit, is_next=True)
+        elif unit:
             yield self._ended(unit, failure)
         else:
-            self._inform(f"{unit.id}: {reason} It is tried again.")
-            self._backlog.add(unit, is_next=True)
+            self._fault(worker.key, failure)
 
     def _fault(self, key: Hashable, failure: UnitFailure) -> None:
         """Start no more workers for a key; those that work go on."""
-        if any(worker.key == key for worker in self._workers.values()):
-            self._inform(f"a worker could not be started: {failure.message}")
-        self._faults[key] = failure
+        if any(worker.key == key for worker in self.workers):
+            self.inform(f"a worker could not be started: {failure.message}")
+        self.faults[key] = failure
 
-    def _dismiss(self, number: int) -> None:
-        self._site.stop(number)
-        del self._workers[number]
+    def _dismiss(self, worker: _Hired) -> None:
+        worker.worker.stop()
+        self.workers.remove(worker)
 
     def _ended(self, unit: Unit, failure: UnitFailure | None, value: Any = None) -> UnitOutcome:
         self._progress(unit, unit.size)
-        self._steps.pop(unit.id, None)
         return UnitOutcome(unit, value, failure)
 
     def _progress(self, unit: Unit, steps: int) -> None:
         """Show all steps of a unit so far; those of an earlier try are not shown again."""
-        if (new := steps - self._steps[unit.id]) > 0:
-            self._steps[unit.id] = steps
-            self._advance(new)
+        if (new := steps - self.steps[unit.id]) > 0:
+            self.steps[unit.id] = steps
+            self.advance(new)

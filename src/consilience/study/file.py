@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.text import names_a_file
@@ -21,46 +21,56 @@ from consilience.report.export import record_of
 from consilience.runs.run import model_name
 from consilience.study.engine import Needs
 
-NEEDS = ("num_cpus", "num_gpus", "resources")
-"""Keys of a model in a study file, by Ray's names."""
-
-
-def needs_of(table: Mapping[str, Any]) -> tuple[Needs, int]:
-    """What each worker of a model occupies, and its threads; 0 where the table does not say.
-
-    A wrong amount raises.
-    """
-    amounts = {name: table[name] for name in NEEDS[:2] if name in table}
-    resources = table.get("resources", {})
-    if not isinstance(resources, dict):
-        raise ConsilienceError(f"resources: {resources!r}", expected="a table: {name = 1}")
-    for name, amount in {**amounts, **resources}.items():
-        if type(amount) not in (int, float) or amount < 0:
-            raise ConsilienceError(f"{name}: {amount!r}", expected="a number from 0")
-    cpus = amounts.get("num_cpus", 1)
-    needs = Needs(cpus, amounts.get("num_gpus", 0), tuple(sorted(resources.items())))
-    return needs, max(1, int(cpus)) if "num_cpus" in amounts else 0
-
-
 SEED = "{seed}"
-"""What each of ``seeds`` replaces in ``model``."""
 
 FAILURES, LOGS = "failures", "logs"
 """Folders of a study beside those of its models."""
 
-KEYS = (
-    "name", "folder", "reference", "pairs", "options", "models", "suites", "factors", "skip",
-)  # fmt: skip
-"""The keys at the top of a study file."""
+TEXT = {"type": "string", "pattern": r"\S", "description": "a text"}
+AMOUNT = {"type": "number", "minimum": 0, "description": "a number from 0"}
+SEEDS = "whole numbers from 0, every one once: seeds = [0, 1, 2]"
 
-ELSEWHERE = {
-    "model": "Write it in a [[models]] table.",
-    "suite": "Write it in a [[suites]] table.",
-    **dict.fromkeys(
-        ("out", "folder"),
-        "A study makes a folder for each run; its own is `folder` at the top of the file.",
-    ),
+# fmt: off
+MODEL = {
+    "name": TEXT, "model": TEXT, "num_cpus": AMOUNT, "num_gpus": AMOUNT,
+    "resources": {"type": "object", "additionalProperties": AMOUNT,
+                  "description": "a table: {name = 1}"},
+    "seeds": {"type": "array", "minItems": 1, "uniqueItems": True, "description": SEEDS,
+              "items": {"type": "integer", "minimum": 0, "description": SEEDS}},
 }
+"""The keys of ``[[models]]`` beside options of ``probe``; amounts of a worker by Ray's names."""
+
+SUITE = {"name": TEXT, "suite": TEXT}
+
+
+def _tables(key: str, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of tables with a model or a suite, and options of ``probe``."""
+    table = {"type": "object", "properties": keys, "required": [key], "description": "a table"}
+    return {"type": "array", "minItems": 1, "items": table,
+            "description": f'one table or more: [[{key}s]] with {key} = "..."'}
+
+
+KEYS: Mapping[str, Any] = {
+    "name": TEXT, "folder": TEXT, "reference": TEXT,
+    "pairs": {"enum": ["reference", "all"], "description": "'reference' or 'all'"},
+    "models": _tables("model", MODEL), "suites": _tables("suite", SUITE),
+    "options": {"type": "object", "description": "a table of options of `probe`"},
+    "factors": {
+        "type": "object", "description": "a table of lists", "additionalProperties": {
+            "type": "array", "minItems": 1, "description": "a list of values of this option"}},
+    "skip": {
+        "type": "array", "description": "tables: [[skip]]", "items": {
+            "type": "object", "minProperties": 1,
+            "description": 'a table, such as model = "..."'}},
+}
+"""The keys of a study file, as schemas; ``description`` is what is expected."""
+# fmt: on
+
+OWN_FOLDER = "A study makes a folder for each run; its own is `folder` at the top of the file."
+ELSEWHERE = {
+    "model": "Write it in a [[models]] table.", "suite": "Write it in a [[suites]] table.",
+    "out": OWN_FOLDER, "folder": OWN_FOLDER,
+}  # fmt: skip
 """Options of ``probe`` that have a table of their own in a study file."""
 
 ComparedPairs = Literal["reference", "all"]
@@ -78,15 +88,11 @@ class StudyRun:
     model: str
     suite: str
     factors: tuple[tuple[str, str], ...]
-    """The names of the factors, and the value of each as text."""
     seed: int | None
-    """The seed; None for a model without seeds."""
     name: str
     """The folder of the run inside that of the study."""
     options: ProbeOptions
-    """The options of ``probe``."""
     needs: Needs
-    """What each of its workers occupies on a cluster."""
     threads: int
     """Threads of each of its workers; 0 where the file does not say."""
 
@@ -107,18 +113,15 @@ class Study:
 
     file: Path
     name: str
-    """What the study is called."""
     folder: Path
     address: str
     """Where finished runs are copied to, an address of fsspec; empty for nowhere."""
     reference: str
-    """The model that the others are compared with."""
     pairs: ComparedPairs
     runs: Sequence[StudyRun]
     """The runs, by model, suite, factors and seed in the order of the file."""
 
     def record(self) -> dict[str, Any]:
-        """The study, for a document."""
         return record_of(study=str(self.file), folder=str(self.folder))
 
 
@@ -133,34 +136,78 @@ def read_study(path: str | Path) -> Study:
             f"a study in a file '{file.suffix}'", expected="a TOML file, .toml", where=str(file)
         )
     document = read_document(file)
-    reader = _Reader(file)
-    reader.refuse_unknown(document, KEYS, "the study")
-    models = reader.tables(document, "models", "model", ("name", "model", "seeds", *NEEDS))
-    suites = reader.tables(document, "suites", "suite", ("name", "suite"))
-    shared = reader.options(document.get("options", {}), "[options]")
-    factors = reader.factors(document.get("factors", {}))
-    name = reader.text(document, "name", file.stem)
-    default = str(Path("runs", reader.slug(name, "name")))
-    address = reader.text(document, "folder", default)
+    try:
+        return _study(file, document)
+    except ConsilienceError as error:
+        raise ConsilienceError(
+            error.found, expected=error.expected, where=str(file), todo=error.todo
+        ) from error
+
+
+def _study(file: Path, document: Table) -> Study:
+    _check(document)
+    models = _named(document["models"], "model", MODEL)
+    suites = _named(document["suites"], "suite", SUITE)
+    with _at("[options]"):
+        shared = _options(document.get("options", {}))
+    factors = _factors(document.get("factors", {}))
+    name = document.get("name", file.stem).strip()
+    with _at("name"):
+        default = str(Path("runs", _slug(name)))
+    address = document.get("folder", default).strip()
     folder = Path(default if "://" in address else address)
     runs = [
         run
         for model, suite in product(models, suites)
-        for run in reader.runs_of(model, suite, shared, factors, folder)
+        for run in _runs(model, suite, shared, factors, folder)
     ]
-    runs = reader.without_skipped(runs, document.get("skip", []), [*factors])
+    runs = _without_skipped(runs, document.get("skip", []), factors)
     names = [model.name for model in models]
-    reference = reader.text(document, "reference", names[0])
+    reference = document.get("reference", names[0]).strip()
     if reference not in names:
         todo = did_you_mean(reference, names)
-        raise reader.error("reference", f"no model '{reference}'", todo=todo)
-    pairs = reader.text(document, "pairs", "reference")
-    if pairs not in get_args(ComparedPairs):
-        raise reader.error("pairs", f"'{pairs}'", expected="'reference' or 'all'")
+        raise ConsilienceError(f"reference: no model '{reference}'", todo=todo)
     return Study(
         file, name, folder, address if "://" in address else "", reference,
-        "all" if pairs == "all" else "reference", runs,
+        document.get("pairs", "reference"), runs,
     )  # fmt: skip
+
+
+def _check(document: Table) -> None:
+    from jsonschema import Draft4Validator
+
+    for key in document:
+        if key not in KEYS:
+            is_option = key.replace("-", "_") in {field.name for field in FIELDS.values()}
+            todo = "Options of all runs belong to the table [options]."
+            raise ConsilienceError(
+                f"the study: no key '{key}'",
+                todo=todo if is_option else did_you_mean(key, list(KEYS)),
+            )
+    schema = {"properties": KEYS, "required": ["models", "suites"]}
+    for error in Draft4Validator(schema).iter_errors(document):
+        place, schema, found = [*error.absolute_path], error.schema, repr(error.instance)
+        if error.validator == "required":
+            missing = next(name for name in error.validator_value if name not in error.instance)
+            place, found = [*place, missing], "missing"
+            schema = schema["properties"][missing]
+        table, *rest = place
+        if rest:
+            is_list = isinstance(rest[0], int)
+            table = f"[[{table}]] {rest.pop(0) + 1}" if is_list else f"[{table}]"
+        where = " ".join(map(str, [table, *rest]))
+        raise ConsilienceError(f"{where}: {found}", expected=schema["description"])
+
+
+@contextmanager
+def _at(where: str) -> Iterator[None]:
+    """Add the position in the file to an error."""
+    try:
+        yield
+    except ConsilienceError as error:
+        raise ConsilienceError(
+            f"{where}: {error.found}", expected=error.expected, todo=error.todo
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,232 +216,141 @@ class _Named:
 
     name: str
     where: str
-    """Its position in the file, for messages."""
-    spec: str
-    """The model or the suite."""
+    table: Table
     options: Mapping[str, Any]
     """Its options of ``probe`` by field."""
-    seeds: Sequence[int]
-    """The seeds of a model; empty without."""
-    needs: Needs
-    """What each worker of a model occupies."""
-    threads: int
-    """Threads of each worker of a model; 0 where the file does not say."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """Reads the parts of a study file."""
-
-    file: Path
-
-    def error(
-        self, where: str, fault: str, *, expected: str = "", todo: str = ""
-    ) -> ConsilienceError:
-        return ConsilienceError(f"{where}: {fault}", expected=expected, where=str(self.file),
-                                todo=todo)  # fmt: skip
-
-    @contextmanager
-    def _at(self, where: str) -> Iterator[None]:
-        """Add the position in the file to an error."""
-        try:
-            yield
-        except ConsilienceError as error:
-            raise self.error(
-                where, error.found, expected=error.expected, todo=error.todo
-            ) from error
-
-    def refuse_unknown(self, table: Table, known: Sequence[str], where: str) -> None:
-        """Raise for a key that is not known."""
-        for key in table:
-            if key not in known:
-                todo = did_you_mean(key, list(known))
-                if key.replace("-", "_") in {field.name for field in FIELDS.values()}:
-                    todo = "Options of all runs belong to the table [options]."
-                raise self.error(where, f"no key '{key}'", todo=todo)
-
-    def text(self, table: Table, key: str, default: str = "", where: str = "") -> str:
-        """A text that is not empty; ``default`` where there is none."""
-        value = table.get(key, default)
-        if isinstance(value, str) and value.strip():
-            return value.strip()
-        shown = repr(value) if key in table else "missing"
-        raise self.error(f"{where} {key}".strip(), shown, expected=f'a text: {key} = "..."')
-
-    def slug(self, name: str, where: str) -> str:
-        """A name as that of a folder."""
-        slug = re.sub(r"[^\w.-]+", "-", name).strip(".-")
-        if not names_a_file(slug) or slug.casefold() in (FAILURES, LOGS):
-            raise self.error(
-                where, f"'{name}'", expected=f"a short name, other than {FAILURES} and {LOGS}"
-            )
-        return slug
-
-    def tables(self, document: Table, key: str, spec: str, keys: Sequence[str]) -> list[_Named]:
-        """The ``[[models]]`` or ``[[suites]]`` tables, each with a name of its own."""
-        tables = document.get(key)
-        if not isinstance(tables, list) or not tables:
-            example = f'[[{key}]] with {spec} = "..."'
-            shown = "missing" if key not in document else f"{tables!r}"
-            raise self.error(key, shown, expected=f"one table or more: {example}")
-        named: list[_Named] = []
-        for at, table in enumerate(tables, start=1):
-            where = f"[[{key}]] {at}"
-            if not isinstance(table, dict):
-                raise self.error(where, f"{table!r}", expected="a table")
-            value = self.text(table, spec, where=where)
-            seeds = self._seeds(table, value, where) if spec == "model" else []
-            default = model_name(value) or value
-            name = self.text(table, "name", default, where)
-            slug = self.slug(name, f"{where} name").casefold()
-            if slug in [self.slug(other.name, "").casefold() for other in named]:
-                todo = f"Give each of [[{key}]] a `name` of its own."
-                raise self.error(where, f"duplicate name '{name}'", todo=todo)
-            rest = {name: value for name, value in table.items() if name not in keys}
-            where = f"{where} ({name})"
-            with self._at(where):
-                needs, threads = needs_of(table)
-            options = self.options(rest, where)
-            named.append(_Named(name, where, value, options, seeds, needs, threads))
-        return named
-
-    def _seeds(self, table: Table, model: str, where: str) -> list[int]:
-        """The seeds of a model; its name has to have the mark of a seed."""
-        if "seeds" not in table:
-            if SEED in model:
-                raise self.error(
-                    where, f"'{SEED}' in model, but no seeds", expected="seeds = [0, 1]"
+def _named(tables: Sequence[Table], spec: str, keys: Mapping[str, Any]) -> list[_Named]:
+    """The ``[[models]]`` or ``[[suites]]`` tables, each with a name of its own."""
+    named: dict[str, _Named] = {}
+    for at, table in enumerate(tables, start=1):
+        where, value = f"[[{spec}s]] {at}", table[spec].strip()
+        with _at(where):
+            if ("seeds" in table) != (SEED in value and spec == "model"):
+                raise ConsilienceError(
+                    f"model '{value}' {'with' if 'seeds' in table else 'without'} seeds",
+                    expected=f"seeds = [0, 1], and {SEED} in the model",
                 )
-            return []
-        seeds = table["seeds"]
-        is_list = isinstance(seeds, list) and seeds
-        if not is_list or not all(type(seed) is int and seed >= 0 for seed in seeds):
-            raise self.error(
-                f"{where} seeds", f"{seeds!r}", expected="whole numbers from 0: seeds = [0, 1, 2]"
-            )
-        if len(set(seeds)) < len(seeds):
-            raise self.error(f"{where} seeds", f"{seeds!r}", expected="every seed once")
-        if SEED not in model:
-            raise self.error(
-                f"{where} model", f"'{model}', with seeds", expected=f"a model with {SEED} in it"
-            )
-        if "name" not in table:
-            raise self.error(where, "seeds without a name", todo='Name the model: name = "...".')
-        return [int(seed) for seed in seeds]
+            if "seeds" in table and "name" not in table:
+                raise ConsilienceError("seeds without a name", todo='Name the model: name = "...".')
+            name = table.get("name", model_name(value) or value).strip()
+            with _at("name"):
+                slug = _slug(name).casefold()
+            if slug in named:
+                todo = f"Give each of [[{spec}s]] a `name` of its own."
+                raise ConsilienceError(f"duplicate name '{name}'", todo=todo)
+        where = f"{where} ({name})"
+        with _at(where):
+            options = _options({key: one for key, one in table.items() if key not in keys})
+        named[slug] = _Named(name, where, {**table, spec: value}, options)
+    return list(named.values())
 
-    def options(self, table: object, where: str) -> dict[str, Any]:
-        """The values of options of ``probe``, by field."""
-        if not isinstance(table, dict):
-            raise self.error(where, f"{table!r}", expected="a table of options of `probe`")
-        keywords = {str(key).replace("-", "_"): value for key, value in table.items()}
-        for key in keywords:
-            if key in ELSEWHERE:
-                raise self.error(where, f"'{key}' as an option", todo=ELSEWHERE[key])
-        with self._at(where):
-            refuse_unknown(ProbeOptions, keywords)
-            return {name: FIELDS[name].check(value) for name, value in keywords.items()}
 
-    def factors(self, table: object) -> dict[str, list[tuple[str, Any]]]:
-        """The values of each factor, by its field, each with its text."""
-        if not isinstance(table, dict):
-            raise self.error("[factors]", f"{table!r}", expected="a table of lists")
-        factors = {}
-        for key, values in table.items():
-            if not isinstance(values, list) or not values:
-                raise self.error(
-                    f"[factors] {key}", f"{values!r}", expected="a list of values of this option"
-                )
-            checked = [self.options({key: value}, f"[factors] {key}") for value in values]
-            (field,) = checked[0]
+def _slug(name: str) -> str:
+    """A name as that of a folder."""
+    slug = re.sub(r"[^\w.-]+", "-", name).strip(".-")
+    if not names_a_file(slug) or slug.casefold() in (FAILURES, LOGS):
+        expected = f"a short name, other than {FAILURES} and {LOGS}"
+        raise ConsilienceError(f"'{name}'", expected=expected)
+    return slug
+
+
+def _options(table: Table) -> dict[str, Any]:
+    keywords = {key.replace("-", "_"): value for key, value in table.items()}
+    for key in keywords.keys() & ELSEWHERE.keys():
+        raise ConsilienceError(f"'{key}' as an option", todo=ELSEWHERE[key])
+    refuse_unknown(ProbeOptions, keywords)
+    return {name: FIELDS[name].check(value) for name, value in keywords.items()}
+
+
+def _factors(table: Table) -> dict[str, list[tuple[str, Any]]]:
+    """The values of each factor, by its field, each with its text."""
+    factors = {}
+    for key, values in table.items():
+        with _at(f"[factors] {key}"):
+            checked = [_options({key: value}) for value in values]
             texts = [_text_of(value) for value in values]
             if len(set(texts)) < len(texts):
-                raise self.error(f"[factors] {key}", f"{values!r}", expected="every value once")
-            factors[field] = [
-                (text, options[field]) for text, options in zip(texts, checked, strict=True)
-            ]
-        return factors
+                raise ConsilienceError(f"{values!r}", expected="every value once")
+        (field,) = checked[0]
+        given = [options[field] for options in checked]
+        factors[field] = list(zip(texts, given, strict=True))
+    return factors
 
-    def runs_of(
-        self,
-        model: _Named,
-        suite: _Named,
-        shared: Mapping[str, Any],
-        factors: Mapping[str, Sequence[tuple[str, Any]]],
-        folder: Path,
-    ) -> Iterator[StudyRun]:
-        tables = [
-            (model.where, model.options),
-            (suite.where, suite.options),
-            ("[factors]", factors),
-        ]
-        for (one, first), (other, second) in combinations(tables, 2):
-            for name in sorted(first.keys() & second.keys()):
-                raise self.error(
-                    f"{one} and {other}",
-                    f"both set {FIELDS[name].name}",
-                    expected="an option in one of the two",
-                    todo="A default of all runs belongs to [options].",
-                )
-        for combination in product(*factors.values()):
-            texts = tuple(
-                (FIELDS[field].name, text)
-                for field, (text, _) in zip(factors, combination, strict=True)
+
+def _runs(
+    model: _Named,
+    suite: _Named,
+    shared: Mapping[str, Any],
+    factors: Mapping[str, Sequence[tuple[str, Any]]],
+    folder: Path,
+) -> Iterator[StudyRun]:
+    tables: list[tuple[str, Mapping[str, Any]]]
+    tables = [(model.where, model.options), (suite.where, suite.options), ("[factors]", factors)]
+    for (one, first), (other, second) in combinations(tables, 2):
+        for name in sorted(first.keys() & second.keys()):
+            raise ConsilienceError(
+                f"{one} and {other}: both set {FIELDS[name].name}",
+                expected="an option in one of the two",
+                todo="A default of all runs belongs to [options].",
             )
-            values = {field: value for field, (_, value) in zip(factors, combination, strict=True)}
-            parts = [_slug_of_value(name, text) for name, text in texts]
-            inside = [self.slug(model.name, ""), self.slug(suite.name, "")]
-            inside += [",".join(parts)] if parts else []
-            for seed in model.seeds or (None,):
-                name = "/".join([*inside, *([] if seed is None else [f"seed-{seed}"])])
-                options = ProbeOptions(
-                    **{
-                        **shared, **model.options, **suite.options, **values,
-                        "model": model.spec.replace(SEED, str(seed)),
-                        "suite": suite.spec, "out": folder / name,
-                    }
-                )  # fmt: skip
-                yield StudyRun(
-                    model.name, suite.name, texts, seed, name, options, model.needs, model.threads
-                )
+    table = model.table
+    cpus, resources = table.get("num_cpus"), tuple(sorted(table.get("resources", {}).items()))
+    needs = Needs(1 if cpus is None else cpus, table.get("num_gpus", 0), resources)
+    threads = 0 if cpus is None else max(1, int(cpus))
+    for combination in product(*factors.values()):
+        chosen = list(zip(factors, combination, strict=True))
+        texts = tuple((FIELDS[field].name, text) for field, (text, _) in chosen)
+        parts = ",".join(_slug_of_value(name, text) for name, text in texts)
+        for seed in table.get("seeds", [None]):
+            places = [_slug(model.name), _slug(suite.name), parts]
+            places += [] if seed is None else [f"seed-{seed}"]
+            name = "/".join(filter(None, places))
+            options = {**shared, **model.options, **suite.options}
+            options |= {field: value for field, (_, value) in chosen}
+            options |= {
+                "model": table["model"].replace(SEED, str(seed)), "suite": suite.table["suite"],
+                "out": folder / name,
+            }  # fmt: skip
+            yield StudyRun(
+                model.name, suite.name, texts, seed, name, ProbeOptions(**options), needs, threads
+            )
 
-    def without_skipped(
-        self, runs: list[StudyRun], skips: object, factors: Sequence[str]
-    ) -> list[StudyRun]:
-        """The runs that no ``[[skip]]`` table matches; one that matches none raises."""
-        if not isinstance(skips, list):
-            raise self.error("skip", f"{skips!r}", expected="tables: [[skip]]")
-        keywords = [FIELDS[field].name for field in factors]
-        left = runs
-        for at, skip in enumerate(skips, start=1):
-            where = f"[[skip]] {at}"
-            if not isinstance(skip, dict) or not skip:
-                raise self.error(where, f"{skip!r}", expected='a table, such as model = "..."')
-            wanted = {str(key).replace("-", "_"): _texts_of(value) for key, value in skip.items()}
-            self.refuse_unknown(wanted, ["model", "suite", "seed", *keywords], where)
+
+def _without_skipped(
+    runs: list[StudyRun], skips: Sequence[Table], factors: Mapping[str, Any]
+) -> list[StudyRun]:
+    """The runs that no ``[[skip]]`` table matches; one that matches none raises."""
+    keys = ["model", "suite", "seed", *(FIELDS[field].name for field in factors)]
+    left = runs
+    for at, skip in enumerate(skips, start=1):
+        with _at(f"[[skip]] {at}"):
+            wanted = {key.replace("-", "_"): value for key, value in skip.items()}
+            for key in wanted:
+                if key not in keys:
+                    raise ConsilienceError(f"no key '{key}'", todo=did_you_mean(key, keys))
             matched = [run for run in runs if _matches(run, wanted)]
             if not matched:
-                raise self.error(
-                    where, "matches no run", expected="names of models and suites of this study, "
-                    "and values of its factors",
-                )  # fmt: skip
-            left = [run for run in left if run not in matched]
-        if not left:
-            raise self.error("[[skip]]", "every run is skipped", todo="Skip fewer runs.")
-        return left
+                raise ConsilienceError(
+                    "matches no run",
+                    expected="names of models and suites of this study, and values of its factors",
+                )
+        left = [run for run in left if run not in matched]
+    if not left:
+        raise ConsilienceError("[[skip]]: every run is skipped", todo="Skip fewer runs.")
+    return left
 
 
-def _matches(run: StudyRun, wanted: Mapping[str, Sequence[str]]) -> bool:
+def _matches(run: StudyRun, wanted: Table) -> bool:
     known = {"model": run.model, "suite": run.suite, "seed": str(run.seed), **dict(run.factors)}
-    return all(known[key] in values for key, values in wanted.items())
-
-
-def _texts_of(value: object) -> list[str]:
-    """The values of a ``[[skip]]`` key as texts: one, or any of a list."""
-    return [_text_of(one) for one in value] if isinstance(value, list) else [_text_of(value)]
+    return all(
+        known[key] in map(_text_of, value if isinstance(value, list) else [value])
+        for key, value in wanted.items()
+    )
 
 
 def _text_of(value: object) -> str:
-    """A value of a factor as text."""
     if isinstance(value, list):
         return ",".join(map(_text_of, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

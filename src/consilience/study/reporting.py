@@ -29,6 +29,7 @@ from consilience.report.columns import (
     contradictions,
     difference_columns,
     frame_table,
+    tests_of,
     worst_flips,
 )
 from consilience.report.comparison_tables import LABELS, with_undefined_means
@@ -65,11 +66,8 @@ class StudyRow:
     metrics: pl.DataFrame | None = None
     """The metrics table of the run (``METRICS_SCHEMA``)."""
     notes: Sequence[str] = ()
-    """What a reader of the run should know."""
     record: Mapping[str, Any] = field(default_factory=dict)
-    """``run.json``."""
     page: Path | None = None
-    """The report of the run, where there is one."""
 
     @property
     def items(self) -> int | None:
@@ -92,9 +90,7 @@ class StudyCell:
     """All models on one suite with one combination of factors."""
 
     name: str
-    """The suite and the factors."""
     rows: Sequence[StudyRow]
-    """The models, in the order of the study."""
 
 
 def headlines_table(cells: Sequence[StudyCell], study: str) -> Table:
@@ -111,10 +107,18 @@ def headlines_table(cells: Sequence[StudyCell], study: str) -> Table:
         ]
     columns += [Column("items", "count", is_extra=True)]
     columns += [Column("noise floor", "share", is_extra=True)] * has_noise
-    rows, blocks = [], []
+    rows, blocks = list[list[Value]](), []
     for cell in cells:
         for row in cell.rows:
-            rows.append(_cells_of(row, metrics, len(columns)))
+            values: list[Value] = [row.model, row.missing] if row.missing else [row.model]
+            for name in () if row.missing else metrics:
+                number = row.numbers.get(name)
+                values += [
+                    Cell(number.value, number.std) if number else Cell(),
+                    Cell(low=number.low, high=number.high) if number else Cell(),
+                ]
+            values += [] if row.missing else [row.items, row.noise_floor]
+            rows.append([*values, *[""] * len(columns)][: len(columns)])
             blocks.append(cell.name)
     missing = [f"{row.model} on {cell.name}" for cell in cells for row in cell.rows if row.missing]
     notes = list(_meanings(known, metrics))
@@ -122,19 +126,6 @@ def headlines_table(cells: Sequence[StudyCell], study: str) -> Table:
     title = f"{study}: {counted(len(rows) - len(missing), 'run')} in percent"
     title += f", {len(missing)} missing" if missing else ""
     return Table(title, columns, rows, notes, blocks)
-
-
-def _cells_of(row: StudyRow, metrics: Sequence[str], size: int) -> list[Value]:
-    if row.missing:
-        return [row.model, row.missing, *[""] * (size - 2)]
-    values: list[Value] = [row.model]
-    for name in metrics:
-        number = row.numbers.get(name)
-        if number is None:
-            values += [Cell(), Cell()]
-        else:
-            values += [Cell(number.value, number.std), Cell(low=number.low, high=number.high)]
-    return [*values, row.items, row.noise_floor][:size]
 
 
 def _meanings(rows: Sequence[StudyRow], metrics: Sequence[str]) -> Iterator[str]:
@@ -157,19 +148,18 @@ def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
         {"name": LABELS.get(row["metric"], label_of(row["metric"])), **row}
         for row in differences.iter_rows(named=True)
     ]
-    shown = difference_columns(differences, Column("first", "share"), Column("second", "share"))
+    shown = difference_columns(differences, "first", "second")
     last: Columns = {"q_value": Column("q (BH)", "p"), "detectable": shown["detectable"]}
     columns = {"name": Column("number"), **shown}
     columns.pop("detectable")  # the last one
     tested = differences["p"].is_not_nan().sum()
     cells = counted(differences["cell"].n_unique(), "combination")
-    tests = ", ".join(differences["test"].drop_nulls().unique(maintain_order=True))
     notes = [
         f"p (Holm) and q (BH) are adjusted over one family: all {tested} tests of this table, in "
         f"{cells} of suite and factors. Intervals and p are not adjusted.",
         *contradictions(differences),
-        f"p: {tests}. detectable: the minimum detectable difference (80 % power, one test). * .05 "
-        "** .01 *** .001",
+        f"p: {tests_of(differences)}. detectable: the minimum detectable difference (80 % power, "
+        "one test). * .05 ** .01 *** .001",
     ]
     blocks = [f"{row['cell']}: {row['second']} minus {row['first']}" for row in records]
     title = f"{study}: differences between models, in percent and points"
@@ -193,9 +183,7 @@ def study_page(
         for at, cell in enumerate(cells, start=1)
         if any(not row.missing for row in cell.rows)
     ]
-    sections = [
-        Section("study", "Numbers", "", [intervals_below(tables["study"]), *figures]),
-    ]
+    sections = [Section("study", "Numbers", "", [intervals_below(tables["study"]), *figures])]
     if "comparisons" in tables:
         intro = "Paired: on the same questions. A difference has a 95 % interval and a test."
         parts: list[Part] = [tables["comparisons"], Points(notes)]
@@ -213,7 +201,6 @@ def study_page(
 
 
 def _figure(at: int, cell: StudyCell) -> Figure:
-    """The headline numbers of all models in a cell, a panel a number."""
     rows = [
         {
             "model": row.model, "number": LABELS.get(metric, number.label), "value": number.value,
@@ -240,34 +227,33 @@ class StudyReport(Shown):
     """The runs of a study together."""
 
     state: StudyState
-    """How far the study is."""
     cells: Sequence[StudyCell]
     """The numbers of all models by suite and factors; missing runs have a row without numbers."""
     differences: pl.DataFrame
     """The headline comparisons (``COMPARISON_SCHEMA`` with ``cell``): ``p_holm`` and ``q_value``
     are adjusted over all rows."""
     notes: Sequence[str]
-    """What a reader should know."""
     files: Sequence[Path] = ()
-    """The files that were written: the page first."""
 
     @property
     def study(self) -> Study:
         return self.state.study
 
     def tables(self) -> dict[str, Table]:
-        """The tables by the names of their files."""
-        numbers = headlines_table(self.cells, self.study.name)
-        if self.differences.is_empty():
-            return {"study": numbers}
-        return {
-            "study": numbers,
-            "comparisons": comparisons_table(self.differences, self.study.name),
-        }
+        tables = {"study": headlines_table(self.cells, self.study.name)}
+        if not self.differences.is_empty():
+            tables["comparisons"] = comparisons_table(self.differences, self.study.name)
+        return tables
 
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """A row for each model in each cell, for a JSON document; None without data."""
-        return [
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        for at, table in enumerate(self.tables().values()):
+            if at:
+                yield ""
+            yield table
+        yield from map(str, self.files)
+
+    def document(self) -> dict[str, Any]:
+        rows = [
             {
                 "cell": cell.name, "model": row.model, "missing": row.missing,
                 "numbers": {
@@ -279,20 +265,8 @@ class StudyReport(Shown):
             for cell in self.cells
             for row in cell.rows
         ]  # fmt: skip
-
-    def printed(self, output: Output) -> Iterator[Table | str]:
-        """The tables, and the files."""
-        for at, table in enumerate(self.tables().values()):
-            if at:
-                yield ""
-            yield table
-        yield from map(str, self.files)
-
-    def document(self) -> dict[str, Any]:
-        """The numbers of all runs, and their differences."""
         return {
-            "run": self.study.record(), "runs": self.to_dicts(),
-            "differences": rows_of(self.differences),
+            "run": self.study.record(), "runs": rows, "differences": rows_of(self.differences),
             "files": [str(file) for file in self.files], "warnings": [*self.notes],
         }  # fmt: skip
 
@@ -301,7 +275,6 @@ class StudyReport(Shown):
 
 
 LEVEL = 0.05
-"""The level of significance of notes."""
 
 
 def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyReport:
@@ -319,16 +292,26 @@ def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyRep
         )
     cells, tables, notes = [], [], list[str]()
     with watch.steps("counting", len(by_cell), "tables") as advance:
-        for cell, models in by_cell.items():
-            measured = _measured(study, cell, models, options.seed)
-            cells.append(measured[0])
-            tables += measured[1]
-            notes += [f"{measured[0].name}: {note}" for note in measured[2]]
+        for (suite, factors), models in by_cell.items():
+            name = ", ".join([suite, *(f"{factor}={value}" for factor, value in factors)])
+            rows, compared, more = _measured(study, name, models, options.seed)
+            cells.append(StudyCell(name, rows))
+            tables += compared
+            notes += [f"{name}: {note}" for note in more]
             advance(1)
     differences = adjusted_over_study(pl.concat(tables)) if tables else pl.DataFrame()
     notes += smallest_p(differences)
     made = StudyReport(state, cells, differences, list(dict.fromkeys(notes)))
-    return replace(made, files=_save(made, options))
+    shown, file = made.tables(), options.out or study.folder / "report.html"
+    page = study_page(study.name, cells, shown, state.table(), made.notes, file.parent)
+    written = [
+        path
+        for name, table in shown.items()
+        if options.tables
+        for path in save_table(table, options.tables, name)
+    ]
+    write_whole(file, render(page).encode())
+    return replace(made, files=[file, *written])
 
 
 def _known(value: float) -> float | None:
@@ -361,11 +344,8 @@ def smallest_p(differences: pl.DataFrame) -> Iterator[str]:
 
 
 def _measured(
-    study: Study,
-    cell: tuple[str, tuple[tuple[str, str], ...]],
-    models: Mapping[str, Sequence[RunState]],
-    seed: int,
-) -> tuple[StudyCell, list[pl.DataFrame], list[str]]:
+    study: Study, cell: str, models: Mapping[str, Sequence[RunState]], seed: int
+) -> tuple[list[StudyRow], list[pl.DataFrame], list[str]]:
     """The numbers of the models on one suite with one combination of factors, and comparisons."""
     runs = {name: _run_of(name, states) for name, states in models.items()}
     counted, faults = dict[str, CountedRun](), list[str]()
@@ -379,11 +359,9 @@ def _measured(
         for name, states in models.items()
         for row in _rows(name, states, runs[name], counted.get(name))
     ]
-    suite, factors = cell
-    name = ", ".join([suite, *(f"{factor}={value}" for factor, value in factors)])
     complete = [run for run in runs.values() if run is not None and run.label in counted]
-    tables, notes = _compared(study, name, complete, counted, seed)
-    return StudyCell(name, rows), tables, [*faults, *notes]
+    tables, notes = _compared(study, cell, complete, counted, seed)
+    return rows, tables, [*faults, *notes]
 
 
 def _run_of(name: str, states: Sequence[RunState]) -> Run | None:
@@ -405,7 +383,11 @@ def _rows(
 ) -> Iterator[StudyRow]:
     """The rows of a model in a cell: its scored and its written answers, or its missing run."""
     if run is None:
-        yield StudyRow(name, f"missing: {_why_missing(states)}")
+        left = [str(state.state) for state in states if state.state != "complete"]
+        state = "failed" if "failed" in left else left[0]
+        if len(states) > 1:
+            state += f", {len(states) - len(left)} of {len(states)} seeds complete"
+        yield StudyRow(name, f"missing: {state}")
         return
     if counted is None:
         yield StudyRow(name, "missing: cannot be counted")
@@ -421,15 +403,6 @@ def _rows(
                 name + suffix, "", {row.metric: row for row in rows}, counted.metrics,
                 notes, run.record, page if page.is_file() else None,
             )  # fmt: skip
-
-
-def _why_missing(states: Sequence[RunState]) -> str:
-    """The state of a run, and of several seeds how many are complete."""
-    (first, *_) = left = [state.state for state in states if state.state != "complete"]
-    state = "failed" if "failed" in left else first
-    if len(states) == 1:
-        return state
-    return f"{state}, {len(states) - len(left)} of {len(states)} seeds complete"
 
 
 def _compared(
@@ -488,17 +461,3 @@ def _undefined(headlines: pl.DataFrame) -> Iterator[str]:
         absent = [label_of(name) for name in metrics if name not in rows["metric"]]
         if absent:
             yield f"{second} minus {first}: no difference of {', '.join(absent)}, which one lacks"
-
-
-def _save(made: StudyReport, options: StudyReportOptions) -> list[Path]:
-    """Write the page, and the tables if a folder for them is given; their paths."""
-    tables, file = made.tables(), options.out or made.study.folder / "report.html"
-    page = study_page(
-        made.study.name, made.cells, tables, made.state.table(), made.notes, file.parent
-    )
-    written = []
-    if options.tables:
-        for name, table in tables.items():
-            written += save_table(table, options.tables, name)
-    write_whole(file, render(page).encode())
-    return [file, *written]

@@ -55,11 +55,8 @@ class WorkerKey:
     """What a worker is for. Its units have the same model, which it loads once, or one server."""
 
     model: str
-    """The model, as ``probe`` takes it, or the URL of the server of its models."""
     loading: Loading
-    """How the model is loaded."""
     needs: Needs
-    """What the worker occupies."""
     home: str
     """The folder where the study was started; relative paths begin there."""
     threads: int
@@ -68,26 +65,22 @@ class WorkerKey:
 
 @dataclass(frozen=True, slots=True)
 class StudyTask:
-    """What a worker gets."""
+    """What a worker gets: a group to ask, or a run to do as ``probe`` does, in its own folder."""
 
     run: str
     options: ProbeOptions
     groups: Mapping[str, int] = field(default_factory=dict)
-    """The group to ask, and its queries; empty to count the run."""
+    """The group to ask, and its queries; empty for a run of a server, or one that is counted."""
     seed: str = ""
-    """The seed of a classifier that is asked; empty for a single model."""
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    """The files of the run that is counted, by their paths in its folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a worker returns: what it wrote into the folder of the run."""
+    """What a worker wrote that asked a group, where the folder of the run may not be."""
 
-    records: Mapping[str, Mapping[str, Any]]
-    """The records (``run.json``), by the path of their folder in that of the run."""
+    record: Mapping[str, Any]
     files: Mapping[str, bytes]
-    """All other files that are new or changed, by their paths in the folder of the run."""
+    """All other files by their paths in the folder of the run, or in that of its seed."""
 
 
 def study_worker(key: WorkerKey) -> StudyWorker:
@@ -113,68 +106,45 @@ class StudyWorker:
         self._inquiry: Inquiry | None = None
 
     def __call__(self, task: StudyTask, advance: Advance) -> Written | None:
-        """Do a unit. A run of a model behind a URL is asked as a whole, in its own folder."""
+        """Do a unit; of a group what was written."""
         from consilience.kinds.probing import probe
 
-        if task.options.connection is not None:
+        if not task.groups:
+            self._run = self._inquiry = None
             probe(task.options, _Relay(advance))
             return None
         with TemporaryDirectory(prefix="consilience-") as parent:
             folder = Path(parent) / "run"
             try:
-                return (
-                    self._ask(task, folder, advance) if task.groups else self._count(task, folder)
-                )
+                return self._ask(task, folder, advance)
             except ConsilienceError as error:
                 where = error.where.replace(str(folder), str(task.options.out))
-                raise ConsilienceError(
-                    error.found, expected=error.expected, where=where, todo=error.todo
-                ) from error
+                raise _moved(error, where) from error
 
     def _ask(self, task: StudyTask, folder: Path, advance: Advance) -> Written:
         """Ask one group; the model of the last run is kept until there is another run."""
+        from consilience.kinds import inquiries_of
         from consilience.kinds.probing import ask_in_folder, open_folder
 
         if self._inquiry is None or self._run != (task.run, task.seed):
-            inquiries = self._inquiries(task, folder)
+            self._run = self._inquiry = None  # frees the memory first
+            inquiries = inquiries_of(replace(task.options, out=folder))
             (inquiry,) = (one for one in inquiries if one.seed == task.seed)
             inquiry.load()
             self._inquiry, self._run = inquiry, (task.run, task.seed)
-        inquiry = self._inquiry
-        opened = open_folder(folder / task.seed, inquiry, options_record(task.options, {}))
-        ask_in_folder(inquiry, opened, task.groups, _Relay(advance))
-        return _written(folder, {})
-
-    def _count(self, task: StudyTask, folder: Path) -> Written:
-        """Count a run whose groups are complete, and finish it."""
-        from consilience.kinds.probing import probe_all
-
-        inquiries = self._inquiries(task, folder)
-        for name, content in task.files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        probe_all(inquiries, options_record(task.options, {}))
-        return _written(folder, task.files)
-
-    def _inquiries(self, task: StudyTask, folder: Path) -> Sequence[Inquiry]:
-        """What a run asks, in a folder of its own. The model of the last run is released."""
-        from consilience.kinds import inquiries_of
-
-        self._run = self._inquiry = None
-        return inquiries_of(replace(task.options, out=folder))
+        folder /= task.seed
+        opened = open_folder(folder, self._inquiry, options_record(task.options, {}))
+        ask_in_folder(self._inquiry, opened, task.groups, _Relay(advance))
+        files = {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and path.name != "run.json"
+        }
+        return Written(record_of(folder), files)
 
 
-def _written(folder: Path, before: Mapping[str, bytes]) -> Written:
-    """The records in a folder, and the files that are not as before."""
-    files, records = {}, {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.name == "run.json":
-            records[path.parent.relative_to(folder).as_posix()] = record_of(path.parent)
-        elif path.is_file() and before.get(name) != (content := path.read_bytes()):
-            files[name] = content
-    return Written(records, files)
+def _moved(error: ConsilienceError, where: str) -> ConsilienceError:
+    return ConsilienceError(error.found, expected=error.expected, where=where, todo=error.todo)
 
 
 class _Relay(Silent):
@@ -184,7 +154,6 @@ class _Relay(Silent):
         self._advance = advance
 
     def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
-        """Steps of queries."""
         is_asking = text.startswith("asking")
         return nullcontext(self._advance) if is_asking else super().steps(text, total, unit)
 
@@ -209,10 +178,6 @@ class PlannedRun:
     """The queries of each group; empty where the options of the run are wrong."""
     fault: str = ""
     """Why the run cannot be asked; empty where nothing is wrong."""
-
-    @property
-    def queries(self) -> int:
-        return sum(self.groups.values())
 
     @property
     def is_served(self) -> bool:
@@ -240,28 +205,22 @@ class PlannedRun:
     def units(self, part: set[GroupOfSeed], threads: int) -> Iterator[Unit]:
         """Units that ask the groups of a part that are not complete; of a served run the run."""
         if self.is_served:
-            yield self._unit(StudyTask(self.run.name, self.run.options), self.queries, threads)
+            yield self.whole(threads, sum(self.groups.values()))
             return
         complete = self.complete()
         for (seed, group), size in self.groups.items():
             if (seed, group) in part and (seed, group) not in complete:
                 task = StudyTask(self.run.name, self.run.options, {group: size}, seed)
-                yield self._unit(task, size, threads, f"{seed}/{group}".strip("/"))
+                key, name = self.key(threads), f"{seed}/{group}".strip("/")
+                yield Unit(f"{self.run.name}: {name}", key, task, size, key.needs)
 
-    def counting(self, threads: int) -> Unit:
-        """The unit that counts the run, whose groups are all complete."""
-        files = {}
-        for seed, group in self.groups:
-            for name in ("run.json", f"answers/{group}.parquet"):
-                path = self.run.folder / seed / name
-                files[path.relative_to(self.run.folder).as_posix()] = path.read_bytes()
-        task = StudyTask(self.run.name, self.run.options, files=files)
-        return self._unit(task, 0, threads, "counting")
-
-    def _unit(self, task: StudyTask, size: int, threads: int, name: str = "") -> Unit:
-        key = self.key(threads)
-        title = f"{self.run.name}: {name}" if name else self.run.name
-        return Unit(title, key, task, size, key.needs)
+    def whole(self, threads: int, size: int = 0, *, is_here: bool = False) -> Unit:
+        """The unit that does what is left of the run, on this machine if ``is_here``."""
+        key, task = self.key(threads), StudyTask(self.run.name, self.run.options)
+        if is_here:
+            key = WorkerKey("", DEFAULT_LOADING, Needs(is_network=True), key.home, 0)
+        name = self.run.name if self.is_served else f"{self.run.name}: counting"
+        return Unit(name, key, task, size, key.needs)
 
 
 def planned(run: StudyRun, watch: Watch = SILENT) -> PlannedRun:
@@ -317,11 +276,6 @@ def parts_of(
     return list(chosen.values())
 
 
-def threads_each(workers: int) -> int:
-    """Threads of torch in each of several processes on this machine; 0 for its default."""
-    return 0 if workers == 1 else max(1, cores() // workers)
-
-
 def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
     """Ask all runs that are not complete, or the part of a shard; how far the study is then.
 
@@ -353,14 +307,15 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
     With a shard, the runs of which it asks some groups, with the queries of these groups. Servers
     get the requests that test what they can do; all others are counted and not sent.
     """
+    from consilience.kinds.probing import plan_probe
+
     state, plans = _planned(_read(options), options, watch)
     states = {one.run.name: replace(one, queries=one.answers) for one in state.runs}
-    for plan in plans:
-        states[plan.run.name] = _with_plan(states[plan.run.name], plan)
+    states |= {plan.run.name: _with_plan(states[plan.run.name], plan) for plan in plans}
     if options.shard is not None:
-        parts = parts_of(plans, Shard.parse(options.shard))
         states = {
-            plan.run.name: _with_plan(states[plan.run.name], plan, groups) for plan, groups in parts
+            plan.run.name: _with_plan(states[plan.run.name], plan, groups)
+            for plan, groups in parts_of(plans, Shard.parse(options.shard))
         }
     served = [
         name
@@ -370,23 +325,17 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
     if served:
         with watch.steps("planning requests", len(served), "runs") as advance:
             for name in served:
-                states[name] = _with_requests(states[name])
+                run = states[name].run
+                try:
+                    states[name] = replace(states[name], plan=plan_probe(run.options))
+                except (ConsilienceError, OSError) as error:  # of the server
+                    message = described(error).message
+                    states[name] = replace(states[name], state="failed", message=message)
                 advance(1)
     return StudyState(state.study, list(states.values()))
 
 
-def _with_requests(state: RunState) -> RunState:
-    """The state of a run with what its server would be sent; an error of the server is kept."""
-    from consilience.kinds.probing import plan_probe
-
-    try:
-        return replace(state, plan=plan_probe(state.run.options))
-    except (ConsilienceError, OSError) as error:
-        return replace(state, state="failed", message=described(error).message)
-
-
 def _with_plan(state: RunState, plan: PlannedRun, part: set[GroupOfSeed] | None = None) -> RunState:
-    """The state of a run with its groups and queries, or those of a part."""
     if plan.fault:
         return replace(state, state="failed", queries=None, message=plan.fault)
     groups = plan.groups if part is None else part
@@ -394,7 +343,6 @@ def _with_plan(state: RunState, plan: PlannedRun, part: set[GroupOfSeed] | None 
 
 
 def _read(options: StudyRunOptions) -> Study:
-    """The study; options that do not fit it raise."""
     if options.ray_address is not None and options.engine != "ray":
         raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
     study = read_study(options.file)
@@ -418,15 +366,11 @@ def _planned(
     """
     for run in study.runs:
         try:
-            chosen = run.options
-            kind = kind_of(chosen.suite, chosen.as_questions)
-            refuse_options(chosen, kind.kind, f"the suite '{chosen.suite}'")
-            kind.refuse_unknown(chosen)
+            kind = kind_of(run.options.suite, run.options.as_questions)
+            refuse_options(run.options, kind.kind, f"the suite '{run.options.suite}'")
+            kind.refuse_unknown(run.options)
         except ConsilienceError as error:
-            raise ConsilienceError(
-                error.found, expected=error.expected, where=f"{study.file}: {run.name}",
-                todo=error.todo,
-            ) from error  # fmt: skip
+            raise _moved(error, f"{study.file}: {run.name}") from error
     refuse_changes(study)
     state = state_of(study)
     some = [one.run for one in (state.runs if options.shard else state.unfinished)]
@@ -440,25 +384,28 @@ class _Asking:
         self._study, self._options, self._watch = study, options, watch
         self._backlog = Backlog()
         self._advance: Advance = lambda steps: None
-        is_local = options.engine == "local"
-        self._threads = threads_each(options.workers or 1) if is_local else 0
+        workers = options.workers or 1  # each with its share of the processors, on one machine
+        is_alone = options.engine != "local" or workers == 1
+        self._threads = 0 if is_alone else max(1, cores() // workers)
         self._plans: dict[str, PlannedRun] = {}
         self._folders: dict[tuple[str, str], RunFolder] = {}
         self._left: Counter[str] = Counter()
         self._ended: set[str] = set()
 
-    def _workers(self) -> Workers:
-        """Those of the engine; a cluster is joined only for models that do not have a server."""
+    def _workers(self) -> tuple[Workers, Workers | None]:
+        """Workers of the engine, and those that wait on the network if they are elsewhere.
+
+        A cluster is joined only for models that do not have a server.
+        """
         options, logs = self._options, self._study.folder / LOGS
         if options.shard is not None:
             logs /= f"shard-{options.shard.replace('/', '-of-')}"
         if options.engine == "local" or all(plan.is_served for plan in self._plans.values()):
-            return LocalWorkers(options.workers or 1, logs)
-        from consilience.study.workers import MixedWorkers, RayWorkers
+            return LocalWorkers(options.workers or 1, logs), None
+        from consilience.study.workers import RayWorkers
 
-        return MixedWorkers(
-            RayWorkers(options.ray_address, options.workers, self._watch.inform), logs
-        )
+        cluster = RayWorkers(options.ray_address, options.workers, self._watch.inform)
+        return cluster, LocalWorkers(0, logs)
 
     def ask(self, parts: Sequence[tuple[PlannedRun, set[GroupOfSeed]]]) -> None:
         """Ask parts of runs; each run is counted when all its groups are complete."""
@@ -470,12 +417,11 @@ class _Asking:
                 self._left[plan.run.name] += 1
             if not units:
                 self._count_if_complete(plan)
-        workers = self._workers()
+        workers, network = self._workers()
         title = f"asking {counted(len(parts), 'run')}"
-        with self._watch.steps(title, self._backlog.total, "queries") as advance:
-            self._advance = advance
+        with self._watch.steps(title, self._backlog.total, "queries") as self._advance:
             running = run_units(
-                self._backlog, study_worker, workers, advance=advance,
+                self._backlog, study_worker, workers, network=network, advance=self._advance,
                 inform=self._watch.inform,
             )  # fmt: skip
             with closing(running) as outcomes:
@@ -499,46 +445,37 @@ class _Asking:
 
     def _keep(self, plan: PlannedRun, task: StudyTask, written: Written | None) -> None:
         """Put what a worker wrote into the folder of the run."""
-        root = plan.run.folder
         if written is not None:
-            answers: dict[str, dict[str, bytes]] = {seed: {} for seed in written.records}
-            folders = {
-                seed: self._folder(plan, seed, record["settings"])
-                for seed, record in written.records.items()
-            }
+            folder = plan.run.folder / task.seed
+            if (task.run, task.seed) not in self._folders:  # another run there raises
+                opened = RunFolder(folder, dict(written.record["settings"]))
+                self._folders[task.run, task.seed] = opened
+            answers = {}
             for name, content in written.files.items():
-                path = Path(name)
+                path = folder / name
                 if path.parent.name == "answers":
-                    answers[path.parent.parent.as_posix()][path.stem] = content
+                    answers[path.stem] = content
                 else:
-                    (root / path).parent.mkdir(parents=True, exist_ok=True)
-                    write_whole(root / path, content)
-            for seed, record in written.records.items():
-                folders[seed].adopt(record, answers[seed])
-        if task.groups:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_whole(path, content)
+            self._folders[task.run, task.seed].adopt(written.record, answers)
             self._left[task.run] -= 1
             if not self._left[task.run]:
                 self._count_if_complete(plan)
-        else:
-            self._ended.add(task.run)
-            Failure.file_of(self._study, plan.run).unlink(missing_ok=True)
-            self._watch.inform(f"{task.run}: complete")
-            try:
-                store_run(self._study, plan.run)
-            except ConsilienceError as error:
-                self._watch.inform(f"{task.run} is not yet copied: {error}")
-
-    def _folder(self, plan: PlannedRun, seed: str, settings: dict[str, object]) -> RunFolder:
-        """The folder of a run, or of one of its seeds; another run there raises."""
-        name = (plan.run.name, seed)
-        if name not in self._folders:
-            self._folders[name] = RunFolder(plan.run.folder / seed, settings)
-        return self._folders[name]
+            return
+        self._ended.add(task.run)
+        Failure.file_of(self._study, plan.run).unlink(missing_ok=True)
+        self._watch.inform(f"{task.run}: complete")
+        try:
+            store_run(self._study, plan.run)
+        except ConsilienceError as error:
+            self._watch.inform(f"{task.run} is not yet copied: {error}")
 
     def _count_if_complete(self, plan: PlannedRun) -> None:
         """Have the run counted if all its groups have answers, also those of other shards."""
         if plan.complete() == plan.groups.keys():
-            self._backlog.add(plan.counting(self._threads), is_next=True)
+            is_here = self._options.engine == "ray"  # whose nodes may not have the folder
+            self._backlog.add(plan.whole(self._threads, is_here=is_here), is_next=True)
 
 
 def _fail(study: Study, run: StudyRun, failure: UnitFailure, watch: Watch) -> None:

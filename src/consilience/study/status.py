@@ -77,7 +77,6 @@ def _local_records(run: StudyRun) -> list[bytes]:
 
 
 def _records(files: Any, folder: str) -> list[bytes]:
-    """The records of a run at an address; empty where it is not."""
     names = files.find(folder) if files.exists(folder) else []
     return [files.cat_file(path) for path in names if path.endswith(f"/{RECORD}")]
 
@@ -136,8 +135,16 @@ class Failure:
 
     @staticmethod
     def file_of(study: Study, run: StudyRun) -> Path:
-        """The file of a run's failure."""
         return study.folder / FAILURES / f"{run.name.replace('/', '__')}.json"
+
+    @classmethod
+    def message_of(cls, study: Study, run: StudyRun) -> str:
+        try:
+            document = parse_json(cls.file_of(study, run).read_bytes())
+        except (OSError, ValueError):
+            return ""
+        message = document.get("message") if isinstance(document, dict) else None
+        return message if isinstance(message, str) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,34 +153,27 @@ class RunState:
 
     run: StudyRun
     state: Progress
-    """How far it is."""
     done: int = 0
-    """Groups with answers."""
     groups: int | None = None
     """All groups; None where the record does not tell."""
     answers: int = 0
-    """Answers that are files."""
     started: str | None = None
-    """When it began."""
     finished: str | None = None
-    """When it was complete."""
     message: str = ""
-    """Why it failed."""
     queries: int | None = None
     """All queries; None where they were not counted."""
     plan: ProbePlan | None = None
     """What a model behind a URL would be sent; None where that was not planned."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields for a JSON document."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        fields["plan"] = self.plan and self.plan.to_dict()
         run = {
             "run": self.run.name, "model": self.run.model, "suite": self.run.suite,
             "factors": dict(self.run.factors), "seed": self.run.seed,
             "folder": str(self.run.folder),
         }  # fmt: skip
-        return run | {name: fields[name] for name in fields if name != "run"}
+        names = [field.name for field in dataclasses.fields(self) if field.name != "run"]
+        fields = {name: getattr(self, name) for name in names}
+        return run | fields | {"plan": self.plan and self.plan.to_dict()}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -182,7 +182,6 @@ class StudyState(Shown):
 
     study: Study
     runs: Sequence[RunState]
-    """Its runs, in the order of the file."""
     was_run: bool = False
     """Whether the study was just asked, so that a failure is one of the command."""
 
@@ -209,7 +208,10 @@ class StudyState(Shown):
         else:
             columns += [Column("answers", "count"), Column("started"), Column("finished")]
             for row, state in zip(rows, self.runs, strict=True):
-                row += [state.answers, _minute(state.started), _minute(state.finished)]
+                times = [
+                    (time or "")[:16].replace("T", " ") for time in (state.started, state.finished)
+                ]
+                row += [state.answers, *times]
         title = f"{self.study.name}: {self.in_words()}, in {self.study.folder}"
         return Table(title, columns, rows, self.failures())
 
@@ -230,7 +232,6 @@ class StudyState(Shown):
         return rows
 
     def failures(self) -> list[str]:
-        """Why runs failed, each message once with the runs that it is of."""
         by_message: dict[str, list[str]] = {}
         for state in self.failed:
             by_message.setdefault(state.message, []).append(state.run.name)
@@ -245,24 +246,20 @@ class StudyState(Shown):
         return f"{counted(len(states), 'run')}: {', '.join(parts)}; {answers}"
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """How far each run is; of a plan also the requests."""
         yield self.table()
         for name, text in self.requests_in_words().items():
             yield f"{name:9} {text}"
 
     def document(self) -> dict[str, Any]:
-        """The runs as rows."""
         runs = [one.to_dict() for one in self.runs]
         return {"run": self.study.record(), "runs": runs, "warnings": self.failures()}
 
     def remarks(self, output: Output) -> list[str]:
-        """What to do about runs that failed."""
         is_plan = any(one.queries for one in self.runs)
         again = "rerun `consilience study run` to try what failed again"
         return [again] if self.failed and not is_plan else []
 
     def exit_status(self) -> int:
-        """2 where a run failed just now."""
         return 2 if self.was_run and self.failed else 0
 
     def __repr__(self) -> str:
@@ -295,18 +292,13 @@ def _state(study: Study, run: StudyRun) -> RunState:
     is_complete = bool(files) and len(records) == len(parts) and all(finished) and is_whole
     if is_complete and (change := changed_option(run, records[0])):
         return RunState(run, "failed", message=str(change))
-    message = "" if is_complete else _failure(Failure.file_of(study, run))
+    message = "" if is_complete else Failure.message_of(study, run)
     state: Progress = "part" if files else "waiting"
     return RunState(
-        run,
-        "complete" if is_complete else "failed" if message else state,
-        len(files),
-        groups,
-        _rows(files),
-        min((record["started"] for record in records), default=None),
-        max(finished) if is_complete else None,
-        message,
-    )
+        run, "complete" if is_complete else "failed" if message else state, len(files), groups,
+        _rows(files), min((record["started"] for record in records), default=None),
+        max(finished) if is_complete else None, message,
+    )  # fmt: skip
 
 
 def refuse_changes(study: Study) -> None:
@@ -349,7 +341,6 @@ def _folders(run: StudyRun) -> list[Path]:
 
 
 def _kept(folder: Path, record: Mapping[str, Any]) -> Iterator[Path]:
-    """The answers files that the record of the run has."""
     known = record.get("answers", {})
     return (file for file in (folder / "answers").glob("*.parquet") if file.stem in known)
 
@@ -365,16 +356,6 @@ def _rows(files: Sequence[Path]) -> int:
     return sum(int(count.item()) for count in counts)
 
 
-def _failure(file: Path) -> str:
-    """The message of a failure; empty without one."""
-    try:
-        document = parse_json(file.read_bytes())
-    except (OSError, ValueError):
-        return ""
-    message = document.get("message") if isinstance(document, dict) else None
-    return message if isinstance(message, str) else ""
-
-
 def _groups(state: RunState) -> str:
     if state.groups is None:
         return str(state.done or "")
@@ -382,13 +363,7 @@ def _groups(state: RunState) -> str:
 
 
 def _planned(plan: ProbePlan | None) -> list[Value]:
-    """The cells of ``PLANNED``; empty for a model that runs here."""
     if plan is None or plan.usage is None:
         return [""] * len(PLANNED)
     most, cost = plan.usage.most, "" if plan.cost is None else f"{plan.cost:.4g}"
     return [most.requests, cost, round(most.tokens_read), most.tokens_written]
-
-
-def _minute(time: str | None) -> str:
-    """A time of a record to the minute (UTC)."""
-    return time[:16].replace("T", " ") if time else ""

@@ -13,45 +13,21 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from consilience.core.errors import ConsilienceError, needs_extra, shortened
+from consilience.core.process import Advance
 from consilience.core.provenance import build
-from consilience.study.engine import (
-    Event,
-    Factory,
-    Needs,
-    Unit,
-    UnitFailure,
-    Workers,
-    attempted,
-    made,
-)
+from consilience.study.engine import Factory, Needs, UnitFailure, Worker, WorkerDiedError, attempted
 
 PROGRESS_INTERVAL = 0.2
-"""Seconds between two messages on progress."""
 
 PATIENCE = 5.0
 """Seconds that a process has to end before it is killed."""
-
-
-@dataclass(slots=True)
-class _Process:
-    """A worker process."""
-
-    process: BaseProcess
-    connection: Connection
-    """This end of its pipe."""
-    log: Path | None
-    """The file of what it prints."""
 
 
 class LocalWorkers:
@@ -63,68 +39,67 @@ class LocalWorkers:
     def __init__(self, count: int = 1, logs: Path | None = None) -> None:
         self.count = count
         self._logs = logs
-        self._processes: dict[int, _Process] = {}
-        self._started = 0
+        self._started: list[_LocalWorker] = []
         self._scratch = TemporaryDirectory(prefix="consilience-")
 
-    def start(self, factory: Factory, key: Hashable, needs: Needs) -> int:
-        self._started += 1
-        log = self._logs / f"worker-{self._started}.txt" if self._logs else None
-        context = multiprocessing.get_context("spawn")
-        here, there = context.Pipe()
-        arguments = there, factory, key, log, self._scratch.name
-        process = context.Process(target=_serve, args=arguments, daemon=True)
-        with _without_interrupts():
-            process.start()
-        there.close()  # so that the pipe ends when the process does
-        self._processes[self._started] = _Process(process, here, log)
-        return self._started
-
-    def give(self, worker: int, unit: Unit) -> None:
-        """Send a unit; a process that has just died is reported by ``events``."""
-        with suppress(OSError):
-            self._processes[worker].connection.send(unit.payload)
-
-    def events(self, timeout: float | None = None) -> list[Event]:
-        """What has come through the pipes; nothing after so many seconds without."""
-        numbers = {one.connection: number for number, one in self._processes.items()}
-        arrived = wait(list(numbers), timeout)
-        return [self._event(numbers[pipe]) for pipe in arrived if pipe in numbers]
-
-    def _event(self, worker: int) -> Event:
-        one = self._processes[worker]
-        try:
-            kind, value = one.connection.recv()
-        except (EOFError, OSError):
-            one.process.join(PATIENCE)
-            return Event(worker, "died", _why_ended(one.process.exitcode, one.log))
-        return Event(worker, kind, value)
-
-    def stop(self, worker: int) -> None:
-        """End a process, and wait until its memory is free."""
-        _end([self._processes.pop(worker)])
+    def start(self, factory: Factory, key: Hashable, needs: Needs) -> Worker:
+        log = self._logs / f"worker-{len(self._started) + 1}.txt" if self._logs else None
+        self._started.append(_LocalWorker(factory, key, log, self._scratch.name))
+        return self._started[-1]
 
     def close(self) -> None:
         """End all processes, and remove the temporary files that they left."""
-        _end([self._processes.pop(number) for number in list(self._processes)])
+        for worker in self._started:
+            worker.process.terminate()
+        for worker in self._started:
+            worker.stop()
         self._scratch.cleanup()
 
 
-def _end(processes: list[_Process]) -> None:
-    for one in processes:
-        one.process.terminate()
-    until = time.monotonic() + PATIENCE
-    for one in processes:
-        one.process.join(max(0.0, until - time.monotonic()))
-        if one.process.is_alive():
-            one.process.kill()
-            one.process.join()
-        one.connection.close()
-        one.process.close()
+class _LocalWorker:
+    """A process, and this end of its pipe. ``log``: the file of what it prints."""
+
+    def __init__(self, factory: Factory, key: Hashable, log: Path | None, scratch: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, there = context.Pipe()
+        self._log = log
+        arguments = there, factory, key, log, scratch
+        self.process = context.Process(target=_serve, args=arguments, daemon=True)
+        with _without_interrupts():
+            self.process.start()
+        there.close()  # so that the pipe ends when the process does
+
+    def make(self) -> Any:
+        return self._reply(lambda steps: None)
+
+    def do(self, payload: Any, show: Advance) -> Any:
+        with suppress(OSError):  # it has just died
+            self._pipe.send(payload)
+        return self._reply(show)
+
+    def _reply(self, show: Advance) -> Any:
+        """What the process answers, after its progress."""
+        try:
+            while True:
+                is_last, value = self._pipe.recv()
+                if is_last:
+                    return value
+                show(value)
+        except (EOFError, OSError) as error:
+            self.process.join(PATIENCE)
+            raise WorkerDiedError(_why_ended(self.process.exitcode, self._log)) from error
+
+    def stop(self) -> None:
+        """End the process, and wait until its memory is free."""
+        self.process.terminate()
+        self.process.join(PATIENCE)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
 
 
 def _serve(
-    connection: Connection, factory: Factory, key: Hashable, log: Path | None, scratch: str
+    pipe: Connection, factory: Factory, key: Hashable, log: Path | None, scratch: str
 ) -> None:
     """What a process does: make its work, then do each unit that comes.
 
@@ -135,31 +110,27 @@ def _serve(
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if log is not None:
         _print_to(log)
-    work = made(factory, key)
-    if isinstance(work, UnitFailure):
-        connection.send(("failed", work))
-        return
-    connection.send(("ready", f"{socket.gethostname()}, process {os.getpid()}"))
+    work = attempted(factory, key)
+    is_made = not isinstance(work, UnitFailure)
+    pipe.send((True, None if is_made else work))
     with suppress(EOFError):  # the process that started it is gone
-        while True:
-            result = attempted(work, connection.recv(), _SentSteps(connection))
-            is_failure = isinstance(result, UnitFailure)
-            connection.send(("failed" if is_failure else "done", result))
+        while is_made:
+            pipe.send((True, attempted(work, pipe.recv(), _Steps(pipe))))
     with suppress(OSError):  # until the last process has ended it is not empty
         Path(scratch).rmdir()
 
 
-class _SentSteps:
+class _Steps:
     """Counts the steps of a unit, and sends their number now and then."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection, self._count, self._last = connection, 0, time.monotonic()
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe, self._count, self._last = pipe, 0, time.monotonic()
 
     def __call__(self, steps: int) -> None:
         self._count += steps
         if time.monotonic() - self._last >= PROGRESS_INTERVAL:
             self._last = time.monotonic()
-            self._connection.send(("advanced", self._count))
+            self._pipe.send((False, self._count))
 
 
 def _print_to(log: Path) -> None:
@@ -186,64 +157,14 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def _why_ended(status: int | None, log: Path | None) -> str:
-    """Why a worker ended without an answer."""
     output = f"Its output is in {log}." if log and log.is_file() and log.stat().st_size else ""
     if status is not None and status < 0:
+        name = next((one.name for one in signal.Signals if one == -status), "unknown")
         memory = ", perhaps out of memory" if -status == 9 else ""
-        reason = f"its process was killed by signal {-status} ({_signal_name(-status)}){memory}"
+        reason = f"its process was killed by signal {-status} ({name}){memory}"
     else:
         reason = f"its process ended with status {status}"
     return str(ConsilienceError(reason, todo=output))
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"
-
-
-class MixedWorkers:
-    """Workers of ``cluster``; those that wait on the network are processes here (``is_network``).
-
-    ``logs``: the folder for what these processes print. Their numbers are negative.
-    """
-
-    def __init__(self, cluster: Workers, logs: Path | None = None) -> None:
-        self.count = cluster.count
-        self._cluster, self._here = cluster, LocalWorkers(0, logs)
-        self._started: set[int] = set()
-
-    def start(self, factory: Factory, key: Hashable, needs: Needs) -> int:
-        """Start a worker on the cluster, or a process here."""
-        if needs.is_network:
-            number = -self._here.start(factory, key, needs)
-        else:
-            number = self._cluster.start(factory, key, needs)
-        self._started.add(number)
-        return number
-
-    def give(self, worker: int, unit: Unit) -> None:
-        self._here.give(-worker, unit) if worker < 0 else self._cluster.give(worker, unit)
-
-    def events(self) -> list[Event]:
-        """What both report. A cluster with workers waits, and processes here are looked at."""
-        has_cluster, has_here = max(self._started) >= 0, min(self._started) < 0
-        reported = self._here.events(0 if has_cluster else None) if has_here else []
-        events = [Event(-one.worker, one.kind, one.value) for one in reported]
-        return [*events, *(self._cluster.events() if has_cluster else [])]
-
-    def stop(self, worker: int) -> None:
-        self._started.discard(worker)
-        self._here.stop(-worker) if worker < 0 else self._cluster.stop(worker)
-
-    def close(self) -> None:
-        self._here.close()
-        self._cluster.close()
-
-
-EVENT_INTERVAL = 1.0
-"""Seconds that ``events`` waits at most, so that signals are seen."""
 
 
 class RayWorkers:
@@ -264,60 +185,22 @@ class RayWorkers:
         self._ray, self._inform = ray, inform
         _connect(ray, address or os.environ.get("RAY_ADDRESS") or "local", count)
         self.count = count or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self._actors: dict[int, Any] = {}
-        self._running: dict[Any, int] = {}
-        self._where: dict[int, str] = {}
-        self._started = 0
-        self._waiting = ThreadPoolExecutor(1)
+        self._started: list[_RayWorker] = []
 
-    def start(self, factory: Factory, key: Hashable, needs: Needs) -> int:
+    def start(self, factory: Factory, key: Hashable, needs: Needs) -> Worker:
         """Ask for an actor where its needs are met; they are spread over the nodes."""
-        self._started += 1
-        number = self._started
         self._note_unmet(needs)
-        actor_class = self._ray.remote(RayWorker).options(
+        actor_class = self._ray.remote(RayActor).options(
             max_restarts=0, num_cpus=needs.cpus, num_gpus=needs.gpus,
             resources=dict(needs.resources), scheduling_strategy="SPREAD",
         )  # fmt: skip
-        actor = actor_class.remote()
-        self._actors[number] = actor
-        self._running[actor.make.remote(factory, key, build())] = number
-        return number
-
-    def give(self, worker: int, unit: Unit) -> None:
-        self._running[self._actors[worker].do.remote(unit.payload)] = worker
-
-    def events(self) -> list[Event]:
-        """What actors have returned, and which have died."""
-        # In the main thread Ray would turn the exit status of a signal's handler into 1.
-        wait = partial(self._ray.wait, list(self._running), num_returns=1, timeout=EVENT_INTERVAL)
-        ended, _ = self._waiting.submit(wait).result()
-        return [self._event(reference, self._running.pop(reference)) for reference in ended]
-
-    def _event(self, reference: Any, worker: int) -> Event:
-        try:
-            kind, value = self._ray.get(reference)
-        except self._ray.exceptions.RayTaskError as error:  # what it returned cannot be pickled
-            return Event(worker, "failed", UnitFailure(_in_words(error), str(error)))
-        except self._ray.exceptions.RayError as error:
-            where = self._where.get(worker, "a worker that was starting")
-            return Event(worker, "died", f"{where}: {_in_words(error)}")
-        if kind == "ready":
-            self._where[worker] = value
-        return Event(worker, kind, value)
-
-    def stop(self, worker: int) -> None:
-        """End an actor."""
-        actor = self._actors.pop(worker)
-        self._running = {one: number for one, number in self._running.items() if number != worker}
-        with suppress(self._ray.exceptions.RayError):
-            self._ray.kill(actor)
+        self._started.append(_RayWorker(self._ray, actor_class.remote(), factory, key))
+        return self._started[-1]
 
     def close(self) -> None:
         """End all actors, and leave the cluster; one that was started here ends."""
-        for worker in list(self._actors):
-            self.stop(worker)
-        self._waiting.shutdown()
+        for worker in self._started:
+            worker.stop()
         self._ray.shutdown()
 
     def _note_unmet(self, needs: Needs) -> None:
@@ -332,10 +215,39 @@ class RayWorkers:
         self._inform(f"no node of the cluster has {text}: waiting for one (Ctrl-C ends)")
 
 
-class RayWorker:
-    """The actor: it makes its work once, and does one unit at a time."""
+class _RayWorker:
+    """An actor."""
 
-    def make(self, factory: Factory, key: Hashable, expected: str) -> tuple[str, Any]:
+    def __init__(self, ray: Any, actor: Any, factory: Factory, key: Hashable) -> None:
+        self._ray, self._actor = ray, actor
+        self._where, self._made = "a worker that was starting", (factory, key)
+
+    def make(self) -> Any:
+        made = self._reply(self._actor.make.remote(*self._made, build()))
+        if not isinstance(made, UnitFailure):
+            self._where = made
+        return made
+
+    def do(self, payload: Any, show: Advance) -> Any:
+        return self._reply(self._actor.do.remote(payload))
+
+    def _reply(self, reference: Any) -> Any:
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:  # what it returned cannot be pickled
+            return UnitFailure(_in_words(error), str(error))
+        except self._ray.exceptions.RayError as error:
+            raise WorkerDiedError(f"{self._where}: {_in_words(error)}") from error
+
+    def stop(self) -> None:
+        with suppress(self._ray.exceptions.RayError):
+            self._ray.kill(self._actor)
+
+
+class RayActor:
+    """It makes its work once, and does one unit at a time."""
+
+    def make(self, factory: Factory, key: Hashable, expected: str) -> Any:
         """Make the work; another version of consilience than the driver's is refused."""
         where = f"{socket.gethostname()}, process {os.getpid()}"
         if (version := build()) != expected:
@@ -343,17 +255,13 @@ class RayWorker:
                 f"consilience {version}", expected=f"{expected}, as where the command was started",
                 where=where, todo="Install the same version on all nodes.",
             )  # fmt: skip
-            return "failed", UnitFailure(str(error), is_expected=True)
-        work = made(factory, key)
-        if isinstance(work, UnitFailure):
-            return "failed", work
-        self._work = work
-        return "ready", where
+            return UnitFailure(str(error), is_expected=True)
+        self._work = attempted(factory, key)
+        return self._work if isinstance(self._work, UnitFailure) else where
 
-    def do(self, payload: Any) -> tuple[str, Any]:
+    def do(self, payload: Any) -> Any:
         """The value of a unit, or why it failed."""
-        result = attempted(self._work, payload, lambda steps: None)
-        return "failed" if isinstance(result, UnitFailure) else "done", result
+        return attempted(self._work, payload, lambda steps: None)
 
 
 def _connect(ray: Any, address: str, count: int | None) -> None:

@@ -1,7 +1,4 @@
-"""Files become suites: ``load_suite`` knows three layouts and two names.
-
-This room knows files and values, no model and no metric.
-"""
+"""Files become suites. This package knows files and values, no model and no metric."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from consilience.core.errors import ConsilienceError, did_you_mean, shortened
+from consilience.core.items import Task
 from consilience.core.provenance import plugin
 from consilience.files.write import path_of
 from consilience.suites import question_suites
@@ -22,9 +20,9 @@ from consilience.suites.question_suites import (
     check_questions,
     is_questions,
     is_table_of_facts,
+    load_questions,
 )
-from consilience.suites.questions import SUFFIXES
-from consilience.suites.rows import MAKE_A_SUITE
+from consilience.suites.questions import MAKE_A_SUITE, SUFFIXES, Questions
 from consilience.types import Suite
 
 
@@ -39,22 +37,15 @@ def data_dir(folder: Path | None = None) -> Path:
 
 
 def suite_folder(spec: str, data: Path) -> Path:
-    """The folder of a suite that is named or given as a path."""
+    """The folder of a suite of facts that is named or given as a path."""
+    folder = Path(spec)
     if spec in BUNDLED:
         return BUNDLED[spec]
     if is_table_of_facts(spec):
-        raise ConsilienceError(
-            f"'{spec}' is a table of facts",
-            expected="a suite of facts: mini, pararel, or a folder",
-            todo=MAKE_A_SUITE,
-        )
-    if spec in question_suites.QUESTION_SUITES or (Path(spec).exists() and is_questions(spec)):
-        raise ConsilienceError(
-            f"'{spec}' is a suite of questions",
-            expected="a suite of facts: mini, pararel, or a folder",
-            todo=f"Ask them with `consilience probe --suite {spec}`, or read them in Python with "
-            "load_questions.",
-        )
+        raise _of_another_kind(spec, "table of facts", MAKE_A_SUITE)
+    if spec in question_suites.QUESTION_SUITES or (folder.exists() and is_questions(spec)):
+        todo = f"Ask them with `consilience probe --suite {spec}`, or read them in Python with "
+        raise _of_another_kind(spec, "suite of questions", f"{todo}load_questions.")
     if spec in SUITE_NAMES:
         folder = data / spec
         if not folder.is_dir():
@@ -66,16 +57,12 @@ def suite_folder(spec: str, data: Path) -> Path:
                 "--data-dir.",
             )
         return folder
-    folder = Path(spec)
     if not folder.exists() and (plugged := plugin("consilience.suites", spec)):
         return Path(plugged())
     if is_task(spec) and not folder.is_dir():
-        raise ConsilienceError(
-            f"'{spec}' is a task of sentence pairs",
-            expected="a suite of facts: mini, pararel, or a folder",
-            todo=f"Ask its pairs with `consilience probe --suite {spec}`; train on them with "
-            f"`consilience finetune --task {spec}`.",
-        )
+        todo = f"Ask its pairs with `consilience probe --suite {spec}`; train on them with "
+        todo += f"`consilience finetune --task {spec}`."
+        raise _of_another_kind(spec, "task of sentence pairs", todo)
     if not folder.exists():
         raise _no_suite(folder, spec)
     if not folder.is_dir():
@@ -88,6 +75,11 @@ def suite_folder(spec: str, data: Path) -> Path:
     return folder
 
 
+def _of_another_kind(spec: str, kind: str, todo: str) -> ConsilienceError:
+    expected = "a suite of facts: mini, pararel, or a folder"
+    return ConsilienceError(f"'{spec}' is a {kind}", expected=expected, todo=todo)
+
+
 def _no_suite(folder: Path, spec: str) -> ConsilienceError:
     """The error for a suite that is neither a name nor a folder, with similar names."""
     parent = folder.parent
@@ -95,12 +87,12 @@ def _no_suite(folder: Path, spec: str) -> ConsilienceError:
     nearby = [path.name for path in paths if path.is_dir()]
     if os.sep not in spec:
         files = [path.name for path in paths if is_questions(str(path))]
-        known = [*SUITE_NAMES, *TASKS, *nearby, *files]
-        similar = get_close_matches(shortened(spec, 200), known, n=1)
+        known = [*SUITE_NAMES, *TASKS]
+        similar = get_close_matches(shortened(spec, 200), [*known, *nearby, *files], n=1)
         return ConsilienceError(
             f"no suite '{spec}' and no such file or folder",
             expected="the name of a suite, a file of questions, or a folder",
-            todo=did_you_mean(spec, similar or [*SUITE_NAMES, *TASKS]),
+            todo=did_you_mean(spec, similar or known),
             option="suite",
         )
     shown = [name for name in nearby if not name.startswith(".")]
@@ -117,12 +109,23 @@ def _no_suite(folder: Path, spec: str) -> ConsilienceError:
 def load_suite(
     spec: str | Path, data: str | Path | None = None, *, as_shipped: bool = False
 ) -> Suite:
-    """The suite of that name or folder; the first thing wrong with it is raised.
-
-    ``as_shipped`` keeps the tuples of the ParaRel release that the paper leaves out.
-    """
+    """The suite of facts of that name or folder (``load_folder``); the first thing wrong raises."""
     folder = suite_folder(_name_of(spec), data_dir(_path_or_none(data)))
     return load_folder(folder, as_shipped=as_shipped)
+
+
+def load_any(
+    spec: str | Path,
+    data: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    *,
+    as_shipped: bool = False,
+) -> Suite | Questions | Task:
+    """The suite of facts, the questions or the task of sentence pairs of that name or file."""
+    name = _name_of(spec)
+    if is_questions(name):
+        return load_questions(name, columns)
+    return load_task(name) if is_task(name) else load_suite(spec, data, as_shipped=as_shipped)
 
 
 def check_suite(
@@ -130,19 +133,17 @@ def check_suite(
     data: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> list[ConsilienceError]:
-    """Everything that is wrong with a suite, in the order of its files; of a task, the first.
-
-    ``columns``: of questions, the names of the file's columns (``questions.COLUMNS``).
-    """
-    if is_questions(_name_of(spec)):
-        return check_questions(_name_of(spec), columns)
-    if is_task(_name_of(spec)):
+    """Everything that is wrong with a suite; ``columns``: of questions, what they are called."""
+    name = _name_of(spec)
+    if is_questions(name):
+        return check_questions(name, columns)
+    if is_task(name):
         try:
-            load_task(_name_of(spec))
+            load_task(name)
         except ConsilienceError as error:
             return [error]
         return []
-    return check_folder(suite_folder(_name_of(spec), data_dir(_path_or_none(data))))
+    return check_folder(suite_folder(name, data_dir(_path_or_none(data))))
 
 
 def _name_of(spec: object) -> str:

@@ -5,25 +5,19 @@ from __future__ import annotations
 import json
 import random
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import cast
 
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import Edge
-from consilience.core.patterns import (
-    ENGLISH,
-    NameTable,
-    Pattern,
-    Writing,
-    WrittenName,
-    shown_writing,
-)
+from consilience.core.patterns import ENGLISH
 from consilience.core.text import (
     ENDINGS,
     LANGUAGE_TAG,
@@ -33,105 +27,22 @@ from consilience.core.text import (
     is_language_tag,
 )
 from consilience.files.read import parse_json, read_text
+from consilience.files.rows import (
+    Problems,
+    Row,
+    Table,
+    find_table,
+    names_of_rows,
+    nfc,
+    refuse_misspelt,
+    suite_rows,
+)
 from consilience.suites.perturbations import Perturbation, register
-from consilience.suites.rows import Problems, Row, find_table, refuse_misspelt, require, suite_rows
-from consilience.types import Candidates, Cardinality, Fact, Relation, Suite
-
-
-def read_names(
-    path: Path,
-    language: str,
-    facts: Mapping[str, Sequence[Fact]],
-    problems: Problems,
-    unused: Problems,
-) -> NameTable:
-    """Read the table; ``facts``: of each relation, whose subjects and objects it names.
-
-    ``unused``: where rows go that name something else, such as the names of facts to come.
-    """
-    known = {id_: _names_in(of_relation) for id_, of_relation in facts.items()}
-    known[""] = {nfc: name for of_relation in known.values() for nfc, name in of_relation.items()}
-    rows: dict[tuple[str, Writing], dict[str, WrittenName]] = {}
-    for row in suite_rows(path, problems):
-        read = _name_in(row, known, unused)
-        if read is None:
-            continue
-        relation, writing, name, text = read
-        of_writing = rows.setdefault((relation, writing), {})
-        if name in of_writing:
-            row.report(
-                f"duplicate name '{name}' in {shown_writing(writing)}",
-                todo=f"Remove it; the first is {of_writing[name].where}.",
-            )
-        of_writing[name] = WrittenName(text, row.where)
-    return NameTable(language, rows)
-
-
-def unused_names_note(unused: Problems) -> tuple[str, ...]:
-    """A note on the rows of the table that name no subject or object; none without any.
-
-    A name with several rows is shown once.
-    """
-    first: dict[str, str] = {}
-    for row in unused:
-        hint = f" {row.todo}" if row.todo.startswith("Did") else ""
-        first.setdefault(row.found, f"{Path(row.where).name}: {row.found}.{hint}")
-    number = counted(len(unused), "unused row")
-    return (f"{number} of the table names: {' '.join([*first.values()][:3])}",) if unused else ()
-
-
-def missing_names(relation: Relation) -> list[tuple[Writing, str]]:
-    """The names of its facts that a relation cannot write as its patterns need them."""
-    return [
-        (writing, name)
-        for pattern in relation.patterns
-        for writing, name in _needed(pattern, relation.facts)
-        if writing in relation.names and name not in relation.names[writing]
-    ]
-
-
-def _needed(pattern: Pattern, facts: Iterable[Fact]) -> Iterator[tuple[Writing, str]]:
-    for fact in facts:
-        yield (pattern.language, pattern.subject_form), fact.subject
-        yield (pattern.language, pattern.object_form), fact.object
-
-
-def _names_in(facts: Iterable[Fact]) -> dict[str, str]:
-    """The subjects and objects of facts, by their Unicode form NFC."""
-    return {
-        unicodedata.normalize("NFC", name): name
-        for fact in facts
-        for name in (fact.subject, fact.object)
-    }
-
-
-def _name_in(
-    row: Row, known: Mapping[str, Mapping[str, str]], unused: Problems
-) -> tuple[str, Writing, str, str] | None:
-    """Relation, writing, name and text of a row; None, with a problem reported, if one is wrong."""
-    relation, form = row.optional_text("relation"), row.optional_text("form")
-    name, language, text = row.text("name"), row.text("language"), row.text("text")
-    if relation not in known:
-        row.report(
-            f"the relation '{relation}' is not among the relations",
-            todo=did_you_mean(relation, [id_ for id_ in known if id_]),
-        )
-        return None
-    if not (name and text and row.is_language(language)):
-        return None
-    names = known[relation]
-    spelled = names.get(unicodedata.normalize("NFC", name))
-    if spelled is None:
-        of = f"of '{relation}'" if relation else "of the facts"
-        replace(row, problems=unused).report(
-            f"'{name}' is no subject or object {of}", todo=did_you_mean(name, list(names.values()))
-        )
-        return None
-    return relation, (language, form), spelled, text
-
+from consilience.types import Candidates, Cardinality, Draft, Relation, Suite, names_in
 
 CARDINALITIES: tuple[Cardinality, ...] = ("N-1", "N-M")
 
+RELATIONS = Table(("relation",), ("label", "cardinality"), {"cardinality": CARDINALITIES})
 
 ABOUT = (
     "name", "language", "description", "licence", "license", "creator", "url", "date", "version",
@@ -140,46 +51,7 @@ ABOUT = (
 """The keys of ``suite.json``; others are the user's own."""
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A relation while its tables are read."""
-
-    id: str
-    label: str
-    """Its name for people."""
-    cardinality: Cardinality
-    """N-1 or N-M."""
-    where: str
-    """``file:line`` of its row."""
-    patterns: dict[str, Pattern] = field(default_factory=dict)
-    """Its patterns by their text in Unicode form NFC."""
-    places: dict[Pattern, str] = field(default_factory=dict)
-    """``file:line`` of each pattern."""
-    facts: list[Fact] = field(default_factory=list)
-    items: set[str] = field(default_factory=set)
-    """The items of its facts."""
-    edges: dict[tuple[int, int], Edge] = field(default_factory=dict)
-    """How pairs of its patterns differ."""
-
-    def relation(
-        self, names: NameTable, problems: Problems, *, needs_patterns: bool = True
-    ) -> Relation:
-        """The relation; a missing pattern, fact or name is reported."""
-        if needs_patterns:
-            require(self.patterns, "pattern", self.id, self.where, problems)
-        require(self.facts, "fact", self.id, self.where, problems)
-        patterns, facts = tuple(self.patterns.values()), tuple(self.facts)
-        candidates = Candidates.of(facts)
-        relation = Relation(
-            self.id, self.label, self.cardinality, patterns, facts, self.edges, candidates
-        )
-        if not facts:
-            return relation
-        pairs = [(fact.subject, fact.object) for fact in facts]
-        return replace(relation, names=names.of_relation(self.id, pairs, self.places, problems))
-
-
-Drafts = dict[str, _Draft]
+Drafts = dict[str, Draft]
 
 
 def folder_root(folder: Path) -> Path | None:
@@ -193,45 +65,60 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
 
     ``needs_patterns=False``: relations may still be without patterns, and the table may be missing.
     """
-    patterns = _required_table(folder, "patterns") if needs_patterns else None
-    patterns = patterns or find_table(folder, "patterns")
-    relations, facts = (_required_table(folder, name) for name in ("relations", "facts"))
-    drafts = _read_relations(relations, problems)
+    paths = {name: find_table(folder, name) for name in ("patterns", "relations", "facts")}
+    for name, path in paths.items():
+        if path is None and (needs_patterns or name != "patterns"):
+            raise ConsilienceError(
+                f"no {name}.jsonl or {name}.tsv",
+                expected="a suite folder with relations, patterns and facts",
+                where=str(folder),
+                todo="See docs/suites.md for the layout.",
+            )
+
+    def rows(table: str) -> Iterator[Row]:
+        path = paths.get(table) or find_table(folder, table)
+        return suite_rows(path, problems) if path else iter(())
+
+    drafts = _drafts(rows("relations"))
     if not drafts:
         no_relation = ConsilienceError(
-            "no relation", where=str(relations), todo="Add one line for each relation."
+            "no relation",
+            where=str(paths["relations"]),
+            todo="Add one line for each relation.",
         )
         raise problems.pop(0) if problems else no_relation
     name, language = _about(folder)
-    if patterns:
-        _read_patterns(patterns, drafts, language, problems)
-    _read_facts(facts, drafts, problems)
-    if edges := find_table(folder, "edges"):
-        _read_edges(edges, drafts, problems)
-    names, unused = NameTable(language), Problems()
-    if path := find_table(folder, "names"):
-        facts_of = {id_: draft.facts for id_, draft in drafts.items()}
-        names = read_names(path, language, facts_of, problems, unused)
+    for row in rows("patterns"):
+        draft, pattern = _draft_of(row, drafts), row.pattern(language=language)
+        if draft is not None and pattern is not None:
+            draft.add_pattern(row, pattern)
+    for row in rows("facts"):
+        nowhere = Draft("", "", "N-1", "")  # its other faults are reported too
+        (_draft_of(row, drafts) or nowhere).add_fact(row)
+    for row in rows("edges"):
+        _add_edge(row, drafts)
+    facts = {id_: names_in(draft.facts) for id_, draft in drafts.items()}
+    unused = Problems()
+    names = names_of_rows(rows("names"), language, facts, unused)
     before = len(problems)
     finished = tuple(
         draft.relation(names, problems, needs_patterns=needs_patterns) for draft in drafts.values()
     )
     if len(problems) > before:  # an unused name may be a missing one that is misspelt
         problems[before:before] = unused
-    notes = unused_names_note(unused)
-    return Suite(name, finished, protocol="strict", notes=notes, language=language)
+    return Suite(
+        name, finished, protocol="strict", notes=_unused_names_note(unused), language=language
+    )
 
 
-def _required_table(folder: Path, name: str) -> Path:
-    path = find_table(folder, name)
-    if path is None:
-        raise ConsilienceError(
-            f"no {name}.jsonl or {name}.tsv",
-            expected="a suite folder with relations, patterns and facts",
-            where=str(folder),
-            todo="See docs/suites.md for the layout.",
-        )
-    return path
+def _unused_names_note(unused: Problems) -> tuple[str, ...]:
+    """A note on the rows of the table that name no subject or object, each name once."""
+    first: dict[str, str] = {}
+    for row in unused:
+        hint = f" {row.todo}" if row.todo.startswith("Did") else ""
+        first.setdefault(row.found, f"{Path(row.where).name}: {row.found}.{hint}")
+    number = counted(len(unused), "unused row")
+    return (f"{number} of the table names: {' '.join([*first.values()][:3])}",) if unused else ()
 
 
 def _about(folder: Path) -> tuple[str, str]:
@@ -268,89 +155,38 @@ def _about(folder: Path) -> tuple[str, str]:
     return name, language
 
 
-def _read_relations(path: Path, problems: Problems) -> Drafts:
+def _drafts(rows: Iterable[Row]) -> Drafts:
     drafts: Drafts = {}
-    for row in suite_rows(path, problems):
-        id_ = row.text("relation")
-        cardinality = row.cells.get("cardinality", "N-1")
-        if cardinality not in CARDINALITIES:
-            row.report(f"cardinality '{cardinality}'", expected="N-1 or N-M")
-            cardinality = "N-1"  # the relation is still known to the other tables
-        if id_ in drafts:
-            row.report(
-                f"duplicate relation '{id_}'", todo=f"Remove it; the first is {drafts[id_].where}."
-            )
-        elif row.is_relation_id(id_):
-            drafts[id_] = _Draft(id_, row.optional_text("label") or id_, cardinality, row.where)
+    places: dict[str, str] = {}
+    for row in rows:
+        cells = row.read(RELATIONS) or {"relation": ""}
+        id_ = cells["relation"]
+        if row.is_relation_id(id_) and row.is_new(id_, places, f"relation '{id_}'"):
+            cardinality = cast(Cardinality, cells["cardinality"])
+            drafts[id_] = Draft(id_, cells["label"] or id_, cardinality, row.where)
     return drafts
 
 
-def _draft_of(row: Row, drafts: Drafts) -> _Draft | None:
+def _draft_of(row: Row, drafts: Drafts) -> Draft | None:
     """The relation that a row names; an unknown one is reported."""
     id_ = row.text("relation")
     if id_ and id_ not in drafts:
-        row.report(
-            f"the relation '{id_}' is not among the relations", todo=did_you_mean(id_, list(drafts))
-        )
+        row.refuse_relation(id_, list(drafts))
     return drafts.get(id_)
 
 
-def _read_patterns(path: Path, drafts: Drafts, language: str, problems: Problems) -> None:
-    for row in suite_rows(path, problems):
-        draft, pattern = _draft_of(row, drafts), row.pattern(language=language)
-        if draft is None or pattern is None:
-            continue
-        text = _composed(pattern.text)
-        if first := draft.patterns.get(text):
-            form = "" if first.text == pattern.text else ", in another Unicode form (NFC or NFD)"
-            row.report(
-                f"duplicate pattern '{pattern.text}' of '{draft.id}'{form}",
-                todo=f"Remove one of the two; the first is {draft.places[first]}. "
-                "`suite audit --fix` keeps the first.",
-            )
-        draft.patterns[text] = pattern
-        draft.places[pattern] = row.where
-
-
-def _composed(text: str) -> str:
-    """The text in Unicode form NFC, in which equal texts are the same characters."""
-    return unicodedata.normalize("NFC", text)
-
-
-def _read_facts(path: Path, drafts: Drafts, problems: Problems) -> None:
-    for row in suite_rows(path, problems):
-        draft, subject, object_ = _draft_of(row, drafts), row.text("subject"), row.text("object")
-        if draft is None or not subject or not object_:
-            continue
-        item = row.optional_text("item") or f"{draft.id}-{len(draft.facts) + 1}"
-        if item in draft.items:
-            row.report(f"duplicate item '{item}' of '{draft.id}'", todo="Give each fact its own.")
-        draft.items.add(item)
-        draft.facts.append(Fact(item, subject, object_))
-
-
-def _read_edges(path: Path, drafts: Drafts, problems: Problems) -> None:
-    positions = {
-        id_: {text: index for index, text in enumerate(draft.patterns)}
-        for id_, draft in drafts.items()
-    }
-    for row in suite_rows(path, problems):
-        id_ = row.text("relation")
-        texts = [_composed(row.text(name)) for name in ("pattern_a", "pattern_b")]
-        known = positions.get(id_, {})
-        unknown = [text for text in texts if text not in known]
-        if unknown or texts[0] == texts[1]:
-            problem = f"'{unknown[0]}'" if unknown else "an edge from a pattern to itself"
-            row.report(problem, expected=f"two patterns of '{id_}'", todo="Correct it.")
-            continue
-        edge = Edge(*(row.flag(name) for name in Edge.__slots__))
-        first, second = sorted(known[text] for text in texts)
-        if (first, second) in drafts[id_].edges:
-            row.report(
-                f"duplicate pair '{texts[0]}' and '{texts[1]}'",
-                expected="each pair of patterns once",
-            )
-        drafts[id_].edges[first, second] = edge
+def _add_edge(row: Row, drafts: Drafts) -> None:
+    id_ = row.text("relation")
+    texts = [nfc(row.text(name)) for name in ("pattern_a", "pattern_b")]
+    known = list(drafts[id_].patterns) if id_ in drafts else []
+    unknown = [text for text in texts if text not in known]
+    if unknown or texts[0] == texts[1]:
+        problem = f"'{unknown[0]}'" if unknown else "an edge from a pattern to itself"
+        row.report(problem, expected=f"two patterns of '{id_}'", todo="Correct it.")
+        return
+    first, second = sorted(map(known.index, texts))
+    row.is_new((first, second), drafts[id_].places, f"pair '{texts[0]}' and '{texts[1]}'")
+    drafts[id_].edges[first, second] = Edge(*map(row.flag, Edge.__slots__))
 
 
 def select_relations(suite: Suite, ids: Sequence[str]) -> Suite:
@@ -397,10 +233,7 @@ def _in_languages(relation: Relation, languages: Collection[str]) -> Relation:
 
 
 def sample_facts(suite: Suite, limit: int, seed: int) -> Suite:
-    """At most ``limit`` facts a relation, sampled with ``seed``, in the suite's order.
-
-    The candidates stay those of all facts, so that a sample is no easier than the whole.
-    """
+    """At most ``limit`` facts a relation, by ``seed``, in their order; all candidates stay."""
     if limit < 1:
         raise ConsilienceError(f"a limit of {limit} facts", expected="1 or more")
 
@@ -415,10 +248,7 @@ def sample_facts(suite: Suite, limit: int, seed: int) -> Suite:
 
 
 def replace_facts(suite: Suite, source: Suite) -> Suite:
-    """The suite's patterns with the facts that another suite has of the same relations.
-
-    The objects that the suite leaves out are left out of these facts too.
-    """
+    """The suite's patterns with another suite's facts, without the objects that it leaves out."""
     facts = {relation.id: relation.facts for relation in source.relations}
     missing = [relation.id for relation in suite.relations if relation.id not in facts]
     if missing:
@@ -432,13 +262,15 @@ def replace_facts(suite: Suite, source: Suite) -> Suite:
         for relation in suite.relations
     )
     for relation in relations:
-        if missing_in := missing_names(relation):
-            (language, _), name = missing_in[0]
-            raise ConsilienceError(
-                f"'{name}' of '{source.name}' has no name in '{language}'",
-                expected=f"the names of '{suite.name}' for all facts of '{relation.id}'",
-                todo="Leave --facts-from out, or add the names to the suite.",
-            )
+        for pattern, fact in product(relation.patterns, relation.facts):
+            written = {fact.subject: pattern.subject_form, fact.object: pattern.object_form}
+            for name, form in written.items():
+                if name not in relation.names.get((pattern.language, form), {name}):
+                    raise ConsilienceError(
+                        f"'{name}' of '{source.name}' has no name in '{pattern.language}'",
+                        expected=f"the names of '{suite.name}' for all facts of '{relation.id}'",
+                        todo="Leave --facts-from out, or add the names to the suite.",
+                    )
     notes = (*source.notes, f"the facts are those of '{source.name}'")
     return leave_out_objects(replace(suite, relations=relations, notes=notes))
 
@@ -464,14 +296,6 @@ def without_objects(relation: Relation, objects: Collection[str]) -> Relation:
     return replace(relation, facts=facts, candidates=Candidates.of(facts))
 
 
-def _texts_of(relation: Relation, word: str) -> set[str]:
-    """An object as each of the patterns writes it."""
-    return {
-        relation.written(word, pattern.language, pattern.object_form)
-        for pattern in relation.patterns
-    }
-
-
 def filter_vocabulary(suite: Suite, pieces: Mapping[str, Callable[[str], int]]) -> Suite:
     """Keep the facts whose object is one piece for every tokenizer (paper, Section 5.1).
 
@@ -483,12 +307,12 @@ def filter_vocabulary(suite: Suite, pieces: Mapping[str, Callable[[str], int]]) 
     relations: list[Relation] = []
     notes: list[str] = []
     for relation in suite.relations:
+        writings = {(pattern.language, pattern.object_form) for pattern in relation.patterns}
         split = {
             word
             for word in relation.candidates.words
-            if any(
-                count(text) != 1 for text in _texts_of(relation, word) for count in pieces.values()
-            )
+            for writing in writings
+            if any(count(relation.written(word, *writing)) != 1 for count in pieces.values())
         }
         rest = without_objects(relation, split)
         if dropped := len(relation.facts) - len(rest.facts):
@@ -582,7 +406,14 @@ def with_perturbed_patterns(suite: Suite, perturbations: Mapping[str, Perturbati
             unchanged[name] += sum(
                 one.text == two.text for one, two in zip(made, relation.patterns, strict=True)
             )
-            _refuse_alike(name, made, relation.id)
+            for text, count in Counter(pattern.text for pattern in made).items():
+                if count > 1:
+                    raise ConsilienceError(
+                        f"the perturbation '{name}' makes '{text}' of {count} patterns",
+                        expected="another text of each pattern",
+                        where=relation.id,
+                        todo="Leave the perturbation out, or all but one of these patterns.",
+                    )
             patterns += made
         relations.append(replace(relation, patterns=tuple(patterns)))
     size = sum(len(relation.patterns) for relation in suite.relations)
@@ -595,38 +426,19 @@ def with_perturbed_patterns(suite: Suite, perturbations: Mapping[str, Perturbati
     return replace(suite, relations=tuple(relations), notes=tuple(notes))
 
 
-def _refuse_alike(name: str, perturbed: Sequence[Pattern], group: str) -> None:
-    """Raise if a perturbation makes one text of two patterns."""
-    texts = [pattern.text for pattern in perturbed]
-    for text in texts:
-        if texts.count(text) > 1:
-            raise ConsilienceError(
-                f"the perturbation '{name}' makes '{text}' of {texts.count(text)} patterns",
-                expected="another text of each pattern",
-                where=group,
-                todo="Leave the perturbation out, or all but one of these patterns.",
-            )
-
-
 def with_asked_patterns(suite: Suite, answers: pl.DataFrame, names: Sequence[str]) -> Suite:
-    """The suite with the perturbed patterns of an answers table; ``names``: of the perturbations.
-
-    A perturbed variant is called ``NAME: TEXT``.
-    """
+    """The suite with the perturbed patterns of an answers table, called ``NAME: TEXT`` there."""
     if not names:
         return suite
     variants = answers.select("group", "variant").unique(maintain_order=True)
-    by_group: dict[str, list[str]] = {}
-    for group, variant in variants.iter_rows():
-        by_group.setdefault(group, []).append(variant)
     relations = []
     for relation in suite.relations:
         patterns = list(relation.patterns)
         for name in names:
             texts = [
                 variant.removeprefix(f"{name}: ")
-                for variant in by_group.get(relation.id, [])
-                if variant.startswith(f"{name}: ")
+                for group, variant in variants.iter_rows()
+                if group == relation.id and variant.startswith(f"{name}: ")
             ]
             patterns += [
                 replace(base, text=text, form=name)
@@ -654,7 +466,6 @@ class RelationStatistics:
     relation: str
     label: str
     cardinality: str
-    """N-1 or N-M."""
     patterns: int
     syntactic_variants: float
     """Kinds of patterns by syntax (``variants``); NaN where edges are not known."""
@@ -663,7 +474,6 @@ class RelationStatistics:
     facts: int
     subjects: int
     candidates: int
-    """Number of different objects."""
     majority: float
     """Share of the facts that have the most frequent object."""
     shared_subjects: int
@@ -683,11 +493,8 @@ class SuiteStatistics:
     min_patterns: int
     max_patterns: int
     mean_patterns: float
-    """Patterns of a relation."""
     mean_syntactic_variants: float
-    """Kinds of patterns of a relation by syntax."""
     mean_lexical_variants: float
-    """Kinds of patterns of a relation by lemmas."""
     facts: int
     queries: int
     """Facts times patterns, summed over relations."""

@@ -14,19 +14,21 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import Edge
-from consilience.core.patterns import ENGLISH, Pattern
+from consilience.core.patterns import ENGLISH, NameTable
+from consilience.files.read import read_rows
+from consilience.files.rows import Problems, raise_first, suite_rows
 from consilience.files.write import cannot_write, path_of, write_whole
 from consilience.suites.facts import folder_root, leave_out_objects, read_folder
 from consilience.suites.proposals import check_provenance, read_signoffs
-from consilience.suites.rows import Problems, Row, raise_first, require, suite_rows
-from consilience.types import Candidates, Cardinality, Fact, Relation, Suite
+from consilience.types import Cardinality, Draft, Relation, Suite
 
 SOURCES: dict[str, str] = {
     "pararel": "https://raw.githubusercontent.com/yanaiela/pararel/"
@@ -54,28 +56,37 @@ SLOWEST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ReleasedFile:
-    """A file of a release."""
+    """A file of a release: its path below the folder of the suite, its bytes, its digest."""
 
     path: str
-    """Below the folder of the suite."""
     size: int
-    """In bytes."""
     sha256: str
-    """Its digest."""
+
+    def is_right(self, path: Path) -> bool:
+        """Whether the file is at a path with the listed size and digest."""
+        if not path.is_file() or path.stat().st_size != self.size:
+            return False
+        with path.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest() == self.sha256
 
 
 def listing(name: str) -> list[ReleasedFile]:
     """The files of a suite that can be fetched."""
     if name not in SOURCES:
-        hint = did_you_mean(name, list(SOURCES))
+        listed = "`consilience suite list` has all suites."
         raise ConsilienceError(
             f"nothing to fetch for '{name}'",
             expected=f"{', '.join(SOURCES)}; other suites come with consilience",
-            todo=hint if hint.startswith("Did") else "`consilience suite list` has all suites.",
+            todo=did_you_mean(name, list(SOURCES), otherwise=listed),
         )
     lines = (Path(__file__).parent / f"{name}.sha256").read_text(encoding="utf-8").splitlines()
     rows = (line.split(maxsplit=2) for line in lines if not line.startswith("#"))
     return [ReleasedFile(path, int(size), sha256) for sha256, size, path in rows]
+
+
+def altered(name: str, folder: Path) -> list[str]:
+    """The files of a release that are missing in ``folder`` or differ."""
+    return [file.path for file in listing(name) if not file.is_right(folder / file.path)]
 
 
 def fetch(
@@ -91,31 +102,31 @@ def fetch(
     file with another digest is never put in place. Each file may take ``SILENCE`` and its size over
     ``SLOWEST`` seconds. ``progress`` is called with the files that are done since, and all files.
     """
-    folder = data / name
-    files = listing(name)
+    folder, files, fetched = data / name, listing(name), 0
     _refuse_secrets(base or "")
-    fetched = 0
     progress(0, len(files))
     for file in files:
         target = folder / file.path
-        if not is_right(target, file):
+        if not file.is_right(target):
             _fetch_file(f"{base or SOURCES[name]}/{file.path}", target, file)
             fetched += 1
         progress(1, len(files))
     return folder, fetched
 
 
-def altered(name: str, folder: Path) -> list[str]:
-    """The files of a release that are missing in ``folder`` or differ."""
-    return [file.path for file in listing(name) if not is_right(folder / file.path, file)]
-
-
-def is_right(path: Path, file: ReleasedFile) -> bool:
-    """Whether the file is there with the listed size and digest."""
-    if not path.is_file() or path.stat().st_size != file.size:
-        return False
-    with path.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
+def _refuse_secrets(base: str) -> None:
+    """Refuse a URL with a user name and password, and one that may hide them; show neither."""
+    try:
+        parts = urllib.parse.urlsplit(base)
+        known = parts.port is None or parts.port >= 0
+    except ValueError:
+        known = False
+    if not known or "@" in parts.netloc:
+        raise ConsilienceError(
+            "a user name, a password or a port that is no number in the URL of --from",
+            expected="https://HOST/PATH",
+            todo="Leave the user out. If the source needs one, get the files with another program.",
+        )
 
 
 def _fetch_file(url: str, target: Path, file: ReleasedFile) -> None:
@@ -127,7 +138,7 @@ def _fetch_file(url: str, target: Path, file: ReleasedFile) -> None:
         reason = _attempt(url, part, file.size, deadline)
         if reason:
             continue
-        if is_right(part, file):
+        if file.is_right(part):
             part.replace(target)
             return
         size = part.stat().st_size
@@ -147,10 +158,31 @@ def _fetch_file(url: str, target: Path, file: ReleasedFile) -> None:
 
 
 def _attempt(url: str, part: Path, size: int, deadline: float) -> str:
-    """Download what ``part`` lacks; why that failed, where another attempt may succeed."""
+    """Download what ``part`` lacks; why that failed, where another attempt may succeed.
+
+    It runs in a thread: with a server that sends a byte a second a socket never times out, not even
+    while it reads headers.
+    """
+    over = threading.Event()
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            _download(url, part, size, over)
+        except BaseException as error:
+            failed.append(error)
+
     try:
         part.parent.mkdir(parents=True, exist_ok=True)
-        if not _within(deadline, lambda over: _download(url, part, size, over)):
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        finally:
+            over.set()
+        for error in failed:
+            raise error
+        if thread.is_alive():
             seconds = SILENCE + size / SLOWEST
             raise _unreachable(url, f"no {size:,} bytes in {seconds:.0f} seconds")
     except urllib.error.HTTPError as error:
@@ -170,56 +202,14 @@ def _attempt(url: str, part: Path, size: int, deadline: float) -> str:
     return ""
 
 
-def _refuse_secrets(base: str) -> None:
-    """Refuse a URL with a user name and password, and one that may hide them; show neither."""
-    try:
-        parts = urllib.parse.urlsplit(base)
-        known = parts.port is None or parts.port >= 0
-    except ValueError:
-        known = False
-    if not known or "@" in parts.netloc:
-        raise ConsilienceError(
-            "a user name, a password or a port that is no number in the URL of --from",
-            expected="https://HOST/PATH",
-            todo="Leave the user out. If the source needs one, get the files with another program.",
-        )
-
-
-def _within(deadline: float, work: Callable[[threading.Event], None]) -> bool:
-    """Whether ``work`` ends before the deadline, at which the event that it is given is set.
-
-    It runs in a thread: with a server that sends a byte a second a socket never times out, not even
-    while it reads headers.
-    """
-    over = threading.Event()
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work(over)
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    finally:
-        over.set()
-    if failed:
-        raise failed[0]
-    return not thread.is_alive()
-
-
 def _download(url: str, part: Path, size: int, over: threading.Event) -> None:
     """Complete ``part``, and read one byte beyond ``size`` to see that nothing follows."""
     have = part.stat().st_size if part.exists() else 0
     if have >= size:
         part.unlink()
         have = 0
-    request = urllib.request.Request(url, headers={"User-Agent": "consilience"})
-    if have:
-        request.add_header("Range", f"bytes={have}-")
+    headers = {"User-Agent": "consilience"} | ({"Range": f"bytes={have}-"} if have else {})
+    request = urllib.request.Request(url, headers=headers)
     with urllib.request.urlopen(request, timeout=SILENCE) as response:
         if not have or response.status != 206:
             have = 0
@@ -295,24 +285,18 @@ def _scan(content: bytes) -> None:
             raise pickle.UnpicklingError(f"it holds a text of {len(argument):,} characters")
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"a pattern is a {type(value).__name__}, not text")
-    return value
-
-
 def read_graph(path: Path) -> tuple[list[str], dict[tuple[int, int], Edge]]:
-    """The patterns of a graph in the order of its nodes, and its edges ``(i, j)``, ``i < j``.
-
-    Released graphs are complete and symmetric; one whose two directions differ is refused.
-    """
+    """The patterns, and the edges ``(i, j)``, ``i < j``; one with two directions raises."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         _scan(content)
         graph = _GraphUnpickler(io.BytesIO(content)).load()
         nodes = {node: position for position, node in enumerate(graph._node)}
-        patterns = [_text(node.lm_pattern) for node in nodes]
+        patterns = [node.lm_pattern for node in nodes]
+        for one in patterns:
+            if not isinstance(one, str):
+                raise TypeError(f"a pattern is a {type(one).__name__}, not text")
         directed = {
             (nodes[a], nodes[b]): _edge(attributes["edge_type"])
             for a, neighbours in graph._adj.items()
@@ -377,53 +361,51 @@ LAMA_CARDINALITIES: dict[str, Cardinality] = {"1-1": "N-1", "N-1": "N-1", "N-M":
 
 def pararel_root(folder: Path) -> Path | None:
     """The folder with ``pattern_data`` and ``trex_lms_vocab``: this one, or its ``data``."""
-    for root in (folder, folder / "data"):
-        if (root / "pattern_data" / "graphs_json").is_dir() and (root / "trex_lms_vocab").is_dir():
-            return root
-    return None
+    return _root(folder, "pattern_data/graphs_json", "trex_lms_vocab")
 
 
 def lama_root(folder: Path) -> Path | None:
     """The folder with ``relations.jsonl`` and ``TREx``: this one, or its ``data``."""
-    for root in (folder, folder / "data"):
-        if (root / "relations.jsonl").is_file() and (root / "TREx").is_dir():
-            return root
-    return None
+    return _root(folder, "TREx", "relations.jsonl")
+
+
+def _root(folder: Path, inside: str, beside: str) -> Path | None:
+    roots = (folder, folder / "data")
+    return next((one for one in roots if (one / inside).is_dir() and (one / beside).exists()), None)
+
+
+TREX = ("sub_label", "obj_label", "uuid")
+"""The columns of a T-REx file that have the subject, the object and the item."""
 
 
 def read_pararel(root: Path, problems: Problems) -> Suite:
     """The 38 relations of the paper with all released facts; problems are reported."""
-    kinds: tuple[tuple[Cardinality, dict[str, str]], ...] = (("N-1", N_TO_1), ("N-M", N_TO_M))
-    relations = tuple(
-        _read_relation(root, id_, label, cardinality, problems)
-        for cardinality, labels in kinds
-        for id_, label in labels.items()
-    )
+    relations = []
+    for labels, cardinality in ((N_TO_1, "N-1"), (N_TO_M, "N-M")):
+        for id_, label in labels.items():
+            path = root / "pattern_data" / "graphs_json" / f"{id_}.jsonl"
+            draft = Draft(id_, label, cast(Cardinality, cardinality), str(path))
+            for row in suite_rows(path, problems):
+                if pattern := row.pattern():
+                    draft.add_pattern(row, pattern)
+            graph = root / "pattern_data" / "graphs" / f"{id_}.graph"
+            draft.edges = _read_edges(graph, [*draft.patterns], problems)
+            for row in suite_rows(root / "trex_lms_vocab" / path.name, problems):
+                draft.add_fact(row, TREX)
+            relations.append(draft.relation(NameTable(ENGLISH), problems))
     has_edges = any(relation.edges for relation in relations)
     notes = () if has_edges else ("no pattern graphs: no numbers for kinds of edits",)
-    return Suite("pararel", relations, "published", notes, MIXED_OBJECTS)
-
-
-def _read_relation(
-    root: Path, id_: str, label: str, cardinality: Cardinality, problems: Problems
-) -> Relation:
-    path = root / "pattern_data" / "graphs_json" / f"{id_}.jsonl"
-    rows = suite_rows(path, problems)
-    patterns = tuple(pattern for row in rows if (pattern := row.pattern()))
-    require(patterns, "pattern", id_, str(path), problems)
-    edges = _read_edges(root / "pattern_data" / "graphs" / f"{id_}.graph", patterns, problems)
-    facts = _read_facts(root / "trex_lms_vocab" / f"{id_}.jsonl", id_, problems)
-    return Relation(id_, label, cardinality, patterns, facts, edges, Candidates.of(facts))
+    return Suite("pararel", tuple(relations), "published", notes, MIXED_OBJECTS)
 
 
 def _read_edges(
-    graph: Path, patterns: tuple[Pattern, ...], problems: Problems
+    graph: Path, patterns: list[str], problems: Problems
 ) -> dict[tuple[int, int], Edge]:
     """The edges of a pattern graph; none where there is no file."""
     if not graph.is_file():
         return {}
     texts, edges = read_graph(graph)
-    if texts == [pattern.text for pattern in patterns]:
+    if texts == patterns:
         return edges
     error = ConsilienceError(
         "its patterns are not those of graphs_json",
@@ -435,35 +417,26 @@ def _read_edges(
     return {}
 
 
-def _read_facts(path: Path, id_: str, problems: Problems) -> tuple[Fact, ...]:
-    """The facts of a T-REx file: ``sub_label``, ``obj_label``, ``uuid``."""
-    facts: dict[str, Fact] = {}
-    for row in suite_rows(path, problems):
-        subject, object_ = row.text("sub_label"), row.text("obj_label")
-        item = row.optional_text("uuid") or f"{id_}-{len(facts) + 1}"
-        if item in facts:
-            row.report(f"duplicate uuid '{item}' in '{id_}'")
-        elif subject and object_:
-            facts[item] = Fact(item, subject, object_)
-    require(facts, "fact", id_, str(path), problems)
-    return tuple(facts.values())
-
-
 def read_lama(root: Path, problems: Problems) -> Suite:
     """Every relation that has a file in ``TREx``, with its one pattern; problems are reported."""
     relations: dict[str, Relation] = {}
+    places: dict[str, str] = {}
     for row in suite_rows(root / "relations.jsonl", problems):
-        id_ = row.text("relation")
-        if not row.is_relation_id(id_):
-            continue
+        id_, type_ = row.text("relation"), str(row.cells.get("type", "N-1"))
         path = root / "TREx" / f"{id_}.jsonl"
-        if not path.is_file():
+        if not row.is_relation_id(id_) or not path.is_file():
             continue
-        if id_ in relations:
-            row.report(f"duplicate relation '{id_}'")
+        if not row.is_new(id_, places, f"relation '{id_}'"):
             continue
-        if relation := _lama_relation(row, id_, path, problems):
-            relations[id_] = relation
+        if type_ not in LAMA_CARDINALITIES:
+            row.report(f"type '{type_}'", expected="1-1, N-1 or N-M")
+        elif pattern := row.pattern("template"):
+            label = row.optional_text("label") or id_
+            draft = Draft(id_, label, LAMA_CARDINALITIES[type_], str(path))
+            draft.add_pattern(row, pattern)
+            for fact in suite_rows(path, problems):
+                draft.add_fact(fact, TREX)
+            relations[id_] = draft.relation(NameTable(ENGLISH), problems)
     if not relations and not problems:
         raise ConsilienceError(
             "no relation with a file in TREx", where=str(root), todo="Unpack LAMA's data.zip again."
@@ -471,27 +444,11 @@ def read_lama(root: Path, problems: Problems) -> Suite:
     return Suite("lama-trex", tuple(relations.values()), protocol="strict")
 
 
-def _lama_relation(row: Row, id_: str, path: Path, problems: Problems) -> Relation | None:
-    """The relation of a row of ``relations.jsonl``; None where the row is no valid one."""
-    type_ = str(row.cells.get("type", "N-1"))
-    if type_ not in LAMA_CARDINALITIES:
-        row.report(f"type '{type_}'", expected="1-1, N-1 or N-M")
-        return None
-    pattern = row.pattern("template")
-    if pattern is None:
-        return None
-    facts = _read_facts(path, id_, problems)
-    label = row.optional_text("label") or id_
-    cardinality = LAMA_CARDINALITIES[type_]
-    return Relation(id_, label, cardinality, (pattern,), facts, {}, Candidates.of(facts))
-
-
 @dataclass(frozen=True, slots=True)
 class Layout:
     """A way in which the files of a suite are laid out in a folder."""
 
     name: str
-    """What messages call it."""
     root: Callable[[Path], Path | None]
     """The folder with the files, at or below a given one; None where they are not there."""
     read: Callable[[Path, Problems], Suite]
@@ -522,10 +479,7 @@ def layout_of(folder: Path) -> tuple[Layout, Path]:
 
 
 def load_folder(folder: Path, *, as_shipped: bool = False) -> Suite:
-    """The suite in a folder; the first problem raises.
-
-    ``as_shipped`` keeps the tuples of a release that its paper leaves out.
-    """
+    """The suite in a folder; ``as_shipped`` keeps tuples that the paper of a release leaves out."""
     layout, root = layout_of(folder)
     problems: Problems = []
     suite = layout.read(root, problems)
@@ -551,7 +505,50 @@ def check_folder(folder: Path) -> Problems:
     return problems
 
 
-EDGE_FLAGS = tuple(Edge.__slots__)
+TABLES = (
+    "patterns.*", "facts.*", "relations.jsonl", "TREx/*.jsonl", "trex_lms_vocab/*.jsonl",
+    "pattern_data/graphs_json/*.jsonl",
+)  # fmt: skip
+"""The tables of all layouts that have patterns or facts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Places (``file:line``) in the tables of a suite."""
+
+    patterns: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Relation and pattern -> its place."""
+    facts: Mapping[tuple[str, str, str], tuple[str, ...]] = field(default_factory=dict)
+    """Relation, subject and object -> the places of the fact."""
+
+    def pattern(self, relation: str, *texts: str) -> tuple[str, ...]:
+        keys = ((relation, text) for text in texts)
+        return tuple(self.patterns[key] for key in keys if key in self.patterns)
+
+    def fact(self, relation: str, subject: str, object_: str) -> tuple[str, ...]:
+        """The places of a fact, more than one if it is there more than once."""
+        return self.facts.get((relation, subject, object_), ())
+
+
+def places_in(root: Path) -> Places:
+    """The places of all patterns and facts in the tables below the root of a suite."""
+    patterns: dict[tuple[str, str], str] = {}
+    facts: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    files = [path for name in TABLES for path in sorted(root.glob(name))]
+    for path in (path for path in files if path.suffix in (".jsonl", ".tsv")):
+        for where, cells in read_rows(path, quoted=False, faults=[]):  # `suite check` reports them
+            location = where.replace(str(path), str(path.relative_to(root)), 1)
+            relation = str(cells.get("relation", path.stem))
+            text = cells.get("pattern", cells.get("template"))
+            if text is not None:
+                patterns.setdefault((relation, str(text)), location)
+            elif "subject" in cells or "sub_label" in cells:
+                subject, object_ = (
+                    str(cells.get(ours, cells.get(theirs, "")))
+                    for ours, theirs in (("subject", "sub_label"), ("object", "obj_label"))
+                )
+                facts[relation, subject, object_].append(location)
+    return Places(patterns, {key: tuple(places) for key, places in facts.items()})
 
 
 def save_suite(suite: Suite, folder: str | Path) -> Path:
@@ -601,11 +598,7 @@ def _holds(folder: Path, suite: Suite) -> bool:
 def _write(suite: Suite, folder: Path) -> None:
     """Write the files of a suite to a new folder, and check that they hold the same suite."""
     tables: dict[str, list[dict[str, object]]] = {
-        "relations": [],
-        "patterns": [],
-        "facts": [],
-        "edges": [],
-        "names": [],
+        name: [] for name in ("relations", "patterns", "facts", "edges", "names")
     }
     for relation in suite:
         for name, rows in _rows_of(relation, suite.language).items():
@@ -617,7 +610,8 @@ def _write(suite: Suite, folder: Path) -> None:
     write_whole(folder / "suite.json", json.dumps(about).encode())
     for name, rows in tables.items():
         if rows or name not in ("edges", "names"):
-            write_whole(folder / f"{name}.jsonl", _lines(rows))
+            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            write_whole(folder / f"{name}.jsonl", "".join(lines).encode())
     if load_folder(folder).digest != suite.digest:
         raise ConsilienceError(
             f"the suite '{suite.name}' cannot be written as a folder",
@@ -628,29 +622,26 @@ def _write(suite: Suite, folder: Path) -> None:
 
 def _rows_of(relation: Relation, language: str) -> dict[str, list[dict[str, object]]]:
     """The rows of a relation in each table; ``language``: of the suite."""
+    patterns = []
+    for pattern in relation.patterns:
+        annotations = {
+            name: getattr(pattern, name) for name in ("lemma", "extended_lemma", "tense")
+        }
+        writing = {
+            "language": pattern.language if pattern.language != language else "",
+            "form": pattern.object_form,
+            "subject_form": pattern.subject_form,
+        }
+        written = {name: value for name, value in writing.items() if value}
+        patterns.append({"pattern": pattern.text, **annotations, **written})
     texts = [pattern.text for pattern in relation.patterns]
     return {
         "relations": [{"label": relation.label, "cardinality": relation.cardinality}],
-        "patterns": [
-            {
-                "pattern": pattern.text,
-                "lemma": pattern.lemma,
-                "extended_lemma": pattern.extended_lemma,
-                "tense": pattern.tense,
-                **_writing_of(pattern, language),
-            }
-            for pattern in relation.patterns
-        ],
-        "facts": [
-            {"item": fact.item, "subject": fact.subject, "object": fact.object}
-            for fact in relation.facts
-        ],
+        "patterns": patterns,
+        "facts": [asdict(fact) for fact in relation.facts],
         "edges": [
-            {
-                "pattern_a": texts[first],
-                "pattern_b": texts[second],
-                **{name: int(getattr(edge, name)) for name in EDGE_FLAGS},
-            }
+            {"pattern_a": texts[first], "pattern_b": texts[second]}
+            | {name: int(getattr(edge, name)) for name in Edge.__slots__}
             for (first, second), edge in sorted(relation.edges.items())
         ],
         "names": [
@@ -659,17 +650,3 @@ def _rows_of(relation: Relation, language: str) -> dict[str, list[dict[str, obje
             for name, text in names.items()
         ],
     }
-
-
-def _writing_of(pattern: Pattern, language: str) -> dict[str, object]:
-    """The columns of a pattern that say how it is written, without empty ones."""
-    columns = {
-        "language": pattern.language if pattern.language != language else "",
-        "form": pattern.object_form,
-        "subject_form": pattern.subject_form,
-    }
-    return {name: value for name, value in columns.items() if value}
-
-
-def _lines(rows: Iterable[Mapping[str, object]]) -> bytes:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()

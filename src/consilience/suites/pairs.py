@@ -13,12 +13,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install, missing_column
+from consilience.core.errors import ConsilienceError, did_you_mean, missing_column
 from consilience.core.factors import Design
 from consilience.core.items import Task, TaskKind, TextPair
 from consilience.core.text import AGGREGATES, control_in, names_a_file
-from consilience.files.read import parquet_metadata, parse_json, read_parquet, read_rows, read_text
-from consilience.types import Candidates, Relation, Suite
+from consilience.files.read import parquet_metadata, parse_json, read_text
+from consilience.suites.questions import file_rows, hub_dataset
+from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
 
 HUB = "hub"
 """``hub:SPLIT`` names a split of the task's dataset on the Hub, or of a folder of that layout."""
@@ -46,7 +47,6 @@ class Pairs:
     """Sentence pairs of one source, in its order."""
 
     items: tuple[TextPair, ...]
-    """The pairs, in the order of the source."""
     notes: tuple[str, ...] = ()
     """What was left out."""
 
@@ -67,10 +67,7 @@ def read_pairs(source: str, task: Task, columns: Sequence[str] = ()) -> Pairs:
     names its own. Pairs without a label are left out, with a note. An unknown label, a missing
     column and a source without pairs raise. ``columns``: further texts to keep of each row.
     """
-    if source == HUB or source.startswith(HUB + ":"):
-        rows = _hub_rows(task, source.partition(":")[2])
-    else:
-        rows = _file_rows(Path(source), task)
+    rows = _rows_of(source, task)
     if not rows:
         raise ConsilienceError("no rows", where=source)
     names_of = (task.first, task.second, task.label)
@@ -119,28 +116,16 @@ def generated_group(task: Task) -> str:
 
 
 def suite_of_task(task: Task, forms: Sequence[str], *, writes_freely: bool) -> Suite:
-    """The suite of a task in its forms, the original first.
-
-    Its groups are the task and, if the model ``writes_freely``, what it writes.
-    """
+    """The suite of a task in its forms: the task and, if ``writes_freely``, what is written."""
     positive = task.labels[-1] if "f1" in task.metrics else ""
     groups = [(task.name, False)] + [(generated_group(task), True)] * writes_freely
-    relations = tuple(
-        Relation(
-            id=group,
-            label=group,
-            cardinality="N-1",
-            patterns=(),
-            facts=(),
-            edges={},
-            candidates=Candidates(task.labels, (0,) * len(task.labels)),
-            given_design=Design.of_forms(
-                forms, task.labels, writes_freely=is_text, positive=positive
-            ),
-        )
+    candidates = Candidates(task.labels, (0,) * len(task.labels))
+    designs = (
+        (group, Design.of_forms(forms, task.labels, writes_freely=is_text, positive=positive))
         for group, is_text in groups
     )
-    return Suite(TASK_SUITE, relations, "strict")
+    relations = tuple(Relation.of_design(group, (), candidates, one) for group, one in designs)
+    return Suite(TASK_SUITE, relations, "strict", words=PAIR_WORDS)
 
 
 def sample_pairs(pairs: Pairs, limit: int, seed: int) -> Pairs:
@@ -205,27 +190,24 @@ def _word(label: object) -> str:
     return re.sub(r"(?<=\d)\.0+$", "", str(label).strip())
 
 
+_ABSENT = object()
+
+
 def _column(row: Row, names: Sequence[str], where: str) -> str:
     """The first of these names that the rows have."""
     for name in names:
-        if _has(row, name):
+        if _at(row, name, _ABSENT) is not _ABSENT:
             return name
     todo = "Rename a column, or name the columns of the file in a TOML file of the task."
     raise missing_column(names[0], list(row), expected=" or ".join(names), where=where, todo=todo)
 
 
-def _has(row: Row, name: str) -> bool:
+def _at(row: Row, name: str, absent: Any = None) -> Any:
+    """The value of a column; ``NAME.INNER`` may be one of an object in the column ``NAME``."""
     first, _, rest = name.partition(".")
     if name in row or not rest:
-        return name in row
-    return isinstance(row.get(first), Mapping) and _has(row[first], rest)
-
-
-def _at(row: Row, name: str) -> Any:
-    first, _, rest = name.partition(".")
-    if name in row or not rest:
-        return row.get(name)
-    return _at(row[first], rest) if isinstance(row.get(first), Mapping) else None
+        return row.get(name, absent)
+    return _at(row[first], rest, absent) if isinstance(row.get(first), Mapping) else absent
 
 
 def _ids(rows: Sequence[Row]) -> list[str]:
@@ -237,68 +219,31 @@ def _ids(rows: Sequence[Row]) -> list[str]:
     return [str(number) for number in range(len(rows))]
 
 
-def _file_rows(path: Path, task: Task) -> list[Row]:
+def _rows_of(source: str, task: Task) -> list[Row]:
+    """The rows of a file or of a split on the Hub; labels that it names are words of the task."""
+    if source == HUB or source.startswith(HUB + ":"):
+        if not task.hub:
+            raise ConsilienceError(
+                f"the task '{task.name}' names no dataset of the Hub", todo="Give a file."
+            )
+        split = source.partition(":")[2] or task.splits[1]
+        where = f"{'/'.join(task.hub)}, split '{split}'"
+        todo = "Check the network and the split, or give a file."
+        dataset = hub_dataset(*task.hub, split=split, where=where, todo=todo)
+        rows = [dict(row) for row in dataset]
+        features = dataset.features.items()
+        names = {name: one.names for name, one in features if type(one).__name__ == "ClassLabel"}
+        return _named(rows, names, task, where)
+    path = Path(source)
     if not path.is_file():
         raise ConsilienceError(
             "no such file",
-            where=str(path),
+            where=source,
             todo=f"Check the path, or name a split on the Hub: {HUB}:validation.",
         )
-    if path.suffix not in SUFFIXES:
-        raise ConsilienceError(
-            f"a file in '{path.suffix}'", expected=", ".join(SUFFIXES), where=str(path)
-        )
-    if path.suffix == ".parquet":
-        rows = read_parquet(path).rows(named=True)
-        return _named(rows, _parquet_names(parquet_metadata(path)), task, str(path))
-    if path.suffix == ".json":
-        return _objects(_document(path), path)
-    return [row for _, row in read_rows(path)]
-
-
-def _document(path: Path) -> Any:
-    try:
-        return parse_json(read_text(path))
-    except json.JSONDecodeError as error:
-        raise ConsilienceError(
-            f"not JSON: {error.msg} at column {error.colno}", where=f"{path}:{error.lineno}"
-        ) from error
-
-
-def _objects(document: Any, path: Path) -> list[Row]:
-    """A list of objects, or the one list of objects in an object."""
-    if isinstance(document, dict):
-        lists = [value for value in document.values() if isinstance(value, list)]
-        document = lists[0] if len(lists) == 1 else document
-    if not isinstance(document, list) or not all(isinstance(value, dict) for value in document):
-        raise ConsilienceError("no list of objects", expected="one object a pair", where=str(path))
-    return document
-
-
-def _hub_rows(task: Task, split: str) -> list[Row]:
-    if not task.hub:
-        raise ConsilienceError(
-            f"the task '{task.name}' names no dataset of the Hub", todo="Give a file."
-        )
-    split = split or task.splits[1]
-    try:
-        from datasets import ClassLabel, load_dataset
-    except ImportError as error:
-        raise ConsilienceError("datasets is not installed", todo=how_to_install("hub")) from error
-    name = f"{'/'.join(task.hub)}, split '{split}'"
-    try:
-        dataset = load_dataset(*task.hub, split=split)
-    except Exception as error:  # the network, a wrong name, a script: nearly anything
-        raise ConsilienceError(
-            f"cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0].rstrip('.')}",
-            where=name,
-            todo="Check the network and the split, or give a file.",
-        ) from error
-    features = dataset.features.items()
-    names = {
-        column: feature.names for column, feature in features if isinstance(feature, ClassLabel)
-    }
-    return _named([dict(row) for row in dataset], names, task, name)
+    rows = [dict(row) for _, row in file_rows(path, None, "pairs", SUFFIXES)]
+    names = _parquet_names(parquet_metadata(path)) if path.suffix == ".parquet" else {}
+    return _named(rows, names, task, source)
 
 
 def _parquet_names(metadata: Mapping[str, str]) -> dict[str, list[str]]:
@@ -348,10 +293,7 @@ def is_task(spec: str) -> bool:
 
 
 def load_task(spec: str, indicators: Sequence[str] | None = None) -> Task:
-    """The task of that name, or of that TOML file (``docs/tasks.md``).
-
-    ``indicators``: others than the task's, one for each sentence.
-    """
+    """The task of that name or TOML file (``docs/tasks.md``), also with other ``indicators``."""
     if not is_task(spec):
         raise ConsilienceError(
             f"no task '{spec}'",
@@ -367,14 +309,10 @@ def load_task(spec: str, indicators: Sequence[str] | None = None) -> Task:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ConsilienceError(
-            f"cannot be read: {error.strerror}", where=str(path), todo="Check the path."
-        ) from error
+        return tomllib.loads(read_text(path))
     except RecursionError:
         raise ConsilienceError("not TOML: nested too deeply", where=str(path)) from None
-    except ValueError as error:  # not UTF-8, a number of thousands of digits
+    except ValueError as error:  # also a number of thousands of digits
         raise ConsilienceError(f"not TOML: {error}", where=str(path)) from error
 
 
@@ -412,13 +350,6 @@ def _value(name: str, value: Any, where: str) -> Any:
     return value
 
 
-def check_task(task: Task, where: str) -> None:
-    """Refuse a task that cannot be asked, or whose perturbations could change the meaning."""
-    for is_right, problem, expected in _checks(task):
-        if not is_right:
-            raise ConsilienceError(problem, expected=expected, where=where)
-
-
 ENTRIES: Mapping[str, set[int]] = {
     "indicators": {2},
     "t5_fields": {0, 2},
@@ -426,6 +357,13 @@ ENTRIES: Mapping[str, set[int]] = {
     "hub": {0, 1, 2},
 }
 """How many entries a field may have."""
+
+
+def check_task(task: Task, where: str) -> None:
+    """Refuse a task that cannot be asked, or whose perturbations could change the meaning."""
+    for is_right, problem, expected in _checks(task):
+        if not is_right:
+            raise ConsilienceError(problem, expected=expected, where=where)
 
 
 def _checks(task: Task) -> Iterator[tuple[bool, str, str]]:
@@ -444,8 +382,9 @@ def _checks(task: Task) -> Iterator[tuple[bool, str, str]]:
         yield is_word, f"the label {label!r}", expected
     for name in ("indicators", "t5_fields"):
         pair = [text.strip() for text in getattr(task, name)]
+        changed = [{change(text) for text in pair} for change in (str.casefold, str.upper)]
+        differs = not pair or (all(pair) and all(len(texts) > 1 for texts in changed))
         expected = "two that differ, not in case alone, or REVERSE would change the meaning"
-        differs = not pair or (all(pair) and not _alike(*pair))
         yield differs, f"the {name} {', '.join(pair)}", expected
     fits = task.threshold is None or len(task.labels) == 2
     yield fits, f"a threshold and {len(task.labels)} labels", "2 labels"
@@ -458,11 +397,6 @@ def _checks(task: Task) -> Iterator[tuple[bool, str, str]]:
         f"the name '{task.name}'",
         "letters, digits, '.', '_' and '-', no '.' or 'checkpoint' first, and not MACRO or MICRO",
     )
-
-
-def _alike(first: str, second: str) -> bool:
-    """Whether two texts can become one when their case changes; upper: Turkish has a dotless i."""
-    return first.casefold() == second.casefold() or first.upper() == second.upper()
 
 
 _BUNDLED = Path(__file__).with_name("tasks.toml")

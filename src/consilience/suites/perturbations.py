@@ -37,7 +37,6 @@ class Perturbation:
 
     name: str
     guarantee: str
-    """Why the expected answer stays the same."""
     rewrite: Callable[..., Any]
     """Makes the form: of a ``Form``, or of a pattern's text with ``[X]`` and ``[Y]``."""
     source: Mapping[str, str] = field(default_factory=dict)
@@ -71,11 +70,11 @@ class Perturbation:
 
     def _call(self, *arguments: object) -> object:
         """What the function makes; an error in a user's function raises with its file."""
-        if not self.source.get("file"):
-            return self.rewrite(*arguments)
         try:
             return self.rewrite(*arguments)
         except Exception as error:
+            if not self.source.get("file"):
+                raise
             raise ConsilienceError(
                 f"the perturbation '{self.name}' failed: {type(error).__name__}: {error}",
                 where=self.source["file"],
@@ -106,14 +105,14 @@ def register(registry: dict[str, Perturbation], guarantee: str, rewrite: Rewrite
     return rewrite
 
 
-def _around(form: Form, before: str, after: str) -> Form:
-    return tuple(replace(segment, before=before, after=after) for segment in form)
-
-
 @perturbation(ORDER)
 def reverse(form: Form) -> Form:
     """``Hypothesis: b Premise: a`` (REVERSE)."""
     return form[::-1]
+
+
+def _around(form: Form, before: str, after: str) -> Form:
+    return tuple(replace(segment, before=before, after=after) for segment in form)
 
 
 @perturbation(SYMBOL)
@@ -128,52 +127,32 @@ def reverse_signal(form: Form) -> Form:
     return reverse(signal(form))
 
 
-@perturbation(SYMBOL)
-def parentheses(form: Form) -> Form:
-    """``(Premise) a (Hypothesis) b``."""
-    return _around(form, "(", ") ")
+for _name, _guarantee, _before, _after in (
+    ("parentheses", SYMBOL, "(", ") "),
+    ("dash", SYMBOL, "", " - "),
+    ("equals", SYMBOL, "", " = "),
+    ("arrow", SYMBOL, "", " -> "),
+    ("no_space", SPACING, "", ":"),
+    ("line_break", SPACING, "", ":\n"),
+):  # what is before and after each indicator
+    _rewrite = partial(_around, before=_before, after=_after)
+    PERTURBATIONS[_name] = Perturbation(_name, _guarantee, _rewrite)
 
 
-@perturbation(SYMBOL)
-def dash(form: Form) -> Form:
-    """``Premise - a Hypothesis - b``."""
-    return _around(form, "", " - ")
-
-
-@perturbation(SYMBOL)
-def equals(form: Form) -> Form:
-    """``Premise = a Hypothesis = b``."""
-    return _around(form, "", " = ")
-
-
-@perturbation(SYMBOL)
-def arrow(form: Form) -> Form:
-    """``Premise -> a Hypothesis -> b``."""
-    return _around(form, "", " -> ")
-
-
-@perturbation(SPACING)
-def no_space(form: Form) -> Form:
-    """``Premise:a Hypothesis:b``."""
-    return _around(form, "", ":")
-
-
-@perturbation(SPACING)
-def line_break(form: Form) -> Form:
-    """``Premise:`` and each sentence on a line of its own."""
-    return _around(form, "", ":\n")
+def _cased(form: Form, case: Callable[[str], str]) -> Form:
+    return tuple(replace(segment, indicator=case(segment.indicator)) for segment in form)
 
 
 @perturbation(CASING)
 def lower_case(form: Form) -> Form:
     """``premise: a hypothesis: b``; the same as the original where the script has no case."""
-    return tuple(replace(segment, indicator=segment.indicator.lower()) for segment in form)
+    return _cased(form, str.lower)
 
 
 @perturbation(CASING)
 def upper_case(form: Form) -> Form:
     """``PREMISE: a HYPOTHESIS: b``; the same as the original where the script has no case."""
-    return tuple(replace(segment, indicator=segment.indicator.upper()) for segment in form)
+    return _cased(form, str.upper)
 
 
 def original(pair: TextPair, indicators: Sequence[str]) -> Form:
@@ -222,24 +201,20 @@ def chosen(
                 "data of sentence pairs",
                 todo=did_you_mean(spec, [*registry, "all"]),
             )
-        for perturbation in added:
-            _refuse_another(perturbations.setdefault(perturbation.name, perturbation), perturbation)
+        for one in added:
+            known = perturbations.setdefault(one.name, one)
+            if (known.guarantee, known.source) != (one.guarantee, one.source):
+                raise ConsilienceError(
+                    f"two perturbations with the name '{one.name}'",
+                    expected="a name for each",
+                    todo="Rename the function or the column.",
+                )
     if ORIGINAL in perturbations:
         raise ConsilienceError(
             f"a perturbation with the name '{ORIGINAL}'",
             expected="another name, since that of the unperturbed form is taken",
         )
     return perturbations
-
-
-def _refuse_another(known: Perturbation, added: Perturbation) -> None:
-    """Raise if two perturbations of one name are not the same."""
-    if (known.guarantee, known.source) != (added.guarantee, added.source):
-        raise ConsilienceError(
-            f"two perturbations with the name '{added.name}'",
-            expected="a name for each",
-            todo="Rename the function or the column.",
-        )
 
 
 SIDES = ("first", "second")

@@ -8,19 +8,20 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.files.read import read_text
-from consilience.files.write import write_whole
-from consilience.suites.rows import (
+from consilience.files.rows import (
     Problems,
     Row,
+    Table,
     find_table,
     raise_first,
     refuse_misspelt,
     suite_rows,
 )
+from consilience.files.write import write_whole
 from consilience.types import Suite
 
 Origin = Literal["written", "mined", "imported", "rewritten"]
@@ -44,9 +45,7 @@ class Proposal:
 
     relation: str
     pattern: str
-    """The pattern, with one ``[X]`` and one ``[Y]``."""
     origin: Origin
-    """How it came about."""
     source: str = ""
     """What it comes from: the name of a corpus, a file or a model; no absolute path."""
     licence: str = ""
@@ -76,6 +75,9 @@ class Proposal:
         return {**head, **texts, **evidence, **self.scores}
 
 
+PROPOSAL = Table(("relation", "origin"), TEXTS, {"origin": ORIGINS})
+
+
 def read_proposals(path: Path, problems: Problems) -> list[Proposal]:
     """The valid rows of a file of proposals (JSONL or TSV); what is wrong goes to ``problems``.
 
@@ -85,64 +87,35 @@ def read_proposals(path: Path, problems: Problems) -> list[Proposal]:
     proposals: list[Proposal] = []
     for row in suite_rows(path, problems):
         before = len(problems)
-        proposal = _proposal(row)
-        if len(problems) == before and row.is_relation_id(proposal.relation):
-            proposals.append(proposal)
+        cells, pattern = row.read(PROPOSAL), row.pattern()
+        others = [name for name, cell in row.cells.items() if _number(cell) is None]
+        try:
+            refuse_misspelt([*others, *(row.cells.keys() & {*COLUMNS})], COLUMNS, "")
+        except ConsilienceError as error:
+            row.report(error.found, todo=error.todo)
+        evidence = row.cells.get("evidence") or []
+        texts = [evidence] if isinstance(evidence, str) else evidence
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            expected = 'a list such as ["a sentence"]'
+            row.report("'evidence' is not a list of texts", expected=expected)
+        scores = scores_of(row, COLUMNS)
+        source = row.optional_text("source") if cells is None else cells["source"]
+        if PurePosixPath(source).is_absolute() or PureWindowsPath(source).is_absolute():
+            row.report(
+                f"the source '{source}' is an absolute path",
+                expected="a name that means the same on every computer",
+                todo="Name the file, corpus or model without its folder.",
+            )
+        if cells and pattern and len(problems) == before and row.is_relation_id(cells["relation"]):
+            values: dict[str, Any] = {**cells, "pattern": pattern.text}
+            proposals.append(
+                Proposal(**values, evidence=tuple(texts), scores=scores, where=row.where)
+            )
     return proposals
 
 
-def _proposal(row: Row) -> Proposal:
-    """The proposal of a row; its errors are reported."""
-    relation, pattern = row.text("relation"), row.pattern()
-    texts = {name: row.optional_text(name) for name in TEXTS}
-    _report_misspelt(row)
-    source = texts["source"]
-    if PurePosixPath(source).is_absolute() or PureWindowsPath(source).is_absolute():
-        row.report(
-            f"the source '{source}' is an absolute path",
-            expected="a name that means the same on every computer",
-            todo="Name the file, corpus or model without its folder.",
-        )
-    text = pattern.text if pattern else ""
-    return Proposal(
-        relation, text, _origin(row), **texts, evidence=_evidence(row),
-        scores=scores_of(row, COLUMNS),
-        where=row.where,
-    )  # fmt: skip
-
-
-def _report_misspelt(row: Row) -> None:
-    """Report a column that holds no number and is called almost as one of a proposal's."""
-    texts = [name for name, cell in row.cells.items() if name in COLUMNS or _number(cell) is None]
-    try:
-        refuse_misspelt(texts, COLUMNS, "")
-    except ConsilienceError as error:
-        row.report(error.found, todo=error.todo)
-
-
-def _origin(row: Row) -> Origin:
-    origin = row.text("origin")
-    if origin and origin not in ORIGINS:
-        hint = did_you_mean(origin, list(ORIGINS))
-        todo = hint if hint.startswith("Did") else ""
-        row.report(f"the origin '{origin}'", expected=", ".join(ORIGINS), todo=todo)
-    return cast(Origin, origin)
-
-
-def _evidence(row: Row) -> tuple[str, ...]:
-    value = row.cells.get("evidence") or []
-    texts = [value] if isinstance(value, str) else value
-    if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
-        return tuple(texts)
-    row.report("'evidence' is not a list of texts", expected='a list such as ["a sentence"]')
-    return ()
-
-
 def scores_of(row: Row, known: Collection[str]) -> dict[str, float]:
-    """The numbers in the cells of a row that are not ``known``; one that is not finite is reported.
-
-    Truth values are 1 and 0.
-    """
+    """The finite numbers of a row beside the ``known`` columns; truth values are 1 and 0."""
     scores = {
         name: value
         for name, cell in row.cells.items()
@@ -205,9 +178,8 @@ def check_provenance(folder: Path, suite: Suite, problems: Problems) -> None:
             todo = did_you_mean(proposal.relation, list(patterns))
         elif proposal.pattern not in patterns[proposal.relation]:
             problem = f"'{proposal.pattern}' is no pattern of '{proposal.relation}'"
-            hint = did_you_mean(proposal.pattern, patterns[proposal.relation])
-            todo = "Remove the row if the pattern was removed."
-            todo += f" {hint}" if hint.startswith("Did") else ""
+            hint = did_you_mean(proposal.pattern, patterns[proposal.relation], otherwise="")
+            todo = f"Remove the row if the pattern was removed. {hint}".strip()
         elif key in first:
             problem = f"duplicate row for the pattern '{proposal.pattern}' of '{key[0]}'"
             todo = f"Remove it; the first is {first[key]}."
@@ -223,6 +195,10 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 SIGNOFF_TABLE = "signoff"
 """The name of the table in a suite folder."""
 
+SIGNOFF = Table(
+    ("relation", "pattern", "who", "when", "verdict"), ("reason", "sheet"), {"verdict": VERDICTS}
+)
+
 
 @dataclass(frozen=True, slots=True)
 class SignOff:
@@ -231,13 +207,10 @@ class SignOff:
     relation: str
     pattern: str
     who: str
-    """The person."""
     when: str
     """The day, as an ISO date."""
     verdict: Verdict
-    """Whether the pattern may be used."""
     reason: str = ""
-    """Why; may be empty."""
     sheet: str = ""
     """When the person's sheet was made, in UTC (ISO 8601); empty without a sheet."""
 
@@ -248,10 +221,7 @@ class SignOff:
 
 
 def read_signoffs(folder: Path, suite: Suite, problems: Problems) -> list[SignOff]:
-    """The valid rows of a suite's table of sign-offs; what is wrong goes to ``problems``.
-
-    Rows on patterns that the suite no longer has are a record, and left out.
-    """
+    """The valid sign-offs of the patterns that a suite has; what is wrong goes to ``problems``."""
     patterns = _patterns(suite)
     signoffs = _all_signoffs(folder, problems)
     return [one for one in signoffs if (one.relation, one.pattern) in patterns]
@@ -261,11 +231,10 @@ def signoff_notes(folder: Path, suite: Suite) -> list[str]:
     """A note where there are sign-offs of patterns that the suite does not have."""
     patterns = _patterns(suite)
     gone = [one for one in _all_signoffs(folder, []) if (one.relation, one.pattern) not in patterns]
-    if not gone:
-        return []
     return [
         f"sign-offs of patterns that the suite does not have: {len(gone)}, such as "
-        f"'{gone[0].pattern}' of '{gone[0].relation}'"
+        f"'{one.pattern}' of '{one.relation}'"
+        for one in gone[:1]
     ]
 
 
@@ -275,8 +244,16 @@ def _patterns(suite: Suite) -> set[tuple[str, str]]:
 
 def _all_signoffs(folder: Path, problems: Problems) -> list[SignOff]:
     path = find_table(folder, SIGNOFF_TABLE)
-    rows = suite_rows(path, problems) if path else ()
-    return [one for row in rows if (one := _signoff(row)) is not None]
+    signoffs = []
+    for row in suite_rows(path, problems) if path else ():
+        before, cells = len(problems), row.read(SIGNOFF)
+        when = row.cells.get("when")
+        if isinstance(when, str) and when.strip() and not is_date(when):
+            row.report(f"'when' is '{when}'", expected="an ISO date such as 2026-11-23")
+        if cells is not None and len(problems) == before:
+            values: dict[str, Any] = cells
+            signoffs.append(SignOff(**values))
+    return signoffs
 
 
 def signoffs_of(folder: Path, suite: Suite) -> list[SignOff]:
@@ -285,20 +262,6 @@ def signoffs_of(folder: Path, suite: Suite) -> list[SignOff]:
     signoffs = read_signoffs(folder, suite, problems)
     raise_first(problems)
     return signoffs
-
-
-def _signoff(row: Row) -> SignOff | None:
-    before = len(row.problems)
-    relation, pattern, who = row.text("relation"), row.text("pattern"), row.text("who")
-    when, verdict = row.text("when"), row.text("verdict")
-    if verdict and verdict not in VERDICTS:
-        row.report(f"the verdict '{verdict}'", expected=", ".join(VERDICTS))
-    if when and not is_date(when):
-        row.report(f"'when' is '{when}'", expected="an ISO date such as 2026-11-23")
-    reason, sheet = row.optional_text("reason"), row.optional_text("sheet")
-    if len(row.problems) > before:
-        return None
-    return SignOff(relation, pattern, who, when, cast(Verdict, verdict), reason, sheet)
 
 
 def is_date(text: str) -> bool:
@@ -338,13 +301,10 @@ def add_signoffs(
     if new:
         before = read_text(path) if path.is_file() else ""
         before += "" if before.endswith("\n") or not before else "\n"
-        lines = (json.dumps(_row(one), ensure_ascii=False) + "\n" for one in new)
+        rows = ({name: text for name, text in asdict(one).items() if text} for one in new)
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         write_whole(path, (before + "".join(lines)).encode())
     return new, old
-
-
-def _row(signoff: SignOff) -> dict[str, str]:
-    return {name: value for name, value in asdict(signoff).items() if value}
 
 
 def last_verdicts(signoffs: Iterable[SignOff]) -> dict[tuple[str, str, str], SignOff]:

@@ -10,13 +10,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.expectations import Expectation, linked_questions
 from consilience.core.factors import OF_OPTIONS, Design, FactorialDesign
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.patterns import SUBJECT_SLOT
 from consilience.core.text import counted, listed
 from consilience.files.read import read_rows, read_text
+from consilience.files.rows import Problems, find_table, raise_first
 from consilience.files.write import path_of
 from consilience.suites.expectation_files import FILE_STEM, expectation_file, with_expectations
 from consilience.suites.pairs import TASKS
@@ -24,12 +25,13 @@ from consilience.suites.questions import (
     OPTION_SEPARATOR,
     SUFFIXES,
     Questions,
+    holds_facts,
+    hub_dataset,
     normal,
     questions_of_rows,
     read_question_file,
 )
-from consilience.suites.rows import Problems, find_table, holds_facts, raise_first
-from consilience.types import Candidates, Fact, Relation, Suite
+from consilience.types import QUESTION_WORDS, Candidates, Fact, Relation, Suite
 
 FOLDER = Path(__file__).parent / "mini"
 
@@ -41,10 +43,7 @@ QUESTION_SUITES = {
 
 
 def mini_questions(name: str = "mini-questions") -> Questions:
-    """The suite of that name, one of ``NAMES``; its items are the facts of ``mini``, in its order.
-
-    ``mini-open`` has no relation in which several answers to a question are right (N-M).
-    """
+    """The suite of that name, of the facts of ``mini``; ``mini-open`` without N-M relations."""
     is_open = name == "mini-open"
     aliases: dict[tuple[str, str, str], tuple[str, ...]] = {}
     for row in _rows("aliases"):
@@ -152,11 +151,7 @@ def is_table_of_facts(spec: str) -> bool:
 def load_questions(
     spec: str | PathLike[str], columns: Mapping[str, str] | None = None
 ) -> Questions:
-    """The questions of a file, of a folder, of the Hub, or of a name; the first problem raises.
-
-    ``columns``: the file's names of the columns that are called otherwise there
-    (``questions.COLUMNS``).
-    """
+    """The questions of a file, a folder, the Hub or a name; ``columns``: names of its columns."""
     problems: Problems = []
     questions = _read(str(path_of(spec, "a file of questions")), columns or {}, problems)
     raise_first(problems)
@@ -200,14 +195,16 @@ def _read(spec: str, columns: Mapping[str, str], problems: Problems) -> Question
     path = Path(spec)
     if not path.is_dir():
         if not path.is_file():
-            raise ConsilienceError("no such file", where=spec, todo=_similar_file(path))
+            folder = path.parent
+            names = [other.name for other in folder.iterdir()] if folder.is_dir() else []
+            todo = did_you_mean(path.name, names, otherwise="Check the path.")
+            raise ConsilienceError("no such file", where=spec, todo=todo)
         return with_expectations(read_question_file(path, columns, problems), path, problems)
-    files = _files_of(path)
+    find_table(path, FILES, SUFFIXES)  # two of them raise
+    files = _files_in(path)
     parts = [read_question_file(file, columns, problems) for file in files]
     notes = (*(note for part in parts for note in part.notes), *_not_read(path, files))
-    if len(parts) == 1:
-        named = replace(_named(parts[0], path), notes=notes)
-        return with_expectations(named, path, problems)
+    name = path.resolve().name
     items: dict[str, Question] = {}
     for question in (question for part in parts for question in part.items):
         if question.item in items:
@@ -218,26 +215,9 @@ def _read(spec: str, columns: Mapping[str, str], problems: Problems) -> Question
                     todo="Give each question its own item.",
                 )
             )
-        items[question.item] = question
-    questions = Questions(path.resolve().name, tuple(items.values()), notes)
-    return with_expectations(questions, path, problems)
-
-
-def _similar_file(path: Path) -> str:
-    """What to do about a file that does not exist: a similar name beside it."""
-    folder = path.parent
-    names = [other.name for other in folder.iterdir()] if folder.is_dir() else []
-    hint = did_you_mean(path.name, names)
-    return hint if hint.startswith("Did") else "Check the path."
-
-
-def _named(questions: Questions, folder: Path) -> Questions:
-    """Questions with the name of their folder in place of that of their file."""
-    name = folder.resolve().name
-    items = tuple(
-        replace(item, group=name) if item.group == FILES else item for item in questions.items
-    )
-    return Questions(name, items, questions.notes)
+        is_named = len(files) > 1 or question.group != FILES
+        items[question.item] = question if is_named else replace(question, group=name)
+    return with_expectations(Questions(name, tuple(items.values()), notes), path, problems)
 
 
 def _files_in(folder: Path) -> list[Path]:
@@ -246,19 +226,6 @@ def _files_in(folder: Path) -> list[Path]:
     return named or sorted(
         path for path in (folder / FILES).glob("*") if path.suffix in SUFFIXES and path.is_file()
     )
-
-
-def _files_of(folder: Path) -> list[Path]:
-    """The files of a folder of questions; two that are both called questions raise."""
-    files = _files_in(folder)
-    if len(files) > 1 and files[0].parent == folder:
-        raise ConsilienceError(
-            f"{files[0].name} and {files[1].name}",
-            expected="one file of questions, or several in a folder 'questions'",
-            where=str(folder),
-            todo="Remove one of them.",
-        )
-    return files
 
 
 def _not_read(folder: Path, files: Sequence[Path]) -> list[str]:
@@ -278,35 +245,22 @@ def _not_read(folder: Path, files: Sequence[Path]) -> list[str]:
 def _hub_rows(name: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
     dataset, _, split = name.partition(":")
     path, _, config = dataset.partition("@")
+    where = f"{HUB}{name}"
     if not split:
         raise ConsilienceError(
-            f"{HUB}{name} without a split",
+            f"{where} without a split",
             expected=f"{HUB}DATASET:SPLIT",
             todo=f"Name one: {HUB}{name or 'DATASET'}:test.",
         )
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise ConsilienceError("datasets is not installed", todo=how_to_install("hub")) from error
-    try:
-        rows = load_dataset(path, config or None, split=split)
-    except Exception as error:  # the network, a wrong name, a script: nearly anything
-        raise ConsilienceError(
-            f"cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0].rstrip('.')}",
-            where=f"{HUB}{name}",
-            todo="Check the network, the name, the configuration (@CONFIG) and the split.",
-        ) from error
-    for number, row in enumerate(rows, start=1):
-        yield f"{HUB}{name}, row {number}", dict(row)
+    todo = "Check the network, the name, the configuration (@CONFIG) and the split."
+    rows = hub_dataset(path, config or None, split=split, where=where, todo=todo)
+    return ((f"{where}, row {number}", dict(row)) for number, row in enumerate(rows, start=1))
 
 
 def select_questions(
     questions: Questions, groups: Sequence[str] | None, limit: int | None, seed: int
 ) -> Questions:
-    """The questions of some groups, at most ``limit`` of each, sampled by ``seed``.
-
-    Questions that expectations link are sampled together, in all groups.
-    """
+    """At most ``limit`` questions of some groups, by ``seed``; linked ones are drawn together."""
     by_group = questions.groups
     linked = linked_questions(questions.expectations)
 
@@ -333,10 +287,7 @@ def select_questions(
 def groups_of_questions(
     questions: Questions, *, writes_freely: bool = False
 ) -> list[GroupOfQuestions]:
-    """What is counted of each group.
-
-    Open questions are always written freely. A group with both kinds of questions raises.
-    """
+    """What is counted of each group; one with options and open questions raises."""
     groups = []
     for name, items in questions.groups.items():
         sizes = [len(item.options) for item in items]
@@ -367,7 +318,7 @@ def suite_of_questions(
     the candidates are these positions with the number of golds at each.
     """
     relations = tuple(_relation(group, design) for group in groups)
-    return Suite(name, relations, expectations=tuple(expectations))
+    return Suite(name, relations, expectations=tuple(expectations), words=QUESTION_WORDS)
 
 
 def _relation(group: GroupOfQuestions, design: FactorialDesign) -> Relation:
@@ -377,20 +328,9 @@ def _relation(group: GroupOfQuestions, design: FactorialDesign) -> Relation:
         candidates = Candidates(words, tuple(counts[at] for at in range(group.options)))
     else:
         candidates = Candidates.of(group.facts)
-    return Relation(
-        id=group.id,
-        label=group.id,
-        cardinality="N-1",
-        patterns=(),
-        facts=group.facts,
-        edges={},
-        candidates=candidates,
-        given_design=Design.of_cells(
-            group.design(design),
-            group.options,
-            writes_freely=group.writes_freely and group.options > 0,
-        ),
-    )
+    is_written = group.writes_freely and group.options > 0
+    cells = Design.of_cells(group.design(design), group.options, writes_freely=is_written)
+    return Relation.of_design(group.id, group.facts, candidates, cells)
 
 
 QUESTIONS = {
@@ -456,7 +396,13 @@ def questions_of_relation(
     ``several``: whether phrasings name their language; None where the patterns have several.
     """
     several = bool(relation.design.languages) if several is None else several
-    _refuse_sample(relation)
+    total = sum(relation.candidates.counts)
+    if relation.cardinality == "N-M" and len(relation.facts) < total:
+        raise ConsilienceError(
+            f"{len(relation.facts)} of {total} facts of the relation '{relation.id}' (N-M)",
+            expected="all its facts, to know every right object of a subject",
+            todo="Make the questions of the whole suite, and take a sample of the questions.",
+        )
     golds: dict[str, dict[str, None]] = {}
     for fact in relation.facts:
         golds.setdefault(fact.subject, {})[normal(fact.object)] = None
@@ -492,16 +438,6 @@ def _choices(relation: Relation) -> dict[str, Choice]:
         word: Choice(word, tuple(text for text in of_word[1:] if counts[normal(text)] == 1))
         for word, of_word in texts.items()
     }
-
-
-def _refuse_sample(relation: Relation) -> None:
-    total = sum(relation.candidates.counts)
-    if relation.cardinality == "N-M" and len(relation.facts) < total:
-        raise ConsilienceError(
-            f"{len(relation.facts)} of {total} facts of the relation '{relation.id}' (N-M)",
-            expected="all its facts, to know every right object of a subject",
-            todo="Make the questions of the whole suite, and take a sample of the questions.",
-        )
 
 
 def _question(
@@ -587,28 +523,24 @@ class QuestionStatistics:
     phrasings: int
     languages: int
     expectations: int
-    """Number of expectations between answers."""
     by_group: tuple[GroupStatistics, ...] = field(repr=False)
 
 
 def question_statistics(questions: Questions) -> QuestionStatistics:
     """Count a whole suite of questions."""
-    rows = tuple(_of_group(name, items) for name, items in questions.groups.items())
+    rows = []
+    for name, items in questions.groups.items():
+        phrasings = [item.phrasings for item in items]
+        options = [len(item.options) for item in items]
+        positions = Counter(item.gold_position for item in items if item.options)
+        share = max(positions.values()) / positions.total() if positions else float("nan")
+        sizes = (len(items), min(phrasings), max(phrasings), min(options), max(options))
+        rows.append(GroupStatistics(name, *sizes, share))
     return QuestionStatistics(
         groups=len(rows),
         questions=len(questions),
         phrasings=sum(sum(map(len, item.paraphrases.values())) for item in questions.items),
         languages=len(questions.languages),
         expectations=len(questions.expectations),
-        by_group=rows,
-    )
-
-
-def _of_group(name: str, items: Sequence[Question]) -> GroupStatistics:
-    phrasings = [item.phrasings for item in items]
-    options = [len(item.options) for item in items]
-    positions = Counter(item.gold_position for item in items if item.options)
-    share = max(positions.values()) / sum(positions.values()) if positions else float("nan")
-    return GroupStatistics(
-        name, len(items), min(phrasings), max(phrasings), min(options), max(options), share
+        by_group=tuple(rows),
     )

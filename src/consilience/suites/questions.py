@@ -6,7 +6,7 @@ import hashlib
 import json
 import random
 import re
-import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -14,20 +14,21 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install
 from consilience.core.expectations import Expectation
 from consilience.core.items import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.text import counted, fold_case, names_a_group
 from consilience.files.read import parse_json, read_document, read_parquet, read_rows
-from consilience.files.tables import THE_FRAME, as_polars
-from consilience.suites.rows import (
-    MAKE_A_SUITE,
+from consilience.files.rows import (
+    GROUP_NAME,
+    FirstProblem,
     Problems,
     Row,
-    holds_facts,
+    nfc,
     plain_name,
     raise_first,
 )
+from consilience.files.tables import THE_FRAME, as_polars
 
 COLUMNS: Mapping[str, str] = {
     "question": "the question, or a list of its phrasings",
@@ -43,10 +44,8 @@ COLUMNS: Mapping[str, str] = {
 """The columns of a question, and what they hold."""
 
 NEEDED = ("question", "answer")
-"""The columns that every question has."""
 
 WITH_OPTIONS = ("options", "distractors")
-"""The columns of questions with options."""
 
 COLUMN_JOIN = "+"
 """Joins columns that each have one option: ``options=A+B+C+D``."""
@@ -59,6 +58,18 @@ SIMILAR = 0.88
 
 SIMILAR_PHRASING = 0.8
 """The same for the name of a phrasing, before its number; a swap of letters has 0.875."""
+
+
+MAKE_A_SUITE = (
+    "Make a suite of the facts with patterns: "
+    "`consilience suite import PATTERNS --into FOLDER --facts-from TABLE`."
+)
+"""What to do where a table of facts is given for a suite."""
+
+
+def holds_facts(cells: Mapping[str, Any]) -> bool:
+    """Whether a row of a table is a fact and no question."""
+    return {"subject", "object"} <= cells.keys() and "question" not in cells
 
 
 def check_columns(columns: Mapping[str, str], *, in_python: bool) -> None:
@@ -151,10 +162,7 @@ def renamed(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, A
 
 
 def _phrasing_number(column: str) -> int | None:
-    """The number of the phrasing that a column such as ``question_2`` has; None of others.
-
-    ``question2`` and ``Question 2`` are the same column.
-    """
+    """The number in ``question_2``, ``question2`` or ``Question 2``; None of other columns."""
     match = re.fullmatch(r"question[ _-]?(\d+)", column.strip().casefold())
     return int(match[1]) if match else None
 
@@ -217,14 +225,12 @@ YES, NO = Choice("yes", ("true",)), Choice("no", ("false",))
 
 @dataclass(slots=True)
 class _QuestionDraft:
-    """A question while its rows are read."""
+    """A question while its rows are read; ``row``: the first."""
 
     row: Row
-    """Its first row."""
     group: str
     gold: Choice
     options: tuple[Choice, ...]
-    context: str
     phrasings: dict[str, list[str]] = field(default_factory=dict)
     """Language -> its phrasings."""
 
@@ -238,7 +244,7 @@ def questions_of_rows(
     source: str,
     in_python: bool = False,
 ) -> tuple[tuple[Question, ...], tuple[str, ...]]:
-    """The questions of rows with their places, and notes; their errors go to ``problems``.
+    """The questions of rows with their places, and notes; the first error of each row is reported.
 
     ``name``: of the suite, and of the group of questions that name none. ``source``: where the rows
     are. ``in_python``: whether messages name columns as Python does, or as the command line.
@@ -246,13 +252,15 @@ def questions_of_rows(
     check_columns(columns, in_python=in_python)
     others: dict[str, None] = {}
     drafts: dict[str, _QuestionDraft] = {}
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for number, (where, cells) in enumerate(rows):
         if number == 0:
             recognised(cells, columns, where, in_python=in_python)
         others |= dict.fromkeys(unused(cells, columns))
-        row = Row(where, renamed(cells, columns), problems)
-        _add_row(row, name, drafts, counts)
+        try:
+            _add_row(Row(where, renamed(cells, columns), FirstProblem()), name, drafts, counts)
+        except ConsilienceError as error:
+            problems.append(error)
     if not drafts and not problems:
         expected = "a row for each question, with the columns question and answer"
         problems.append(ConsilienceError("no questions", expected=expected, where=source))
@@ -265,42 +273,53 @@ def questions_of_rows(
         for names in by_case.values()
         if len(names) > 1
     ]
-    return tuple(_question(item, draft) for item, draft in drafts.items()), tuple(notes)
+    questions = tuple(
+        Question(
+            item,
+            draft.group,
+            {language: tuple(texts) for language, texts in draft.phrasings.items()},
+            draft.gold,
+            draft.options,
+            draft.row.optional_text("context"),
+            draft.row.where,
+        )
+        for item, draft in drafts.items()
+    )
+    return questions, tuple(notes)
 
 
-def _add_row(
-    row: Row, name: str, drafts: dict[str, _QuestionDraft], counts: dict[str, int]
-) -> None:
-    """A new question, or further phrasings of one."""
+def _add_row(row: Row, name: str, drafts: dict[str, _QuestionDraft], counts: Counter[str]) -> None:
+    """A new question, or further phrasings of one; what is wrong raises."""
     group = row.optional_text("group").strip() or name
     if not names_a_group(group):
-        row.report(
-            f"the group '{group}'",
-            expected="a short name that can name a file and is not MACRO or MICRO",
-            todo="Rename it.",
-        )
-        return
+        row.report(f"the group '{group}'", expected=GROUP_NAME, todo="Rename it.")
     item = row.optional_text("item")
     if not item:
-        counts[group] = counts.get(group, 0) + 1
+        counts[group] += 1
         item = f"{group}-{counts[group]}"
     phrasings = _phrasings(row)
-    if not phrasings:
-        return
-    if item in drafts:
-        _add_phrasings(row, item, phrasings, drafts[item])
-        return
-    answer = _answer(row, item)
-    if answer is None:
-        return
-    gold, options = answer
-    draft = _QuestionDraft(row, group, gold, options, row.optional_text("context"))
-    drafts[item] = draft
-    _add_phrasings(row, item, phrasings, draft)
+    if item not in drafts:
+        row.optional_text("context")
+        drafts[item] = _QuestionDraft(row, group, *_answer(row, item))
+    draft = drafts[item]
+    for column in ("answer", "options", "distractors", "context", "group"):
+        value = row.cells.get(column)
+        if value not in (None, "") and value != draft.row.cells.get(column):
+            row.report(
+                f"duplicate item '{item}' with another '{column}'",
+                expected="a further phrasing of the same question",
+                todo=f"Give each question its own item; the first is {draft.row.where}.",
+            )
+    for language, texts in phrasings.items():
+        known = draft.phrasings.setdefault(language, [])
+        for text in texts:
+            if text in known:
+                row.report(f"duplicate question '{text}' of '{item}'", todo="Remove one of them.")
+            known.append(text)
 
 
 def _phrasings(row: Row) -> dict[str, list[str]]:
-    """Language -> phrasings; empty with a problem reported where there is none."""
+    """Language -> phrasings."""
     value = row.cells.get("question")
     language = row.optional_text("language") or DEFAULT_LANGUAGE
     by_language = value if isinstance(value, Mapping) else {language: value}
@@ -311,39 +330,13 @@ def _phrasings(row: Row) -> dict[str, list[str]]:
         ]
         for name, entry in by_language.items()
     }
-    is_complete = bool(texts) and all(entries and all(entries) for entries in texts.values())
-    if not texts:
+    if not all(texts.values()) or not texts:
         row.report("no phrasing in 'question'", expected="a text")
-    return texts if is_complete else {}
+    return texts
 
 
-def _add_phrasings(
-    row: Row, item: str, phrasings: Mapping[str, list[str]], draft: _QuestionDraft
-) -> None:
-    """Add phrasings to a question; one that it has, or another answer, is reported."""
-    if row is not draft.row:
-        for column in ("answer", "options", "distractors", "context", "group"):
-            value = row.cells.get(column)
-            if value not in (None, "") and value != draft.row.cells.get(column):
-                row.report(
-                    f"duplicate item '{item}' with another '{column}'",
-                    expected="a further phrasing of the same question",
-                    todo=f"Give each question its own item; the first is {draft.row.where}.",
-                )
-                return
-    for language, texts in phrasings.items():
-        known = draft.phrasings.setdefault(language, [])
-        for text in texts:
-            if text in known:
-                row.report(f"duplicate question '{text}' of '{item}'", todo="Remove one of them.")
-            known.append(text)
-
-
-def _answer(row: Row, item: str) -> tuple[Choice, tuple[Choice, ...]] | None:
-    """The gold and the options of a question; None with a problem reported.
-
-    With distractors the options are in an order that ``item`` decides.
-    """
+def _answer(row: Row, item: str) -> tuple[Choice, tuple[Choice, ...]]:
+    """The gold and the options of a question; with distractors ``item`` decides their order."""
     value = row.cells.get("answer")
     if isinstance(value, list | tuple):
         value = ALIAS_SEPARATOR.join(map(str, value))
@@ -351,15 +344,11 @@ def _answer(row: Row, item: str) -> tuple[Choice, tuple[Choice, ...]] | None:
         value = value.isoformat()
     if value is None or value == "":
         row.report("no answer", expected=COLUMNS["answer"], todo="Fill it in or remove the line.")
-        return None
     text = replace(row, cells={"answer": value}).optional_text("answer")
     options, labels = _options(row, "options")
     distractors, _ = _options(row, "distractors")
-    if not text or options is None or distractors is None:
-        return None
     if options and distractors:
         row.report("both 'options' and 'distractors'", expected="one of the two")
-        return None
     if distractors:
         options = _shuffled((Choice.parse(text), *distractors), item)
         value = text
@@ -367,16 +356,8 @@ def _answer(row: Row, item: str) -> tuple[Choice, tuple[Choice, ...]] | None:
         options, value = (YES, NO), text
     if not options:
         return Choice.parse(text), ()
-    return _chosen_option(row, value, options, labels) if _are_distinct(row, options) else None
-
-
-def _chosen_option(
-    row: Row, value: object, options: tuple[Choice, ...], labels: tuple[str, ...]
-) -> tuple[Choice, tuple[Choice, ...]] | None:
-    """The option that the answer names, with the aliases that the answer adds, and all options."""
+    _refuse_alike(row, options)
     at = _gold_position(row, value, options, labels)
-    if at is None:
-        return None
     gold, named = options[at], Choice.parse(str(value)).texts
     if gold.text in named:
         more = tuple(text for text in named if text not in gold.texts)
@@ -386,16 +367,15 @@ def _chosen_option(
 
 def _gold_position(
     row: Row, value: object, options: tuple[Choice, ...], labels: tuple[str, ...]
-) -> int | None:
+) -> int:
     """Which option the answer names: by text or alias, by label, or by its position from 0.
 
     A whole number is a position, a text is never one. A letter is a label.
     """
     if isinstance(value, int) and not isinstance(value, bool):
-        if 0 <= value < len(options):
-            return value
-        row.report(f"the answer {value}", expected=f"a position from 0 to {len(options) - 1}")
-        return None
+        if not 0 <= value < len(options):
+            row.report(f"the answer {value}", expected=f"a position from 0 to {len(options) - 1}")
+        return value
     texts = {normal(text) for text in Choice.parse(str(value)).texts}
     places = [
         at for at, option in enumerate(options) if texts & {normal(text) for text in option.texts}
@@ -403,12 +383,10 @@ def _gold_position(
     if not places:
         letters = labels or tuple(chr(ord("A") + at) for at in range(len(options)))
         places = [at for at, label in enumerate(letters) if str(value).strip() == label]
-    if len(places) == 1:
-        return places[0]
     shown = ", ".join(f"'{option.text}'" for option in options)
-    if places:
+    if len(places) > 1:
         row.report(f"the answer '{value}' is several of the options {shown}", expected="one")
-    else:
+    if not places:
         todo = "Add it to the options, or correct one of them."
         if str(value).strip().isdecimal():
             todo += (
@@ -416,11 +394,11 @@ def _gold_position(
                 "or the letter."
             )
         row.report(f"the answer '{value}' is none of the options {shown}", todo=todo)
-    return None
+    return places[0]
 
 
-def _options(row: Row, column: str) -> tuple[tuple[Choice, ...] | None, tuple[str, ...]]:
-    """The options of a row and their labels, if they have some; None with a problem reported."""
+def _options(row: Row, column: str) -> tuple[tuple[Choice, ...], tuple[str, ...]]:
+    """The options of a row and their labels, if they have some."""
     value = row.cells.get(column)
     labels: tuple[str, ...] = ()
     if isinstance(value, Mapping) and isinstance(value.get("text"), list | tuple):
@@ -431,67 +409,50 @@ def _options(row: Row, column: str) -> tuple[tuple[Choice, ...] | None, tuple[st
             value = parse_json(value)
         except json.JSONDecodeError:
             row.report(f"'{column}' is {value!r}", expected="a list in JSON, or options with ';'")
-            return None, ()
     if isinstance(value, str):
         value = [part.strip() for part in value.split(OPTION_SEPARATOR) if part.strip()]
-    if value is None:
-        return (), ()
+    value = () if value is None else value
     if not isinstance(value, list | tuple):
         row.report(f"'{column}' is {value!r}", expected="a list of texts")
-        return None, ()
     texts = [replace(row, cells={column: entry}).optional_text(column) for entry in value]
     if not all(text.strip() for text in texts):
-        if not any(entry is None or str(entry).strip() == "" for entry in value):
-            return None, ()  # reported
         row.report(f"an empty option in '{column}'", todo="Remove it.")
-        return None, ()
     return tuple(map(Choice.parse, texts)), labels
 
 
-def _are_distinct(row: Row, options: tuple[Choice, ...]) -> bool:
-    """Whether no two options have a text in common; otherwise it is reported."""
+def _refuse_alike(row: Row, options: tuple[Choice, ...]) -> None:
+    """Raise for a single option, and for two options with a text in common."""
     first_with: dict[str, Choice] = {}
     for option in options:
         for text in {normal(text) for text in option.texts}:
-            if text in first_with:
-                first, name = first_with[text].text, option.text
-                if normal(first) == normal(name):
-                    row.report(
-                        f"'{name}' and '{first}' are the same option",
-                        expected="options that differ in more than case and space",
-                        todo="Remove one of them.",
-                    )
-                else:
-                    row.report(
-                        f"the options '{first}' and '{name}' both have the text '{text}'",
-                        expected="texts and aliases of one option only",
-                        todo="Remove it from one of them.",
-                    )
-                return False
-            first_with[text] = option
+            first, name = first_with.setdefault(text, option).text, option.text
+            if first_with[text] is option:
+                continue
+            if normal(first) == normal(name):
+                row.report(
+                    f"'{name}' and '{first}' are the same option",
+                    expected="options that differ in more than case and space",
+                    todo="Remove one of them.",
+                )
+            row.report(
+                f"the options '{first}' and '{name}' both have the text '{text}'",
+                expected="texts and aliases of one option only",
+                todo="Remove it from one of them.",
+            )
     if len(options) == 1:
         todo = f"Separate options by '{OPTION_SEPARATOR}'." if "," in options[0].text else ""
         row.report(f"one option, '{options[0].text}'", expected="two or more, or none", todo=todo)
-        return False
-    return True
 
 
 def normal(text: str) -> str:
     """A text in Unicode form NFC, without case and surrounding or repeated space."""
-    return fold_case(" ".join(unicodedata.normalize("NFC", text).split()))
+    return fold_case(" ".join(nfc(text).split()))
 
 
 def _shuffled(options: tuple[Choice, ...], item: str) -> tuple[Choice, ...]:
     """Options in an order that the item's id decides, so that the gold is at no fixed position."""
     seed = int.from_bytes(hashlib.sha256(item.encode()).digest()[:8])
     return tuple(random.Random(seed).sample(options, len(options)))
-
-
-def _question(item: str, draft: _QuestionDraft) -> Question:
-    phrasings = {language: tuple(texts) for language, texts in draft.phrasings.items()}
-    return Question(
-        item, draft.group, phrasings, draft.gold, draft.options, draft.context, draft.row.where
-    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -501,7 +462,6 @@ class Questions:
     name: str
     items: tuple[Question, ...]
     notes: tuple[str, ...] = ()
-    """What a reader should know of them."""
     expectations: tuple[Expectation, ...] = ()
     """What should hold between their answers."""
     source: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -577,49 +537,50 @@ SUFFIXES = (".jsonl", ".csv", ".tsv", ".json", ".yaml", ".yml", ".toml", ".parqu
 
 
 def read_question_file(path: Path, columns: Mapping[str, str], problems: Problems) -> Questions:
-    """The questions of a file; the errors of its rows go to ``problems``.
-
-    ``columns``: the file's name of each of ``COLUMNS`` that is called otherwise there.
-    """
+    """The questions of a file, with its names of ``COLUMNS``; errors go to ``problems``."""
     rows = file_rows(path, problems)
     items, notes = questions_of_rows(rows, path.stem, columns, problems, source=str(path))
     return Questions(path.stem, items, notes)
 
 
 def file_rows(
-    path: Path, problems: Problems, name: str = "questions"
+    path: Path,
+    problems: Problems | None,
+    name: str = "questions",
+    suffixes: Sequence[str] = SUFFIXES,
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """The rows of a file with their places; ``name``: what its list of rows is called."""
-    if path.suffix not in SUFFIXES:
+    """The rows of a file, or of its list ``name``; without ``problems`` the first one raises."""
+    if path.suffix not in suffixes:
         raise ConsilienceError(
-            f"a file in '{path.suffix}'", expected=", ".join(SUFFIXES), where=str(path)
+            f"a file in '{path.suffix}'", expected=", ".join(suffixes), where=str(path)
         )
     if path.suffix in (".jsonl", ".csv", ".tsv"):
         return read_rows(path, faults=problems)
     if path.suffix == ".parquet":
-        return _numbered(read_parquet(path).rows(named=True), str(path), name)
-    document = read_document(path)
-    if isinstance(document, Mapping):
-        lists = [value for value in document.values() if isinstance(value, list)]
-        document = document.get(name, lists[0] if len(lists) == 1 else document)
-    if not isinstance(document, list) or not all(isinstance(row, Mapping) for row in document):
+        rows: Any = read_parquet(path).rows(named=True)
+    else:
+        rows = read_document(path)
+    if isinstance(rows, Mapping):
+        lists = [value for value in rows.values() if isinstance(value, list)]
+        rows = rows.get(name, lists[0] if len(lists) == 1 else rows)
+    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
         raise ConsilienceError(
             f"no list of {name}",
             expected=f"a list with one mapping each, or one named '{name}'",
             where=str(path),
         )
-    return _numbered(document, str(path), name)
-
-
-def has_list(path: Path, name: str) -> bool:
-    """Whether a JSON, YAML or TOML file has a list of that name beside others."""
-    is_document = path.suffix in (".json", ".yaml", ".yml", ".toml")
-    document = read_document(path) if is_document else None
-    return isinstance(document, Mapping) and name in document
-
-
-def _numbered(
-    rows: Iterable[Mapping[str, Any]], where: str, name: str
-) -> list[tuple[str, Mapping[str, Any]]]:
     noun = name.removesuffix("s")
-    return [(f"{where}, {noun} {number}", row) for number, row in enumerate(rows, start=1)]
+    return [(f"{path}, {noun} {number}", row) for number, row in enumerate(rows, start=1)]
+
+
+def hub_dataset(*name: str | None, split: str, where: str, todo: str) -> Any:
+    """A split of a data set on the Hub; ``name``: its name and its configuration."""
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise ConsilienceError("datasets is not installed", todo=how_to_install("hub")) from error
+    try:
+        return load_dataset(*name, split=split)
+    except Exception as error:  # the network, a wrong name, a script: nearly anything
+        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+        raise ConsilienceError(f"cannot be loaded: {reason}", where=where, todo=todo) from error

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from accelerate.state import PartialState
@@ -33,7 +33,7 @@ from consilience.core.provenance import versions
 from consilience.files.read import parse_json
 from consilience.files.write import is_disk_full, write_whole
 from consilience.models.batches import give_memory_back
-from consilience.models.fast import Library, speed_up_training
+from consilience.models.fast import speed_up_training
 from consilience.models.loading import find_device
 from consilience.runs.folder import Fields, fault
 from consilience.train.plan import TrainingPlan
@@ -53,16 +53,9 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-@contextmanager
-def progress_shown(trainer: Trainer, watch: Watch) -> Iterator[None]:
-    """Show the progress of a training (``TrainingProgress``)."""
-    with ExitStack() as stack:
-        progress = TrainingProgress(watch, stack)
-        trainer.add_callback(progress)
-        try:
-            yield
-        finally:
-            trainer.remove_callback(progress)
+TRIM_EVERY = 8
+"""Updates after which freed memory is returned; batches of many lengths leave it fragmented
+(docs/log.md)."""
 
 
 class TrainingProgress(TrainerCallback):
@@ -76,67 +69,48 @@ class TrainingProgress(TrainerCallback):
         """``stack``: ends the display of steps when the training ends."""
         self.watch, self.stack = watch, stack
         self.start, self.first_step, self.shown_step = time.monotonic(), 0, 0
+        self.advance: Callable[[int], None] = lambda steps: None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Begin to count, after the updates that an interrupted training has already done."""
         self.start, self.first_step = time.monotonic(), state.global_step
-        self.shown_step = 0
-        is_alone = multiprocessing.parent_process() is None
-        if state.is_world_process_zero and is_alone:
-            name = Path(args.output_dir).name
-            steps = self.watch.steps(name, state.max_steps, "updates")
+        if state.is_world_process_zero and multiprocessing.parent_process() is None:
+            steps = self.watch.steps(Path(args.output_dir).name, state.max_steps, "updates")
             self.advance = self.stack.enter_context(steps)
-            self._show(state.global_step)
-        else:
-            self.advance = lambda steps: None
+        self.on_step_end(args, state, control)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Count an update."""
-        self._show(state.global_step)
-
-    def _show(self, step: int) -> None:
-        if step > self.shown_step:
-            self.advance(step - self.shown_step)
-            self.shown_step = step
+        """Count an update, and return freed memory."""
+        if state.global_step > self.shown_step:
+            self.advance(state.global_step - self.shown_step)
+            self.shown_step = state.global_step
+        if state.global_step % TRIM_EVERY == 0:
+            give_memory_back()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Write losses and validation, but not the Trainer's speed, which counts batches."""
-        numbers = _numbers(logs or {})
+        """Write losses or validation, but not the Trainer's speed, which counts batches."""
+        logs, kind = logs or {}, ""
+        numbers = {name: value for name, value in logs.items() if name.endswith("loss")}
+        if "loss" not in logs:
+            found = {name: value for name, value in logs.items() if "eval_" in name}
+            numbers, kind = {k.removeprefix("eval_"): v for k, v in found.items()}, "validation "
         if state.is_world_process_zero and numbers:
             seconds = time.monotonic() - self.start
             steps = state.global_step - self.first_step
             left = seconds / steps * (state.max_steps - state.global_step) if steps else 0
+            spent, left_over = (f"{int(t) // 60}:{int(t) % 60:02d}" for t in (seconds, left))
+            text = ", ".join(f"{name} {float(value):.4g}" for name, value in numbers.items())
             self.watch.inform(
                 f"{Path(args.output_dir).name}: update {state.global_step} of {state.max_steps} "
-                f"({_minutes(seconds)}, {_minutes(left)} left): {numbers}"
+                f"({spent}, {left_over} left): {kind}{text}"
             )
-
-
-def _numbers(logs: Mapping[str, Any]) -> str:
-    """The training losses or the validation metrics in a log, as text; empty without any."""
-    losses = {name: value for name, value in logs.items() if name.endswith("loss")}
-    if "loss" in logs:
-        return _joined(losses)
-    metrics = {name.removeprefix("eval_"): value for name, value in logs.items() if "eval_" in name}
-    return f"validation {_joined(metrics)}" if metrics else ""
-
-
-def _joined(numbers: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {float(value):.4g}" for name, value in numbers.items())
-
-
-def _minutes(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 FILE = "training.json"
 """The record of a training: settings, versions, whether it is finished, history, result."""
 
-PRODUCTS = "products.json"
-"""The library that multiplies in an unfinished training (``speed_up``)."""
-
 FIELDS: Fields = {
-    "an object": ("settings",),
+    "an object": ("settings", "products"),
     "true or false": ("finished",),
     "a number": ("epochs", "seconds"),
     "a number or null": ("perplexity",),
@@ -151,29 +125,25 @@ WRITE_FAULTS = ("Error while serializing", "inline_container", "PytorchStreamWri
 
 @dataclass(frozen=True, slots=True)
 class TrainingFolder:
-    """A folder that holds one training, whole or to be resumed."""
+    """A folder with one training, whole or to be resumed; ``settings`` decide it."""
 
     path: Path
-    """The folder, which the first call of ``is_finished`` creates."""
     settings: Mapping[str, Any]
-    """Everything that decides the training. A folder with other settings is refused."""
 
     def is_finished(self) -> bool:
         """Whether the result is here. Takes a new folder; a folder with other content raises.
 
         A folder with other settings but without a checkpoint was taken by mistake, and is reused.
         """
-        if not (self.path / FILE).exists():
-            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-                raise ConsilienceError(
-                    "not empty, and not the folder of a training",
-                    where=str(self.path),
-                    todo=f"{OTHER_OUT}.",
-                )
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._write(finished=False)
-            return False
-        record = self._read()
+        record: Mapping[str, Any] = {"finished": False}
+        if (self.path / FILE).exists():
+            record = self._read()
+        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise ConsilienceError(
+                "not empty, and not the folder of a training",
+                where=str(self.path),
+                todo=f"{OTHER_OUT}.",
+            )
         if not record["finished"] and not any(self.path.glob("checkpoint*")):
             self._write(finished=False)
             return False
@@ -198,10 +168,7 @@ class TrainingFolder:
             return False
 
     def result(self, needed: Sequence[str], validation: Sequence[str]) -> dict[str, Any]:
-        """The record of a finished training; raises without a ``needed`` field.
-
-        ``validation``: names of the validation results that are needed too.
-        """
+        """The record of a finished training; raises without a ``needed`` field or validation."""
         record = self._read()
         problem = fault(record, {}, ("validation", *needed))
         self._refuse(problem or fault(record["validation"], {}, validation, "validation."))
@@ -224,37 +191,22 @@ class TrainingFolder:
     def speed_up(self, models: Mapping[str, PreTrainedModel]) -> dict[str, dict[str, Any]]:
         """Let linear layers multiply with the faster library; the choice for each model.
 
-        The libraries round differently, so a resumed training keeps the choice that it began with,
-        whatever a new measurement says.
+        The libraries round differently, so a resumed training keeps the choice that it began with.
         """
-        before = self._products() if self.last_checkpoint() else {}
+        before = self._read().get("products", {}) if self.last_checkpoint() else {}
         products = {}
         for name, model in models.items():
             known = before.get(name, {})
             measured = speed_up_training(model, known.get("library")).record()
             products[name] = known if known.get("library") == measured["library"] else measured
         if PartialState().is_main_process:
-            self.path.mkdir(parents=True, exist_ok=True)
-            write_whole(self.path / PRODUCTS, json.dumps(products, indent=1).encode())
+            self._write(finished=False, products=products)
         return products
-
-    def _products(self) -> dict[str, dict[str, Any]]:
-        """The choices that the training began with; empty where they cannot be read."""
-        try:
-            record = parse_json((self.path / PRODUCTS).read_bytes())
-            return {
-                name: choice
-                for name, choice in record.items()
-                if choice["library"] in get_args(Library)
-            }
-        except (OSError, ValueError, AttributeError, TypeError, KeyError):
-            return {}
 
     def _remove_checkpoints(self) -> None:
         """Each has the optimizer's state, and so three times the size of the model."""
         for path in self.path.glob("checkpoint-*"):
             shutil.rmtree(path, ignore_errors=True)
-        (self.path / PRODUCTS).unlink(missing_ok=True)
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -279,6 +231,7 @@ class TrainingFolder:
     def _write(self, *, finished: bool, **result: Any) -> None:
         record = {"settings": self.settings, "versions": versions(), "finished": finished, **result}
         text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+        self.path.mkdir(parents=True, exist_ok=True)
         write_whole(self.path / FILE, text.encode())
 
 
@@ -289,22 +242,14 @@ def disk_errors(folder: Path) -> Iterator[None]:
         yield
     except Exception as error:
         if is_disk_full(error) or shutil.disk_usage(folder).free < 4096:
-            raise ConsilienceError(
-                "the disk is full",
-                where=str(folder),
-                todo="Earlier checkpoints are complete. Free some space and rerun the command.",
-            ) from error
-        if any(text in str(error) for text in WRITE_FAULTS):
-            raise ConsilienceError(
-                f"cannot be written: {str(error).splitlines()[0]}",
-                where=str(folder),
-                todo="Earlier checkpoints are complete. Rerun the command to resume.",
-            ) from error
-        raise
-
-
-TRIM_EVERY = 8
-"""Updates after which freed memory is returned."""
+            found, todo = "the disk is full", "Free some space and rerun the command."
+        elif any(text in str(error) for text in WRITE_FAULTS):
+            found = f"cannot be written: {str(error).splitlines()[0]}"
+            todo = "Rerun the command to resume."
+        else:
+            raise
+        todo = f"Earlier checkpoints are complete. {todo}"
+        raise ConsilienceError(found, where=str(folder), todo=todo) from error
 
 
 def check_device(device: str) -> None:
@@ -394,7 +339,6 @@ class BatchTrainer(Trainer):
         )
         for callback in (PrinterCallback, ProgressCallback):
             self.remove_callback(callback)
-        self.add_callback(Trim)
 
     def validate(self) -> Mapping[str, float]:
         """The validation metrics of the model as it is now."""
@@ -418,25 +362,34 @@ class BatchTrainer(Trainer):
                 todo=f"Earlier checkpoints are complete. {todo}",
             )
 
-    def train_in(
-        self, folder: TrainingFolder, save: Callable[[], Mapping[str, Any]], watch: Watch
-    ) -> None:
+    def save(self) -> dict[str, Any]:
+        """Save the best checkpoint as a model; what is recorded of it."""
+        raise NotImplementedError
+
+    def train_in(self, folder: TrainingFolder, watch: Watch) -> None:
         """Train to the end, from the last complete checkpoint if there is one.
 
         Then the first process saves the model, and records what ``save`` returns and the history.
         """
-        with disk_errors(folder.path), progress_shown(self, watch):
+        with disk_errors(folder.path), ExitStack() as stack:
+            self.add_callback(TrainingProgress(watch, stack))
             self.train(resume_from_checkpoint=folder.last_checkpoint())
             PartialState().wait_for_everyone()  # all have read the best checkpoint
             if self.is_world_process_zero():
-                folder.finish(**save(), history=self.state.log_history)
+                folder.finish(**self.save(), history=self.state.log_history)
             PartialState().wait_for_everyone()
 
 
-class Trim(TrainerCallback):
-    """Returns freed memory; batches of many lengths leave it fragmented (docs/log.md)."""
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """After every ``TRIM_EVERY`` updates."""
-        if state.global_step % TRIM_EVERY == 0:
-            give_memory_back()
+def trained(
+    folder: TrainingFolder,
+    trainer: Callable[[], BatchTrainer],
+    needed: Sequence[str],
+    validation: Sequence[str],
+    watch: Watch,
+) -> dict[str, Any]:
+    """Train, resume a training, or take its result: its record (``TrainingFolder.result``)."""
+    with PartialState().main_process_first():
+        is_finished = folder.is_finished()
+    if not is_finished:
+        trainer().train_in(folder, watch)
+    return folder.result(needed, validation)

@@ -12,7 +12,6 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -51,6 +50,7 @@ from consilience.train.batch_trainer import (
     check_device,
     quiet_transformers,
     set_interval,
+    trained,
     training_arguments,
 )
 from consilience.train.plan import TrainingPlan, check_values
@@ -64,14 +64,11 @@ SORTED_TOGETHER = 50
 
 @dataclass(frozen=True, slots=True)
 class EncodedPairs:
-    """Sentence pairs of one task as a model reads them."""
+    """The original forms of pairs as tokens, and positions of labels; so many were too long."""
 
     forms: Sequence[Encoded]
-    """The original form of each pair, as tokens."""
     labels: Sequence[int]
-    """The position of each pair's label in the task."""
     truncated: int = 0
-    """How many pairs were too long for the model."""
 
     def first(self, count: int) -> EncodedPairs:
         return EncodedPairs(self.forms[:count], self.labels[:count])
@@ -202,10 +199,9 @@ class Heads(torch.nn.Module):
         tokenizer: PreTrainedTokenizerBase,
         indicators: Mapping[str, tuple[str, str]],
     ) -> None:
-        """Save ``folder/TASK`` for each task, as ``from_pretrained`` reads it.
+        """Save ``folder/TASK`` for each task, with its indicators, as ``from_pretrained`` reads it.
 
-        ``indicators``: those of each task. The folders share one file of the body where the file
-        system has links.
+        The folders share one file of the body where the file system has links.
         """
         shared: Path | None = None
         for task, model in self.models.items():
@@ -223,7 +219,11 @@ class Heads(torch.nn.Module):
                 shared = path / BODY
                 save_file({name: weights[name] for name in body}, shared, {"format": "pt"})
             else:
-                _link(shared, path / BODY)
+                (path / BODY).unlink(missing_ok=True)
+                try:
+                    os.link(shared, path / BODY)
+                except OSError:  # the file system has no links
+                    shutil.copyfile(shared, path / BODY)
             files = {name: BODY if name in body else HEAD for name in sorted(weights)}
             size = sum(weight.numel() * weight.itemsize for weight in weights.values())
             index = {"metadata": {"total_size": size}, "weight_map": files}
@@ -236,10 +236,9 @@ def load_heads(
     reading: PairFormat | None,
     loading: Loading = ON_PROCESSOR,
 ) -> Any:
-    """The model with a new head for each task, and its tokenizer.
+    """The model with a new head for each task, by its labels, and its tokenizer.
 
-    ``labels``: those of each task. A tokenizer without padding pads with its end token, which the
-    attention mask tells from the text.
+    A tokenizer without padding pads with its end token, which the attention mask tells from text.
     """
     models: dict[str, PreTrainedModel] = {}
     for task, names in labels.items():
@@ -255,43 +254,32 @@ def load_heads(
     return Heads(models, reading or PairFormat.of(loaded.kind)), tokenizer
 
 
-def _link(source: Path, target: Path) -> None:
-    """Link a file, or copy it where the file system has no links."""
-    with suppress(FileNotFoundError):
-        target.unlink()
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassifierPlan(TrainingPlan):
-    """How to fine-tune. CALUM leaves warm-up, patience, stopping and sampling open."""
+    """How to fine-tune. CALUM leaves warm-up, patience, stopping and sampling open.
+
+    ``warmup``: share of the updates in which the learning rate rises. ``patience``: epochs without
+    a better validation (``stop_on``) before training stops; 0 for none.
+    """
 
     weight_decay: float
     warmup: float
-    """Share of the updates in which the learning rate rises."""
     patience: int
-    """Epochs without a better validation before training stops; 0 trains to the end."""
     stop_on: StopOn
-    """The validation metric that chooses the best checkpoint."""
     sampling: Sampling
-    """How many batches each task has in an epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """The pretrained model that is fine-tuned."""
+    """The pretrained model that is fine-tuned: hub id, folder, GGUF file or packaged model.
+
+    ``reading``: how it reads a pair; None for the usual way of its family.
+    """
 
     model: str
-    """Hub id, folder, GGUF file or packaged model."""
     reading: PairFormat | None = None
-    """How it reads a pair; None for the usual way of its family."""
     device: str = "auto"
-    """auto or cpu."""
     trust_remote_code: bool = False
-    """Whether the Python code that comes with the model is run."""
 
     @property
     def loading(self) -> Loading:
@@ -301,28 +289,27 @@ class Backbone:
 
 @dataclass(frozen=True, slots=True)
 class TaskPairs:
-    """The pairs of one task."""
+    """The pairs of one task; those of validation choose the best checkpoint."""
 
     task: Task
     train: Pairs
     validation: Pairs | None
-    """Pairs that choose the best checkpoint; the main task must have some."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finetuned:
-    """A finished fine-tuning."""
+    """A finished fine-tuning; ``folder/TASK`` is the model with the head of a task.
+
+    ``validation``: accuracy of each task with validation pairs. ``truncated``: of each, how many
+    pairs were too long.
+    """
 
     folder: Path
-    """Its folder; ``folder/TASK`` is the model with the head of a task."""
     validation: Mapping[str, float]
-    """Accuracy of each task that has validation pairs, at the best checkpoint."""
     epochs: int
     seconds: float
     truncated: Mapping[str, int]
-    """How many training pairs of each task were too long."""
     truncated_validation: Mapping[str, int]
-    """How many validation pairs of each task were too long."""
 
 
 @quiet_transformers()
@@ -340,15 +327,26 @@ def train_classifier(
     """
     check_sources(sources, plan)
     check_device(backbone.device)
-    folder = TrainingFolder(path, _settings(backbone, sources, plan))
-    arguments = _arguments(backbone, plan, path)
-    with arguments.main_process_first(local=False):
-        is_finished = folder.is_finished()
-    if not is_finished:
-        trainer, save = _make_trainer(backbone, sources, plan, folder, arguments)
-        trainer.train_in(folder, save, watch)
-    tasks = [source.task.name for source in sources if source.validation]
-    record = folder.result(("epochs", "seconds"), tasks)
+    tasks = [
+        [source.task.name, source.task.labels, source.task.indicators, source.train.digest]
+        for source in sources
+    ]
+    settings = {
+        "model": backbone.model,
+        "weights": locate(backbone.model, backbone.loading).digest,
+        "tasks": tasks,
+        "validation": [one.validation.digest if one.validation else None for one in sources],
+        "plan": asdict(plan),
+        "reading": asdict(backbone.reading) if backbone.reading else None,
+    } | ({"trust_remote_code": True} if backbone.trust_remote_code else {})
+    folder, arguments = TrainingFolder(path, settings), _arguments(backbone, plan, path)
+    record = trained(
+        folder,
+        lambda: PairTrainer(backbone, sources, plan, folder, arguments),
+        ("epochs", "seconds"),
+        [source.task.name for source in sources if source.validation],
+        watch,
+    )
     names = ("validation", "epochs", "seconds", "truncated", "truncated_validation")
     return Finetuned(path, *(record.get(name, {}) for name in names))
 
@@ -360,7 +358,7 @@ def pair_trainer(
     check_sources(sources, plan)
     check_device(backbone.device)
     arguments = _arguments(backbone, plan, path)
-    return _make_trainer(backbone, sources, plan, TrainingFolder(path, {}), arguments)[0]
+    return PairTrainer(backbone, sources, plan, TrainingFolder(path, {}), arguments)
 
 
 def check_sources(sources: Sequence[TaskPairs], plan: ClassifierPlan) -> None:
@@ -379,26 +377,6 @@ def check_sources(sources: Sequence[TaskPairs], plan: ClassifierPlan) -> None:
     check_values(plan)
 
 
-def _settings(
-    backbone: Backbone, sources: Sequence[TaskPairs], plan: ClassifierPlan
-) -> dict[str, Any]:
-    """Everything that decides the weights."""
-    digest = locate(backbone.model, backbone.loading).digest
-    tasks = [
-        [source.task.name, source.task.labels, source.task.indicators, source.train.digest]
-        for source in sources
-    ]
-    held_out = [source.validation.digest if source.validation else None for source in sources]
-    return {
-        "model": backbone.model,
-        "weights": digest,
-        "tasks": tasks,
-        "validation": held_out,
-        "plan": asdict(plan),
-        "reading": asdict(backbone.reading) if backbone.reading else None,
-    } | ({"trust_remote_code": True} if backbone.trust_remote_code else {})
-
-
 def _arguments(backbone: Backbone, plan: ClassifierPlan, path: Path) -> TrainingArguments:
     return training_arguments(
         plan,
@@ -410,60 +388,6 @@ def _arguments(backbone: Backbone, plan: ClassifierPlan, path: Path) -> Training
         report_to="none",
         ddp_find_unused_parameters=True,
     )
-
-
-def _make_trainer(
-    backbone: Backbone,
-    sources: Sequence[TaskPairs],
-    plan: ClassifierPlan,
-    folder: TrainingFolder,
-    arguments: TrainingArguments,
-) -> tuple[PairTrainer, Callable[[], dict[str, Any]]]:
-    """The trainer, and a function that saves its models and returns what is recorded of them."""
-    set_seed(plan.seed)
-    tasks = {source.task.name: source.task for source in sources}
-    labels = {name: task.labels for name, task in tasks.items()}
-    heads, tokenizer = load_heads(backbone.model, labels, backbone.reading, backbone.loading)
-    if plan.gradient_checkpointing:
-        heads.body.activation_checkpointing_enable()
-    reader = PairInput(next(iter(heads.models.values())), tokenizer, heads.reading)
-    training = {source.task.name: encode(source.task, source.train, reader) for source in sources}
-    validation = {
-        source.task.name: encode(source.task, source.validation, reader)
-        for source in sources
-        if source.validation
-    }
-    batches = PairBatches(
-        training,
-        size=plan.batch,
-        epochs=plan.epochs,
-        seed=plan.seed,
-        sampling=plan.sampling,
-        processes=arguments.world_size,
-    )
-    set_interval(arguments, batches.per_epoch)
-    arguments.warmup_steps = round(plan.warmup * batches.per_epoch * plan.epochs)
-    products = {}
-    if arguments.device.type == "cpu" and not plan.bf16:
-        products = folder.speed_up(heads.models)
-    history = History(plan)
-    pad = int(tokenizer.pad_token_id or 0)
-    trainer = PairTrainer(heads, arguments, batches, validation, pad, history)
-
-    def save() -> dict[str, Any]:
-        indicators = {name: task.indicators for name, task in tasks.items()}
-        heads.save(folder.path, tokenizer, indicators)
-        best = best_of(trainer.state.log_history, plan.stop_on)
-        return {
-            "validation": {name: float(best[f"eval_{name}_accuracy"]) for name in validation},
-            "epochs": trainer.state.global_step // batches.per_epoch,
-            "seconds": history.seconds,
-            "truncated": {name: pairs.truncated for name, pairs in training.items()},
-            "truncated_validation": {name: pairs.truncated for name, pairs in validation.items()},
-            "products": products,
-        }
-
-    return trainer, save
 
 
 def encode(task: Task, pairs: Pairs, reader: PairInput) -> EncodedPairs:
@@ -481,22 +405,70 @@ class PairTrainer(BatchTrainer):
 
     def __init__(
         self,
-        heads: Heads,
+        backbone: Backbone,
+        sources: Sequence[TaskPairs],
+        plan: ClassifierPlan,
+        folder: TrainingFolder,
         arguments: TrainingArguments,
-        batches: PairBatches,
-        validation: Mapping[str, EncodedPairs],
-        pad: int,
-        history: History,
     ) -> None:
-        """``validation``: the pairs of each task that has some, the main task first."""
+        set_seed(plan.seed)
+        self.folder, self.plan = folder, plan
+        self.tasks = {source.task.name: source.task for source in sources}
+        labels = {name: task.labels for name, task in self.tasks.items()}
+        heads, self.tokenizer = load_heads(
+            backbone.model, labels, backbone.reading, backbone.loading
+        )
+        if plan.gradient_checkpointing:
+            heads.body.activation_checkpointing_enable()
+        reader = PairInput(next(iter(heads.models.values())), self.tokenizer, heads.reading)
+        self.training = {one.task.name: encode(one.task, one.train, reader) for one in sources}
+        self.validation = {
+            one.task.name: encode(one.task, one.validation, reader)
+            for one in sources
+            if one.validation
+        }
+        """The pairs of each task that has some, the main task first."""
+        self.batches = PairBatches(
+            self.training,
+            size=plan.batch,
+            epochs=plan.epochs,
+            seed=plan.seed,
+            sampling=plan.sampling,
+            processes=arguments.world_size,
+        )
+        set_interval(arguments, self.batches.per_epoch)
+        arguments.warmup_steps = round(plan.warmup * self.batches.per_epoch * plan.epochs)
+        self.products: dict[str, Any] = {}
+        if arguments.device.type == "cpu" and not plan.bf16:
+            self.products = folder.speed_up(heads.models)
+        self.heads, self.history = heads, History(plan)
+        pad = int(self.tokenizer.pad_token_id or 0)
 
         def tensors(item: dict[str, Any]) -> dict[str, Any]:
             labels = torch.tensor(item["labels"])
             inputs = collate(item["forms"], pad)
             return {"task": item["task"], "labels": labels, "weight": item["weight"], **inputs}
 
-        super().__init__(heads, arguments, batches, tensors, [history])
-        self.heads, self.validation = heads, validation
+        super().__init__(heads, arguments, self.batches, tensors, [self.history])
+
+    def save(self) -> dict[str, Any]:
+        """Save ``folder/TASK`` for each task, with its indicators, as ``from_pretrained`` reads it.
+
+        The folders share one file of the body where the file system has links.
+        """
+        indicators = {name: task.indicators for name, task in self.tasks.items()}
+        self.heads.save(self.folder.path, self.tokenizer, indicators)
+        best = best_of(self.state.log_history, self.plan.stop_on)
+        return {
+            "validation": {name: float(best[f"eval_{name}_accuracy"]) for name in self.validation},
+            "epochs": self.state.global_step // self.batches.per_epoch,
+            "seconds": self.history.seconds,
+            "truncated": {name: pairs.truncated for name, pairs in self.training.items()},
+            "truncated_validation": {
+                name: pairs.truncated for name, pairs in self.validation.items()
+            },
+            "products": self.products,
+        }
 
     def compute_loss(  # type: ignore[override]
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any
@@ -537,10 +509,7 @@ class PairTrainer(BatchTrainer):
 
 
 class History(TrainerCallback):
-    """Knows the best checkpoint and when to stop, from the history that checkpoints keep.
-
-    A resumed training therefore stops where an uninterrupted one does, also in a moved folder.
-    """
+    """Knows from the history when to stop; a resumed training does so at the same time."""
 
     def __init__(self, plan: ClassifierPlan) -> None:
         self.plan = plan
@@ -586,14 +555,15 @@ def best_of(history: Sequence[dict[str, Any]], stop_on: StopOn) -> dict[str, Any
 
 @dataclass(frozen=True, slots=True)
 class SeedTrainings:
-    """The trainings of one model with several seeds."""
+    """The trainings of one model with several seeds.
+
+    ``best``: the plan with the best validation of the first seed, among those of ``grid``, which is
+    empty where there was one plan. ``seeds``: the training of the best plan with each seed.
+    """
 
     best: ClassifierPlan
-    """The plan with the best validation of the first seed."""
     grid: Sequence[tuple[ClassifierPlan, Finetuned]]
-    """Every plan that was tried with the first seed; empty where there was one plan."""
     seeds: Mapping[int, Finetuned]
-    """The training of the best plan with each seed."""
 
 
 def grid_of(
@@ -633,26 +603,26 @@ def train_seeds(
         check_sources(sources, replace(plans[0], seed=seed))
     if len(set(seeds)) < len(seeds) or len(set(plans)) < len(plans):
         raise ConsilienceError("duplicate seed, batch size or learning rate")
-    job = partial(_job, backbone, list(sources), watch)
     main = sources[0].task.name
     best, grid = plans[0], list[tuple[ClassifierPlan, Finetuned]]()
+
+    def side_by_side(tried: Mapping[Path, ClassifierPlan]) -> list[Finetuned]:
+        job = partial(train_classifier, backbone, list(sources), watch=watch)
+        return _side_by_side(job, tried, jobs, backbone.device)
+
     if len(plans) > 1:
         watch.say(f"trying {len(plans)} plans with seed {best.seed}")
-        paths = [
-            folder / "grid" / f"batch-{plan.batch}-lr-{plan.learning_rate:g}" for plan in plans
-        ]
-        trainings = _side_by_side(job, plans, paths, jobs, backbone.device)
-        grid = list(zip(plans, trainings, strict=True))
-        best, _ = max(grid, key=lambda tried: tried[1].validation[main])
+        name = "batch-{0.batch}-lr-{0.learning_rate:g}"
+        tried = side_by_side({folder / "grid" / name.format(plan): plan for plan in plans})
+        grid = list(zip(plans, tried, strict=True))
+        best, _ = max(grid, key=lambda one: one[1].validation[main])
     several = "s" * (len(seeds) != 1)
     watch.say(
         f"training {main} with {len(seeds)} seed{several}, batch size {best.batch}, "
         f"learning rate {best.learning_rate:g}"
     )
-    seeded = [replace(best, seed=seed) for seed in seeds]
-    paths = [folder / f"seed-{seed}" for seed in seeds]
-    trainings = _side_by_side(job, seeded, paths, jobs, backbone.device)
-    return SeedTrainings(best, grid, dict(zip(seeds, trainings, strict=True)))
+    done = side_by_side({folder / f"seed-{seed}": replace(best, seed=seed) for seed in seeds})
+    return SeedTrainings(best, grid, dict(zip(seeds, done, strict=True)))
 
 
 def are_finished(folder: Path, seeds: Sequence[int]) -> bool:
@@ -660,25 +630,15 @@ def are_finished(folder: Path, seeds: Sequence[int]) -> bool:
     return all(TrainingFolder(folder / f"seed-{seed}", {}).has_result for seed in seeds)
 
 
-def _job(
-    backbone: Backbone,
-    sources: Sequence[TaskPairs],
-    watch: Watch,
-    plan: ClassifierPlan,
-    path: Path,
-) -> Finetuned:
-    return train_classifier(backbone, sources, plan, path, watch)
-
-
 def _side_by_side(
     job: Callable[[ClassifierPlan, Path], Finetuned],
-    plans: Sequence[ClassifierPlan],
-    paths: Sequence[Path],
+    tried: Mapping[Path, ClassifierPlan],
     jobs: int,
     device: str,
 ) -> list[Finetuned]:
-    if jobs == 1 or len(plans) == 1:
-        return [job(plan, path) for plan, path in zip(plans, paths, strict=True)]
+    """What ``job`` makes of each plan, in its folder."""
+    if jobs == 1 or len(tried) == 1:
+        return [job(plan, path) for path, plan in tried.items()]
     context = multiprocessing.get_context("spawn")
     threads = max(1, torch.get_num_threads() // jobs)
     started = context.Value("i", 0)
@@ -686,7 +646,7 @@ def _side_by_side(
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
     accelerators = visible.split(",") if count and device == "auto" else []
     with ProcessPoolExecutor(jobs, context, _start, (threads, started, accelerators)) as pool:
-        return list(pool.map(job, plans, paths))
+        return list(pool.map(job, tried.values(), tried))
 
 
 def _start(threads: int, started: Any, accelerators: Sequence[str]) -> None:

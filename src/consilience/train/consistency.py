@@ -20,7 +20,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from consilience.asking.facts import ask, ask_suite
-from consilience.core.errors import ConsilienceError, Loading, Protocol, needs_extra
+from consilience.core.errors import ConsilienceError, Loading, needs_extra
 from consilience.core.process import SILENT, Watch
 from consilience.files.write import csv_of, write_whole
 from consilience.metrics.differences import compare
@@ -37,6 +37,7 @@ from consilience.train.batch_trainer import (
     check_device,
     quiet_transformers,
     set_interval,
+    trained,
     training_arguments,
     uses_cpu,
 )
@@ -124,8 +125,7 @@ class PositionHead:
     ) -> torch.Tensor:
         """Logits (position, entry) of sequences (sequence, token) at some positions.
 
-        ``model`` is the one of the constructor, or wraps it. ``rows`` and ``columns`` (position,)
-        are the sequence and the token of each position.
+        ``model``: that of the constructor, or one that wraps it. ``rows``, ``columns`` (position,).
         """
         self.positions = rows, columns
         try:
@@ -136,20 +136,16 @@ class PositionHead:
 
 
 class ConsistencyTrainer(BatchTrainer):
-    """Trains with ``L = lambda * Lc + Llm``; validation probes the validation relations.
-
-    The teacher of the loss ``vote`` is the model as it is given.
-    """
+    """Trains with ``L = lambda * Lc + Llm``; the teacher of ``vote`` is the model as given."""
 
     def __init__(
         self,
         model: PreTrainedModel,
         arguments: TrainingArguments,
         steps: Steps,
+        subject: Subject,
         plan: Plan,
         weight: float,
-        validation: Suite,
-        protocol: Protocol,
         products: Mapping[str, Any],
     ) -> None:
         """``weight``: lambda. ``products``: what multiplies in the model, and in the teacher."""
@@ -158,19 +154,20 @@ class ConsistencyTrainer(BatchTrainer):
             model, arguments, steps, lambda item: collate(item, pad), tokenizer=steps.tokenizer
         )
         self.model_accepts_loss_kwargs = False  # the loss is a mean, whatever the accumulation
-        self.steps, self.plan, self.weight = steps, plan, weight
-        self.validation, self.protocol, self.products = validation, protocol, products
-        self.teacher = self._teacher(model) if plan.loss == "vote" else None
+        self.steps, self.subject, self.plan, self.weight = steps, subject, plan, weight
+        self.products = products
+        validation = select_relations(subject.suite, plan.validation)
+        self.validation = sample_facts(validation, plan.validation_facts, SAMPLE_SEED)
+        self.teacher: tuple[PreTrainedModel, PositionHead] | None = None
+        if plan.loss == "vote":
+            teacher: Any = plain_copy(model)
+            teacher.to(self.args.device)
+            teacher.requires_grad_(False)
+            if not self.args.bf16:
+                speed_up_training(teacher, products.get("library"))
+            self.teacher = teacher, PositionHead(teacher)
         self.head = PositionHead(model)
         self.parts: dict[str, list[float]] = {"consistency_loss": [], "lm_loss": []}
-
-    def _teacher(self, model: Any) -> tuple[PreTrainedModel, PositionHead]:
-        teacher: Any = plain_copy(model)
-        teacher.to(self.args.device)
-        teacher.requires_grad_(False)
-        if not self.args.bf16:
-            speed_up_training(teacher, self.products.get("library"))
-        return teacher, PositionHead(teacher)
 
     def compute_loss(  # type: ignore[override]
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any
@@ -235,20 +232,36 @@ class ConsistencyTrainer(BatchTrainer):
         super().log(logs, *args, **kwargs)
 
     def validate(self, facts: int | None = None) -> dict[str, float]:
-        """The macro means of ``VALIDATED``; ``facts``: over at most so many of each relation."""
-        suite = sample_facts(self.validation, facts, SAMPLE_SEED) if facts else self.validation
-        return self._macro_means(suite)
-
-    def _macro_means(self, suite: Suite) -> dict[str, float]:
-        """Means over relations; a copy of the model answers, which leaves the model as it is."""
+        """Means over the validation relations, of at most so many facts each; a copy answers."""
+        suite, protocol = self.validation, self.subject.protocol
+        suite = sample_facts(suite, facts, SAMPLE_SEED) if facts else suite
         plain = plain_copy(self.model)
-        model = self.steps.objective.scorer(plain, self.steps.tokenizer, self.protocol)
+        model = self.steps.objective.scorer(plain, self.steps.tokenizer, protocol)
         answers = pl.concat([ask(relation, model, suite.name) for relation in suite.relations])
-        metrics = measure(answers, suite, self.protocol)
-        macro = metrics.filter((pl.col("group") == "MACRO") & (pl.col("subset") == "all"))
-        values = dict(macro.select("metric", "value").iter_rows())
-        tie = {TIE_METRIC: values[TIE_METRIC]} if not math.isnan(values[TIE_METRIC]) else {}
-        return {name: values[name] for name in VALIDATED} | tie
+        metrics = measure(answers, suite, protocol)
+        values = {name: _macro(metrics, name)["value"] for name in (*VALIDATED, TIE_METRIC)}
+        if math.isnan(values[TIE_METRIC]):
+            del values[TIE_METRIC]
+        return values
+
+    def save(self) -> dict[str, Any]:
+        """Save the best checkpoint in ``model``; what is recorded of it."""
+        done, model = validations(self.state.log_history), Path(str(self.args.output_dir)) / MODEL
+        best = last_best([*done], done.__getitem__)
+        equal = [step for step in done if done[step][BEST_METRIC] == done[best][BEST_METRIC]]
+        plain_copy(self.model).save_pretrained(model)
+        self.steps.tokenizer.save_pretrained(model)
+        return {
+            "validation": done[best],
+            "checkpoint": {
+                "step": best,
+                "updates": self.state.global_step,
+                "equal": len(equal),
+                "checkpoints": len(done),
+            },
+            "perplexity": held_out_perplexity(replace(self.subject, model=str(model))),
+            "products": dict(self.products),
+        }
 
 
 def plain_copy(model: Any) -> PreTrainedModel:
@@ -262,19 +275,24 @@ def plain_copy(model: Any) -> PreTrainedModel:
     return plain
 
 
+MODEL = "model"
+"""The folder of the best checkpoint of a training, a model like any other."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A finished consistency training."""
+    """A finished consistency training.
+
+    ``validation``: the metrics of the best checkpoint, in ``model``, on the validation relations.
+    ``checkpoint``: the updates of that checkpoint (``step``), of so many ``updates``; ``equal`` of
+    so many ``checkpoints`` have its consistent accuracy, itself included. ``perplexity``: that of
+    held-out text; None without text.
+    """
 
     model: Path
-    """The folder of its best checkpoint, a model like any other."""
     validation: Mapping[str, float]
-    """The metrics of that checkpoint on the validation relations."""
     checkpoint: Mapping[str, int]
-    """``step``: the updates of that checkpoint, of so many ``updates``; ``equal`` of so many
-    ``checkpoints`` have its consistent accuracy, itself included."""
     perplexity: float | None
-    """That of held-out text; None without text."""
 
 
 def train(
@@ -285,41 +303,20 @@ def train(
     ``path`` gets checkpoints, and at the end the best one as ``model``, and ``training.json`` with
     the history of losses and validation.
     """
-    model, tests = path / "model", ("perplexity", "checkpoint")
     settings = {"lambda": weight, "plan": asdict(replace(plan, weights=(weight,)))}
     folder = TrainingFolder(path, settings)
-    with PartialState().main_process_first():
-        is_finished = folder.is_finished()
-    if not is_finished:
-        trainer = make_trainer(subject, plan, weight, folder)
-        if math.isnan(trainer.validate(facts=1)[BEST_METRIC]):
+
+    def trainer() -> ConsistencyTrainer:
+        made = make_trainer(subject, plan, weight, folder)
+        if all(math.isnan(made.validate(facts)[BEST_METRIC]) for facts in (1, None)):
             raise ConsilienceError(
                 f"no answer to any question of {', '.join(plan.validation)}",
                 expected="validation relations whose candidates the model's tokenizer knows",
             )
-        trainer.train_in(folder, lambda: _save(trainer, subject, model), watch)
-    record = folder.result(tests, VALIDATED)
-    return Trained(model, record["validation"], record["checkpoint"], record["perplexity"])
+        return made
 
-
-def _save(trainer: ConsistencyTrainer, subject: Subject, model: Path) -> dict[str, Any]:
-    """Save the best checkpoint as ``model``; what is recorded of it."""
-    done = validations(trainer.state.log_history)
-    best = last_best([*done], done.__getitem__)
-    equal = [step for step in done if done[step][BEST_METRIC] == done[best][BEST_METRIC]]
-    plain_copy(trainer.model).save_pretrained(model)
-    trainer.steps.tokenizer.save_pretrained(model)
-    return {
-        "validation": done[best],
-        "checkpoint": {
-            "step": best,
-            "updates": trainer.state.global_step,
-            "equal": len(equal),
-            "checkpoints": len(done),
-        },
-        "perplexity": held_out_perplexity(replace(subject, model=str(model))),
-        "products": dict(trainer.products),
-    }
+    record = trained(folder, trainer, ("perplexity", "checkpoint"), VALIDATED, watch)
+    return Trained(path / MODEL, record["validation"], record["checkpoint"], record["perplexity"])
 
 
 def held_out_perplexity(subject: Subject) -> float | None:
@@ -343,28 +340,10 @@ def make_trainer(
         longest=longest_of(loaded.model),
         lines=subject.lines[HELD_OUT:],
     )
-    arguments = _arguments(plan, steps, folder.path, subject.device)
-    products: dict[str, Any] = {}
-    if arguments.device.type == "cpu" and not plan.bf16:
-        products = folder.speed_up({"model": loaded.model})["model"]
-    validation = select_relations(subject.suite, plan.validation)
-    return ConsistencyTrainer(
-        _with_adapters(loaded.model, plan.lora_rank) if plan.lora_rank else loaded.model,
-        arguments,
-        steps,
-        plan,
-        weight,
-        sample_facts(validation, plan.validation_facts, SAMPLE_SEED),
-        subject.protocol,
-        products,
-    )
-
-
-def _arguments(plan: Plan, steps: Steps, path: Path, device: str) -> TrainingArguments:
     arguments = training_arguments(
         plan,
-        path,
-        device,
+        folder.path,
+        subject.device,
         best_metric=BEST_METRIC,
         weight_decay=0.0,
         report_to=plan.report_to,
@@ -375,7 +354,19 @@ def _arguments(plan: Plan, steps: Steps, path: Path, device: str) -> TrainingArg
     arguments.gradient_accumulation_steps = accumulated
     updates = math.ceil(len(steps) / (accumulated * arguments.world_size))
     set_interval(arguments, max(1, updates // (2 * plan.epochs)))
-    return arguments
+    products: dict[str, Any] = {}
+    if arguments.device.type == "cpu" and not plan.bf16:
+        products = folder.speed_up({"model": loaded.model})["model"]
+    model: Any = loaded.model
+    if plan.lora_rank:
+        with needs_extra("train"):
+            from peft import LoraConfig, get_peft_model
+        rank = plan.lora_rank
+        adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
+        with warnings.catch_warnings():  # on a renamed attribute, and on layers that store W turned
+            warnings.simplefilter("ignore")
+            model = get_peft_model(model, adapters)
+    return ConsistencyTrainer(model, arguments, steps, subject, plan, weight, products)
 
 
 def load_trainable(subject: Subject) -> Pretrained:
@@ -387,39 +378,17 @@ def load_trainable(subject: Subject) -> Pretrained:
     return loaded
 
 
-def check_report_to(name: str) -> None:
-    """Refuse a service that transformers cannot report to, or that is not installed."""
-    if name == "none":
-        return
-    try:
-        for callback in get_reporting_integration_callbacks(name):
-            callback()
-    except (ImportError, RuntimeError, ValueError) as error:
-        raise ConsilienceError(f"--report-to {name}: {str(error).rstrip('.')}") from error
-
-
-def _with_adapters(model: PreTrainedModel, rank: int) -> Any:
-    with needs_extra("train"):
-        from peft import LoraConfig, get_peft_model
-    adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
-    with warnings.catch_warnings():  # on a renamed attribute, and on layers that store W transposed
-        warnings.simplefilter("ignore")
-        return get_peft_model(model, adapters)
-
-
 TABLE = "table-7.csv"
 """The file of the finished table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The trainings of one row of Table 7 with one seed, one for each lambda."""
+    """The trainings of a row of Table 7 with a seed, by lambda; ``weight`` is the best one."""
 
     name: str
-    """``improved``, or the ablation."""
     seed: int
     weight: float
-    """The lambda with the best validation (``last_best``)."""
     tried: Mapping[float, Trained]
 
     @property
@@ -430,27 +399,21 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A row of Table 7 with one seed: its trainings, and the chosen model on the test relations."""
+    """A row of Table 7 with one seed: the chosen model, and its comparison with the one before."""
 
     chosen: Chosen
-    """The trainings, and which of them was chosen."""
     metrics: pl.DataFrame
-    """Its metrics on the test relations."""
     compared: pl.DataFrame
-    """Its comparison with the model before."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row of Table 7: the outcomes of its seeds, and their means."""
+    """A row of Table 7: the outcomes of its seeds, and their means in ``Outcome``'s tables."""
 
     name: str
-    """``improved``, or the ablation."""
     outcomes: tuple[Outcome, ...]
     metrics: pl.DataFrame
-    """Metrics on the test relations, means over seeds."""
     compared: pl.DataFrame
-    """The comparison of these means with the model before."""
 
     @property
     def perplexity(self) -> float | None:
@@ -462,15 +425,12 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class Improved:
-    """The result of ``improve``."""
+    """The result of ``improve``: the model before, on the test relations, and all other rows."""
 
     kind: Kind
     before: pl.DataFrame
-    """Metrics of the model before, on the test relations."""
     perplexity: float | None
-    """The perplexity of the model before, of held-out text; None without text."""
     rows: tuple[TableRow, ...]
-    """Every row of Table 7 but that of the model before."""
 
     @property
     def outcomes(self) -> list[Outcome]:
@@ -515,17 +475,31 @@ class Improved:
         ``std`` is over relations. ``difference`` is from the model before, with its interval and
         ``p``; ``lowest``, ``highest`` and ``largest_p`` are those of single seeds.
         """
-        rows: list[dict[str, object]] = [
-            {
-                "name": "before",
-                "metric": metric,
-                **{key: _macro(self.before, metric)[key] for key in ("value", "std")},
-                "seeds": 1,
-                "perplexity": self.perplexity,
-            }
-            for metric in headline_metrics()
-        ]
-        rows += [_cells(row, metric) for row in self.rows for metric in headline_metrics()]
+        rows: list[dict[str, object]] = []
+        for metric in headline_metrics():
+            mean = _macro(self.before, metric)
+            numbers = {"value": mean["value"], "std": mean["std"], "seeds": 1}
+            cost = {"perplexity": self.perplexity}
+            rows.append({"name": "before", "metric": metric, **numbers, **cost})
+        for row in self.rows:
+            for metric in headline_metrics():
+                mean, change = _macro(row.metrics, metric), _macro(row.compared, metric)
+                changes = [_macro(outcome.compared, metric) for outcome in row.outcomes]
+                differences = [of_seed["difference"] for of_seed in changes]
+                rows.append(
+                    {
+                        "name": row.name,
+                        "metric": metric,
+                        "value": mean["value"],
+                        "std": mean["std"],
+                        "seeds": len(row.outcomes),
+                        **{name: change[name] for name in ("difference", "low", "high", "p")},
+                        "lowest": min(differences),
+                        "highest": max(differences),
+                        "largest_p": max(of_seed["p"] for of_seed in changes),
+                        "perplexity": row.perplexity,
+                    }
+                )
         return pl.from_dicts(rows, infer_schema_length=None)
 
     @property
@@ -545,26 +519,6 @@ class Improved:
             for weight, trained in outcome.chosen.tried.items()
         ]
         return pl.from_dicts(rows, infer_schema_length=None)
-
-
-def _cells(row: TableRow, metric: str) -> dict[str, object]:
-    """A metric of a row of Table 7."""
-    mean, change = _macro(row.metrics, metric), _macro(row.compared, metric)
-    changes = [_macro(outcome.compared, metric) for outcome in row.outcomes]
-    differences = [of_seed["difference"] for of_seed in changes]
-    return {
-        "name": row.name,
-        "metric": metric,
-        "value": mean["value"],
-        "std": mean["std"],
-        "seeds": len(row.outcomes),
-        **{name: change[name] for name in ("difference", "low", "high")},
-        "p": change["p"],
-        "lowest": min(differences),
-        "highest": max(differences),
-        "largest_p": max(of_seed["p"] for of_seed in changes),
-        "perplexity": row.perplexity,
-    }
 
 
 def _macro(table: pl.DataFrame, metric: str) -> Mapping[str, float]:
@@ -601,30 +555,45 @@ def improve(
         for seed in seeds:
             list(_train_rows(subject, replace(plan, seed=seed), folder, ablations))
         return None
-    record = RunFolder(folder, _settings(subject, plan, seeds, ablations))
+    settings: dict[str, object] = {
+        "suite": subject.suite.name,
+        "suite_digest": subject.suite.digest,
+        "protocol": subject.protocol,
+        "model": subject.model,
+        "plan": json.loads(json.dumps(asdict(plan))),
+        "seeds": list(seeds),
+        "ablations": ablations,
+        "test_facts": subject.test_facts,
+    } | ({"trust_remote_code": True} if subject.trust_remote_code else {})
+    record = RunFolder(folder, settings)
     rows = [
         chosen
         for seed in seeds
         for chosen in _train_rows(subject, replace(plan, seed=seed), folder, ablations, watch)
     ]
     watch.say("measuring the model before")
-    answers, metrics = _measure(subject, plan, folder / "before")
+    suite, protocol = subject.test_suite(plan), subject.protocol
+    answers, metrics = _measure(subject, suite, folder / "before")
     cost = held_out_perplexity(subject)
     by_name: dict[str, list[tuple[Outcome, pl.DataFrame]]] = {}
     for chosen in rows:
         watch.say(f"measuring {chosen.name}, seed {chosen.seed}, lambda {chosen.weight:g}")
         path = folder / f"seed-{chosen.seed}" / chosen.name
-        improved = replace(subject, model=str(chosen.best.model))
-        answers_after, metrics_after = _measure(improved, plan, path / "after")
-        answered = {"before": answers, chosen.name: answers_after}
-        compared = compare(answered, subject.test_suite(plan), subject.protocol)
+        better = replace(subject, model=str(chosen.best.model))
+        answers_after, metrics_after = _measure(better, suite, path / "after")
+        compared = compare({"before": answers, chosen.name: answers_after}, suite, protocol)
         write_whole(path / "comparison.csv", csv_of(compared))
         outcome = Outcome(chosen, metrics_after, compared)
         by_name.setdefault(chosen.name, []).append((outcome, answers_after))
-    table_rows = [
-        _averaged(subject, plan, name, answers, seeds_of_row)
-        for name, seeds_of_row in by_name.items()
-    ]
+    table_rows = []
+    for name, of_seeds in by_name.items():
+        outcomes, after = tuple(one for one, _ in of_seeds), [table for _, table in of_seeds]
+        mean, difference = outcomes[0].metrics, outcomes[0].compared
+        if len(after) > 1:
+            mean = measure(after, suite, protocol)
+            before = [answers] * len(after)
+            difference = compare({"before": before, name: after}, suite, protocol)
+        table_rows.append(TableRow(name, outcomes, mean, difference))
     result = Improved(kind, metrics, cost, tuple(table_rows))
     write_whole(folder / TABLE, csv_of(result.table))
     write_whole(folder / "lambdas.csv", csv_of(result.lambdas))
@@ -632,28 +601,16 @@ def improve(
     return result
 
 
-def _averaged(
-    subject: Subject,
-    plan: Plan,
-    name: str,
-    before: pl.DataFrame,
-    seeds: Sequence[tuple[Outcome, pl.DataFrame]],
-) -> TableRow:
-    """A row of Table 7 from the outcome and the answers of each seed."""
-    outcomes = tuple(outcome for outcome, _ in seeds)
-    if len(seeds) == 1:
-        return TableRow(name, outcomes, outcomes[0].metrics, outcomes[0].compared)
-    suite, answers = subject.test_suite(plan), [table for _, table in seeds]
-    models = {"before": [before] * len(seeds), name: answers}
-    metrics = measure(answers, suite, subject.protocol)
-    return TableRow(name, outcomes, metrics, compare(models, suite, subject.protocol))
-
-
 def check_settings(subject: Subject, plan: Plan, seeds: Sequence[int]) -> None:
     """Refuse a plan, a device or a service for reports that cannot be used."""
     check_plan(plan, subject, seeds)
     check_device(subject.device)
-    check_report_to(plan.report_to)
+    try:
+        for callback in get_reporting_integration_callbacks(plan.report_to):
+            callback()
+    except (ImportError, RuntimeError, ValueError) as error:
+        found = f"--report-to {plan.report_to}: {str(error).rstrip('.')}"
+        raise ConsilienceError(found) from error
 
 
 def is_first_process(subject: Subject) -> bool:
@@ -674,35 +631,16 @@ def _train_rows(
     for name in (IMPROVED, *(ABLATIONS if ablations else ())):
         row = plan if name == IMPROVED else ablated(plan, name, weight)
         tried: dict[float, Trained] = {}
-        for tried_weight in row.weights:
-            watch.say(f"training {name}, seed {plan.seed}, lambda {tried_weight:g}")
-            folder_of_weight = path / name / f"lambda-{tried_weight:g}"
-            tried[tried_weight] = train(subject, row, tried_weight, folder_of_weight, watch)
-        best, _ = last_best([*tried.items()], lambda one: one[1].validation)
+        for one in row.weights:
+            watch.say(f"training {name}, seed {plan.seed}, lambda {one:g}")
+            tried[one] = train(subject, row, one, path / name / f"lambda-{one:g}", watch)
+        best, _ = last_best([*tried.items()], lambda item: item[1].validation)
         weight = best if name == IMPROVED else weight
         yield Chosen(name, plan.seed, best, tried)
 
 
-def _settings(
-    subject: Subject, plan: Plan, seeds: Sequence[int], ablations: bool
-) -> dict[str, object]:
-    """Everything that decides the result."""
-    settings = {
-        "suite": subject.suite.name,
-        "suite_digest": subject.suite.digest,
-        "protocol": subject.protocol,
-        "model": subject.model,
-        "plan": json.loads(json.dumps(asdict(plan))),
-        "seeds": list(seeds),
-        "ablations": ablations,
-        "test_facts": subject.test_facts,
-    }
-    return settings | ({"trust_remote_code": True} if subject.trust_remote_code else {})
-
-
-def _measure(subject: Subject, plan: Plan, folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _measure(subject: Subject, suite: Suite, folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Answers and metrics of a model on the test relations; ``folder`` becomes a run."""
-    suite = subject.test_suite(plan)
     model = load_model(
         subject.model,
         protocol=subject.protocol,

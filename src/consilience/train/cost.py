@@ -29,30 +29,29 @@ TIMED_PAIRS = 64
 
 @dataclass(frozen=True, slots=True)
 class TrainingCost:
-    """The work of ``improve`` or ``finetune``, and how long it takes on this machine."""
+    """The work of ``improve`` or ``finetune``, and how long it takes on this machine.
+
+    ``held_out``: the data that measure the trained model, in words; empty where nothing is
+    measured. ``breakdown``: what the trainings are, in words. ``updates`` and ``validations``: of
+    one training, at most. ``runs``: those that measure a model, before and after training.
+
+    Measured seconds, NaN where nothing was timed: to load the model, of an update, of a query, and
+    of a validation or a run beside its queries (``overhead_seconds``).
+    """
 
     held_out: str
-    """The data that measure the trained model, in words; empty where nothing is measured."""
     seeds: int
     trainings: int
     breakdown: str
-    """What the trainings are, in words."""
     updates: int
-    """Updates of one training, at most."""
     validations: int
-    """Validations of one training, at most."""
     validation_queries: int
     runs: int
-    """Runs that measure a model, before and after training."""
     run_queries: int
     load_seconds: float
-    """Measured time to load the model; NaN where nothing was timed, like the next three."""
     update_seconds: float
-    """Measured time of one update."""
     query_seconds: float
-    """Measured time of one query."""
     overhead_seconds: float
-    """Measured time of a validation or a run beside its queries."""
 
     @property
     def seconds(self) -> float:
@@ -88,10 +87,10 @@ class TrainingCost:
     def to_dict(self) -> dict[str, Any]:
         """The fields and the estimated seconds, for a JSON document."""
         values = asdict(self) | {"seconds": self.seconds}
-        is_nan = {
-            name for name, value in values.items() if isinstance(value, float) and math.isnan(value)
+        return {
+            name: None if isinstance(value, float) and math.isnan(value) else value
+            for name, value in values.items()
         }
-        return {name: None if name in is_nan else value for name, value in values.items()}
 
 
 @quiet_transformers()
@@ -148,7 +147,7 @@ def classifier_cost(
     with TemporaryDirectory() as folder:
         trainer = pair_trainer(backbone, sources, plans[0], Path(folder))
         load = time.perf_counter() - start
-        batches: Any = trainer.train_dataset
+        batches = trainer.batches
         by_length = sorted(
             (batches[at] for at in range(batches.per_epoch)),
             key=lambda batch: max(len(form["input_ids"]) for form in batch["forms"]),
@@ -186,52 +185,32 @@ def time_training(
 ) -> dict[str, float]:
     """Seconds of an update, of a query and of the rest of a validation; NaN of several processes.
 
-    ``batches``: those of an update. ``samples``: see ``time_queries``.
+    ``batches``: those of an update. The first is run once before, untimed; the weights change, so
+    the trainer is of no further use. ``samples``: validations by their number of queries. The time
+    of two samples of different size is split into queries and rest; one counts as queries alone.
     """
-    update = query = overhead = math.nan
-    if trainer.args.world_size == 1:
-        update = time_update(trainer, batches)
-        query, overhead = time_queries(samples)
-    return {"update_seconds": update, "query_seconds": query, "overhead_seconds": overhead}
-
-
-def time_update(trainer: BatchTrainer, batches: Sequence[dict[str, Any]]) -> float:
-    """Seconds of one update over these batches; the first batch is run once before, untimed.
-
-    The weights change, so the trainer is of no further use.
-    """
+    names = ("update_seconds", "query_seconds", "overhead_seconds")
+    if trainer.args.world_size > 1:
+        return dict.fromkeys(names, math.nan)
     model: Any = trainer.model
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(weights)
+    optimizer = torch.optim.AdamW(each for each in model.parameters() if each.requires_grad)
     model.train()
-
-    def step(batch: dict[str, Any]) -> None:
+    start = 0.0
+    for batch in (batches[0], *batches):
         inputs = trainer._prepare_inputs(trainer.data_collator([batch]))
         with trainer.compute_loss_context_manager():
             loss: Any = trainer.compute_loss(model, inputs)
         loss.backward()
-
-    step(batches[0])
-    start = time.perf_counter()
-    for batch in batches:
-        step(batch)
+        start = start or time.perf_counter()
     optimizer.step()
-    return time.perf_counter() - start
-
-
-def time_queries(samples: Mapping[int, Callable[[], object]]) -> tuple[float, float]:
-    """Seconds of one query, and of the rest of a validation.
-
-    ``samples``: validations by their number of queries. The time of two samples of different size
-    is split into queries and rest; one sample counts as queries alone.
-    """
-    seconds = {}
+    update, seconds = time.perf_counter() - start, {}
     for count, validate in samples.items():
         start = time.perf_counter()
         validate()
         seconds[count] = time.perf_counter() - start
     (few, short), (many, long) = min(seconds.items()), max(seconds.items())
-    if few == many or long <= short:
-        return long / many, 0.0
-    query = (long - short) / (many - few)
-    return query, max(0.0, short - few * query)
+    query, rest = long / many, 0.0
+    if few < many and long > short:
+        query = (long - short) / (many - few)
+        rest = max(0.0, short - few * query)
+    return dict(zip(names, (update, query, rest), strict=True))

@@ -30,23 +30,21 @@ from consilience.report.export import Shown, rows_of
 from consilience.report.table import Table
 from consilience.runs.folder import default_folder
 from consilience.suites.pairs import Pairs, half_of, load_task, read_pairs, sample_pairs
+from consilience.train.plan import DEFAULT_WEIGHTS, Plan, Subject, check_plan
 from consilience.types import Suite
 
 if TYPE_CHECKING:
-    from consilience.train.classifiers import ClassifierPlan, SeedTrainings, TaskPairs
+    from consilience.train.classifiers import SeedTrainings, TaskPairs
     from consilience.train.consistency import Improved
     from consilience.train.cost import TrainingCost
-    from consilience.train.plan import Plan, Subject
 
 
 PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
 """The pipeline of transformers that loads a trained model, by its kind."""
 
 DRY_RUN = "Nothing was trained. Rerun the command without --dry-run to start."
-"""The last line of the dry run of a training."""
-
 LOAD = ("Load it:", "  from transformers import pipeline")
-"""The first lines of how a trained model is loaded."""
+"""The last line of the dry run of a training; the first lines of how a trained model is loaded."""
 
 IN_PLAN = {
     "train_groups": "train",
@@ -62,20 +60,18 @@ IN_PLAN = {
 
 @dataclass(frozen=True, slots=True)
 class Improvement(Shown):
-    """A model before and after training."""
+    """A model before and after training, with its suite of training and test.
+
+    ``folder``: that of checkpoints, runs and the best model. ``cost``: the work and an estimate of
+    its time; None where the results exist already. ``result``: None in a dry run.
+    """
 
     suite: Suite
-    """The suite of training and test."""
     protocol: Protocol
-    """The counting rules."""
     folder: Path
-    """The folder of checkpoints, runs and the best model."""
     cost: TrainingCost | None
-    """The work and an estimate of its time; None where the results exist already."""
     result: Improved | None
-    """Trainings, metrics and comparisons; None in a dry run."""
     model: str
-    """The model, as it was named."""
 
     @property
     def notes(self) -> list[str]:
@@ -152,8 +148,6 @@ class Improvement(Shown):
 
 def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | None:
     """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
-    from consilience.train.plan import check_plan
-
     suite = suites.load_suite(options.suite, options.data_dir)
     protocol: Protocol = options.protocol or suite.protocol
     subject, plan = _subject_and_plan(options, suite, protocol)
@@ -187,8 +181,7 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | Non
 def _folder_of(options: ImproveOptions, suite: Suite) -> Path:
     """The folder of a training without ``--out``: named by suite, model and all settings."""
     others = ("out", "dry_run", "device", "report_to", "data_dir", "watch")
-    values = {name: value for name, value in vars(options).items() if name not in others}
-    settings = {IN_PLAN.get(name, name): value for name, value in values.items()}
+    settings = {IN_PLAN.get(k, k): v for k, v in vars(options).items() if k not in others}
     text = options.text and str(options.text)
     return default_folder(
         options.model, {**settings, "text_file": text, "suite": f"improve-{suite.name}"}
@@ -199,8 +192,6 @@ def _subject_and_plan(
     options: ImproveOptions, suite: Suite, protocol: Protocol
 ) -> tuple[Subject, Plan]:
     """The model with its suite and text, and the settings of its training."""
-    from consilience.train.plan import DEFAULT_WEIGHTS, Plan, Subject
-
     weights = tuple(options.weights or DEFAULT_WEIGHTS[options.loss])
     single = {"weights": weights, "seed": options.seeds[0]}
     subject = Subject(
@@ -242,16 +233,16 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Finetuning(Shown):
-    """The classifiers of one model."""
+    """The classifiers of one model, for its main task.
+
+    ``cost``: the work and an estimate of its time; None where the trainings exist already.
+    ``trainings``: None in a dry run. ``notes``: those on the pairs.
+    """
 
     task: str
-    """The main task."""
     cost: TrainingCost | None
-    """The work and an estimate of its time; None where the trainings exist already."""
     trainings: SeedTrainings | None
-    """The training with each seed, and those that chose the plan; None in a dry run."""
     notes: Sequence[str]
-    """Notes on the pairs."""
     options: FinetuneOptions
 
     def printed(self, output: Output) -> Iterator[Table | str]:
@@ -314,11 +305,22 @@ def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | No
     """Train with each seed; None in every process but the first (``accelerate launch``)."""
     with needs_extra("train"):
         from consilience.models.sources import locate
-        from consilience.train.classifiers import Backbone, are_finished, reading_of, train_seeds
+        from consilience.train.classifiers import (
+            Backbone,
+            ClassifierPlan,
+            are_finished,
+            grid_of,
+            reading_of,
+            train_seeds,
+        )
         from consilience.train.cost import classifier_cost
     locate(options.model)  # an impossible name raises
     sources = _sources(options)
-    plans, task = _plans(options), sources[0].task
+    rates = GRID_RATES if options.grid else options.learning_rate
+    batches = GRID_BATCHES if options.grid else options.batch_size
+    single = {"learning_rate": rates[0], "batch": batches[0], "seed": options.seeds[0]}
+    plan = ClassifierPlan(**{**shared_fields(options, ClassifierPlan), **single})
+    plans, task = grid_of(plan, batches, rates), sources[0].task
     is_first = not int(os.environ.get("RANK", "0"))
     if not is_first:
         watch = SILENT
@@ -346,48 +348,31 @@ def _sources(options: FinetuneOptions) -> list[TaskPairs]:
     """The pairs of the main task, then those of the other tasks."""
     from consilience.train.classifiers import TaskPairs
 
+    def read(file: str, task: Task) -> Pairs:
+        pairs = read_pairs(file, task)
+        return pairs if options.limit is None else sample_pairs(pairs, options.limit, SEED)
+
     task = load_task(options.task, options.indicators)
     validation = read_pairs(options.validation, task)
     if options.half is not None:
         validation = half_of(validation, options.half, SEED)
-    train = _read_sample(options.train, task, options.limit)
-    others = [_source_of(spec, options.limit) for spec in options.with_task or ()]
-    return [TaskPairs(task, train, validation), *others]
-
-
-def _plans(options: FinetuneOptions) -> list[ClassifierPlan]:
-    """The plans to try: every batch size with every learning rate."""
-    from consilience.train.classifiers import ClassifierPlan, grid_of
-
-    rates = GRID_RATES if options.grid else options.learning_rate
-    batches = GRID_BATCHES if options.grid else options.batch_size
-    single = {"learning_rate": rates[0], "batch": batches[0], "seed": options.seeds[0]}
-    plan = ClassifierPlan(**{**shared_fields(options, ClassifierPlan), **single})
-    return grid_of(plan, batches, rates)
-
-
-def _read_sample(file: str, task: Task, limit: int | None) -> Pairs:
-    pairs = read_pairs(file, task)
-    return pairs if limit is None else sample_pairs(pairs, limit, SEED)
-
-
-def _source_of(spec: str, limit: int | None) -> TaskPairs:
-    """Another task and its pairs, from ``TASK=TRAIN`` or ``TASK=TRAIN,VALIDATION``."""
-    from consilience.train.classifiers import TaskPairs
-
-    name, equals, files = spec.partition("=")
-    train, comma, validation = files.partition(",")
-    if not equals or not train or (comma and not validation):
-        raise ConsilienceError(
-            f"--with-task {spec}", expected="mrpc=TRAIN or mrpc=TRAIN,VALIDATION"
-        )
-    task = load_task(name)
-    held_out = read_pairs(validation, task) if validation else None
-    return TaskPairs(task, _read_sample(train, task, limit), held_out)
+    sources = [TaskPairs(task, read(options.train, task), validation)]
+    for spec in options.with_task or ():
+        name, equals, files = spec.partition("=")
+        train, comma, held_out = files.partition(",")
+        if not equals or not train or (comma and not held_out):
+            raise ConsilienceError(
+                f"--with-task {spec}", expected="mrpc=TRAIN or mrpc=TRAIN,VALIDATION"
+            )
+        task = load_task(name)
+        others = read_pairs(held_out, task) if held_out else None
+        sources.append(TaskPairs(task, read(train, task), others))
+    return sources
 
 
 def _notes(trainings: SeedTrainings, sources: Sequence[TaskPairs]) -> list[str]:
     """The notes of the pairs, and how many of them were truncated."""
+    first = next(iter(trainings.seeds.values()))
     notes = [
         note
         for source in sources
@@ -395,16 +380,12 @@ def _notes(trainings: SeedTrainings, sources: Sequence[TaskPairs]) -> list[str]:
         if pairs
         for note in pairs.notes
     ]
-    first = next(iter(trainings.seeds.values()))
-    for name, truncated in (
-        ("training", first.truncated),
-        ("validation", first.truncated_validation),
-    ):
+    for kind, counts in (("training", first.truncated), ("validation", first.truncated_validation)):
         for source in sources:
-            pairs = source.train if name == "training" else source.validation
-            if pairs and (count := truncated.get(source.task.name)):
+            pairs = source.train if kind == "training" else source.validation
+            if pairs and (count := counts.get(source.task.name)):
                 notes.append(
-                    f"{count} of {len(pairs.items)} {name} pairs of {source.task.name} were too "
+                    f"{count} of {len(pairs.items)} {kind} pairs of {source.task.name} were too "
                     "long and were truncated"
                 )
     return notes

@@ -99,30 +99,16 @@ MASKED = 0.15
 
 
 class Words(NamedTuple):
-    """Texts as token ids, and the words in them that language modelling predicts."""
+    """Token ids of texts, with masks, and words to predict: text, position and token of each."""
 
     sequences: list[list[int]]
-    """Token ids of each text, with masks."""
     rows: list[int]
-    """The text of each word."""
     columns: list[int]
-    """The position in that text at which the word is predicted."""
     labels: list[int]
-    """The token of each word."""
 
 
 class MaskedObjective:
     """Predicts the object at the mask, and masked words of text."""
-
-    limits = ""
-
-    def patterns(self, relation: Relation) -> tuple[Pattern, ...]:
-        """The patterns that can be compared: all."""
-        return relation.patterns
-
-    def candidate_rules(self, protocol: Protocol) -> Protocol:
-        """Which rule chooses the token of a candidate: that of the protocol."""
-        return protocol
 
     def questions(
         self, tokenizer: PreTrainedTokenizerBase, facts: Sequence[Fact], patterns: Sequence[Pattern]
@@ -150,16 +136,6 @@ class MaskedObjective:
 
 class CausalObjective:
     """Predicts the object after the text before it, and every next word of text."""
-
-    limits = " that ends in the object"
-
-    def patterns(self, relation: Relation) -> tuple[Pattern, ...]:
-        """The patterns that can be compared: a causal model reads only what precedes the object."""
-        return tuple(pattern for pattern in relation.patterns if pattern.object_last)
-
-    def candidate_rules(self, protocol: Protocol) -> Protocol:
-        """Which rule chooses the token of a candidate: its first token represents it."""
-        return "published"
 
     def questions(
         self, tokenizer: PreTrainedTokenizerBase, facts: Sequence[Fact], patterns: Sequence[Pattern]
@@ -241,15 +217,15 @@ def longest_of(model: PreTrainedModel) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TrainedRelation:
-    """A relation to train on, with what is compared in it."""
+    """A relation to train on, with what is compared in it.
+
+    ``tokens``: those (pattern, candidate) of the candidates in each pattern; a column is one word,
+    for the loss ``released`` a row of the relation's data.
+    """
 
     relation: Relation
     patterns: tuple[Pattern, ...]
     tokens: torch.Tensor
-    """Tokens (pattern, candidate) of the candidates in each pattern; a column is one word.
-
-    For the loss ``released`` a column is a row of the relation's data.
-    """
 
 
 def trained_relation(
@@ -267,11 +243,14 @@ def trained_relation(
             expected="one list of candidates, whose probabilities are compared",
             todo="Train on a suite with patterns of one language and form.",
         )
-    objective = objective_of(loaded)
-    patterns, rules = objective.patterns(relation), objective.candidate_rules(protocol)
+    objective_of(loaded)  # another kind raises
+    is_causal = loaded.kind == "causal"
+    patterns = tuple(one for one in relation.patterns if one.object_last or not is_causal)
+    rules: Protocol = "published" if is_causal else protocol
     if len(patterns) < 2:
+        limits = " that ends in the object" if is_causal else ""
         raise ConsilienceError(
-            f"{relation.id} has {'one pattern' if patterns else 'no pattern'}{objective.limits}",
+            f"{relation.id} has {'one pattern' if patterns else 'no pattern'}{limits}",
             expected="two patterns that can differ",
             todo="Train on another relation.",
         )
@@ -337,14 +316,12 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
 
     def _sample(self, trained: TrainedRelation) -> list[Fact]:
         """``plan.facts`` facts, without those that have a question longer than ``longest``."""
-        facts = trained.relation.facts
+        facts, patterns = trained.relation.facts, trained.patterns
         generator = random.Random(f"{self.plan.seed} {trained.relation.id}")
         sample = generator.sample(facts, min(self.plan.facts, len(facts)))
-        return [
-            fact
-            for fact in sample
-            if max(map(len, self._questions([fact], trained.patterns)[0])) <= self.longest
-        ]
+        questions = (self.objective.questions(self.tokenizer, [one], patterns)[0] for one in sample)
+        sizes = [max(map(len, of_fact)) for of_fact in questions]
+        return [one for one, size in zip(sample, sizes, strict=True) if size <= self.longest]
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -357,7 +334,7 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         """
         at, facts = self.groups[index]
         trained = self.relations[at]
-        questions, answered_at = self._questions(facts, trained.patterns)
+        questions, answered_at = self.objective.questions(self.tokenizer, facts, trained.patterns)
         words = self._words(facts, trained.relation.patterns, index)
         return {
             "sequences": [*questions, *words.sequences],
@@ -367,11 +344,6 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
             "shape": (len(facts), len(trained.patterns)),
             "candidates": trained.tokens,
         }
-
-    def _questions(
-        self, facts: Sequence[Fact], patterns: Sequence[Pattern]
-    ) -> tuple[list[list[int]], list[int]]:
-        return self.objective.questions(self.tokenizer, facts, patterns)
 
     def _words(self, facts: Sequence[Fact], patterns: Sequence[Pattern], index: int) -> Words:
         seed = self.plan.seed

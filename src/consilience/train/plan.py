@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from consilience.core.errors import ConsilienceError, Loss, Protocol, TrainingText
+from consilience.core.text import listed
 from consilience.suites.facts import sample_facts, select_relations
 from consilience.types import Suite
 
@@ -55,66 +56,62 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
-    """The settings of every training. They decide the weights."""
+    """The settings of every training. They decide the weights.
+
+    ``batch``: facts of one relation in a step, or sentence pairs in a batch. ``epochs``: how often
+    each fact, or each pair of the main task, is read. ``seed``: of facts, heads, order, masks and
+    dropout. ``bf16``: products are in bfloat16. ``gradient_checkpointing``: activations are
+    computed again for the gradients, to save memory.
+    """
 
     learning_rate: float
-    """The highest learning rate."""
     batch: int
-    """Facts of one relation in a step, or sentence pairs in a batch."""
     epochs: int
-    """The number of times that each fact, or each pair of the main task, is read."""
     seed: int
-    """Seed of facts, heads, order, masks and dropout."""
     bf16: bool
-    """Whether products are in bfloat16."""
     gradient_checkpointing: bool
-    """Whether activations are computed again for the gradients, to save memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(TrainingPlan):
-    """The settings of a consistency training (ParaRel, Section 8.2)."""
+    """The settings of a consistency training (ParaRel, Section 8.2).
+
+    ``validation``: relations that choose the checkpoint and the lambda, with at most
+    ``validation_facts`` facts each. ``weights``: the lambdas to try, weights of a mean over pairs
+    where the paper sums (docs/training.md). ``vocabulary``: distributions over the whole vocabulary
+    are compared, not over the candidates. ``text``: that of language modelling. ``accumulation``:
+    steps of each relation in an update. ``lora_rank``: of the adapters that are trained; 0 trains
+    all weights. ``report_to``: where transformers reports progress; none for nowhere.
+    """
 
     train: tuple[str, ...]
     validation: tuple[str, ...]
-    """Relations that choose the checkpoint and the lambda."""
     weights: tuple[float, ...]
-    """The lambdas to try, weights of a mean over pairs where the paper sums (docs/training.md)."""
     loss: Loss
-    """The consistency loss (``objectives.py``)."""
     vocabulary: bool
-    """Whether distributions over the whole vocabulary are compared, not over the candidates."""
     text: TrainingText
-    """The text of language modelling."""
     facts: int
     accumulation: int
-    """Steps of each relation in an update."""
     validation_facts: int
-    """At most this many facts of each validation relation."""
     lora_rank: int
-    """Rank of the adapters that are trained; 0 trains all weights."""
     report_to: str
-    """Where transformers reports progress, such as tensorboard; none for nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The model to improve, with its suite and text; the same for every plan."""
+    """The model to improve (hub id or folder), with its suite and text; the same for every plan.
+
+    ``lines``: text for language modelling and perplexity. ``test_facts``: at most this many facts
+    of each test relation; None for all. ``device``: auto, or any device of torch.
+    """
 
     model: str
-    """Hub id or folder of a masked or causal model."""
     suite: Suite
-    """The suite with the relations to train, validate and test on."""
     protocol: Protocol
-    """Which candidates are compared, and how answers are measured."""
     lines: Sequence[str] = ()
-    """Lines of text for language modelling and perplexity."""
     test_facts: int | None = None
-    """At most this many facts of each test relation; None for all."""
     device: str = "auto"
-    """auto, or any device of torch, such as cuda:1."""
     trust_remote_code: bool = False
-    """Whether the Python code that comes with the model is run."""
 
     def test_suite(self, plan: Plan) -> Suite:
         """The N-1 relations that the plan neither trains nor validates on."""
@@ -134,11 +131,30 @@ def ablated(plan: Plan, name: str, weight: float) -> Plan:
 
 
 def check_plan(plan: Plan, subject: Subject, seeds: Sequence[int]) -> None:
-    """Refuse a plan that cannot be carried out, or whose result would mean nothing.
-
-    ``seeds`` replace that of the plan. No model is loaded for this.
-    """
-    _check_relations(plan, subject)
+    """Refuse a plan, with any of ``seeds``, that cannot be carried out or would mean nothing."""
+    suite = subject.suite
+    if shared := set(plan.train) & set(plan.validation):
+        raise ConsilienceError(
+            f"{', '.join(sorted(shared))} to train on and to validate on",
+            expected="different relations",
+        )
+    for name, ids in (("train", plan.train), ("validation", plan.validation)):
+        if not ids:
+            raise ConsilienceError(f"no relations for {name}", todo=f"Name some: --{name}-groups.")
+        for id_ in ids:
+            suite.relation(id_)
+        _refuse_duplicates(f"relation in --{name}-groups", ids)
+    several = [id_ for id_ in plan.validation if suite.relation(id_).cardinality != "N-1"]
+    if several:
+        known = [relation.id for relation in suite.relations if relation.cardinality == "N-1"]
+        raise ConsilienceError(
+            f"{', '.join(several)} in --validation-groups: a subject has several right answers, "
+            "so accuracy and Consistent-Acc are not defined",
+            expected="N-1 relations",
+            todo=f"Known: {listed(known, 12)}.",
+        )
+    if not subject.test_suite(plan).relations:
+        raise ConsilienceError("no relation is left to test on", todo="Train on fewer.")
     if plan.loss == "vote" and plan.text == "none":
         raise ConsilienceError(
             "--loss vote with --mlm none",
@@ -160,33 +176,6 @@ def check_plan(plan: Plan, subject: Subject, seeds: Sequence[int]) -> None:
             expected=f"more than the {HELD_OUT} that are held out",
             todo="Give more text, or use --mlm patterns.",
         )
-
-
-def _check_relations(plan: Plan, subject: Subject) -> None:
-    suite = subject.suite
-    if shared := set(plan.train) & set(plan.validation):
-        raise ConsilienceError(
-            f"{', '.join(sorted(shared))} to train on and to validate on",
-            expected="different relations",
-        )
-    for name, ids in (("train", plan.train), ("validation", plan.validation)):
-        if not ids:
-            raise ConsilienceError(f"no relations for {name}", todo=f"Name some: --{name}-groups.")
-        for id_ in ids:
-            suite.relation(id_)
-        _refuse_duplicates(f"relation in --{name}-groups", ids)
-    several = [id_ for id_ in plan.validation if suite.relation(id_).cardinality != "N-1"]
-    if several:
-        known = [relation.id for relation in suite.relations if relation.cardinality == "N-1"]
-        more = f" and {len(known) - 12} more" if len(known) > 12 else ""
-        raise ConsilienceError(
-            f"{', '.join(several)} in --validation-groups: a subject has several right answers, "
-            "so accuracy and Consistent-Acc are not defined",
-            expected="N-1 relations",
-            todo=f"Known: {', '.join(known[:12])}{more}.",
-        )
-    if not subject.test_suite(plan).relations:
-        raise ConsilienceError("no relation is left to test on", todo="Train on fewer.")
 
 
 def check_values(plan: TrainingPlan) -> None:

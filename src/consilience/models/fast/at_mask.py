@@ -23,8 +23,7 @@ class HeadRows:
     ids: torch.Tensor
     weight: torch.Tensor | None = None
     """(entry, width) None where the family's head is computed whole."""
-    bias: torch.Tensor | None = None
-    """(entry,) None where the head has none."""
+    bias: torch.Tensor | None = None  # (entry,) None where the head has none
 
 
 class AtMask:

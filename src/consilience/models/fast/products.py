@@ -45,8 +45,7 @@ PREPARED = "64"
 Each takes a third of a megabyte, and a batch needs fewer than ten (docs/log.md).
 """
 
-ALIGNED = 64
-"""Torch allocates tensors at multiples of so many bytes."""
+ALIGNED = 64  # Torch allocates tensors at multiples of so many bytes
 
 _thread = threading.local()
 """``is_plain``: whether this thread uses torch's own products, whatever was chosen."""
@@ -58,8 +57,7 @@ class Products:
 
     library: str
     processor: str
-    threads: int
-    """Threads that torch used when it was timed."""
+    threads: int  # Threads that torch used when it was timed
     gflops: Mapping[str, float] = field(default_factory=dict)
     """10^9 operations a second of each library, in its fastest round; empty if not timed."""
 

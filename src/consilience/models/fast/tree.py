@@ -11,12 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from consilience.models.forward import Floats, Ints, token_logprobs
-
-Mask = npt.NDArray[np.bool_]
+from consilience.core.items import Bools, Floats, Ints
+from consilience.models.forward import token_logprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +24,15 @@ class Tree:
     Nodes are in depth-first order, so a parent precedes its children; node 0 is the root.
     """
 
-    ids: Ints
-    """(node,) Token ids."""
-    parents: Ints
-    """(node,) The parent of each node; -1 for the root."""
-    depths: Ints
-    """(node,) Number of tokens after the root, the node's own included."""
-    nodes: Ints
-    """(sequence, token) The node of each token; 0 beyond the end of a sequence."""
-    lengths: Ints
-    """(sequence,) Tokens of each sequence."""
+    ids: Ints  # (node,) Token ids
+    parents: Ints  # (node,) The parent of each node; -1 for the root
+    depths: Ints  # (node,) Number of tokens after the root, the node's own included
+    nodes: Ints  # (sequence, token) The node of each token; 0 beyond the end of a sequence
+    lengths: Ints  # (sequence,) Tokens of each sequence
     children: Ints
     """Nodes by parent; those of ``n`` are ``children[first_child[n] : first_child[n + 1]]``."""
-    first_child: Ints
-    """(node + 1,) Where the children of each node begin in ``children``."""
-    holder: Ints
-    """(node,) A sequence that contains the node."""
+    first_child: Ints  # (node + 1,) Where the children of each node begin in ``children``
+    holder: Ints  # (node,) A sequence that contains the node
 
     @classmethod
     def of(cls, root: int, sequences: Sequence[Sequence[int]]) -> Tree:
@@ -76,9 +67,9 @@ class Tree:
         )
 
     @property
-    def has_children(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def has_children(self) -> Bools:
         """(node,) Whether something follows a node: a model need read no other."""
-        flags: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.diff(self.first_child) > 0
+        flags: Bools = np.diff(self.first_child) > 0
         return flags
 
     @property
@@ -135,8 +126,7 @@ class PartialScores:
         self.shape = queries, width
         self.sequence = texts % width if is_shared else texts
         """(text,) The sequence of the tree, for each query and candidate, query by query."""
-        self.lengths = tree.lengths[self.sequence]
-        """(text,) Tokens of each text."""
+        self.lengths = tree.lengths[self.sequence]  # (text,) Tokens of each text
         self.known = np.zeros(len(texts), dtype=np.int64)
         """(text,) Number of leading tokens whose log-probability is known."""
         self._query = texts // width
@@ -164,19 +154,19 @@ class PartialScores:
         is_finished = (self.known == self.lengths).reshape(self.shape)
         return np.where(is_finished, self.bounds(), np.nan)
 
-    def live(self, slack: float) -> Mask:
+    def live(self, slack: float) -> Bools:
         """Unfinished candidates (query, candidate) that may come within ``slack`` of the best."""
         totals = self.totals()
         best = np.where(np.isnan(totals), -np.inf, totals).max(axis=1, keepdims=True)
-        live: Mask = np.isnan(totals) & (self.bounds() >= best - slack)
+        live: Bools = np.isnan(totals) & (self.bounds() >= best - slack)
         return live
 
-    def ranks(self, live: Mask) -> Ints:
+    def ranks(self, live: Bools) -> Ints:
         """Rank (query, candidate) by bound among the ``live`` candidates of a query; best 0."""
         order = np.argsort(-np.where(live, self.bounds(), -np.inf), axis=1)
         return np.argsort(order, axis=1)
 
-    def next_nodes(self, chosen: Mask) -> Mask:
+    def next_nodes(self, chosen: Bools) -> Bools:
         """The nodes (query, node) to read next for ``chosen`` (query, candidate) candidates."""
         texts = np.flatnonzero(chosen)
         column = self.known[texts] - 1
@@ -186,7 +176,7 @@ class PartialScores:
         return wanted
 
 
-def search(partial: PartialScores, slack: float, read_next: Callable[[Mask], None]) -> Floats:
+def search(partial: PartialScores, slack: float, read_next: Callable[[Bools], None]) -> Floats:
     """Log-probability (query, candidate) of the best and all within ``slack``; others may be NaN.
 
     ``read_next`` reads on for some of the live candidates (query, candidate) that it is given;

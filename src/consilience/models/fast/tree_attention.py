@@ -18,13 +18,10 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from consilience.models.forward import Ints
+from consilience.core.items import Ints
 
-ATTENTION = "consilience_tree"
-"""The name of the attention function in transformers."""
-
-BLOCK = 64
-"""Neighbouring tokens that gather their keys together; in a tree they share most of them."""
+ATTENTION = "consilience_tree"  # The name of the attention function in transformers
+BLOCK = 64  # Neighbouring tokens that gather their keys together; in a tree they share most of them
 
 
 @dataclass(slots=True)
@@ -33,24 +30,16 @@ class _Pass:
 
     layers: list[tuple[torch.Tensor, torch.Tensor]]
     """Stored keys and values (slot, key head, width), by layer."""
-    capacity: int
-    """Slots to allocate at once, at least."""
-    new: slice
-    """The slots of this row's keys and values."""
-    queries: torch.Tensor
-    """(block, query) Positions in the row."""
-    keys: torch.Tensor
-    """(block, key) Slots."""
-    visible: torch.Tensor
-    """(block, 1, query, key) Whether a query attends to a key."""
-    tokens: int
-    """Tokens in the row."""
-    deepest: int
-    """The largest position in a sentence."""
+    capacity: int  # Slots to allocate at once, at least
+    new: slice  # The slots of this row's keys and values
+    queries: torch.Tensor  # (block, query) Positions in the row
+    keys: torch.Tensor  # (block, key) Slots
+    visible: torch.Tensor  # (block, 1, query, key) Whether a query attends to a key
+    tokens: int  # Tokens in the row
+    deepest: int  # The largest position in a sentence
 
 
-_current = threading.local()
-"""``row``: the ``_Pass`` that this thread computes, if any."""
+_current = threading.local()  # ``row``: the ``_Pass`` that this thread computes, if any
 
 
 def _attend(
@@ -131,8 +120,7 @@ class KeyValueStore:
 
     def __init__(self, model: PreTrainedModel, capacity: int = 0) -> None:
         """``capacity``: slots that will be needed, as far as is known."""
-        self.used = 0
-        """Slots in use. A smaller value forgets what was read last."""
+        self.used = 0  # Slots in use. A smaller value forgets what was read last.
         self._model, self._capacity = model, capacity
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
 

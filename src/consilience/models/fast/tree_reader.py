@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from consilience.core.items import Bools, Floats, Ints
 from consilience.models.batches import Budget, in_parts, one_thread
-from consilience.models.fast.tree import Mask, PartialScores, Tree, search
+from consilience.models.fast.tree import PartialScores, Tree, search
 from consilience.models.fast.tree_attention import ATTENTION, KeyValueStore
-from consilience.models.forward import Floats, Ints, sentence_logprobs
+from consilience.models.forward import sentence_logprobs
 from consilience.models.steering import TokenNoise
 
-HEAD_ROWS = 64
-"""Tokens whose logits over the vocabulary are held at once."""
-
-TRIED = 7
-"""Tokens of the sentences on which a family is tried when it is loaded."""
-
-FILL = {"cpu": 192, "cuda": 2048}
-"""Tokens in a pass that make good use of a device, by its type."""
+HEAD_ROWS = 64  # Tokens whose logits over the vocabulary are held at once
+TRIED = 7  # Tokens of the sentences on which a family is tried when it is loaded
+FILL = {"cpu": 192, "cuda": 2048}  # Tokens in a pass that make good use of a device, by its type
 
 Head = Callable[[torch.Tensor], torch.Tensor]
 """Logits (token, entry) of last hidden states (token, width)."""
@@ -51,9 +48,9 @@ class TreeReader:
         self._budget = budget
         self._slot = np.full(len(tree.ids), -1)
 
-    def is_read(self, nodes: Ints) -> Mask:
+    def is_read(self, nodes: Ints) -> Bools:
         """Whether the keys and values of nodes are stored."""
-        is_read: Mask = self._slot[nodes] >= 0
+        is_read: Bools = self._slot[nodes] >= 0
         return is_read
 
     def read(self, nodes: Ints) -> None:
@@ -142,7 +139,7 @@ def best_and_gold(reader: TreeReader, gold: Ints, slack: float, fill: int) -> Fl
     golds = texts[queries, gold][gold >= 0]
     reader.read_new(tree.nodes[np.unique(np.concatenate([lead, golds]))])
 
-    def read_next(live: Mask) -> None:
+    def read_next(live: Bools) -> None:
         reader.read_new(
             next(
                 nodes
@@ -154,7 +151,7 @@ def best_and_gold(reader: TreeReader, gold: Ints, slack: float, fill: int) -> Fl
     return search(partial, slack, read_next)
 
 
-def _choices(partial: PartialScores, live: Mask) -> Iterator[tuple[Ints, bool]]:
+def _choices(partial: PartialScores, live: Bools) -> Iterator[tuple[Ints, bool]]:
     """Nodes to read next, fewer first, and whether there are no more.
 
     First the next token of each query's most promising sentence, then of its two most promising,
@@ -201,13 +198,24 @@ def tree_scorer(model: PreTrainedModel, start: int, budget: Budget) -> TreeScore
     base, attention = model.base_model, model.config._attn_implementation
     if base is model:
         return None
-    head = _Head(model)
+    rng = np.random.default_rng(0)
+    stem = rng.integers(0, model.config.vocab_size, TRIED).tolist()
+    branches = rng.integers(0, model.config.vocab_size, (TRIED - 1, TRIED)).tolist()
+    # Of one length, so that they are read in one batch; they leave the stem at every token.
+    sentences = [stem[:at] + ids[at:] for at, ids in enumerate(branches, 1)]
+    head, tree = _Head(model), Tree.of(start, sentences)
+    # In two parts, so that the second uses the beginnings that the first has read.
+    reader = TreeReader(model, head, tree, Budget(-(-len(tree.inner) // 2)))
+    # Half-precision sums differ in the last bits; a wrong mask or position differs by nats.
+    tolerance = 1e-3 if model.dtype == torch.float32 else 0.3
     with one_thread():
-        alone, sentences = _example(model, start, budget)
+        alone = sentence_logprobs(model, start, sentences, budget)
         base.forward = head.forward
         model.set_attn_implementation(ATTENTION)
-        if _is_same(model, head, start, sentences, alone):
-            return TreeScorer(model, head, start, budget)
+        with suppress(RuntimeError, TypeError, ValueError, LookupError, AttributeError):
+            reader.read_all()
+            if np.allclose(tree.path_sums(reader.steps), alone, rtol=0, atol=tolerance):
+                return TreeScorer(model, head, start, budget)
     vars(base).pop("forward", None)
     model.set_attn_implementation(attention)
     return None
@@ -239,32 +247,6 @@ class _Head:
         output = self._whole(*args, **kwargs)
         self._output = type(output)
         return output
-
-
-def _example(model: PreTrainedModel, start: int, budget: Budget) -> tuple[Floats, list[list[int]]]:
-    """The log-probabilities of some sentences, each alone, and the sentences."""
-    rng = np.random.default_rng(0)
-    stem = rng.integers(0, model.config.vocab_size, TRIED).tolist()
-    branches = rng.integers(0, model.config.vocab_size, (TRIED - 1, TRIED)).tolist()
-    # Of one length, so that they are read in one batch; they leave the stem at every token.
-    sentences = [stem[:at] + ids[at:] for at, ids in enumerate(branches, 1)]
-    return sentence_logprobs(model, start, sentences, budget), sentences
-
-
-def _is_same(
-    model: PreTrainedModel, head: Head, start: int, sentences: list[list[int]], alone: Floats
-) -> bool:
-    """Whether sentences in a tree get the log-probabilities that they get alone."""
-    tree = Tree.of(start, sentences)
-    # In two parts, so that the second uses the beginnings that the first has read.
-    reader = TreeReader(model, head, tree, Budget(-(-len(tree.inner) // 2)))
-    # Half-precision sums differ in the last bits; a wrong mask or position differs by nats.
-    tolerance = 1e-3 if model.dtype == torch.float32 else 0.3
-    try:
-        reader.read_all()
-        return np.allclose(tree.path_sums(reader.steps), alone, rtol=0, atol=tolerance)
-    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError):
-        return False
 
 
 def room_for_tokens(model: PreTrainedModel) -> int:

@@ -1,22 +1,64 @@
-"""Rows of the files of a suite, each with its place, and the places of what is in a suite."""
+"""Rows of tables that people write, each with its place; every fault of a row is reported."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, time
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from consilience.core.errors import ConsilienceError, shortened
-from consilience.core.patterns import ENGLISH, Pattern
+import polars as pl
+
+from consilience.core.errors import ConsilienceError, did_you_mean, shortened, unknown_name
+from consilience.core.patterns import (
+    ENGLISH,
+    NameTable,
+    Pattern,
+    Writing,
+    WrittenName,
+    shown_writing,
+)
 from consilience.core.text import LANGUAGE_TAG, control_in, is_language_tag, names_a_group
 from consilience.files.read import Faults, read_rows
+
+SIMILAR = 0.82
+"""From this similarity (``difflib``) a name is taken for a misspelt one."""
+
+SHORT = 4
+"""The fewest letters of the beginning of a name that are taken for it, such as ``lang``."""
+
+GROUP_NAME = "a short name that can name a file and is not MACRO or MICRO"
+
+Problems = Faults
+"""Everything that is wrong with a suite, in the order of its files."""
+
+
+class FirstProblem(Problems):
+    """Problems of which the first raises."""
+
+    def append(self, problem: ConsilienceError) -> None:
+        raise problem
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What the columns of a table hold."""
+
+    needed: Sequence[str]
+    """Columns with a text in every row."""
+    optional: Sequence[str] = ()
+    """Columns that may be empty or missing."""
+    choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The texts that a column may have; in place of another one, the first is meant."""
+
+
+NAMES = Table(("name", "language", "text"), ("relation", "form"))
 
 FIELDS = {
     "relation", "label", "cardinality", "pattern", "subject", "object", "item", "pattern_a",
@@ -26,36 +68,38 @@ FIELDS = {
 """Fields that tables may have; any other field may be a misspelt one of them."""
 
 
-MAKE_A_SUITE = (
-    "Make a suite of the facts with patterns: "
-    "`consilience suite import PATTERNS --into FOLDER --facts-from TABLE`."
-)
-"""What to do where a table of facts is given for a suite."""
-
-SIMILAR = 0.82
-"""From this similarity (``difflib``) a name is taken for a misspelt one."""
-
-SHORT = 4
-"""The fewest letters of the beginning of a name that are taken for it, such as ``lang``."""
-
-Problems = Faults
-"""Everything that is wrong with a suite, in the order of its files."""
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a table."""
+    """One row of a table: its place ``file:line``, its cells, and where its problems go."""
 
     where: str
-    """``file:line``."""
     cells: Mapping[str, Any]
-    """The values by the names of their columns."""
     problems: Problems
-    """Where its problems go."""
 
     def report(self, problem: str, *, expected: str = "", todo: str = "") -> None:
         error = ConsilienceError(problem, expected=expected, where=self.where, todo=todo)
         self.problems.append(error)
+
+    def read(self, table: Table) -> dict[str, str] | None:
+        """The texts of the columns of a table by name; None where a needed one is not there."""
+        values = {name: self.text(name) for name in table.needed}
+        is_whole = all(values.values())
+        values |= {name: self.optional_text(name) for name in table.optional}
+        for name, known in table.choices.items():
+            if values[name] and values[name] not in known:
+                self.problems.append(
+                    unknown_name(f"the {name} '{values[name]}'", values[name], known, self.where)
+                )
+            if values[name] not in known:
+                values[name] = known[0]
+        return values if is_whole else None
+
+    def is_new(self, key: Any, places: dict[Any, str], found: str, todo: str = "") -> bool:
+        """Whether a key is not among ``places``, to which it is added; else it is reported."""
+        first = places.setdefault(key, self.where)
+        if first != self.where:
+            self.report(f"duplicate {found}", todo=todo or f"Remove it; the first is {first}.")
+        return first == self.where
 
     def text(self, name: str) -> str:
         """A field that must hold text; empty, with a problem reported, where it does not."""
@@ -94,10 +138,10 @@ class Row:
 
     def flag(self, name: str) -> bool:
         """A field that holds 0 or 1, or false or true."""
-        value = self.cells.get(name)
-        if str(value).lower() not in ("0", "1", "false", "true"):
-            self.report(f"'{name}' is {value!r}", expected="0 or 1")
-        return str(value).lower() in ("1", "true")
+        text = str(self.cells.get(name)).lower()
+        if text not in ("0", "1", "false", "true"):
+            self.report(f"'{name}' is {self.cells.get(name)!r}", expected="0 or 1")
+        return text in ("1", "true")
 
     def is_language(self, tag: str) -> bool:
         """Whether a language is a BCP 47 tag; otherwise it is reported, but an empty one."""
@@ -107,10 +151,7 @@ class Row:
         return is_valid
 
     def pattern(self, column: str = "pattern", language: str = ENGLISH) -> Pattern | None:
-        """The pattern in that column, with its annotations; None where there is no valid one.
-
-        ``language``: of a pattern that names none.
-        """
+        """The pattern in that column, in its language or ``language``; None if it is not valid."""
         text = self.text(column)
         if not text:
             return None
@@ -130,18 +171,15 @@ class Row:
             self.problems.append(error)
             return None
 
-    def is_relation_id(self, id_: str) -> bool:
-        """Whether an id can name a relation's file of answers; otherwise it is reported.
+    def refuse_relation(self, id_: str, known: list[str]) -> None:
+        hint = did_you_mean(id_, known)
+        self.report(f"the relation '{id_}' is not among the relations", todo=hint)
 
-        An empty id is not reported here: ``text`` has reported it.
-        """
+    def is_relation_id(self, id_: str) -> bool:
+        """Whether an id can name a file of answers; otherwise it is reported, if not empty."""
         is_valid = names_a_group(id_)
         if id_ and not is_valid:
-            self.report(
-                f"the relation id '{id_}'",
-                expected="a short id that can name a file and is not MACRO or MICRO",
-                todo="Rename it.",
-            )
+            self.report(f"the relation id '{id_}'", expected=GROUP_NAME, todo="Rename it.")
         return is_valid
 
     def _without_controls(self, text: str, name: str) -> str:
@@ -155,6 +193,59 @@ class Row:
 def _shown(value: object) -> str:
     """A value for a message; one of a type that JSON lacks has the name of its type."""
     return json.dumps(value, default=lambda one: f"{type(one).__name__} {one}")
+
+
+def nfc(text: str) -> str:
+    """The text in Unicode form NFC, in which equal texts are the same characters."""
+    return unicodedata.normalize("NFC", text)
+
+
+def names_of_rows(
+    rows: Iterable[Row], language: str, facts: Mapping[str, Iterable[str]], unused: Problems
+) -> NameTable:
+    """The table of names; ``facts``: the subjects and objects of each relation, which they name.
+
+    ``unused``: where rows go that name something else, such as the names of facts to come.
+    """
+    known = {id_: {nfc(name): name for name in names} for id_, names in facts.items()}
+    known[""] = {plain: name for names in known.values() for plain, name in names.items()}
+    table: dict[tuple[str, Writing], dict[str, WrittenName]] = {}
+    places: dict[Any, str] = {}
+    for row in rows:
+        cells = row.read(NAMES)
+        relation = row.optional_text("relation") if cells is None else cells["relation"]
+        if relation not in known:
+            row.refuse_relation(relation, [id_ for id_ in known if id_])
+        elif cells is not None and row.is_language(cells["language"]):
+            name, writing = cells["name"], (cells["language"], cells["form"])
+            spelled = known[relation].get(nfc(name))
+            if spelled is None:
+                of = f"of '{relation}'" if relation else "of the facts"
+                hint = did_you_mean(name, list(known[relation].values()))
+                other = replace(row, problems=unused)
+                other.report(f"'{name}' is no subject or object {of}", todo=hint)
+                continue
+            of_writing = table.setdefault((relation, writing), {})
+            what = f"name '{spelled}' in {shown_writing(writing)}"
+            row.is_new((relation, writing, spelled), places, what)
+            of_writing[spelled] = WrittenName(cells["text"], row.where)
+    return NameTable(language, table)
+
+
+def rows_of_frame(frame: pl.DataFrame, where: str, **usual: str) -> Iterator[Row]:
+    """The rows of a frame; the first problem raises. ``usual``: values of empty cells."""
+    for at, cells in enumerate(frame.iter_rows(named=True), start=1):
+        known = {name: text for name, text in usual.items() if cells.get(name) is None}
+        yield row_of(f"{where}, row {at}", cells | known)
+
+
+def row_of(where: str, cells: Mapping[str, Any]) -> Row:
+    """A row whose first problem raises; whole numbers are texts."""
+    texts = {
+        name: str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        for name, value in cells.items()
+    }
+    return Row(where, texts, FirstProblem())
 
 
 def suite_rows(path: Path, problems: Problems) -> Iterator[Row]:
@@ -197,33 +288,19 @@ def plain_name(column: str) -> str:
     return re.sub(r"[^a-z0-9]", "", column.casefold()).removesuffix("s")
 
 
-def holds_facts(cells: Mapping[str, Any]) -> bool:
-    """Whether a row of a table is a fact and no question."""
-    return {"subject", "object"} <= cells.keys() and "question" not in cells
-
-
-def find_table(folder: Path, name: str) -> Path | None:
-    """``folder/name.jsonl`` or ``folder/name.tsv``; None without either. Both raise."""
-    paths = [path for ext in (".jsonl", ".tsv") if (path := folder / (name + ext)).is_file()]
+def find_table(
+    folder: Path, name: str, suffixes: Sequence[str] = (".jsonl", ".tsv")
+) -> Path | None:
+    """``folder/name`` with one of the suffixes; None without any. Two of them raise."""
+    paths = [path for suffix in suffixes if (path := folder / (name + suffix)).is_file()]
     if len(paths) > 1:
         raise ConsilienceError(
-            f"both {name}.jsonl and {name}.tsv",
+            f"both {paths[0].name} and {paths[1].name}",
             expected="one of them",
             where=str(folder),
             todo="Remove the one that is not meant.",
         )
     return paths[0] if paths else None
-
-
-def require(values: object, noun: str, id_: str, where: str, problems: Problems) -> None:
-    """Report a relation that has none of what it needs."""
-    if not values:
-        error = ConsilienceError(
-            f"the relation '{id_}' has no {noun}",
-            where=where,
-            todo=f"Add {noun}s to it or remove it.",
-        )
-        problems.append(error)
 
 
 def raise_first(
@@ -236,54 +313,3 @@ def raise_first(
     if len(problems) > 1:
         first.args = (f"{first.args[0]} ({len(problems) - 1} more{how_to_list})",)
     raise first
-
-
-TABLES = (
-    "patterns.*", "facts.*", "relations.jsonl", "TREx/*.jsonl", "trex_lms_vocab/*.jsonl",
-    "pattern_data/graphs_json/*.jsonl",
-)  # fmt: skip
-"""The tables of all layouts that have patterns or facts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Places (``file:line``) in the tables of a suite."""
-
-    patterns: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """Relation and pattern -> its place."""
-    facts: Mapping[tuple[str, str, str], tuple[str, ...]] = field(default_factory=dict)
-    """Relation, subject and object -> the places of the fact."""
-
-    def pattern(self, relation: str, *texts: str) -> tuple[str, ...]:
-        keys = ((relation, text) for text in texts)
-        return tuple(self.patterns[key] for key in keys if key in self.patterns)
-
-    def fact(self, relation: str, subject: str, object_: str) -> tuple[str, ...]:
-        """The places of a fact, more than one if it is there more than once."""
-        return self.facts.get((relation, subject, object_), ())
-
-
-def places_in(root: Path) -> Places:
-    """The places of all patterns and facts in the tables below the root of a suite."""
-    patterns: dict[tuple[str, str], str] = {}
-    facts: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for path in _tables(root):
-        faults: Faults = []  # ``suite check`` reports them
-        for where, cells in read_rows(path, quoted=False, faults=faults):
-            location = where.replace(str(path), str(path.relative_to(root)), 1)
-            relation = str(cells.get("relation", path.stem))
-            text = cells.get("pattern", cells.get("template"))
-            if text is not None:
-                patterns.setdefault((relation, str(text)), location)
-            elif "subject" in cells or "sub_label" in cells:
-                subject, object_ = (
-                    str(cells.get(ours, cells.get(theirs, "")))
-                    for ours, theirs in (("subject", "sub_label"), ("object", "obj_label"))
-                )
-                facts[relation, subject, object_].append(location)
-    return Places(patterns, {key: tuple(places) for key, places in facts.items()})
-
-
-def _tables(root: Path) -> Iterator[Path]:
-    for name in TABLES:
-        yield from (path for path in sorted(root.glob(name)) if path.suffix in (".jsonl", ".tsv"))

@@ -15,7 +15,7 @@ from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.kinds.probing import probe
 from consilience.options.probe import ProbeOptions
 from consilience.runs.folder import RunFolder, record_of
-from consilience.runs.settings import options_of_record, options_record
+from consilience.runs.run import options_of_record, options_record
 
 SETTINGS = {"suite": "mini", "model": {"model": "baseline:random"}}
 NO_METRICS = pl.DataFrame(schema=METRICS_SCHEMA)

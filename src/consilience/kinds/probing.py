@@ -39,8 +39,7 @@ from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.report.export import record_of
 from consilience.runs.folder import RunFolder
-from consilience.runs.run import Run, model_name
-from consilience.runs.settings import options_record
+from consilience.runs.run import Run, model_name, options_record
 from consilience.suites.questions import Questions
 from consilience.types import Suite
 

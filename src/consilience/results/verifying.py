@@ -30,8 +30,7 @@ from consilience.options.runs import VerifyOptions
 from consilience.report.export import Shown, record_of
 from consilience.report.table import Table
 from consilience.runs.folder import FORMAT, digest_of, refuse_other_run
-from consilience.runs.run import Run, recorded_answers
-from consilience.runs.settings import options_of_record
+from consilience.runs.run import Run, options_of_record, recorded_answers
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client

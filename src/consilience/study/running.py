@@ -26,7 +26,7 @@ from consilience.options import option_fields
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import RunFolder, record_of
-from consilience.runs.settings import options_record
+from consilience.runs.run import options_record
 from consilience.study.engine import (
     Backlog,
     Needs,

@@ -22,8 +22,7 @@ from consilience.options.runs import StudyStatusOptions
 from consilience.report.export import Shown
 from consilience.report.table import Column, Table, Value
 from consilience.runs.folder import record_of
-from consilience.runs.run import seed_folders
-from consilience.runs.settings import options_record
+from consilience.runs.run import options_record, seed_folders
 from consilience.study.file import FAILURES, Study, StudyRun, read_study
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ def item_agreement(answers: Answers, suite: Suite, protocol: Protocol) -> pl.Dat
         counted = pl.DataFrame({"key": of_row["key"].unique().sort(), **columns})
         table = of_row.join(counted, on="key", how="left", maintain_order="left")
         table = table.with_columns(group=pl.lit(relation.id))
-        tables.append(table.select(*AGREEMENT_SCHEMA).cast(AGREEMENT_SCHEMA))
+        tables.append(table.select(*AGREEMENT_SCHEMA).cast(pl.Schema(AGREEMENT_SCHEMA)))
     return pl.concat(tables)
 
 

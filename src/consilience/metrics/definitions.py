@@ -341,7 +341,8 @@ def _beside_chance(
         return combine(sums[..., 0], sums[..., 1], chance(sums))
 
     def slopes(sums: Floats) -> tuple[Floats, Floats]:
-        return combine(*np.eye(2, len(sums)), chance.slopes(sums))
+        same, total = np.eye(2, len(sums))
+        return combine(same, total, chance.slopes(sums))
 
     n = int(grid.n_both.sum())
     left_out = len(grid.n_both) * grid.n_pairs - n

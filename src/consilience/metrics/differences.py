@@ -93,7 +93,8 @@ class Flipped:
             return np.full(self.flipped.shape[1], np.nan)
         common = hits.sum() / totals.sum()
         off = (self.flipped[::2] - common * self.flipped[1::2]) / totals[:, None]
-        return off[1] - off[0]
+        difference: Floats = off[1] - off[0]
+        return difference
 
 
 def flip(first: Tallies, second: Tallies, names: Sequence[str], signs: Signs) -> dict[Key, Flipped]:

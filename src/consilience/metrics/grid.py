@@ -128,7 +128,8 @@ class Grid:
     @cached_property
     def right(self) -> Bools:
         """Whether the answer is the gold (item, variant)."""
-        return self.taken & (self.answers == self.golds)
+        right: Bools = self.taken & (self.answers == self.golds)
+        return right
 
     @cached_property
     def answered(self) -> Bools:
@@ -184,7 +185,8 @@ class Grid:
     def same(self) -> Bools:
         """Whether both answers of a pair are there and the same (item, pair)."""
         first, second = self.pairs.T
-        return (self.answers[:, first] == self.answers[:, second]) & self.both
+        same: Bools = (self.answers[:, first] == self.answers[:, second]) & self.both
+        return same
 
     @cached_property
     def codes(self) -> Ints:

@@ -346,7 +346,8 @@ class Resampling:
         once = np.ones((1, len(shares)), dtype=np.float32)
         together = across if self._have_common else within
         ways = ((weights, relations), (once, within), (once, together))
-        spread = Spread(*(_macro(weights, of, empty) for weights, of in ways), clusters=clusters)
+        macro = [_macro(weights, replicates, empty) for weights, replicates in ways]
+        spread = Spread(macro[0], macro[1], macro[2], clusters)
         hits = np.sum([group.hits for group in across], axis=0)
         total = np.sum([group.total for group in across], axis=0)
         subjects = min(sum(group.clusters for group in across), self._size)

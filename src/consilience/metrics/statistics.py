@@ -100,7 +100,7 @@ class ChanceOfAll(Chance):
 
     def __init__(self, classes: Bools, words: int) -> None:
         """``classes``: t (class, variant)."""
-        super().__init__(*classes.shape, words)
+        super().__init__(len(classes), classes.shape[1], words)
         self._classes = classes.astype(np.float64)
 
     def _agree(self, shares: Floats) -> Floats:
@@ -111,8 +111,9 @@ class ChanceOfAll(Chance):
 
     def _weights(self, counts: Floats, shares: Floats) -> Floats:
         weighted = counts[:, None] * self._classes
-        weights: Floats = weighted.T @ (self._classes @ shares)
-        return weights - weighted.sum(axis=0)[:, None] * shares
+        alone = weighted.sum(axis=0)[:, None] * shares
+        weights: Floats = weighted.T @ (self._classes @ shares) - alone
+        return weights
 
 
 REPLICATES = 2000

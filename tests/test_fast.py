@@ -247,9 +247,8 @@ def test_patterns_with_few_subjects_are_asked_together():
     queries = [
         Query(p, f"{n}", "a") for p, size in zip(pattern, sizes, strict=True) for n in range(size)
     ]
-    rows = {p: [at for at, each in enumerate(queries) if each.pattern == p] for p in pattern}
     for most, expected in ((12, [6, 12, 8, 10, 9]), (100, [6, 20, 10, 9])):
-        found = list(causal._together(queries, rows, most))
+        found = list(causal._together(queries, most))
         assert [sum(len(own) for _, _, own in each) for each in found] == expected
         assert [row for each in found for _, _, own in each for row in own] == list(range(45))
         for each in found:

@@ -179,7 +179,7 @@ WRONG = [
     (lambda: cs.evaluate(cs.Questions("none", ()), choose_a), "'none': no question in the suite"),
     (
         lambda: cs.evaluate(VALUE, cs.load_model("baseline:majority")),
-        "a model of type FactBaseline with questions; expected a name, a folder, or a function",
+        "a model of type Baseline with questions; expected a name, a folder, or a function",
     ),
     (
         lambda: cs.evaluate(VALUE, lambda prompts: prompts, out="run"),

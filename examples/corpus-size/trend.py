@@ -123,7 +123,7 @@ class Family:
         counts: list[Counts] = []
         for prepared in prepared_seeds(tables, suite, ResampleCache()):
             counts.append(prepared.counts("N-1", protocol, 0))
-            prepared.forget()
+            prepared.forget(protocol)
         count = seeds.pop()
         self.counts = [counts[at : at + count] for at in range(0, len(counts), count)]
 

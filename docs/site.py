@@ -8,7 +8,7 @@ from typing import Any
 
 from consilience.app.parser import ClickGroup
 from consilience.cli import program
-from consilience.options import GENERAL, option_fields
+from consilience.options import option_fields
 from consilience.options.probe import ProbeOptions
 
 OUTSIDE = re.compile(
@@ -73,7 +73,7 @@ def options_of(command: Any, context: Any) -> Iterator[str]:
         row = parameter.get_help_record(context)
         if row is None:
             continue
-        panel = getattr(parameter, "panel", GENERAL)
+        panel = getattr(parameter, "panel", "General")
         name, text = (cell(part.strip()) for part in row)
         panels.setdefault(panel, []).append(f"| `{name}` | {text} |")
     for panel, rows in panels.items():

@@ -316,6 +316,9 @@ def test_no_rule_and_more_passes_than_runs_are_refused(ports):
         gate(folder, write("thirty", 30))
     with pytest.raises(ConsilienceError, match=r"--passes 2 of 1 run; expected at most 1"):
         gate(folder, write("thirty", 30), rule=["consistency >= 0.5"], passes=2)
+    with pytest.raises(ConsilienceError, match="without a baseline"):  # as an empty variable is
+        rule = ["consistency no worse than baseline by 3 points"]
+        gate(folder, write("thirty", 30), rule=rule, baseline="")
     parsed = parse_rules(["consistency  >=  0.5", "consistency >= 0.5"][:1])
     assert parsed[0].text == "consistency >= 0.5"
 

@@ -353,7 +353,7 @@ def gate(options: GateOptions) -> Gate:
     """
     rules, many = parse_rules(options.rule), len(options.runs)
     relative = [rule for rule in rules if rule.is_relative]
-    if relative and options.baseline is None:
+    if relative and not options.baseline:
         raise ConsilienceError(
             f"the rule '{relative[0].text}' without a baseline",
             expected="a run to compare with",

@@ -250,6 +250,7 @@ def test_an_answer_that_begins_another_is_scored_with_its_end(reader):
             CHAT.replace("{{ m.role }}", "{% if m.role == 'system' %}{% continue %}{% endif %}x"),
             "ignores a system prompt",
         ),
+        ("{{ 1 + 'a' }}" + CHAT, "refuses a system prompt: TypeError"),
     ],
 )
 def test_a_chat_without_a_system_role_says_so(reader, template, message):

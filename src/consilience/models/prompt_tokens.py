@@ -147,12 +147,15 @@ class PromptTokens:
         return chat
 
     def joined(self, turns: Sequence[Turn], *, is_asked: bool = False) -> str:
-        """Turns as one text, by the chat template."""
-        return str(
-            self.tokenizer.apply_chat_template(
-                turns, tokenize=False, add_generation_prompt=is_asked
+        """Turns as one text, by the chat template; a template that fails raises TemplateError."""
+        try:
+            return str(
+                self.tokenizer.apply_chat_template(
+                    turns, tokenize=False, add_generation_prompt=is_asked
+                )
             )
-        )
+        except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
+            raise TemplateError(f"{type(error).__name__}: {error}") from error
 
     def encode(self, prompt: Prompt) -> tuple[list[int], list[list[int]]]:
         """The token ids of a prompt, of any length, and those of each of its answers.

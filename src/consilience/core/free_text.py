@@ -486,13 +486,13 @@ RULES: Mapping[str, Rule] = {rule.name: rule for rule in (
     Rule(
         "number",
         "The only number in the first line after 'the answer is' equals that of the choice.",
-        "numbers_in_text.numbers_in; comparison by value as in GSM8K (Cobbe et al. 2021)",
+        "comparison by value as in GSM8K (Cobbe et al. 2021)",
         lambda text: _only(_numbers, "number", _announced(text)),
         lambda text: _only(_numbers, "number", text).answer),
     Rule(
         "date",
         "The only date in the first line after 'the answer is' equals that of the choice, to the "
-        "same precision.", "dates_in_text.dates_in; ISO 8601",
+        "same precision.", "ISO 8601",
         lambda text: _only(dates_in, "date", _announced(text)),
         lambda text: _only(dates_in, "date", text).answer),
 )}  # fmt: skip

@@ -169,7 +169,7 @@ class Task:
     """Inference or similarity (CALUM, Section 4.1)."""
     first: tuple[str, ...]
     """Names of the column with the first sentence, in order of preference; a dot leads into nested
-    objects. Those of the second sentence and of the label:"""
+    objects. ``second`` and ``label`` are names of columns likewise."""
     second: tuple[str, ...]
     label: tuple[str, ...]
     indicators: tuple[str, str]

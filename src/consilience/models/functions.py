@@ -92,7 +92,7 @@ class PlainReader:
 
 
 class PlainPairs(PlainReader):
-    """The same of sentence pairs, of which none is too long."""
+    """How a model without a tokenizer reads sentence pairs: whatever their length."""
 
     longest = sys.maxsize
 

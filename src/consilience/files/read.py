@@ -39,7 +39,7 @@ ROWS = 1 << 20
 """Rows that a Parquet file of any size may hold."""
 
 TIMES_PARQUET = 1_000
-"""The same of a Parquet file, which keeps equal texts once."""
+"""How many times its size a Parquet file may unpack to; it keeps equal texts once."""
 
 ROWS_A_BYTE = 16
 """Beyond that, rows for each byte of a Parquet file."""

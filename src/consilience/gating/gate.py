@@ -195,7 +195,7 @@ class GateRuns:
         return measure(tables, self.suite, self.protocol, self.seed, precision=True)
 
     def differences(self, labels: Sequence[str]) -> pl.DataFrame:
-        """The same minus the baseline (``COMPARISON_SCHEMA`` and ``PRECISION_SCHEMA``)."""
+        """Runs minus the baseline (``COMPARISON_SCHEMA`` and ``PRECISION_SCHEMA``)."""
         assert self.baseline is not None
         first = self.common[self.baseline.label]
         second = [table for label in labels for table in self.common[label]]

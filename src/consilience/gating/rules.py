@@ -169,7 +169,7 @@ class Precise:
         return 1 - float(nctdtr(number.clusters - 1, away, critical))
 
     def resized(self, clusters: int) -> Precise:
-        """The same number of as many clusters like these."""
+        """The number as it would be of so many clusters like these."""
         scale = math.sqrt(self.clusters / clusters)
         return replace(
             self, error=self.error * scale, within_error=self.within_error * scale,

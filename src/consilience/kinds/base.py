@@ -65,7 +65,7 @@ class AnswersElsewhere:
     protocol: Protocol
     answers: pl.DataFrame
     settings: Mapping[str, object]
-    """Those of the JSON document."""
+    """The settings in the JSON document."""
     groups: Sequence[str] = ()
     """The groups that notes are about; empty for all."""
     before: Sequence[str] = ()
@@ -73,7 +73,7 @@ class AnswersElsewhere:
     after: Sequence[str] = ()
     """Notes that follow them."""
     run_settings: Mapping[str, object] = field(default_factory=dict)
-    """Those of a run that keeps the answers; ``described``: what else its record has."""
+    """The settings of a run that keeps the answers; ``described``: what else its record has."""
     described: Mapping[str, object] = field(default_factory=dict)
     recorded: pl.DataFrame | None = None
     """The answers that such a run keeps, where they are not ``answers``."""
@@ -302,7 +302,7 @@ class Inquiry(ABC):
     def _noise_of_server(
         self, client: Client, folder: RunFolder, tables: Mapping[str, pl.DataFrame]
     ) -> pl.DataFrame | None:
-        """The same of a sample of prompts that a server gets again.
+        """The changed answers of a sample of prompts that a server gets again.
 
         What a complete run measured is read and not measured again, unless ``--noise-floor`` wants
         more prompts. Without ``--noise-floor``, a limit or a server that fails ends the run with a

@@ -46,7 +46,7 @@ UNUSED = ("template", "system", "shots", "option_score", "generate", "scoring", 
 """The options that decision models do not have."""
 
 OF_PAIRS = ("generate", "scoring", "tokenizer", "input", "pool", "model_labels")
-"""The same of sentence pairs."""
+"""The options that decision models do not have with sentence pairs."""
 
 
 def decides(spec: str, model: object = None) -> bool:

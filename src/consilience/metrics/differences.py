@@ -76,7 +76,7 @@ class Flipped:
     observed: Floats
     """Hits and total of the first run, then of the second (4,)."""
     flipped: Floats
-    """The same under each flip (4, permutation)."""
+    """The sums under each flip (4, permutation)."""
 
     def __add__(self, other: Flipped) -> Flipped:
         return Flipped(self.observed + other.observed, self.flipped + other.flipped)

@@ -306,7 +306,7 @@ def _folded(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """The same without punctuation and symbols; the marks of letters stay."""
+    """Without case, punctuation and symbols; the marks of letters stay."""
     letters = "".join(
         letter if unicodedata.category(letter)[0] in "LMN" else " " for letter in _folded(text)
     )

@@ -103,7 +103,7 @@ class PublicRun:
     metrics: pl.DataFrame
     notes: Sequence[str]
     changes: Sequence[str]
-    """The same of a suite that is not as it was when it was asked."""
+    """Notes on a suite that is not as it was when it was asked."""
     answers: pl.DataFrame
     """All answers; of several seeds with a column ``seed``."""
     prompts: pl.DataFrame | None

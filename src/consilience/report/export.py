@@ -703,7 +703,7 @@ def rows_of(table: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def without_nan(value: Any) -> Any:
-    """The same with None for NaN, which JSON does not have."""
+    """A document with None for NaN, which JSON does not have."""
     if isinstance(value, Mapping):
         return {name: without_nan(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -50,7 +50,7 @@ PAIR_ROWS = (
     ("consistency", "Consistency", "label kept"),
     ("corrected_consistency", "Chance-corrected consistency", "agreement above chance"),
 )
-"""The same of a task of sentence pairs."""
+"""The rows of the summary of a task of sentence pairs."""
 
 FORM_ROWS = {"reverse": ("C_R", "label kept in reverse"), "signal": ("C_S", "label kept in signal")}
 """Label and meaning of the consistency of the CALUM paper's forms."""

@@ -275,7 +275,7 @@ def _columns(columns: object) -> dict[str, str]:
 
 
 def _prompt_model_of(model: object) -> Model | None:
-    """As ``_model_of``, for questions."""
+    """The model of questions that is a value; None for the name of one."""
     if hasattr(model, "why_not") and hasattr(model, "identity"):
         return cast(Model, model)
     if isinstance(model, str | Path):

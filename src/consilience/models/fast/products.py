@@ -117,7 +117,7 @@ def speed_up(model: PreTrainedModel, *, head: bool, library: Library | None = No
 
 
 def speed_up_training(model: PreTrainedModel, library: Library | None = None) -> Products:
-    """The same for products with gradients; the weights stay as they are, to be trained."""
+    """Choose the library of products with gradients; the weights stay in place, to be trained."""
     layers = [part for part in model.modules() if type(part) is torch.nn.Linear]
     chosen = _choose(model, layers, library, usual="torch")
     if chosen.library == "onednn":

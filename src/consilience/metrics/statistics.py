@@ -34,10 +34,11 @@ class Chance:
 
     def __call__(self, sums: Floats) -> Floats:
         """(...) of sums (..., column). The last result is kept: two metrics need the same."""
-        if self._last is None or self._last[0] is not sums:
+        last = self._last  # read once, because another thread may replace it
+        if last is None or last[0] is not sums:
             counts, shares, _ = self._parts(sums)
-            self._last = sums, (counts * self._agree(shares)).sum(axis=-1)
-        return self._last[1]
+            last = self._last = sums, (counts * self._agree(shares)).sum(axis=-1)
+        return last[1]
 
     def slopes(self, sums: Floats) -> Floats:
         """Its derivatives (column,) at sums (column,).

@@ -101,7 +101,6 @@ class PlainPairs(PlainReader):
         return [{"input_ids": list(map(ord, as_lines(form)))} for form in forms]
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
-        """The forms: none is too long."""
         return list(forms)
 
 

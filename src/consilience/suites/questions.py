@@ -57,7 +57,7 @@ SIMILAR = 0.88
 """From this similarity (``difflib``) a column is taken for a misspelt one."""
 
 SIMILAR_PHRASING = 0.8
-"""From this similarity a column is taken for a phrasing by its name, before its number; a swap of letters has 0.875."""
+"""From this similarity a name before its number is a phrasing; a swap of letters has 0.875."""
 
 
 MAKE_A_SUITE = (

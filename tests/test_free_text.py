@@ -302,11 +302,12 @@ def test_the_rates_of_errors_on_texts_with_a_known_reading_do_not_rise():
     sizes = Counter(one["family"] for one in texts) | Counter(
         (one["family"], "held out") for one in texts if one.get("held_out")
     )
-    guide = DOCUMENT.read_text(encoding="utf-8")
+    table = ROOT / "docs" / "results" / "free-text" / "hard-texts.csv"
+    lines = table.read_text(encoding="utf-8").splitlines()
     for family, rule, *counts in RATES:
         cells = [" / ".join(map(str, triple)) for triple in counts]
         cells = [str(sizes[family]), *cells[:2], str(sizes[family, "held out"]), *cells[2:]]
-        assert f"| {family} | `{rule}` | {' | '.join(cells)} |" in guide
+        assert ",".join([family, rule, *cells]) in lines
 
 
 DOCUMENT = ROOT / "docs" / "free-text.md"

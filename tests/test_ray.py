@@ -13,9 +13,8 @@ from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import record_of
 from consilience.study import running as studying
 from consilience.study import workers as ray_workers
-from consilience.study.engine import Needs, Unit, run_units
 from consilience.study.running import run_study
-from consilience.study.workers import RayWorkers
+from consilience.study.workers import Needs, RayWorkers, Unit, run_units
 from engine_work import factory
 
 ray = pytest.importorskip("ray")

@@ -8,11 +8,11 @@ from consilience.app.command import Lazy, command, group
 from consilience.options.runs import StudyReportOptions, StudyRunOptions, StudyStatusOptions
 
 if TYPE_CHECKING:
-    from consilience.study import reporting, running, status
+    from consilience.study import file, reporting, running
 else:
+    file = Lazy("study.file")
     reporting = Lazy("study.reporting")
     running = Lazy("study.running")
-    status = Lazy("study.status")
 
 group(
     "study", "Ask many models many suites from one file, and report all runs together.", "Measure"
@@ -24,7 +24,7 @@ group(
 @command(StudyRunOptions, "study run", examples=(
     "study run sizes.toml --dry-run",
     "study run sizes.toml --engine ray --ray-address auto"))
-def run_study(options: StudyRunOptions) -> status.StudyState:
+def run_study(options: StudyRunOptions) -> file.StudyState:
     """Ask every model of a study every suite, in every combination of factors.
 
     Worker processes ask the groups of all runs; each loads a model once. A run that fails is
@@ -38,12 +38,12 @@ def run_study(options: StudyRunOptions) -> status.StudyState:
 @command(StudyStatusOptions, "study status", examples=(
     "study status sizes.toml",
     "study status sizes.toml --json"))
-def study_state(options: StudyStatusOptions) -> status.StudyState:
+def study_state(options: StudyStatusOptions) -> file.StudyState:
     """Show which runs of a study are complete, part (some groups), waiting or failed.
 
     No model is loaded.
     """
-    return status.study_status(options)
+    return file.study_status(options)
 
 
 @command(StudyReportOptions, "study report", examples=(

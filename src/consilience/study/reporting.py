@@ -51,8 +51,7 @@ from consilience.report.summary import SummaryRow
 from consilience.report.table import CI, NAN, Cell, Column, Table, Value, intervals_below
 from consilience.results.comparing import Comparison, compare_opened
 from consilience.runs.run import Run
-from consilience.study.file import Study
-from consilience.study.status import RunState, StudyState, study_status
+from consilience.study.file import RunState, Study, StudyState, study_status
 
 
 @dataclass(frozen=True, slots=True)

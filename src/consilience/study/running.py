@@ -7,17 +7,17 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
 from consilience.core.process import SILENT, Advance, Silent, Watch
 from consilience.core.provenance import cores
 from consilience.core.text import counted
 from consilience.endpoints.address import base_url_of
+from consilience.files.read import parse_json
 from consilience.files.write import write_whole
 from consilience.kinds import kind_of
 from consilience.kinds.base import Inquiry
@@ -27,27 +27,29 @@ from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import RunFolder, record_of
 from consilience.runs.run import options_record
-from consilience.study.engine import (
+from consilience.study.file import (
+    LOGS,
+    RunState,
+    Study,
+    StudyRun,
+    StudyState,
+    copy_run,
+    failure_file,
+    read_study,
+    refuse_changes,
+    state_of,
+)
+from consilience.study.workers import (
     Backlog,
+    LocalWorkers,
     Needs,
+    RayWorkers,
     Unit,
     UnitFailure,
     UnitOutcome,
-    Workers,
     described,
     run_units,
 )
-from consilience.study.file import LOGS, Study, StudyRun, read_study
-from consilience.study.status import (
-    Failure,
-    RunState,
-    StudyState,
-    fetch_runs,
-    refuse_changes,
-    state_of,
-    store_run,
-)
-from consilience.study.workers import LocalWorkers
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +76,8 @@ class StudyTask:
     seed: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What a worker wrote that asked a group, where the folder of the run may not be."""
-
-    record: Mapping[str, Any]
-    files: Mapping[str, bytes]
-    """All other files by their paths in the folder of the run, or in that of its seed."""
+Written = dict[str, bytes]
+"""The files of a worker that asked a group, by their paths in the folder of the run or its seed."""
 
 
 def study_worker(key: WorkerKey) -> StudyWorker:
@@ -106,7 +103,6 @@ class StudyWorker:
         self._inquiry: Inquiry | None = None
 
     def __call__(self, task: StudyTask, advance: Advance) -> Written | None:
-        """Do a unit; of a group what was written."""
         from consilience.kinds.probing import probe
 
         if not task.groups:
@@ -135,12 +131,11 @@ class StudyWorker:
         folder /= task.seed
         opened = open_folder(folder, self._inquiry, options_record(task.options, {}))
         ask_in_folder(self._inquiry, opened, task.groups, _Relay(advance))
-        files = {
+        return {
             path.relative_to(folder).as_posix(): path.read_bytes()
             for path in sorted(folder.rglob("*"))
-            if path.is_file() and path.name != "run.json"
+            if path.is_file()
         }
-        return Written(record_of(folder), files)
 
 
 def _moved(error: ConsilienceError, where: str) -> ConsilienceError:
@@ -282,7 +277,8 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
     Failures are kept in the folder of the study, and tried again by the next call.
     """
     study = _read(options)
-    fetch_runs(study)
+    for run in study.runs:
+        copy_run(study, run, is_fetched=True)
     state, plans = _planned(study, options, watch)
     left = {one.run.name for one in state.unfinished}
     if options.engine == "local" and any(
@@ -297,7 +293,7 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
     if parts:
         _Asking(study, options, watch).ask(parts)
     for run in study.runs:
-        store_run(study, run)  # what could not be copied when it was finished
+        copy_run(study, run)  # what could not be copied when it was finished
     return replace(state_of(study), was_run=True)
 
 
@@ -392,21 +388,6 @@ class _Asking:
         self._left: Counter[str] = Counter()
         self._ended: set[str] = set()
 
-    def _workers(self) -> tuple[Workers, Workers | None]:
-        """Workers of the engine, and those that wait on the network if they are elsewhere.
-
-        A cluster is joined only for models that do not have a server.
-        """
-        options, logs = self._options, self._study.folder / LOGS
-        if options.shard is not None:
-            logs /= f"shard-{options.shard.replace('/', '-of-')}"
-        if options.engine == "local" or all(plan.is_served for plan in self._plans.values()):
-            return LocalWorkers(options.workers or 1, logs), None
-        from consilience.study.workers import RayWorkers
-
-        cluster = RayWorkers(options.ray_address, options.workers, self._watch.inform)
-        return cluster, LocalWorkers(0, logs)
-
     def ask(self, parts: Sequence[tuple[PlannedRun, set[GroupOfSeed]]]) -> None:
         """Ask parts of runs; each run is counted when all its groups are complete."""
         for plan, part in parts:
@@ -417,12 +398,19 @@ class _Asking:
                 self._left[plan.run.name] += 1
             if not units:
                 self._count_if_complete(plan)
-        workers, network = self._workers()
+        options, inform, logs = self._options, self._watch.inform, self._study.folder / LOGS
+        if options.shard is not None:
+            logs /= f"shard-{options.shard.replace('/', '-of-')}"
+        workers: LocalWorkers | RayWorkers = LocalWorkers(options.workers or 1, logs)
+        network = None
+        # a cluster is joined only for models that do not have a server
+        if options.engine == "ray" and not all(plan.is_served for plan in self._plans.values()):
+            workers, network = RayWorkers(options.ray_address, options.workers, inform), workers
         title = f"asking {counted(len(parts), 'run')}"
         with self._watch.steps(title, self._backlog.total, "queries") as self._advance:
             running = run_units(
                 self._backlog, study_worker, workers, network=network, advance=self._advance,
-                inform=self._watch.inform,
+                inform=inform,
             )  # fmt: skip
             with closing(running) as outcomes:
                 for outcome in outcomes:
@@ -446,28 +434,27 @@ class _Asking:
     def _keep(self, plan: PlannedRun, task: StudyTask, written: Written | None) -> None:
         """Put what a worker wrote into the folder of the run."""
         if written is not None:
-            folder = plan.run.folder / task.seed
+            folder, record = plan.run.folder / task.seed, parse_json(written.pop("run.json"))
             if (task.run, task.seed) not in self._folders:  # another run there raises
-                opened = RunFolder(folder, dict(written.record["settings"]))
-                self._folders[task.run, task.seed] = opened
+                self._folders[task.run, task.seed] = RunFolder(folder, record["settings"])
             answers = {}
-            for name, content in written.files.items():
+            for name, content in written.items():
                 path = folder / name
                 if path.parent.name == "answers":
                     answers[path.stem] = content
                 else:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     write_whole(path, content)
-            self._folders[task.run, task.seed].adopt(written.record, answers)
+            self._folders[task.run, task.seed].adopt(record, answers)
             self._left[task.run] -= 1
             if not self._left[task.run]:
                 self._count_if_complete(plan)
             return
         self._ended.add(task.run)
-        Failure.file_of(self._study, plan.run).unlink(missing_ok=True)
+        failure_file(self._study, plan.run).unlink(missing_ok=True)
         self._watch.inform(f"{task.run}: complete")
         try:
-            store_run(self._study, plan.run)
+            copy_run(self._study, plan.run)
         except ConsilienceError as error:
             self._watch.inform(f"{task.run} is not yet copied: {error}")
 
@@ -480,8 +467,8 @@ class _Asking:
 
 def _fail(study: Study, run: StudyRun, failure: UnitFailure, watch: Watch) -> None:
     """Keep why a run failed, until it is asked again."""
-    record = asdict(Failure(run.name, failure.message, failure.traceback))
-    file = Failure.file_of(study, run)
+    record = {"run": run.name, "message": failure.message, "traceback": failure.traceback}
+    file = failure_file(study, run)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, (json.dumps(record, indent=2) + "\n").encode())
     watch.inform(f"{run.name} failed: {failure.message}")

@@ -586,16 +586,11 @@ def state_of(study: Study) -> StudyState:
 
 def _state(study: Study, run: StudyRun) -> RunState:
     try:
-        parts = [(folder, record_of(folder)) for folder in _folders(run)]
+        parts = list(kept(run))
     except ConsilienceError as error:
         return RunState(run, "failed", message=str(error))
-    records = [record for _, record in parts if record]
-    files = [
-        file
-        for folder, record in parts
-        for file in (folder / "answers").glob("*.parquet")
-        if file.stem in record.get("answers", {})
-    ]
+    records = [record for _, record, _ in parts if record]
+    files = [file for _, _, files in parts for file in files.values()]
     sizes = [len(groups) for one in records if (groups := one["settings"].get("groups"))]
     groups = sum(sizes) if len(sizes) == len(parts) else None
     is_whole = groups is None or len(files) >= groups
@@ -620,7 +615,7 @@ def refuse_changes(study: Study) -> None:
     for run in study.runs:
         change = None
         with suppress(ConsilienceError):  # a damaged record is the state of its run
-            record = record_of(_folders(run)[0])
+            _, record, _ = next(kept(run))
             change = changed_option(run, record) if record.get("finished") else None
         if change:
             raise change
@@ -646,12 +641,17 @@ def changed_option(run: StudyRun, record: Mapping[str, Any]) -> ConsilienceError
     return None
 
 
-def _folders(run: StudyRun) -> list[Path]:
-    """The folder of the run, or that of each seed of a classifier that ``finetune`` trained."""
-    if (run.folder / "run.json").exists():
-        return [run.folder]
-    seeds = seed_folders(Path(run.options.model))
-    return [run.folder / seed.name for seed in seeds] or [run.folder]
+def kept(run: StudyRun) -> Iterator[tuple[str, dict[str, Any], dict[str, Path]]]:
+    """The record of a run, and the answers files that it knows, by group.
+
+    Of a classifier that ``finetune`` trained those of each seed, by name; else the name is empty.
+    """
+    seeds = [folder.name for folder in seed_folders(Path(run.options.model))]
+    for seed in [""] if (run.folder / RECORD).exists() else seeds or [""]:
+        record = record_of(run.folder / seed)
+        files = (run.folder / seed / "answers").glob("*.parquet")
+        known = record.get("answers", {})
+        yield seed, record, {file.stem: file for file in files if file.stem in known}
 
 
 def _rows(files: Sequence[Path]) -> int:

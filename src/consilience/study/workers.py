@@ -57,7 +57,7 @@ class Unit:
     """A unit of work. Units are independent: they may run anywhere and in any order."""
 
     id: str
-    key: Hashable
+    key: Any
     """The state of its worker, such as a loaded model: workers serve the units of one key."""
     payload: Any
     """What the worker gets; it can be pickled."""

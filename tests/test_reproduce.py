@@ -17,10 +17,10 @@ from consilience.report import papers
 from consilience.report.export import as_markdown
 from consilience.report.papers import Measured, beside, beside_layout, beside_table, paper_numbers
 from consilience.report.table import fitted_text
-from consilience.reproduce import RECIPES, Recipe, RecipeResult, Request, Work, carry_out
 from consilience.reproduce import recipe as work_module
 from consilience.reproduce.pararel import IMPROVED, SQUAD, TEST, TRAIN, VALIDATION
-from consilience.reproduce.recipe import MissingError
+from consilience.reproduce.recipe import MissingError, Recipe, RecipeResult, Request, Work
+from consilience.reproduce.reproduction import RECIPES, carry_out
 from consilience.suites import load_suite
 from consilience.suites.layouts import N_TO_1, N_TO_M
 from test_squad import make_files

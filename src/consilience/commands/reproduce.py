@@ -37,6 +37,6 @@ def reproduce_table(options: ReproduceOptions) -> work.Reproduction:
 
 def list_tables() -> dict[str, str]:
     """The papers' tables and figures that ``reproduce_table`` makes, and what they show."""
-    from consilience.reproduce import RECIPES
+    from consilience.reproduce.reproduction import RECIPES
 
     return {name: RECIPES[name].title for name in sorted(RECIPES)}

@@ -34,9 +34,9 @@ from consilience.train.plan import DEFAULT_WEIGHTS, Plan, Subject, check_plan
 from consilience.types import Suite
 
 if TYPE_CHECKING:
+    from consilience.train.batch_trainer import TrainingCost
     from consilience.train.classifiers import SeedTrainings, TaskPairs
     from consilience.train.consistency import Improved
-    from consilience.train.cost import TrainingCost
 
 
 PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
@@ -47,14 +47,9 @@ LOAD = ("Load it:", "  from transformers import pipeline")
 """The last line of the dry run of a training; the first lines of how a trained model is loaded."""
 
 IN_PLAN = {
-    "train_groups": "train",
-    "validation_groups": "validation",
-    "whole_vocabulary": "vocabulary",
-    "mlm": "text",
-    "text": "text_file",
-    "train_facts": "facts",
-    "batch_size": "batch",
-}
+    "train_groups": "train", "validation_groups": "validation", "whole_vocabulary": "vocabulary",
+    "mlm": "text", "text": "text_file", "train_facts": "facts", "batch_size": "batch",
+}  # fmt: skip
 """Options that the settings of a training call otherwise."""
 
 
@@ -83,11 +78,10 @@ class Improvement(Shown):
         return [*self.result.notes, *few_relations(headline, self.suite)]
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """The numbers before and after, and where the model is; of a dry run the work."""
         if (result := self.result) is None:
             yield from (*(self.cost.lines if self.cost else ()), DRY_RUN)
             return
-        best = result.best.chosen
+        best = result.best
         row, *others = result.rows
         seeds = f", mean of {len(row.outcomes)} seeds" if len(row.outcomes) > 1 else ""
         relations = counted(result.relations, "held-out relation")
@@ -97,9 +91,9 @@ class Improvement(Shown):
             yield from table_7(result.table, result.relations)
         if output.details:
             yield lambda_table(result.lambdas)
-            compared = comparison_table(result.best.compared, self.suite, by="group")
+            compared = comparison_table(best.compared, self.suite, by="group")
             yield replace(compared, title=f"{compared.title}, seed {best.seed}")
-        model, checkpoint = best.best.model, best.best.checkpoint
+        model, checkpoint = best.training.model, best.training.checkpoint
         updates = f"{checkpoint['step']} of {counted(checkpoint['updates'], 'update')}"
         yield f"Model (lambda {best.weight:g}, seed {best.seed}, after {updates}): {model}"
         yield from LOAD
@@ -109,38 +103,29 @@ class Improvement(Shown):
         yield f"More: {more}consilience report {self.folder / 'before'} {after}"
 
     def document(self) -> dict[str, Any]:
-        """The numbers as rows."""
         cost = {"cost": self.cost.to_dict() if self.cost else None}
         if (result := self.result) is None:
             return cost
         outcomes = [
             {
-                "name": outcome.chosen.name,
-                "seed": outcome.chosen.seed,
-                "lambda": outcome.chosen.weight,
+                "name": one.name, "seed": one.seed, "lambda": one.weight,
                 "validation": {
                     f"{weight:g}": dict(trained.validation)
-                    for weight, trained in outcome.chosen.tried.items()
+                    for weight, trained in one.tried.items()
                 },
-                "checkpoint": dict(outcome.chosen.best.checkpoint),
-                "perplexity": outcome.chosen.best.perplexity,
-                "after": rows_of(outcome.metrics),
-                "differences": rows_of(outcome.compared),
-                "model": str(outcome.chosen.best.model),
+                "checkpoint": dict(one.training.checkpoint), "perplexity": one.training.perplexity,
+                "after": rows_of(one.metrics), "differences": rows_of(one.compared),
+                "model": str(one.training.model),
             }
-            for outcome in result.outcomes
-        ]
+            for one in result.outcomes
+        ]  # fmt: skip
         return cost | {
-            "before": rows_of(result.before),
-            "perplexity": result.perplexity,
-            "outcomes": outcomes,
-            "table": rows_of(result.table),
-            "notes": self.notes,
-            "model": str(result.best.chosen.best.model),
-        }
+            "before": rows_of(result.before), "perplexity": result.perplexity,
+            "outcomes": outcomes, "table": rows_of(result.table), "notes": self.notes,
+            "model": str(result.best.training.model),
+        }  # fmt: skip
 
     def remarks(self, output: Output) -> list[str]:
-        """The notes, and how to measure perplexity."""
         without = self.result is not None and self.result.perplexity is None
         note = "perplexity was not measured; give held-out text with --text."
         return [*self.notes, *[note] * without]
@@ -150,14 +135,21 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | Non
     """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
     suite = suites.load_suite(options.suite, options.data_dir)
     protocol: Protocol = options.protocol or suite.protocol
-    subject, plan = _subject_and_plan(options, suite, protocol)
+    lines = read_lines(options.text) if options.text else ()
+    subject = Subject(
+        options.model, suite, protocol, lines, options.limit, options.device,
+        options.trust_remote_code,
+    )  # fmt: skip
+    named = {IN_PLAN.get(name, name): value for name, value in vars(options).items()}
+    named["weights"] = tuple(options.weights or DEFAULT_WEIGHTS[options.loss])
+    named["seed"] = options.seeds[0]
+    plan = Plan(**{field.name: named[field.name] for field in fields(Plan)})
     seeds, ablations = options.seeds, options.ablations
     check_plan(plan, subject, seeds)
     with needs_extra("train"):
         from consilience.models.sources import locate
-        from consilience.train.consistency import TABLE, is_first_process
+        from consilience.train.consistency import TABLE, consistency_cost, is_first_process
         from consilience.train.consistency import improve as train_and_measure
-        from consilience.train.cost import consistency_cost
     locate(subject.model)  # an impossible name raises
     folder = options.out or _folder_of(options, suite)
     with watch.loading(options.model):
@@ -188,28 +180,6 @@ def _folder_of(options: ImproveOptions, suite: Suite) -> Path:
     )
 
 
-def _subject_and_plan(
-    options: ImproveOptions, suite: Suite, protocol: Protocol
-) -> tuple[Subject, Plan]:
-    """The model with its suite and text, and the settings of its training."""
-    weights = tuple(options.weights or DEFAULT_WEIGHTS[options.loss])
-    single = {"weights": weights, "seed": options.seeds[0]}
-    subject = Subject(
-        options.model,
-        suite,
-        protocol,
-        lines=read_lines(options.text) if options.text else (),
-        test_facts=options.limit,
-        device=options.device,
-        trust_remote_code=options.trust_remote_code,
-    )
-    named = {IN_PLAN.get(name, name): value for name, value in vars(options).items()}
-    settings = {
-        setting.name: named[setting.name] for setting in fields(Plan) if setting.name in named
-    }
-    return subject, Plan(**{**settings, **single})
-
-
 def read_lines(path: Path) -> list[str]:
     """The lines of a text, or the ``text`` of JSON lines, without empty ones."""
     if not path.is_file():
@@ -220,8 +190,8 @@ def read_lines(path: Path) -> list[str]:
     for where, row in read_rows(path):
         if "text" not in row:
             raise ConsilienceError("no 'text'", expected="a text in 'text'", where=where)
-        lines.append(str(row["text"]))
-    return [line for line in lines if line.strip()]
+        lines += [str(row["text"])] * bool(str(row["text"]).strip())
+    return lines
 
 
 GRID_BATCHES, GRID_RATES = (32, 64, 128), (5e-4, 1e-5, 5e-6)
@@ -246,7 +216,6 @@ class Finetuning(Shown):
     options: FinetuneOptions
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """Validation numbers, and where the models are; of a dry run the work."""
         if (trainings := self.trainings) is None:
             yield from (*(self.cost.lines if self.cost else ()), DRY_RUN)
             return
@@ -270,35 +239,25 @@ class Finetuning(Shown):
         yield f"Measure its consistency: {measure} --data {options.validation}{half}"
 
     def document(self) -> dict[str, Any]:
-        """The trainings as rows."""
         cost = {"cost": self.cost.to_dict() if self.cost else None}
         if (trainings := self.trainings) is None:
             return cost
         best = trainings.best
         return cost | {
-            "model": self.options.model,
-            "task": self.task,
+            "model": self.options.model, "task": self.task,
             "best": {"batch": best.batch, "learning_rate": best.learning_rate},
             "grid": [
-                {
-                    "batch": plan.batch,
-                    "learning_rate": plan.learning_rate,
-                    "validation": dict(training.validation),
-                }
+                {"batch": plan.batch, "learning_rate": plan.learning_rate,
+                 "validation": dict(training.validation)}
                 for plan, training in trainings.grid
             ],
             "seeds": [
-                {
-                    "seed": seed,
-                    "validation": dict(training.validation),
-                    "epochs": training.epochs,
-                    "seconds": training.seconds,
-                    "folder": str(training.folder),
-                }
+                {"seed": seed, "validation": dict(training.validation), "epochs": training.epochs,
+                 "seconds": training.seconds, "folder": str(training.folder)}
                 for seed, training in trainings.seeds.items()
             ],
             "warnings": [*self.notes],
-        }
+        }  # fmt: skip
 
 
 def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | None:
@@ -309,18 +268,21 @@ def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | No
             Backbone,
             ClassifierPlan,
             are_finished,
-            grid_of,
+            classifier_cost,
             reading_of,
             train_seeds,
         )
-        from consilience.train.cost import classifier_cost
     locate(options.model)  # an impossible name raises
     sources = _sources(options)
     rates = GRID_RATES if options.grid else options.learning_rate
     batches = GRID_BATCHES if options.grid else options.batch_size
-    single = {"learning_rate": rates[0], "batch": batches[0], "seed": options.seeds[0]}
-    plan = ClassifierPlan(**{**shared_fields(options, ClassifierPlan), **single})
-    plans, task = grid_of(plan, batches, rates), sources[0].task
+    settings, seed = shared_fields(options, ClassifierPlan), options.seeds[0]
+    plans = [
+        ClassifierPlan(**{**settings, "learning_rate": rate, "batch": size, "seed": seed})
+        for size in batches
+        for rate in rates
+    ]
+    task = sources[0].task
     is_first = not int(os.environ.get("RANK", "0"))
     if not is_first:
         watch = SILENT

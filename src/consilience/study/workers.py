@@ -31,11 +31,9 @@ from consilience.core.errors import ConsilienceError, needs_extra, shortened
 from consilience.core.process import Advance
 from consilience.core.provenance import build
 
-Work = Callable[[Any, Advance], Any]
-"""What a worker does with the payload of a unit, and its progress."""
-
-Factory = Callable[[Any], Work]
-"""Makes the work of a worker from the key of its units. An importable function."""
+Factory = Callable[[Any], Callable[[Any, Advance], Any]]
+"""Makes the work of a worker from the key of its units; the work gets the payload of a unit, and
+shows progress. An importable function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +199,7 @@ def _serve(
 ) -> None:
     """What a process does. Its temporary files are in ``scratch``, which the starter removes."""
     tempfile.tempdir = os.environ["TMPDIR"] = scratch
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the process that started it ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if log is not None:  # so that progress is in one place
         with suppress(OSError):
@@ -213,24 +211,21 @@ def _serve(
     work = attempted(factory, key)
     is_made = not isinstance(work, UnitFailure)
     pipe.send((True, None if is_made else work))
+    count, last = 0, time.monotonic()
+
+    def show(steps: int) -> None:
+        nonlocal count, last
+        count += steps
+        if time.monotonic() - last >= PROGRESS_INTERVAL:
+            last = time.monotonic()
+            pipe.send((False, count))
+
     with suppress(EOFError):  # the process that started it is gone
         while is_made:
-            pipe.send((True, attempted(work, pipe.recv(), _Steps(pipe))))
+            payload, count, last = pipe.recv(), 0, time.monotonic()
+            pipe.send((True, attempted(work, payload, show)))
     with suppress(OSError):  # until the last process has ended it is not empty
         Path(scratch).rmdir()
-
-
-class _Steps:
-    """Counts the steps of a unit, and sends their number now and then."""
-
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe, self._count, self._last = pipe, 0, time.monotonic()
-
-    def __call__(self, steps: int) -> None:
-        self._count += steps
-        if time.monotonic() - self._last >= PROGRESS_INTERVAL:
-            self._last = time.monotonic()
-            self._pipe.send((False, self._count))
 
 
 @contextmanager

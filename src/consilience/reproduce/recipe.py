@@ -182,13 +182,20 @@ class Work:
         if self.request.dry:
             raise MissingError(NOT_RUN)
 
-    def probe(self, row: str, spec: str, *more: str, part: str = "pararel") -> Path:
-        """The run of ``probe`` on ParaRel of a model of the paper."""
+    def probe(
+        self, row: str, spec: str, *more: str, part: str = "pararel", is_read: bool = False
+    ) -> Path:
+        """The run of ``probe`` on ParaRel of a model of the paper.
+
+        ``is_read``: its numbers are read at once, which a dry run has none of.
+        """
         folder, spec = self.request.folder_of(row, part), self.request.models.get(row, spec)
         device = () if spec.startswith("baseline:") else ("--device", self.request.device)
         self.run(
             row, "probe", "--model", spec, "--suite", "pararel", "--out", folder, *device, *more
         )
+        if is_read:
+            self.stop_if_dry()
         return folder
 
     def note(self, row: str, part: str, texts: Iterable[str]) -> None:

@@ -30,7 +30,7 @@ from consilience.report.papers import (
     paper_numbers,
 )
 from consilience.report.table import Column, Table
-from consilience.reproduce import calum, claims, pararel
+from consilience.reproduce import calum, pararel
 from consilience.reproduce.recipe import (
     ADDED,
     BY_HAND,
@@ -67,7 +67,7 @@ def _load_recipes() -> dict[str, Recipe]:
     document = tomllib.loads(text)
     groups = document["models"]
     every_model = {name: spec for group in groups.values() for name, spec in group.items()}
-    makers = {**vars(pararel), **vars(calum), **vars(claims)}
+    makers = {**vars(pararel), **vars(calum)}
     recipes = {}
     for name, row in document["recipes"].items():
         models: dict[str, str] = {}

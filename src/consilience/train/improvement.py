@@ -26,7 +26,7 @@ from consilience.report.comparison_tables import (
     seed_table,
     table_7,
 )
-from consilience.report.export import Shown, rows_of
+from consilience.report.export import Lines, Shown, rows_of
 from consilience.report.table import Table
 from consilience.runs.folder import default_folder
 from consilience.suites.pairs import Pairs, half_of, load_task, read_pairs, sample_pairs
@@ -58,30 +58,25 @@ class Improvement(Shown):
     """A model before and after training, with its suite of training and test.
 
     ``folder``: that of checkpoints, runs and the best model. ``cost``: the work and an estimate of
-    its time; None where the results exist already. ``result``: None in a dry run.
+    its time; None where the results exist already.
     """
 
     suite: Suite
     protocol: Protocol
     folder: Path
     cost: TrainingCost | None
-    result: Improved | None
+    result: Improved
     model: str
 
     @property
     def notes(self) -> list[str]:
         """What to know of the choice of the model, and of a mean over few relations."""
-        if self.result is None:
-            return []
         compared = self.result.best.compared
         headline = compared.filter(compared["metric"].is_in(headline_metrics()))
         return [*self.result.notes, *few_relations(headline, self.suite)]
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        if (result := self.result) is None:
-            yield from (*(self.cost.lines if self.cost else ()), DRY_RUN)
-            return
-        best = result.best
+        result, best = self.result, self.result.best
         row, *others = result.rows
         seeds = f", mean of {len(row.outcomes)} seeds" if len(row.outcomes) > 1 else ""
         relations = counted(result.relations, "held-out relation")
@@ -103,9 +98,7 @@ class Improvement(Shown):
         yield f"More: {more}consilience report {self.folder / 'before'} {after}"
 
     def document(self) -> dict[str, Any]:
-        cost = {"cost": self.cost.to_dict() if self.cost else None}
-        if (result := self.result) is None:
-            return cost
+        result = self.result
         outcomes = [
             {
                 "name": one.name, "seed": one.seed, "lambda": one.weight,
@@ -119,19 +112,25 @@ class Improvement(Shown):
             }
             for one in result.outcomes
         ]  # fmt: skip
-        return cost | {
+        return {
+            "cost": self.cost and self.cost.to_dict(),
             "before": rows_of(result.before), "perplexity": result.perplexity,
             "outcomes": outcomes, "table": rows_of(result.table), "notes": self.notes,
             "model": str(result.best.training.model),
         }  # fmt: skip
 
     def remarks(self, output: Output) -> list[str]:
-        without = self.result is not None and self.result.perplexity is None
+        without = self.result.perplexity is None
         note = "perplexity was not measured; give held-out text with --text."
         return [*self.notes, *[note] * without]
 
 
-def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | None:
+def _dry_run(cost: TrainingCost | None) -> Lines:
+    document = {"cost": cost and cost.to_dict()}
+    return Lines(document, *(cost.lines if cost else ()), DRY_RUN)
+
+
+def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | Lines | None:
     """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
     suite = suites.load_suite(options.suite, options.data_dir)
     protocol: Protocol = options.protocol or suite.protocol
@@ -161,7 +160,7 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | Non
             watch.say("timing one update and a few queries")
             cost = consistency_cost(subject, plan, seeds, ablations=ablations)
         if options.dry_run:
-            return Improvement(suite, protocol, folder, cost, None, options.model)
+            return _dry_run(cost)
         for line in cost.lines if cost else ():
             watch.inform(line)
         result = train_and_measure(
@@ -206,20 +205,17 @@ class Finetuning(Shown):
     """The classifiers of one model, for its main task.
 
     ``cost``: the work and an estimate of its time; None where the trainings exist already.
-    ``trainings``: None in a dry run. ``notes``: those on the pairs.
+    ``notes``: those on the pairs.
     """
 
     task: str
     cost: TrainingCost | None
-    trainings: SeedTrainings | None
+    trainings: SeedTrainings
     notes: Sequence[str]
     options: FinetuneOptions
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        if (trainings := self.trainings) is None:
-            yield from (*(self.cost.lines if self.cost else ()), DRY_RUN)
-            return
-        task, options = self.task, self.options
+        trainings, task, options = self.trainings, self.task, self.options
         validation = {seed: training.validation for seed, training in trainings.seeds.items()}
         costs = [(training.epochs, training.seconds) for training in trainings.seeds.values()]
         yield seed_table(options.model, validation, costs)
@@ -239,11 +235,9 @@ class Finetuning(Shown):
         yield f"Measure its consistency: {measure} --data {options.validation}{half}"
 
     def document(self) -> dict[str, Any]:
-        cost = {"cost": self.cost.to_dict() if self.cost else None}
-        if (trainings := self.trainings) is None:
-            return cost
-        best = trainings.best
-        return cost | {
+        trainings, best = self.trainings, self.trainings.best
+        return {
+            "cost": self.cost and self.cost.to_dict(),
             "model": self.options.model, "task": self.task,
             "best": {"batch": best.batch, "learning_rate": best.learning_rate},
             "grid": [
@@ -260,7 +254,7 @@ class Finetuning(Shown):
         }  # fmt: skip
 
 
-def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | None:
+def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | Lines | None:
     """Train with each seed; None in every process but the first (``accelerate launch``)."""
     with needs_extra("train"):
         from consilience.models.sources import locate
@@ -296,7 +290,7 @@ def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | No
             watch.say("timing one update and a few queries")
             cost = classifier_cost(backbone, sources, plans, options.seeds)
         if options.dry_run:
-            return Finetuning(task.name, cost, None, [], options)
+            return _dry_run(cost)
         for line in cost.lines if cost else ():
             watch.inform(line)
         trainings = train_seeds(

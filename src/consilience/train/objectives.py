@@ -7,6 +7,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, NamedTuple
 
 import torch
@@ -122,9 +123,24 @@ class MaskedObjective:
     def words(
         self, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int, seed: str
     ) -> Words:
-        """Masked words to predict."""
-        encoded = [ids[:longest] for ids in encode(tokenizer, texts, special=True)]
-        return mask_some(encoded, tokenizer, seed)
+        """15 % of the tokens of each text, at least one: 80 % masked, 10 % replaced, 10 % kept."""
+        generator, special = random.Random(seed), set(tokenizer.all_special_ids)
+        words = Words([], [], [], [])
+        for row, ids in enumerate(encode(tokenizer, texts, special=True)):
+            changed = ids[:longest]
+            maskable = [at for at, token in enumerate(changed) if token not in special]
+            chosen = [at for at in maskable if generator.random() < MASKED]
+            for at in chosen or generator.sample(maskable, 1):
+                words.rows.append(row)
+                words.columns.append(at)
+                words.labels.append(ids[at])
+                share = generator.random()
+                if share < 0.8:
+                    changed[at] = int(tokenizer.mask_token_id or 0)
+                elif share < 0.9:
+                    changed[at] = generator.randrange(len(tokenizer))
+            words.sequences.append(changed)
+        return words
 
     def scorer(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, protocol: Protocol
@@ -180,30 +196,6 @@ def objective_of(loaded: Pretrained) -> Objective:
             expected="a masked or causal one",
         )
     return OBJECTIVES[loaded.kind]
-
-
-def mask_some(
-    texts: Sequence[Sequence[int]], tokenizer: PreTrainedTokenizerBase, seed: str
-) -> Words:
-    """15 % of the tokens of each text, at least one: 80 % masked, 10 % replaced, 10 % unchanged."""
-    generator = random.Random(seed)
-    special = set(tokenizer.all_special_ids)
-    words = Words([], [], [], [])
-    for row, ids in enumerate(texts):
-        changed = list(ids)
-        maskable = [at for at, token in enumerate(ids) if token not in special]
-        chosen = [at for at in maskable if generator.random() < MASKED]
-        for at in chosen or generator.sample(maskable, 1):
-            words.rows.append(row)
-            words.columns.append(at)
-            words.labels.append(ids[at])
-            share = generator.random()
-            if share < 0.8:
-                changed[at] = int(tokenizer.mask_token_id or 0)
-            elif share < 0.9:
-                changed[at] = generator.randrange(len(tokenizer))
-        words.sequences.append(changed)
-    return words
 
 
 LONGEST = 128
@@ -280,8 +272,9 @@ def trained_relation(
 class Steps(torch.utils.data.Dataset[dict[str, Any]]):
     """All steps of a training in their order; an item is the same whenever it is read.
 
-    An epoch has every training fact once, in groups of ``plan.batch`` facts of one relation;
-    relations take turns. The masks of text depend on the seed and the number of the item.
+    An epoch has ``plan.facts`` facts of each relation once, without those that have a question
+    longer than ``longest``, in groups of ``plan.batch`` facts of a relation; relations take turns.
+    The masks of text depend on the seed and the number of the item.
     """
 
     def __init__(
@@ -297,7 +290,14 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         self.relations, self.plan, self.lines, self.longest = relations, plan, lines, longest
         self.tokenizer, self.objective = loaded.tokenizer, objective_of(loaded)
         self.groups: list[tuple[int, tuple[Fact, ...]]] = []
-        sampled = [self._sample(trained) for trained in relations]
+        sampled = []
+        for trained in relations:
+            every, patterns = trained.relation.facts, trained.patterns
+            generator = random.Random(f"{plan.seed} {trained.relation.id}")
+            sample = generator.sample(every, min(plan.facts, len(every)))
+            asked = [self.objective.questions(self.tokenizer, [one], patterns)[0] for one in sample]
+            fits = [max(map(len, questions)) <= longest for questions in asked]
+            sampled.append(list(compress(sample, fits)))
         for epoch in range(plan.epochs):
             turns = []
             for at, facts in enumerate(sampled):
@@ -314,15 +314,6 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
                 todo="Lower --batch-size or train on relations with more facts.",
             )
 
-    def _sample(self, trained: TrainedRelation) -> list[Fact]:
-        """``plan.facts`` facts, without those that have a question longer than ``longest``."""
-        facts, patterns = trained.relation.facts, trained.patterns
-        generator = random.Random(f"{self.plan.seed} {trained.relation.id}")
-        sample = generator.sample(facts, min(self.plan.facts, len(facts)))
-        questions = (self.objective.questions(self.tokenizer, [one], patterns)[0] for one in sample)
-        sizes = [max(map(len, of_fact)) for of_fact in questions]
-        return [one for one, size in zip(sample, sizes, strict=True) if size <= self.longest]
-
     def __len__(self) -> int:
         return len(self.groups)
 
@@ -335,7 +326,13 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         at, facts = self.groups[index]
         trained = self.relations[at]
         questions, answered_at = self.objective.questions(self.tokenizer, facts, trained.patterns)
-        words = self._words(facts, trained.relation.patterns, index)
+        seed, patterns = self.plan.seed, trained.relation.patterns
+        texts = [one.fill(fact.subject, fact.object) for fact in facts for one in patterns]
+        if self.plan.text == "file":
+            texts = random.Random(f"{seed} text {index}").choices(self.lines, k=len(texts))
+        words = Words([], [], [], [])
+        if self.plan.text != "none":
+            words = self.objective.words(texts, self.tokenizer, self.longest, f"{seed} {index}")
         return {
             "sequences": [*questions, *words.sequences],
             "rows": [*range(len(questions)), *(len(questions) + row for row in words.rows)],
@@ -344,17 +341,6 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
             "shape": (len(facts), len(trained.patterns)),
             "candidates": trained.tokens,
         }
-
-    def _words(self, facts: Sequence[Fact], patterns: Sequence[Pattern], index: int) -> Words:
-        seed = self.plan.seed
-        if self.plan.text == "none":
-            return Words([], [], [], [])
-        if self.plan.text == "patterns":
-            texts = [p.fill(fact.subject, fact.object) for fact in facts for p in patterns]
-        else:
-            count = len(facts) * len(patterns)
-            texts = random.Random(f"{seed} text {index}").choices(self.lines, k=count)
-        return self.objective.words(texts, self.tokenizer, self.longest, f"{seed} {index}")
 
 
 def collate(item: dict[str, Any], pad: int) -> dict[str, Any]:

@@ -421,7 +421,7 @@ def test_help_shows_the_functions_first():
     assert re.search(r"limit.*=None", signature)
 
 
-CALLS = """from consilience.commands.train import improve
+CALLS = """from consilience.commands.experiments import improve
 improve(model="m", suite="mini", out="runs/x")
 improve(model="m", suite="mini", modle="x")
 improve(model="m", suite=3)

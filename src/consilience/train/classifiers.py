@@ -10,7 +10,7 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -145,7 +145,6 @@ def batches_of(lengths: Sequence[int], size: int, generator: random.Random) -> l
     return batches
 
 
-ON_PROCESSOR = Loading("cpu")
 BODY, HEAD = "body.safetensors", "head.safetensors"
 
 
@@ -168,11 +167,7 @@ class Heads(torch.nn.Module):
         )
         self.models = dict(models)  # a plain dict: what is in it is registered above
         self.reading = reading
-        self.tie()
-
-    def tie(self) -> None:
-        """Find the weights that have several names; checkpoints hold them once."""
-        first: dict[int, str] = {}
+        first: dict[int, str] = {}  # weights may have several names; checkpoints hold them once
         self.aliases = {
             name
             for name, weight in super().state_dict(keep_vars=True).items()
@@ -238,7 +233,7 @@ def load_heads(
     spec: str,
     labels: Mapping[str, Sequence[str]],
     reading: PairFormat | None,
-    loading: Loading = ON_PROCESSOR,
+    loading: Loading | None = None,
 ) -> Any:
     """The model with a new head for each task, by its labels, and its tokenizer.
 
@@ -246,7 +241,7 @@ def load_heads(
     """
     models: dict[str, PreTrainedModel] = {}
     for task, names in labels.items():
-        loaded = load_classifier(spec, loading, new_head=names)
+        loaded = load_classifier(spec, loading or Loading("cpu"), new_head=names)
         model, tokenizer = loaded.model, loaded.tokenizer
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
@@ -575,7 +570,16 @@ def train_seeds(
 
     def side_by_side(tried: Mapping[Path, ClassifierPlan]) -> list[Finetuned]:
         job = partial(train_classifier, backbone, list(sources), watch=watch)
-        return _side_by_side(job, tried, jobs, backbone.device)
+        if jobs == 1 or len(tried) == 1:
+            return [job(plan, path) for path, plan in tried.items()]
+        context = multiprocessing.get_context("spawn")
+        threads = max(1, torch.get_num_threads() // jobs)
+        count = torch.cuda.device_count()
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
+        accelerators = visible.split(",") if count and backbone.device == "auto" else []
+        start = threads, context.Value("i", 0), accelerators
+        with ProcessPoolExecutor(jobs, context, _start, start) as pool:
+            return list(pool.map(job, tried.values(), tried))
 
     if len(plans) > 1:
         watch.say(f"trying {len(plans)} plans with seed {best.seed}")
@@ -590,30 +594,6 @@ def train_seeds(
     )
     done = side_by_side({folder / f"seed-{seed}": replace(best, seed=seed) for seed in seeds})
     return SeedTrainings(best, grid, dict(zip(seeds, done, strict=True)))
-
-
-def are_finished(folder: Path, seeds: Sequence[int]) -> bool:
-    """Whether the training with each seed is finished."""
-    return all(TrainingFolder(folder / f"seed-{seed}", {}).has_result for seed in seeds)
-
-
-def _side_by_side(
-    job: Callable[[ClassifierPlan, Path], Finetuned],
-    tried: Mapping[Path, ClassifierPlan],
-    jobs: int,
-    device: str,
-) -> list[Finetuned]:
-    """What ``job`` makes of each plan, in its folder."""
-    if jobs == 1 or len(tried) == 1:
-        return [job(plan, path) for path, plan in tried.items()]
-    context = multiprocessing.get_context("spawn")
-    threads = max(1, torch.get_num_threads() // jobs)
-    started = context.Value("i", 0)
-    count = torch.cuda.device_count()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
-    accelerators = visible.split(",") if count and device == "auto" else []
-    with ProcessPoolExecutor(jobs, context, _start, (threads, started, accelerators)) as pool:
-        return list(pool.map(job, tried.values(), tried))
 
 
 def _start(threads: int, started: Any, accelerators: Sequence[str]) -> None:

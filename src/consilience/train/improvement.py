@@ -6,7 +6,10 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
+
+import polars as pl
 
 from consilience import suites
 from consilience.core.errors import ConsilienceError, Loading, Protocol, needs_extra
@@ -15,19 +18,20 @@ from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted
 from consilience.files.read import read_rows, read_text
 from consilience.metrics.measure import few_relations
-from consilience.metrics.registry import headline_metrics
+from consilience.metrics.registry import headline_metrics, label_of
 from consilience.options import Output, shared_fields
 from consilience.options.training import FinetuneOptions, ImproveOptions
-from consilience.report.comparison_tables import (
-    comparison_table,
-    grid_table,
-    lambda_table,
-    result_table,
-    seed_table,
-    table_7,
+from consilience.report.columns import (
+    POINTS,
+    Columns,
+    difference_columns,
+    frame_table,
+    metric_column,
+    tests_of,
 )
+from consilience.report.comparison_tables import compared_on, comparison_table
 from consilience.report.export import Lines, Shown, rows_of
-from consilience.report.table import Table
+from consilience.report.table import CI, Cell, Column, Table
 from consilience.runs.folder import default_folder
 from consilience.suites.pairs import Pairs, half_of, load_task, read_pairs, sample_pairs
 from consilience.train.plan import DEFAULT_WEIGHTS, Plan, Subject, check_plan
@@ -51,6 +55,75 @@ IN_PLAN = {
     "mlm": "text", "text": "text_file", "train_facts": "facts", "batch_size": "batch",
 }  # fmt: skip
 """Options that the settings of a training call otherwise."""
+
+
+PERPLEXITY = Column("perplexity", "number", digits=2)
+
+
+def result_table(compared: pl.DataFrame, suite: Suite, title: str) -> Table:
+    """The headline metrics before and after training, as means over the held-out relations.
+
+    ``compared``: the comparison of the two models on some of a suite (``COMPARISON_SCHEMA``).
+    """
+    means = compared.filter(group="MACRO", subset="all").drop("detectable")
+    by_metric = {row["metric"]: row for row in means.to_dicts()}
+    known = [metric for metric in headline_metrics() if metric in by_metric]
+    rows = [{"label": label_of(metric), **by_metric[metric]} for metric in known]
+    columns: Columns = {"label": Column("metric"), **difference_columns(means, "before", "after")}
+    notes = [*compared_on(compared, suite), f"p: {tests_of(means)}"]
+    return frame_table(rows, title, columns, notes)
+
+
+def table_7(result: Improved) -> Iterator[Table]:
+    """ParaRel's Table 7, and each row's differences from the model before."""
+    rows, metrics, seeds = result.table.to_dicts(), headline_metrics(), len(result.rows[0].outcomes)
+    over = f"; means of {seeds} seeds" if seeds > 1 else ""
+    means: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        mean = means.setdefault(row["name"], {"name": row["name"]})
+        mean |= {row["metric"]: Cell(row["value"], std=row["std"]), "perplexity": row["perplexity"]}
+    columns: Columns = {"name": Column("model"), **{name: metric_column(name) for name in metrics}}
+    title = f"means ± std over {result.relations} held-out relations, in percent{over}"
+    yield frame_table(
+        [*means.values()], f"Table 7 of the ParaRel paper: {title}",
+        {**columns, "perplexity": PERPLEXITY},
+    )  # fmt: skip
+    changes = [
+        {
+            **row,
+            "label": label_of(row["metric"]),
+            "name": row["name"] * (row["metric"] == metrics[0]),
+        }
+        for row in rows[len(metrics) :]
+    ]
+    columns = {
+        "name": Column("model"), "label": Column("metric"), "difference": POINTS,
+        ("low", "high"): Column(CI, "points"), "p": Column("p", "p"),
+    }  # fmt: skip
+    of_seeds: Columns = {
+        "lowest": Column("lowest seed", "points"), "highest": Column("highest seed", "points"),
+        "largest_p": Column("largest p of a seed", "p"),
+    }  # fmt: skip
+    columns = {**columns, **of_seeds} if seeds > 1 else columns
+    yield frame_table(changes, f"After minus before, in points{over}", columns)
+
+
+def lambda_table(lambdas: pl.DataFrame) -> Table:
+    """Validation of every training; ``lambdas``: ``Improved.lambdas``."""
+    metrics = ("accuracy", "consistency", "consistent_accuracy")
+    columns: Columns = {
+        "name": Column("model"), "seed": Column("seed", "count"),
+        "lambda": Column("lambda", "number"), "kept": Column(""),
+        "step": Column("updates", "count"),
+        **{name: metric_column(name) for name in metrics}, "perplexity": PERPLEXITY,
+    }  # fmt: skip
+    rows = [
+        {**row, "seed": str(row["seed"]), "lambda": f"{row['lambda']:g}",
+         "kept": "chosen" * row["kept"], "step": str(row["step"])}
+        for row in lambdas.to_dicts()
+    ]  # fmt: skip
+    title = "Every training: validation relations, best checkpoint, in percent"
+    return frame_table(rows, title, columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +156,7 @@ class Improvement(Shown):
         title = f"{self.model} on {self.suite.name}: {relations} ({self.protocol}{seeds})"
         yield result_table(row.compared, self.suite, title)
         if others or output.details:
-            yield from table_7(result.table, result.relations)
+            yield from table_7(result)
         if output.details:
             yield lambda_table(result.lambdas)
             compared = comparison_table(best.compared, self.suite, by="group")
@@ -216,23 +289,47 @@ class Finetuning(Shown):
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         trainings, task, options = self.trainings, self.task, self.options
-        validation = {seed: training.validation for seed, training in trainings.seeds.items()}
-        costs = [(training.epochs, training.seconds) for training in trainings.seeds.values()]
-        yield seed_table(options.model, validation, costs)
+        yield self.seed_table()
         if trainings.grid:
-            rows = [
-                (plan.batch, plan.learning_rate, tried.validation[task], plan == trainings.best)
+            rows: list[dict[str, Any]] = [
+                {"batch": str(plan.batch), "rate": f"{plan.learning_rate:g}",
+                 "accuracy": tried.validation[task],
+                 "chosen": "chosen" * (plan == trainings.best)}
                 for plan, tried in trainings.grid
-            ]
-            yield grid_table(rows, task)
-        seed = max(validation, key=lambda number: validation[number][task])
-        model = trainings.seeds[seed].folder / task
+            ]  # fmt: skip
+            columns: Columns = {
+                "batch": Column("batch size", "count"), "rate": Column("learning rate", "number"),
+                "accuracy": Column(task, "share"), "chosen": Column(""),
+            }  # fmt: skip
+            title = "Tried with the first seed: validation accuracy, in percent"
+            yield frame_table(rows, title, columns)
+        best = max(trainings.seeds.values(), key=lambda training: training.validation[task])
+        model = best.folder / task
         yield f"Models: {options.out}/seed-*/{task}; best validation: {model}"
         yield from LOAD
         yield f'  model = pipeline("text-classification", model="{model}")'
         half = f" --half {3 - options.half}" if options.half else ""
         measure = f"consilience probe --model {options.out} --suite {options.task}"
         yield f"Measure its consistency: {measure} --data {options.validation}{half}"
+
+    def seed_table(self) -> Table:
+        """Accuracy of each seed on each task, and the mean."""
+        trained = self.trainings.seeds
+        tasks = list(next(iter(trained.values())).validation)
+        rows: list[dict[str, Any]] = [
+            {"seed": str(seed), **one.validation, "epochs": one.epochs, "minutes": one.seconds / 60}
+            for seed, one in trained.items()
+        ]
+        if len(rows) > 1:
+            values = {task: [row[task] for row in rows] for task in tasks}
+            means = {task: Cell(fmean(of), std=stdev(of)) for task, of in values.items()}
+            rows.append({"seed": "mean", **means, "epochs": "", "minutes": ""})
+        columns: Columns = {
+            "seed": Column("seed", "count"), **{task: Column(task, "share") for task in tasks},
+            "epochs": Column("epochs", "count"), "minutes": Column("minutes", "number"),
+        }  # fmt: skip
+        title = f"{self.options.model}: validation accuracy of the best checkpoint, in percent"
+        return frame_table(rows, title, columns)
 
     def document(self) -> dict[str, Any]:
         trainings, best = self.trainings, self.trainings.best
@@ -258,10 +355,10 @@ def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | Li
     """Train with each seed; None in every process but the first (``accelerate launch``)."""
     with needs_extra("train"):
         from consilience.models.sources import locate
+        from consilience.train.batch_trainer import TrainingFolder
         from consilience.train.classifiers import (
             Backbone,
             ClassifierPlan,
-            are_finished,
             classifier_cost,
             reading_of,
             train_seeds,
@@ -285,8 +382,9 @@ def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | Li
         longest = options.max_length or 0
         reading = reading_of(options.model, loading, options.input, options.pool, longest)
         backbone = Backbone(options.model, reading, options.device, options.trust_remote_code)
-        cost = None
-        if is_first and (options.dry_run or not are_finished(options.out, options.seeds)):
+        cost, folders = None, [options.out / f"seed-{seed}" for seed in options.seeds]
+        is_done = all(TrainingFolder(folder, {}).has_result for folder in folders)
+        if is_first and (options.dry_run or not is_done):
             watch.say("timing one update and a few queries")
             cost = classifier_cost(backbone, sources, plans, options.seeds)
         if options.dry_run:

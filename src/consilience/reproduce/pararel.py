@@ -294,10 +294,10 @@ def question_answering(recipe: Recipe, work: Work) -> RecipeResult:
         folder = request.folder_of(base, "pararel-improve")
         chosen = folder / f"seed-{SEED}/improved/lambda-*/model"
         improved = _improve(recipe, work).get("model", chosen)
-        document = work.run_script(
+        document = work.run(
             base, SQUAD, request.models.get(base, recipe.models[base]), improved,
             *chain(*files), "--out", request.folder_of(base, "pararel-squad"),
-            "--device", request.training_device,
+            "--device", request.training_device, is_script=True,
         )  # fmt: skip
         work.stop_if_dry()
         return document

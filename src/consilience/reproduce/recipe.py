@@ -127,39 +127,28 @@ class Work:
         self.reasons[row, part] = NOT_SELECTED
         return False
 
-    def run(self, row: str, *arguments: str | Path, part: str = "") -> dict[str, Any]:
-        """The JSON document that ``consilience`` prints with these arguments; empty in a dry run.
+    def run(
+        self, row: str, *arguments: str | Path, part: str = "", is_script: bool = False
+    ) -> dict[str, Any]:
+        """The JSON document that ``consilience``, or a script, prints with these arguments.
 
-        A command reads its run if it exists. A missing model or data set raises ``MissingError``; a
-        wrong argument and a bug of ours raise other errors.
+        Empty in a dry run. A command reads its run if it exists. A missing model or data set raises
+        ``MissingError``; a wrong argument and a bug of ours raise other errors.
         """
         words = list(map(str, arguments))
-        name = command_of(words)
-        command = ["consilience", *words, *self.request.options.get(name, ())]
+        depth = 3 if "annotate" in words[:2] else 2 if words[0] in ("analyze", "suite") else 1
+        name = Path(words[0]).stem if is_script else " ".join(words[:depth])
+        command = ["python" if is_script else "consilience", *words]
+        command += self.request.options.get(name, ())
         if self.request.data_dir is not None and TAKE_DATA_DIR & set(command[1:3]):
             command += ["--data-dir", str(self.request.data_dir)]
-        return self._execute(row, part, name, command, ["-m", *command])
-
-    def read(self, row: str, *arguments: str | Path) -> dict[str, Any]:
-        """``run`` of a command whose document is read: a dry run has none."""
-        document = self.run(row, *arguments)
-        self.stop_if_dry()
-        return document
-
-    def run_script(self, row: str, script: Path, *arguments: str | Path) -> dict[str, Any]:
-        words = [str(script), *map(str, arguments), *self.request.options.get(script.stem, ())]
-        return self._execute(row, "", script.stem, ["python", *words], words)
-
-    def _execute(
-        self, row: str, part: str, name: str, command: list[str], call: list[str]
-    ) -> dict[str, Any]:
-        """``command``: as a person types it. ``call``: what the interpreter runs."""
         self.commands.append(typed := shlex.join(command))
         options = {word for word in command if word.startswith("--")} | {"--help", "--json"}
         self.options_of.setdefault(name, set()).update(options)
         if self.request.dry:
             return {}
         self.say(typed)
+        call = command[1:] if is_script else ["-m", *command]
         status, stdout, stderr = _call([sys.executable, *call, "--json"])
         document: dict[str, Any] = json.loads(stdout) if status in (0, 2) and stdout else {}
         if status == 0:
@@ -176,6 +165,12 @@ class Work:
         if status < 0:
             raise MissingError(f"{UNAVAILABLE}: stopped by signal {-status}; too little memory?")
         raise RuntimeError(f"{typed} failed:\n{stderr[-2000:]}")
+
+    def read(self, row: str, *arguments: str | Path) -> dict[str, Any]:
+        """``run`` of a command whose document is read: a dry run has none."""
+        document = self.run(row, *arguments)
+        self.stop_if_dry()
+        return document
 
     def stop_if_dry(self) -> None:
         """Raise in a dry run, which has no numbers to read."""
@@ -228,12 +223,6 @@ class Work:
             several = f"{UNAVAILABLE}: {'; '.join(texts)}"
             absent[row] = several if len(shown) > 1 else next(iter(shown or reasons))
         return absent
-
-
-def command_of(arguments: Sequence[str]) -> str:
-    """The name of a command: its first word, or with its sub-commands."""
-    words = 3 if "annotate" in arguments[:2] else 2 if arguments[0] in ("analyze", "suite") else 1
-    return " ".join(arguments[:words])
 
 
 def _call(command: Sequence[str]) -> tuple[int, str, str]:

@@ -34,7 +34,8 @@ def read_answers(path: str | Path) -> pl.DataFrame:
     path = path_of(path, "the answers table")
     if path.is_dir():
         files = sorted((path / "answers").glob("*.parquet"))
-        _refuse_missing(path)
+        record = record_of(path)  # what is written meanwhile is in it
+        _refuse_missing(path, record)
         if not files:
             levels = ("*", "*/*", "*/*/*")  # as improve and the user have them
             inside = [found.parent for level in levels for found in path.glob(f"{level}/answers")]
@@ -53,7 +54,7 @@ def read_answers(path: str | Path) -> pl.DataFrame:
                 where=str(path / "answers"),
                 todo="Remove what was copied there, or probe again.",
             )
-        _check_digests(path, files)
+        _check_digests(record, files)
         try:
             # Groups of written answers have further columns.
             return pl.concat(list(map(recorded_answers, files)), how="diagonal")
@@ -88,9 +89,8 @@ def recorded_answers(file: Path) -> pl.DataFrame:
     return table
 
 
-def _refuse_missing(run: Path) -> None:
+def _refuse_missing(run: Path, record: Mapping[str, Any]) -> None:
     """Raise where a finished run has fewer answers files than it recorded; others are resumed."""
-    record = record_of(run)
     recorded = record["answers"] if record.get("finished") else {}
     missing = [name for name in recorded if not (run / "answers" / f"{name}.parquet").is_file()]
     if missing:
@@ -103,12 +103,8 @@ def _refuse_missing(run: Path) -> None:
         )
 
 
-def _check_digests(run: Path, files: Sequence[Path]) -> None:
-    """Raise where an answers file is not the one that the run recorded; without a record none is.
-
-    The record is read after the files were listed: whatever is written meanwhile is in it.
-    """
-    record = record_of(run)
+def _check_digests(record: Mapping[str, Any], files: Sequence[Path]) -> None:
+    """Raise where an answers file is not the one that the run recorded, if it has a record."""
     for file in files if record else ():
         if record["answers"].get(file.stem) != digest_of(file):
             raise ConsilienceError(

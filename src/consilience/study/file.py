@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -87,7 +86,7 @@ ELSEWHERE = {
 ComparedPairs = Literal["reference", "all"]
 """Which models are compared: each with the reference, or every two."""
 
-FIELDS = {field.name: field for field in option_fields(ProbeOptions)}
+FIELDS = {option.name: option for option in option_fields(ProbeOptions)}
 
 TomlTable = Mapping[str, Any]
 
@@ -189,7 +188,7 @@ def _check(document: TomlTable) -> None:
 
     for key in document:
         if key not in KEYS:
-            is_option = key.replace("-", "_") in {field.name for field in FIELDS.values()}
+            is_option = key.replace("-", "_") in FIELDS
             todo = "Options of all runs belong to the table [options]."
             raise ConsilienceError(
                 f"the study: no key '{key}'",
@@ -222,19 +221,20 @@ def _at(where: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
-    """A ``[[models]]`` or ``[[suites]]`` table."""
+class _Choice:
+    """A model, a suite or a value of a factor, with options of ``probe`` by field."""
 
     name: str
+    part: str
+    """Its part of the folder of a run."""
     where: str
-    table: TomlTable
     options: Mapping[str, Any]
-    """Its options of ``probe`` by field."""
+    table: TomlTable = field(default_factory=dict)
 
 
-def _named(tables: Sequence[TomlTable], spec: str, keys: Mapping[str, Any]) -> list[_Named]:
+def _named(tables: Sequence[TomlTable], spec: str, keys: Mapping[str, Any]) -> list[_Choice]:
     """The ``[[models]]`` or ``[[suites]]`` tables, each with a name of its own."""
-    named: dict[str, _Named] = {}
+    named: dict[str, _Choice] = {}
     for at, table in enumerate(tables, start=1):
         where, value = f"[[{spec}s]] {at}", table[spec].strip()
         with _at(where):
@@ -247,14 +247,14 @@ def _named(tables: Sequence[TomlTable], spec: str, keys: Mapping[str, Any]) -> l
                 raise ConsilienceError("seeds without a name", todo='Name the model: name = "...".')
             name = table.get("name", model_name(value) or value).strip()
             with _at("name"):
-                slug = _slug(name).casefold()
-            if slug in named:
+                slug = _slug(name)
+            if slug.casefold() in named:
                 todo = f"Give each of [[{spec}s]] a `name` of its own."
                 raise ConsilienceError(f"duplicate name '{name}'", todo=todo)
         where = f"{where} ({name})"
         with _at(where):
             options = _options({key: one for key, one in table.items() if key not in keys})
-        named[slug] = _Named(name, where, {**table, spec: value}, options)
+        named[slug.casefold()] = _Choice(name, slug, where, options, {**table, spec: value})
     return list(named.values())
 
 
@@ -275,66 +275,65 @@ def _options(table: TomlTable) -> dict[str, Any]:
     return {name: FIELDS[name].check(value) for name, value in keywords.items()}
 
 
-def _factors(table: TomlTable) -> dict[str, list[tuple[str, Any]]]:
-    """The values of each factor, by its field, each with its text."""
+def _factors(table: TomlTable) -> dict[str, list[_Choice]]:
+    """The values of each factor, by its field."""
     factors = {}
     for key, values in table.items():
+        choices: dict[str, _Choice] = {}
         with _at(f"[factors] {key}"):
-            checked = [_options({key: value}) for value in values]
-            texts = [_text_of(value) for value in values]
-            if len(set(texts)) < len(texts):
+            for value, text in zip(values, map(_text_of, values), strict=True):
+                ((name, checked),) = _options({key: value}).items()
+                slug = re.sub(r"[^\w.-]+", "-", text)[:40]
+                if slug != text:  # it cannot be part of a folder
+                    slug += "-" + hashlib.sha256(text.encode()).hexdigest()[:8]
+                choices[text] = _Choice(text, f"{name}={slug}", "[factors]", {name: checked})
+            if len(choices) < len(values):
                 raise ConsilienceError(f"{values!r}", expected="every value once")
-        (field,) = checked[0]
-        given = [options[field] for options in checked]
-        factors[field] = list(zip(texts, given, strict=True))
+        factors[name] = list(choices.values())
     return factors
 
 
 def _runs(
-    model: _Named,
-    suite: _Named,
+    model: _Choice,
+    suite: _Choice,
     shared: Mapping[str, Any],
-    factors: Mapping[str, Sequence[tuple[str, Any]]],
+    factors: Mapping[str, Sequence[_Choice]],
     folder: Path,
 ) -> Iterator[StudyRun]:
-    tables: list[tuple[str, Mapping[str, Any]]]
-    tables = [(model.where, model.options), (suite.where, suite.options), ("[factors]", factors)]
-    for (one, first), (other, second) in combinations(tables, 2):
-        for name in sorted(first.keys() & second.keys()):
-            raise ConsilienceError(
-                f"{one} and {other}: both set {FIELDS[name].name}",
-                expected="an option in one of the two",
-                todo="A default of all runs belongs to [options].",
-            )
     table = model.table
     cpus, resources = table.get("num_cpus"), tuple(sorted(table.get("resources", {}).items()))
     needs = Needs(1 if cpus is None else cpus, table.get("num_gpus", 0), resources)
     threads = 0 if cpus is None else max(1, int(cpus))
-    for combination in product(*factors.values()):
-        chosen = list(zip(factors, combination, strict=True))
-        texts = tuple((FIELDS[field].name, text) for field, (text, _) in chosen)
-        parts = ",".join(_slug_of_value(name, text) for name, text in texts)
+    for values in product(*factors.values()):
+        options = dict(shared)
+        for one, other in combinations([model, suite, *values], 2):
+            for name in sorted(one.options.keys() & other.options.keys()):
+                raise ConsilienceError(
+                    f"{one.where} and {other.where}: both set {name}",
+                    expected="an option in one of the two",
+                    todo="A default of all runs belongs to [options].",
+                )
+        for choice in (model, suite, *values):
+            options |= choice.options
+        chosen = tuple((name, value.name) for name, value in zip(factors, values, strict=True))
         for seed in table.get("seeds", [None]):
-            places = [_slug(model.name), _slug(suite.name), parts]
+            places = [model.part, suite.part, ",".join(value.part for value in values)]
             places += [] if seed is None else [f"seed-{seed}"]
             name = "/".join(filter(None, places))
-            options = {**shared, **model.options, **suite.options}
-            options |= {field: value for field, (_, value) in chosen}
             options |= {
                 "model": table["model"].replace(SEED, str(seed)), "suite": suite.table["suite"],
                 "out": folder / name,
             }  # fmt: skip
             yield StudyRun(
-                model.name, suite.name, texts, seed, name, ProbeOptions(**options), needs, threads
+                model.name, suite.name, chosen, seed, name, ProbeOptions(**options), needs, threads
             )
 
 
 def _without_skipped(
-    runs: list[StudyRun], skips: Sequence[TomlTable], factors: Mapping[str, Any]
+    runs: list[StudyRun], skips: Sequence[TomlTable], factors: Iterable[str]
 ) -> list[StudyRun]:
     """The runs that no ``[[skip]]`` table matches; one that matches none raises."""
-    keys = ["model", "suite", "seed", *(FIELDS[field].name for field in factors)]
-    left = runs
+    keys, left = ["model", "suite", "seed", *factors], runs
     for at, skip in enumerate(skips, start=1):
         with _at(f"[[skip]] {at}"):
             wanted = {key.replace("-", "_"): value for key, value in skip.items()}
@@ -365,14 +364,6 @@ def _text_of(value: object) -> str:
     if isinstance(value, list):
         return ",".join(map(_text_of, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _slug_of_value(name: str, text: str) -> str:
-    """``NAME=VALUE`` as part of a folder; a value that cannot be one has a digest."""
-    slug = re.sub(r"[^\w.-]+", "-", text)[:40]
-    if slug != text:
-        slug += "-" + hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"{name}={slug}"
 
 
 RECORD = "run.json"
@@ -471,9 +462,8 @@ class RunState:
             "factors": dict(self.run.factors), "seed": self.run.seed,
             "folder": str(self.run.folder),
         }  # fmt: skip
-        names = [field.name for field in dataclasses.fields(self) if field.name != "run"]
-        fields = {name: getattr(self, name) for name in names}
-        return run | fields | {"plan": self.plan and self.plan.to_dict()}
+        others = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "run"}
+        return run | others | {"plan": self.plan and self.plan.to_dict()}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -598,14 +588,17 @@ def _state(study: Study, run: StudyRun) -> RunState:
     is_complete = bool(files) and len(records) == len(parts) and all(finished) and is_whole
     if is_complete and (change := changed_option(run, records[0])):
         return RunState(run, "failed", message=str(change))
-    message = ""
+    answers, message = 0, ""
+    with suppress(*POLARS_FAULTS):  # a damaged file has no rows
+        footers = [pl.scan_parquet(file, glob=False).select(pl.len()) for file in files]
+        answers = sum(int(count.item()) for count in pl.collect_all(footers))
     if not is_complete:
         with suppress(OSError, ValueError, TypeError, KeyError):
             message = str(parse_json(failure_file(study, run).read_bytes())["message"])
     state: Progress = "part" if files else "waiting"
     return RunState(
         run, "complete" if is_complete else "failed" if message else state, len(files), groups,
-        _rows(files), min((record["started"] for record in records), default=None),
+        answers, min((record["started"] for record in records), default=None),
         max(finished) if is_complete else None, message,
     )  # fmt: skip
 
@@ -627,13 +620,12 @@ def changed_option(run: StudyRun, record: Mapping[str, Any]) -> ConsilienceError
     ``record``: that of the run. Options of ``NOT_COMPARED`` do not count.
     """
     before, now = record.get("options", {}), options_record(run.options, {})
-    for field in option_fields(ProbeOptions):
-        values = [options.get(field.name, field.default) for options in (before, now)]
-        if field.name not in NOT_COMPARED and values[0] != values[1]:
+    for name, option in FIELDS.items():
+        values = [options.get(name, option.default) for options in (before, now)]
+        if name not in NOT_COMPARED and values[0] != values[1]:
             first, second = (json.dumps(value, ensure_ascii=False) for value in values)
             return ConsilienceError(
-                f"{field.name} was {first} when this run was asked, and is {second} in the "
-                "study file",
+                f"{name} was {first} when this run was asked, and is {second} in the study file",
                 where=str(run.folder),
                 todo="Restore it, or set another `folder` in the study file, or remove this folder "
                 "to ask again.",
@@ -652,14 +644,3 @@ def kept(run: StudyRun) -> Iterator[tuple[str, dict[str, Any], dict[str, Path]]]
         files = (run.folder / seed / "answers").glob("*.parquet")
         known = record.get("answers", {})
         yield seed, record, {file.stem: file for file in files if file.stem in known}
-
-
-def _rows(files: Sequence[Path]) -> int:
-    """The rows of Parquet files, from their footers; a damaged one has none."""
-    try:
-        counts = pl.collect_all(
-            [pl.scan_parquet(file, glob=False).select(pl.len()) for file in files]
-        )
-    except POLARS_FAULTS:
-        return 0
-    return sum(int(count.item()) for count in counts)

@@ -19,7 +19,7 @@ from consilience.core.text import counted
 from consilience.endpoints.address import base_url_of
 from consilience.files.read import parse_json
 from consilience.files.write import write_whole
-from consilience.kinds import kind_of
+from consilience.kinds import inquiries_of, kind_of
 from consilience.kinds.base import Inquiry
 from consilience.kinds.planning import Shard
 from consilience.options import option_fields
@@ -127,7 +127,6 @@ class StudyWorker:
 
     def _ask(self, task: StudyTask, folder: Path, advance: Advance) -> Written:
         """Ask one group; the model of the last run is kept until there is another run."""
-        from consilience.kinds import inquiries_of
         from consilience.kinds.probing import ask_in_folder, open_folder
 
         (((seed, group), size),) = task.groups.items()
@@ -191,8 +190,6 @@ def answered(run: StudyRun) -> set[GroupOfSeed]:
 
 
 def _groups_of(options: ProbeOptions, watch: Watch) -> Mapping[GroupOfSeed, int]:
-    from consilience.kinds import inquiries_of, kind_of
-
     if kind_of(options.suite, options.as_questions).is_same_for_models:
         options.check_connection()
         defaults = {field.name: field.default for field in option_fields(ProbeOptions)}
@@ -206,8 +203,6 @@ def _groups_of(options: ProbeOptions, watch: Watch) -> Mapping[GroupOfSeed, int]
 @cache
 def _groups_of_all(options: ProbeOptions) -> Mapping[GroupOfSeed, int]:
     """The groups of a suite that are the same for every model, read once."""
-    from consilience.kinds import inquiries_of
-
     return {("", group): size for group, size in inquiries_of(options)[0].groups.items()}
 
 

@@ -63,22 +63,21 @@ class StudyRow:
     missing: str
     """Why there are no numbers; empty where there are."""
     numbers: Mapping[str, SummaryRow] = field(default_factory=dict)
-    run: Run | None = None
-    counted: CountedRun | None = None
+    measured: tuple[Run, CountedRun] | None = None
 
     @property
     def items(self) -> int | None:
         """The items that accuracy counts."""
-        if self.counted is None:
+        if self.measured is None:
             return None
-        rows = self.counted.metrics.filter(metric="accuracy", subset="all")
+        rows = self.measured[1].metrics.filter(metric="accuracy", subset="all")
         pooled = rows.filter(group="MICRO")
         return int((pooled if pooled.height else rows)["n"].sum()) if rows.height else None
 
     @property
     def noise_floor(self) -> float:
         """The share of answers that changed when nothing in the prompt did; NaN if not measured."""
-        worst = None if self.counted is None else worst_flips(self.counted.metrics)
+        worst = None if self.measured is None else worst_flips(self.measured[1].metrics)
         return NAN if worst is None else float(worst["value"])
 
 
@@ -156,11 +155,10 @@ def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
 def study_page(report: StudyReport, folder: Path) -> Page:
     """The page; ``folder``: where it will be, for links to other pages."""
     tables, cells = report.tables(), list(dict.fromkeys(row.cell for row in report.rows))
-    known = {f"{row.model}, {row.cell}": row for row in report.rows if row.run and row.counted}
     figures = [
         _figure(at, cell, rows)
         for at, cell in enumerate(cells, start=1)
-        if (rows := [row for row in known.values() if row.cell == cell])
+        if (rows := [row for row in report.rows if row.cell == cell and row.measured])
     ]
     sections = [Section("study", "Numbers", "", [intervals_below(tables["study"]), *figures])]
     if "comparisons" in tables:
@@ -169,13 +167,14 @@ def study_page(report: StudyReport, folder: Path) -> Page:
         sections.append(Section("comparisons", "Comparisons", intro, parts))
     about: list[Part] = [report.state.table()]
     links, warnings, records = [], {}, []
-    for label, row in known.items():
-        assert row.run is not None
-        assert row.counted is not None
-        if (page := row.run.path / "report.html").is_file():
+    for row in report.rows:
+        if row.measured is None:
+            continue
+        label, (run, counted_run) = f"{row.model}, {row.cell}", row.measured
+        if (page := run.path / "report.html").is_file():
             links.append((label, os.path.relpath(page, folder)))
-        warnings[label] = [*dict.fromkeys([*record_notes(row.run), *row.counted.notes])]
-        records.append((label, row.run.record))
+        warnings[label] = [*dict.fromkeys([*record_notes(run), *counted_run.notes])]
+        records.append((label, run.record))
     about += [Links(links)] if links else []
     about += (
         [Folded("Notes on single runs", [Points(notes)])] if (notes := by_run(warnings)) else []
@@ -200,10 +199,6 @@ def _figure(at: int, cell: str, rows: Sequence[StudyRow]) -> Figure:
         f"{cell}: the headline numbers of each model, with 95 % confidence intervals.",
         is_fluid=False,
     )  # fmt: skip
-
-
-KEPT = ("value", "std", "low", "high", "baseline")
-"""The fields of a headline number in a JSON document."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -237,11 +232,12 @@ class StudyReport(Shown):
         yield from map(str, self.files)
 
     def document(self) -> dict[str, Any]:
+        kept = ("value", "std", "low", "high", "baseline")
         rows = [
             {
                 "cell": row.cell, "model": row.model, "missing": row.missing,
                 "numbers": {
-                    name: {key: _known(getattr(number, key)) for key in KEPT}
+                    name: {key: _known(getattr(number, key)) for key in kept}
                     for name, number in row.numbers.items()
                 },
                 "items": row.items, "noise_floor": _known(row.noise_floor),
@@ -255,9 +251,6 @@ class StudyReport(Shown):
 
     def _tables(self) -> Iterator[Table]:
         yield self.tables()["study"]
-
-
-LEVEL = 0.05
 
 
 def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyReport:
@@ -318,7 +311,7 @@ def smallest_p(differences: pl.DataFrame) -> Iterator[str]:
     if tested.is_empty() or not (tested["test"] == RELATIONS).all():
         return
     least = tested.height * 2.0 ** (1 - int(tested["n"].max()))  # type: ignore[arg-type]
-    if least >= LEVEL:
+    if least >= 0.05:
         yield (
             f"no p (Holm) of these {tested.height} comparisons can be below {min(1, least):.2g}, "
             "whatever the differences: too few relations for so many comparisons. Ask more "
@@ -360,7 +353,7 @@ def _measured(
                 if row.label.endswith("(written)") == bool(ending)
             }
             if numbers:
-                rows.append(StudyRow(cell, name + ending, "", numbers, run, one))
+                rows.append(StudyRow(cell, name + ending, "", numbers, (run, one)))
     tables, notes = _compared(study, cell, known, seed)
     return rows, tables, [*faults, *notes]
 

@@ -55,11 +55,6 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-TRIM_EVERY = 8
-"""Updates after which freed memory is returned; batches of many lengths leave it fragmented
-(docs/log.md)."""
-
-
 class TrainingProgress(TrainerCallback):
     """Counts the updates, and writes a line for each loss and each validation.
 
@@ -82,20 +77,21 @@ class TrainingProgress(TrainerCallback):
         self.on_step_end(args, state, control)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Count an update, and return freed memory."""
+        """Count an update; return the memory that batches of many lengths split (docs/log.md)."""
         if state.global_step > self.shown_step:
             self.advance(state.global_step - self.shown_step)
             self.shown_step = state.global_step
-        if state.global_step % TRIM_EVERY == 0:
+        if state.global_step % 8 == 0:
             give_memory_back()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Write losses or validation, but not the Trainer's speed, which counts batches."""
-        logs, kind = logs or {}, ""
-        numbers = {name: value for name, value in logs.items() if name.endswith("loss")}
-        if "loss" not in logs:
-            found = {name: value for name, value in logs.items() if "eval_" in name}
-            numbers, kind = {k.removeprefix("eval_"): v for k, v in found.items()}, "validation "
+        logs, is_loss = logs or {}, "loss" in (logs or {})
+        numbers = {
+            name.removeprefix("eval_"): value
+            for name, value in logs.items()
+            if (name.endswith("loss") if is_loss else "eval_" in name)
+        }
         if state.is_world_process_zero and numbers:
             seconds = time.monotonic() - self.start
             steps = state.global_step - self.first_step
@@ -104,7 +100,7 @@ class TrainingProgress(TrainerCallback):
             text = ", ".join(f"{name} {float(value):.4g}" for name, value in numbers.items())
             self.watch.inform(
                 f"{Path(args.output_dir).name}: update {state.global_step} of {state.max_steps} "
-                f"({spent}, {left_over} left): {kind}{text}"
+                f"({spent}, {left_over} left): {'' if is_loss else 'validation '}{text}"
             )
 
 
@@ -268,42 +264,24 @@ def uses_cpu(device: str) -> bool:
 
 
 def training_arguments(
-    plan: TrainingPlan,
-    folder: Path,
-    device: str,
-    *,
-    best_metric: str,
-    greater_is_better: bool = True,
-    **more: Any,
+    plan: TrainingPlan, folder: Path, device: str, *, best_metric: str, **more: Any
 ) -> TrainingArguments:
     """Arguments of a training on whole batches in their given order.
 
-    The checkpoint with the best ``best_metric`` is kept. One process uses one accelerator: torch's
-    DataParallel cannot split a batch that is one item of its data set.
+    The checkpoint with the best ``best_metric`` is kept; of a loss, the least is best. One process
+    uses one accelerator: torch's DataParallel cannot split a batch that is one item of its data
+    set.
     """
     arguments = TrainingArguments(
-        output_dir=str(folder),
-        per_device_train_batch_size=1,
-        num_train_epochs=1,
-        learning_rate=plan.learning_rate,
-        seed=plan.seed,
-        bf16=plan.bf16,
-        train_sampling_strategy="sequential",
-        lr_scheduler_type="linear",
-        max_grad_norm=1.0,
-        optim="adamw_torch_fused",
-        eval_strategy="steps",
-        save_strategy="steps",
-        save_total_limit=2,
-        load_best_model_at_end=True,
-        metric_for_best_model=f"eval_{best_metric}",
-        greater_is_better=greater_is_better,
-        remove_unused_columns=False,
-        use_cpu=uses_cpu(device),
-        dataloader_pin_memory=torch.cuda.is_available(),
-        disable_tqdm=True,
-        **more,
-    )
+        output_dir=str(folder), per_device_train_batch_size=1, num_train_epochs=1,
+        learning_rate=plan.learning_rate, seed=plan.seed, bf16=plan.bf16,
+        train_sampling_strategy="sequential", lr_scheduler_type="linear", max_grad_norm=1.0,
+        optim="adamw_torch_fused", eval_strategy="steps", save_strategy="steps",
+        save_total_limit=2, load_best_model_at_end=True,
+        metric_for_best_model=f"eval_{best_metric}", remove_unused_columns=False,
+        use_cpu=uses_cpu(device), dataloader_pin_memory=torch.cuda.is_available(),
+        disable_tqdm=True, **more,
+    )  # fmt: skip
     arguments._n_gpu = min(1, arguments.n_gpu)
     if device != "auto":  # the Trainer takes the first accelerator
         chosen = torch.device(device)

@@ -167,11 +167,11 @@ class Heads(torch.nn.Module):
         )
         self.models = dict(models)  # a plain dict: what is in it is registered above
         self.reading = reading
-        first: dict[int, str] = {}  # weights may have several names; checkpoints hold them once
+        names: dict[int, str] = {}  # weights may have several; checkpoints hold them once
         self.aliases = {
             name
             for name, weight in super().state_dict(keep_vars=True).items()
-            if first.setdefault(id(weight), name) != name
+            if names.setdefault(id(weight), name) != name
         }
 
     def forward(self, task: str, **inputs: torch.Tensor) -> torch.Tensor:
@@ -385,8 +385,7 @@ class PairTrainer(BatchTrainer):
     ) -> None:
         arguments = training_arguments(
             plan, folder.path, backbone.device, best_metric=plan.stop_on,
-            greater_is_better=plan.stop_on == "accuracy", weight_decay=plan.weight_decay,
-            report_to="none", ddp_find_unused_parameters=True,
+            weight_decay=plan.weight_decay, report_to="none", ddp_find_unused_parameters=True,
         )  # fmt: skip
         set_seed(plan.seed)
         self.folder, self.plan = folder, plan

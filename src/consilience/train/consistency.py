@@ -62,10 +62,8 @@ from consilience.train.plan import (
     HELD_OUT,
     IMPROVED,
     SAMPLE_SEED,
-    TEACHER,
     Plan,
     Subject,
-    ablated,
     check_plan,
 )
 from consilience.types import Suite
@@ -592,10 +590,12 @@ def _train_rows(
     if plan.loss == "vote":
         watch.say(f"training the teacher, seed {plan.seed}")
         teaching = replace(plan, loss="pairs")
-        teacher = train(subject, teaching, 0.0, path / TEACHER / "lambda-0", watch)
+        teacher = train(subject, teaching, 0.0, path / "teacher" / "lambda-0", watch)
         subject = replace(subject, model=str(teacher.model))
     for name in (IMPROVED, *(ABLATIONS if ablations else ())):
-        row = plan if name == IMPROVED else ablated(plan, name, weight)
+        row = plan
+        if name != IMPROVED:
+            row = replace(plan, **{"weights": (weight,), **ABLATIONS[name]})
         tried: dict[float, Trained] = {}
         for one in row.weights:
             watch.say(f"training {name}, seed {plan.seed}, lambda {one:g}")

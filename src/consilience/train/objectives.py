@@ -24,9 +24,6 @@ from consilience.models.masked import MaskedModel, positions
 from consilience.train.plan import Plan
 from consilience.types import Fact, Relation
 
-SHARPENED = 0.5
-"""Temperature of the vote, so that the student learns it with more confidence."""
-
 
 def consistency_loss(logits: torch.Tensor) -> torch.Tensor:
     """Two-sided Kullback-Leibler divergence of all pairs of patterns, in nats.
@@ -78,11 +75,12 @@ def vote_loss(logits: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     """Divergence of each pattern from the vote of a teacher's patterns, in nats.
 
     Both (fact, pattern, candidate). The vote is the mean of the teacher's distributions over
-    patterns, sharpened. The loss is the mean over facts and patterns of ``KL(vote || p_n)``. A
-    fixed teacher keeps facts apart; mutual agreement alone is cheapest if all facts get one answer.
+    patterns, sharpened by a temperature of 0.5. The loss is the mean over facts and patterns of
+    ``KL(vote || p_n)``. A fixed teacher keeps facts apart; mutual agreement alone is cheapest if
+    all facts get one answer.
     """
     votes = teacher.float().log_softmax(dim=-1).logsumexp(dim=1, keepdim=True)
-    votes = (votes / SHARPENED).log_softmax(dim=-1)
+    votes = (votes / 0.5).log_softmax(dim=-1)
     logprob = logits.float().log_softmax(dim=-1)
     return (votes.exp() * (votes - logprob)).sum(dim=-1).mean()
 
@@ -362,20 +360,16 @@ def collate(item: dict[str, Any], pad: int) -> dict[str, Any]:
     }
 
 
-SEED = "0"
-"""Seed of the masks: the same words of every model."""
-
-
 @torch.inference_mode()
 def perplexity(spec: str, lines: Sequence[str], loading: Loading) -> float:
     """Exponential of the mean loss over words of text, in tokens.
 
-    Masked models: 15 % of the tokens (the pseudo-perplexity of a sample). Causal models: every next
-    token. Models with different tokenizers cannot be compared.
+    Masked models: 15 % of the tokens, the same ones for every model (the pseudo-perplexity of a
+    sample). Causal models: every next token. Models with different tokenizers cannot be compared.
     """
     loaded = load_pretrained(spec, loading)
     model = loaded.model.eval()
-    words = objective_of(loaded).words(lines, loaded.tokenizer, longest_of(model), SEED)
+    words = objective_of(loaded).words(lines, loaded.tokenizer, longest_of(model), "0")
     predicted: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for row, column, label in zip(words.rows, words.columns, words.labels, strict=True):
         predicted[row].append((column, label))

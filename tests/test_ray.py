@@ -166,7 +166,7 @@ def test_a_study_that_loses_a_node_has_the_answers_of_local_workers(
     def kill():
         whole.remove_node(nodes.pop(), allow_graceful=False)
 
-    monkeypatch.setattr(studying, "study_worker", study_workers.slow)
+    monkeypatch.setattr(studying, "StudyWorker", study_workers.slow)
     watch = Watching(30, kill)
     options = StudyRunOptions(Path("there.toml"), engine="ray", ray_address=whole.address)
     there = run_study(options, watch)

@@ -165,7 +165,7 @@ def studied(tmp_path_factory):
 def run_by(options, factory):
     """The state of a study after ``run_study`` with workers that a function of the tests makes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "study_worker", factory)
+        patch.setattr(running, "StudyWorker", factory)
         patch.setattr(workers, "TRIES", 1)
         return run_study(options)
 

@@ -156,12 +156,6 @@ FORMAT = 2
 PROMPTS = "prompts"
 """The folder of a run of questions with what was sent: a table for each group."""
 
-CHANGED = {
-    "versions": "resumed with other versions of libraries",
-    "git": "resumed at another revision of consilience",
-}
-"""What a note calls a change of the record between the begin of a run and its resumption."""
-
 BEGIN = ("settings", "started", "command", "versions", "git", "products")
 """What a record says of the begin of its run."""
 
@@ -508,9 +502,13 @@ def _now() -> str:
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Notes on what is not as when the run began."""
+    texts = {
+        "versions": "with other versions of libraries",
+        "git": "at another revision of consilience",
+    }
     notes = [
-        f"{text}: {_show(now[name])}, first {_show(before[name])}"
-        for name, text in CHANGED.items()
+        f"resumed {text}: {_show(now[name])}, first {_show(before[name])}"
+        for name, text in texts.items()
         if name in now and now[name] != before[name]
     ]
     products = [

@@ -88,25 +88,23 @@ Written = dict[str, bytes]
 """The files of a worker that asked a group, by their paths in the folder of the run or its seed."""
 
 
-def study_worker(key: WorkerKey) -> StudyWorker:
-    """The work of a worker; the model is loaded when the first unit needs it."""
-    if Path(key.home).is_dir():
-        os.chdir(key.home)
-    if not key.needs.is_network and not key.model.startswith("baseline:"):
-        import torch
-
-        from consilience.models.loading import keep_weights
-
-        keep_weights(key.loading)
-        if key.threads:
-            torch.set_num_threads(key.threads)
-    return StudyWorker()
-
-
 class StudyWorker:
-    """Asks groups of runs of one model, and counts these runs."""
+    """Asks groups of runs of one model, and counts these runs.
 
-    def __init__(self) -> None:
+    The model is loaded when the first unit needs it.
+    """
+
+    def __init__(self, key: WorkerKey) -> None:
+        if Path(key.home).is_dir():
+            os.chdir(key.home)
+        if not key.needs.is_network and not key.model.startswith("baseline:"):
+            import torch
+
+            from consilience.models.loading import keep_weights
+
+            keep_weights(key.loading)
+            if key.threads:
+                torch.set_num_threads(key.threads)
         self._run: tuple[str, str] | None = None
         self._inquiry: Inquiry | None = None
 
@@ -224,7 +222,7 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
         if name in left:
             _fail(study, left[name], UnitFailure(text), watch)
     if {unit.payload.run for unit in planned.part} & left.keys():
-        _Asking(study, options, planned, watch).ask(left)
+        _Asking(options, planned, watch).ask()
     for run in study.runs:
         copy_run(study, run)  # what could not be copied when it was finished
     return replace(state_of(study), was_run=True)
@@ -334,18 +332,19 @@ def _by_run(units: Sequence[Unit]) -> dict[str, list[Unit]]:
 class _Asking:
     """Gives units to the workers of an engine, and keeps what they return."""
 
-    def __init__(self, study: Study, options: StudyRunOptions, plan: _Plan, watch: Watch) -> None:
-        self._study, self._options, self._watch = study, options, watch
+    def __init__(self, options: StudyRunOptions, plan: _Plan, watch: Watch) -> None:
+        self._study, self._options, self._watch = plan.state.study, options, watch
         self._units, self._part = _by_run(plan.units), _by_run(plan.part)
+        left = {one.run.name: one.run for one in plan.state.unfinished}
+        self._runs = {name: left[name] for name in self._part if name in left}
         self._backlog = Backlog()
         self._advance: Advance = lambda steps: None
         self._folders: dict[tuple[str, str], RunFolder] = {}
         self._left: Counter[str] = Counter()
         self._ended: set[str] = set()
 
-    def ask(self, runs: Mapping[str, StudyRun]) -> None:
-        """Ask the runs; each is counted when all its groups are complete."""
-        self._runs = {name: runs[name] for name in self._part if name in runs}
+    def ask(self) -> None:
+        """Ask the runs that are left; each is counted when all its groups are complete."""
         for name, run in self._runs.items():
             done = answered(run)
             units = [
@@ -371,7 +370,7 @@ class _Asking:
         title = f"asking {counted(len(self._runs), 'run')}"
         with self._watch.steps(title, self._backlog.total, "queries") as self._advance:
             running = run_units(
-                self._backlog, study_worker, workers, network=network, advance=self._advance,
+                self._backlog, StudyWorker, workers, network=network, advance=self._advance,
                 inform=inform,
             )  # fmt: skip
             with closing(running) as outcomes:

@@ -239,7 +239,8 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | Lin
         result = train_and_measure(
             subject, plan, folder, seeds=seeds, ablations=ablations, watch=watch
         )
-    return result and Improvement(suite, protocol, folder, cost, result, options.model)
+    assert result is not None  # of the first process
+    return Improvement(suite, protocol, folder, cost, result, options.model)
 
 
 def _folder_of(options: ImproveOptions, suite: Suite) -> Path:

@@ -62,7 +62,6 @@ ROW = {field.name for field in fields(Recipe)} - {"name", "models", "details"}
 
 
 def _load_recipes() -> dict[str, Recipe]:
-    """The recipes of ``recipes.toml``."""
     text = (files("consilience.reproduce") / "recipes.toml").read_text(encoding="utf-8")
     document = tomllib.loads(text)
     groups = document["models"]

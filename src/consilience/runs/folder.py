@@ -398,7 +398,6 @@ class RunFolder:
             self._write_record()
 
     def _refresh(self) -> None:
-        """Read the record again, if it is there."""
         if (self.path / "run.json").exists():
             self.record = _read_record(self.path / "run.json", f"{OTHER_OUT}.", "occupied")
 

@@ -378,7 +378,6 @@ class _Asking:
                     self._take(outcome)
 
     def _take(self, outcome: UnitOutcome) -> None:
-        """Keep what became of a unit."""
         task: StudyTask = outcome.unit.payload
         run, failure = self._runs[task.run], outcome.failure
         if failure is None:
@@ -433,7 +432,6 @@ class _Asking:
 
 
 def _fail(study: Study, run: StudyRun, failure: UnitFailure, watch: Watch) -> None:
-    """Keep why a run failed, until it is asked again."""
     record = {"run": run.name, "message": failure.message, "traceback": failure.traceback}
     file = failure_file(study, run)
     file.parent.mkdir(parents=True, exist_ok=True)

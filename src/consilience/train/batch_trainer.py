@@ -218,7 +218,6 @@ class TrainingFolder:
         return record
 
     def _refuse(self, problem: str) -> None:
-        """Raise where the record has a problem."""
         if problem:
             raise ConsilienceError(
                 f"not the record of a training: {problem}",

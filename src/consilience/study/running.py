@@ -209,10 +209,8 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
 
     Failures are kept in the folder of the study, and tried again by the next call.
     """
-    study = _read(options)
-    for run in study.runs:
-        copy_run(study, run, is_fetched=True)
-    planned = _planned(study, options, watch)
+    planned = _planned(options, watch, is_fetched=True)
+    study = planned.state.study
     left = {one.run.name: one.run for one in planned.state.unfinished}
     if options.engine == "local" and any(
         unit.needs.gpus or unit.needs.resources for unit in planned.units
@@ -236,7 +234,7 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
     """
     from consilience.kinds.probing import plan_probe
 
-    planned = _planned(_read(options), options, watch)
+    planned = _planned(options, watch)
     states = {one.run.name: replace(one, queries=one.answers) for one in planned.state.runs}
     for name, text in planned.faults.items():
         states[name] = replace(states[name], state="failed", queries=None, message=text)
@@ -264,20 +262,6 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
     return StudyState(planned.state.study, list(states.values()))
 
 
-def _read(options: StudyRunOptions) -> Study:
-    if options.ray_address is not None and options.engine != "ray":
-        raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
-    study = read_study(options.file)
-    if options.shard is not None and study.address:
-        raise ConsilienceError(
-            f"--shard with folder = '{study.address}'",
-            expected="a folder that all parts share",
-            where=str(study.file),
-            todo="Use a shared folder, or one process with --engine ray.",
-        )
-    return study
-
-
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """How far a study is, and the units of the runs that are not complete.
@@ -292,12 +276,25 @@ class _Plan:
     faults: Mapping[str, str]
 
 
-def _planned(study: Study, options: StudyRunOptions, watch: Watch) -> _Plan:
-    """Plan a study.
+def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False) -> _Plan:
+    """Plan a study; ``is_fetched``: what is finished at its address is fetched first.
 
     A suite that does not exist raises before anything is asked, and so does an option that its
     kind does not have, and one that was changed after its run was finished.
     """
+    if options.ray_address is not None and options.engine != "ray":
+        raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
+    study = read_study(options.file)
+    if options.shard is not None and study.address:
+        raise ConsilienceError(
+            f"--shard with folder = '{study.address}'",
+            expected="a folder that all parts share",
+            where=str(study.file),
+            todo="Use a shared folder, or one process with --engine ray.",
+        )
+    if is_fetched:
+        for run in study.runs:
+            copy_run(study, run, is_fetched=True)
     for run in study.runs:
         try:
             kind = kind_of(run.options.suite, run.options.as_questions)

@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 from threading import Lock
 
-from consilience.study.running import study_worker
+from consilience.study.running import StudyWorker
 
 
 def dies(key):
-    """As ``study_worker``, but the process is killed by every unit of the suite "deadly"."""
-    work = study_worker(key)
+    """As ``StudyWorker``, but the process is killed by every unit of the suite "deadly"."""
+    work = StudyWorker(key)
 
     def do(task, advance):
         if "deadly" in task.run:
@@ -58,8 +58,8 @@ class HereWorker:
 
 
 def slow(key):
-    """As ``study_worker``, but every unit takes half a second longer."""
-    work = study_worker(key)
+    """As ``StudyWorker``, but every unit takes half a second longer."""
+    work = StudyWorker(key)
 
     def do(task, advance):
         time.sleep(0.5)
@@ -69,11 +69,11 @@ def slow(key):
 
 
 def waits(key):
-    """As ``study_worker``, but a model that runs here waits for the file ``asked``.
+    """As ``StudyWorker``, but a model that runs here waits for the file ``asked``.
 
     Each worker leaves a file in ``started``.
     """
-    work, home = study_worker(key), Path(key.home)
+    work, home = StudyWorker(key), Path(key.home)
     (home / "started").mkdir(exist_ok=True)
     (home / "started" / str(os.getpid())).write_text(key.model)
 

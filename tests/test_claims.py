@@ -10,8 +10,9 @@ from conftest import cells
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.statistics import holm, paired_t
 from consilience.report.papers import paper_numbers
-from consilience.reproduce import RECIPES, Request, Work, carry_out
-from consilience.reproduce.claims import Comparison, Number, _counted
+from consilience.reproduce.calum import Comparison, Number, _counted
+from consilience.reproduce.recipe import Request, Work
+from consilience.reproduce.reproduction import RECIPES, carry_out
 from test_tasktypes import run_folder
 
 CALUM = [

@@ -10,8 +10,7 @@ from collections import Counter
 import pytest
 
 from conftest import ROOT
-from consilience.study.engine import Backlog, Needs, Unit, described, run_units
-from consilience.study.workers import LocalWorkers
+from consilience.study.workers import Backlog, LocalWorkers, Needs, Unit, described, run_units
 from engine_work import factory
 from study_workers import HereWorkers
 
@@ -214,8 +213,7 @@ def test_ctrl_c_ends_the_workers(tmp_path):
     script.write_text(f"""
 import sys
 sys.path.insert(0, {str(TESTS)!r})
-from consilience.study.engine import Unit, run_units
-from consilience.study.workers import LocalWorkers
+from consilience.study.workers import LocalWorkers, Unit, run_units
 from engine_work import factory
 if __name__ == "__main__":
     units = [Unit("a", "k", ("tell",)), Unit("b", "k", ("sleep", 60))]

@@ -62,7 +62,6 @@ from consilience.train.classifiers import (
     batches_of,
     best_of,
     check_sources,
-    grid_of,
     load_heads,
     reading_of,
     train_classifier,
@@ -846,7 +845,11 @@ def test_every_seed_has_a_head_an_order_and_a_result_of_its_own(plain, tmp_path)
 
 def test_the_recipe_with_the_best_validation_is_that_of_every_seed(plain, tmp_path):
     """A rate that changes nothing, and one that learns."""
-    every = grid_of(replace(PLAN, epochs=3), (4, 16), (NONE, 6e-3))
+    every = [
+        replace(PLAN, epochs=3, batch=size, learning_rate=rate)
+        for size in (4, 16)
+        for rate in (NONE, 6e-3)
+    ]
     assert [(each.batch, each.learning_rate) for each in every] == [
         (4, NONE), (4, 6e-3), (16, NONE), (16, 6e-3),
     ]  # fmt: skip

@@ -36,8 +36,7 @@ from consilience.models.functions import texts_of
 from consilience.options.probe import ProbeOptions
 from consilience.runs.folder import RunFolder, digest_of
 from consilience.runs.run import read_answers
-from consilience.study.engine import Unit, run_units
-from consilience.study.workers import LocalWorkers
+from consilience.study.workers import LocalWorkers, Unit, run_units
 from consilience.suites.question_suites import check_questions, load_questions
 from engine_work import factory
 from replay_server import completion, replay

@@ -94,7 +94,7 @@ def test_every_kind_of_training_lowers_the_loss_and_saves_a_plain_model(
     family, change, model_folder, tmp_path
 ):
     change = {"epochs": 2, **change}
-    saved = train(model_folder(family), tmp_path, **change).best.chosen.best.model
+    saved = train(model_folder(family), tmp_path, **change).best.training.model
     losses = losses_of(tmp_path)
     assert losses[-1] < losses[0]
     before, after = (
@@ -153,16 +153,16 @@ def test_seeds_and_ablations_make_table_7(model_folder, tmp_path):
         weights=(0.5, 2.0), subject={"lines": lines, "test_facts": 6},
     )  # fmt: skip
     names = ["improved", "no-consistency", "no-typing", "no-mlm"]
-    rows = {(each.chosen.name, each.chosen.seed): each for each in result.outcomes}
+    rows = {(each.name, each.seed): each for each in result.outcomes}
     assert [*rows] == [(name, seed) for name in names for seed in (1, 2)]
     for seed in (1, 2):
-        improved = rows["improved", seed].chosen
-        assert improved.best.validation["consistent_accuracy"] == max(
+        improved = rows["improved", seed]
+        assert improved.training.validation["consistent_accuracy"] == max(
             each.validation["consistent_accuracy"] for each in improved.tried.values()
         )
-        assert rows["no-consistency", seed].chosen.weight == 0
+        assert rows["no-consistency", seed].weight == 0
         for name in ("no-typing", "no-mlm"):
-            assert rows[name, seed].chosen.weight == improved.weight
+            assert rows[name, seed].weight == improved.weight
     table = result.table
     assert table["name"].unique(maintain_order=True).to_list() == ["before", *names]
     (row,) = table.filter(
@@ -180,7 +180,7 @@ def test_seeds_and_ablations_make_table_7(model_folder, tmp_path):
     assert row["seeds"] == 2
     assert row["perplexity"] > 1
     (kept,) = result.lambdas.filter(pl.col("kept"), name="improved", seed=1).to_dicts()
-    saved = str(rows["improved", 1].chosen.best.model)
+    saved = str(rows["improved", 1].training.model)
     assert kept["perplexity"] == pytest.approx(perplexity(saved, lines, Loading("cpu")))
     assert pl.read_csv(tmp_path / "o" / "table-7.csv").height == table.height
     counted = result.before.filter((pl.col("group") == "D") & (pl.col("metric") == "accuracy"))
@@ -190,8 +190,8 @@ def test_seeds_and_ablations_make_table_7(model_folder, tmp_path):
 def test_of_equal_checkpoints_and_lambdas_the_last_is_kept(model_folder, tmp_path):
     """With a learning rate of next to nothing all are equal."""
     result = train(model_folder("bert"), tmp_path, weights=(0.5, 1.0), learning_rate=1e-30)
-    chosen = result.best.chosen
-    assert (chosen.weight, dict(chosen.best.checkpoint)) == (
+    chosen = result.best
+    assert (chosen.weight, dict(chosen.training.checkpoint)) == (
         1.0,
         {"step": 8, "updates": 8, "equal": 8, "checkpoints": 8},
     )

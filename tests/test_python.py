@@ -421,7 +421,7 @@ def test_help_shows_the_functions_first():
     assert re.search(r"limit.*=None", signature)
 
 
-CALLS = """from consilience.commands.train import improve
+CALLS = """from consilience.commands.experiments import improve
 improve(model="m", suite="mini", out="runs/x")
 improve(model="m", suite="mini", modle="x")
 improve(model="m", suite=3)
@@ -430,7 +430,7 @@ improve(model="m", suite=3)
 
 def test_a_type_checker_sees_the_options_of_a_function(tmp_path):
     """Of the modules that declare it; all others are left out, because they take a minute."""
-    names = "commands/train app/command options/__init__ core/errors core/process options/shared options/training"
+    names = "commands/experiments app/command options/__init__ core/errors core/process options/shared options/training"
     modules = [ROOT / "src" / "consilience" / f"{name}.py" for name in names.split()]
     (tmp_path / "calls.py").write_text(CALLS)
     command = [sys.executable, "-m", "mypy", "--follow-imports=skip", "--cache-dir", tmp_path]

@@ -13,9 +13,8 @@ from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import record_of
 from consilience.study import running as studying
 from consilience.study import workers as ray_workers
-from consilience.study.engine import Needs, Unit, run_units
 from consilience.study.running import run_study
-from consilience.study.workers import RayWorkers
+from consilience.study.workers import Needs, RayWorkers, Unit, run_units
 from engine_work import factory
 
 ray = pytest.importorskip("ray")
@@ -167,7 +166,7 @@ def test_a_study_that_loses_a_node_has_the_answers_of_local_workers(
     def kill():
         whole.remove_node(nodes.pop(), allow_graceful=False)
 
-    monkeypatch.setattr(studying, "study_worker", study_workers.slow)
+    monkeypatch.setattr(studying, "StudyWorker", study_workers.slow)
     watch = Watching(30, kill)
     options = StudyRunOptions(Path("there.toml"), engine="ray", ray_address=whole.address)
     there = run_study(options, watch)

@@ -14,8 +14,9 @@ from conftest import WORDS, cells, real_data
 from consilience.core.errors import ConsilienceError
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.report.papers import paper_numbers
-from consilience.reproduce import RECIPES, Request, Work, carry_out
 from consilience.reproduce.calum import GROUPS, TABLE_6, sheets_of
+from consilience.reproduce.recipe import Request, Work
+from consilience.reproduce.reproduction import RECIPES, carry_out
 from consilience.suites.pairs import TASKS, read_pairs
 from test_docs import parse
 from test_tasktypes import run_folder

@@ -10,11 +10,10 @@ import study_workers
 from consilience.core.errors import ConsilienceError
 from consilience.kinds.probing import probe
 from consilience.options.runs import StudyRunOptions
-from consilience.study import engine, running
-from consilience.study.engine import Needs
-from consilience.study.file import read_study
+from consilience.study import running, workers
+from consilience.study.file import failure_file, read_study, state_of
 from consilience.study.running import run_study
-from consilience.study.status import Failure, state_of
+from consilience.study.workers import Needs
 
 WHOLE = """
 folder = "out"
@@ -166,8 +165,8 @@ def studied(tmp_path_factory):
 def run_by(options, factory):
     """The state of a study after ``run_study`` with workers that a function of the tests makes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "study_worker", factory)
-        patch.setattr(engine, "TRIES", 1)
+        patch.setattr(running, "StudyWorker", factory)
+        patch.setattr(workers, "TRIES", 1)
         return run_study(options)
 
 
@@ -179,7 +178,7 @@ def test_a_process_that_is_killed_fails_its_run_and_not_the_others(studied):
     ]
     message = "its process was killed by signal 9 (SIGKILL), perhaps out of memory."
     assert state.failures() == [f"Failed: oracle/deadly: {message}"]
-    failure = json.loads(Failure.file_of(state.study, state.runs[0].run).read_text())
+    failure = json.loads(failure_file(state.study, state.runs[0].run).read_text())
     assert failure == {"run": "oracle/deadly", "message": message, "traceback": ""}
     assert state_of(read_study(file)).in_words() == "2 runs: 1 complete, 1 failed; 18 answers"
 
@@ -259,7 +258,7 @@ def test_status_needs_no_model_library(studied):
 import sys
 from pathlib import Path
 from consilience.options.runs import StudyStatusOptions
-from consilience.study.status import study_status
+from consilience.study.file import study_status
 study_status(StudyStatusOptions(Path({str(studied[0])!r}))).table()
 assert not {{"torch", "transformers", "scipy"}} & set(sys.modules)
 """

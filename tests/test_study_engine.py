@@ -222,7 +222,7 @@ def test_servers_are_asked_at_the_same_time_as_each_other_and_as_models_here(tmp
     """Each waits until the other was asked, and the model here until one was; else they fail."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(running, "LocalWorkers", LocalWorkers)  # not those of ``studied``
-    monkeypatch.setattr(running, "study_worker", study_workers.waits)
+    monkeypatch.setattr(running, "StudyWorker", study_workers.waits)
     (tmp_path / "quiz.csv").write_text(QUIZ, encoding="utf-8")
     asked = {"one": Event(), "other": Event()}
 

@@ -62,17 +62,17 @@ def made(file):
     return report_study(StudyReportOptions(file))
 
 
+CELLS = ["mini, protocol=strict", "mini, protocol=published"]
+
+
 def test_every_run_has_a_row_and_missing_ones_say_why(made):
-    assert [cell.name for cell in made.cells] == [
-        "mini, protocol=strict",
-        "mini, protocol=published",
-    ]
-    rows = {(cell.name, row.model): row for cell in made.cells for row in cell.rows}
+    assert [*dict.fromkeys(row.cell for row in made.rows)] == CELLS
+    rows = {(row.cell, row.model): row for row in made.rows}
     assert len(rows) == 8
     missing = {key: row.missing for key, row in rows.items() if row.missing}
     assert missing == {
         ("mini, protocol=published", "trained"): "missing: waiting, 1 of 2 seeds complete",
-        **{(cell.name, "wrong"): "missing: waiting" for cell in made.cells},
+        **{(cell, "wrong"): "missing: waiting" for cell in CELLS},
     }
     oracle = rows["mini, protocol=strict", "oracle"]
     assert oracle.numbers["accuracy"].value == oracle.numbers["consistency"].value == 1.0
@@ -87,13 +87,12 @@ def test_every_run_has_a_row_and_missing_ones_say_why(made):
 def test_models_are_compared_with_the_reference_in_each_cell(made):
     table = made.differences
     pairs = table.select("cell", "first", "second").unique(maintain_order=True).rows()
-    assert pairs == [(cell.name, "random", "oracle") for cell in made.cells]
+    assert pairs == [(cell, "random", "oracle") for cell in CELLS]
     assert made.notes.count(
         "mini, protocol=strict: trained is not compared with random: another number of seeds"
     )
     first = table.filter(pl.col("metric") == "accuracy").row(0, named=True)
-    cell = made.cells[0]
-    values = [row.numbers["accuracy"].value for row in (cell.rows[1], cell.rows[0])]
+    values = [row.numbers["accuracy"].value for row in (made.rows[1], made.rows[0])]
     assert [first["first_value"], first["second_value"]] == values
 
 

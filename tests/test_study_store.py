@@ -9,8 +9,8 @@ import pytest
 from consilience.core.errors import ConsilienceError
 from consilience.options.runs import StudyRunOptions, StudyStatusOptions
 from consilience.study import running
+from consilience.study.file import study_status
 from consilience.study.running import run_study
-from consilience.study.status import study_status
 from study_workers import HereWorkers
 
 STUDY = """

@@ -20,8 +20,9 @@ EXAMPLES = (
 
 MODULES = {
     "probe": "probe", "score": "probe", "compare": "runs", "gate": "runs", "verify": "runs",
-    "report": "runs", "publish": "runs", "study": "study", "analyze": "analyze",
-    "improve": "train", "finetune": "train", "suite": "suite", "reproduce": "reproduce",
+    "report": "runs", "publish": "runs", "study": "experiments", "analyze": "analyze",
+    "improve": "experiments", "finetune": "experiments", "suite": "suite",
+    "reproduce": "experiments",
 }  # fmt: skip
 """The module of ``consilience.commands`` of each command, in the order of the help."""
 

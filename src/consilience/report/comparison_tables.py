@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean, stdev
 from typing import Any
 
 import polars as pl
@@ -19,12 +18,10 @@ from consilience.metrics.registry import headline_metrics, label_of, main_metric
 from consilience.report.analysis_tables import SYMBOLS
 from consilience.report.columns import (
     DETECTABLE,
-    POINTS,
     Columns,
     contradictions,
     difference_columns,
     frame_table,
-    metric_column,
     tests_of,
 )
 from consilience.report.export import Folded, Part, Points, Section
@@ -39,7 +36,7 @@ from consilience.report.metric_tables import (
 )
 from consilience.report.run_view import name_and_id
 from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
-from consilience.report.table import CI, NAN, Cell, Column, Table, Value
+from consilience.report.table import NAN, Column, Table
 from consilience.types import Suite
 
 LABELS = {metric: label for metric, label, _ in FACT_ROWS}  # of the metrics of a summary
@@ -357,124 +354,6 @@ def language_differences(
     heading = Column("relation" if by_group else "languages")
     columns: Columns = {"name": heading, **difference_columns(rows, "first", "second")}
     return frame_table(named, title, columns, notes, blocks)
-
-
-PERPLEXITY = Column("perplexity", "number", digits=2)
-
-
-def result_table(compared: pl.DataFrame, suite: Suite, title: str) -> Table:
-    """The headline metrics before and after training, as means over the held-out relations.
-
-    ``compared``: the comparison of the two models on some of a suite (``COMPARISON_SCHEMA``).
-    """
-    means = compared.filter(group="MACRO", subset="all").drop("detectable")
-    by_metric = {row["metric"]: row for row in means.to_dicts()}
-    known = [metric for metric in headline_metrics() if metric in by_metric]
-    rows = [{"label": label_of(metric), **by_metric[metric]} for metric in known]
-    columns: Columns = {"label": Column("metric"), **difference_columns(means, "before", "after")}
-    notes = [*compared_on(compared, suite), f"p: {tests_of(means)}"]
-    return frame_table(rows, title, columns, notes)
-
-
-def table_7(rows: pl.DataFrame, relations: int) -> tuple[Table, Table]:
-    """ParaRel's Table 7, and each row's differences from the model before.
-
-    ``rows``: ``Improved.table``. ``relations``: the number of test relations.
-    """
-    names = rows["name"].unique(maintain_order=True).to_list()
-    metrics = rows["metric"].unique(maintain_order=True).to_list()
-    numbers = {(row["name"], row["metric"]): row for row in rows.to_dicts()}
-    seeds = max(row["seeds"] for row in numbers.values())
-    over = f"; means of {seeds} seeds" if seeds > 1 else ""
-    title = f"means ± std over {relations} held-out relations, in percent{over}"
-    means: list[list[Value]] = []
-    for name in names:
-        of_model = [numbers[name, metric] for metric in metrics]
-        cells = [Cell(row["value"], std=row["std"]) for row in of_model]
-        means.append([name, *cells, of_model[0]["perplexity"]])
-    columns: Columns = {
-        "model": Column("model"), "label": Column("metric"), "difference": POINTS,
-        ("low", "high"): Column(CI, "points"), "p": Column("p", "p"),
-    }  # fmt: skip
-    of_seeds: Columns = {
-        "lowest": Column("lowest seed", "points"), "highest": Column("highest seed", "points"),
-        "largest_p": Column("largest p of a seed", "p"),
-    }  # fmt: skip
-    changes = [
-        {
-            **numbers[name, metric],
-            "model": name if metric == metrics[0] else "",
-            "label": label_of(metric),
-        }
-        for name in names[1:]
-        for metric in metrics
-    ]
-    shown = {**columns, **of_seeds} if seeds > 1 else columns
-    return (
-        Table(
-            f"Table 7 of the ParaRel paper: {title}",
-            [Column("model"), *map(metric_column, metrics), PERPLEXITY],
-            means,
-        ),
-        frame_table(changes, f"After minus before, in points{over}", shown),
-    )
-
-
-def lambda_table(lambdas: pl.DataFrame) -> Table:
-    """Validation of every training; ``lambdas``: ``Improved.lambdas``."""
-    metrics = ("accuracy", "consistency", "consistent_accuracy")
-    columns: Columns = {
-        "name": Column("model"), "seed": Column("seed", "count"),
-        "lambda": Column("lambda", "number"), "kept": Column(""),
-        "step": Column("updates", "count"),
-        **{name: metric_column(name) for name in metrics}, "perplexity": PERPLEXITY,
-    }  # fmt: skip
-    rows = [
-        {
-            **row,
-            "seed": str(row["seed"]),
-            "lambda": f"{row['lambda']:g}",
-            "kept": "chosen" if row["kept"] else "",
-            "step": str(row["step"]),
-        }
-        for row in lambdas.to_dicts()
-    ]
-    title = "Every training: validation relations, best checkpoint, in percent"
-    return frame_table(rows, title, columns)
-
-
-def grid_table(rows: Sequence[tuple[int, float, float, bool]], task: str) -> Table:
-    """Fine-tunings with the first seed: batch size, learning rate, accuracy, whether chosen."""
-    columns = [
-        Column("batch size", "count"), Column("learning rate", "number"), Column(task, "share"),
-        Column(""),
-    ]  # fmt: skip
-    cells = [
-        [str(batch), f"{rate:g}", accuracy, "chosen" if is_best else ""]
-        for batch, rate, accuracy, is_best in rows
-    ]
-    return Table("Tried with the first seed: validation accuracy, in percent", columns, cells)
-
-
-def seed_table(
-    model: str, validation: Mapping[int, Mapping[str, float]], costs: Sequence[tuple[int, float]]
-) -> Table:
-    """Accuracy of each seed on each task, and the mean; ``costs``: epochs and seconds."""
-    tasks = list(next(iter(validation.values())))
-    rows: list[list[Value]] = [
-        [str(seed), *accuracies.values(), epochs, seconds / 60]
-        for (seed, accuracies), (epochs, seconds) in zip(validation.items(), costs, strict=True)
-    ]
-    if len(rows) > 1:
-        values = [[accuracies[task] for accuracies in validation.values()] for task in tasks]
-        means = [Cell(fmean(accuracies), std=stdev(accuracies)) for accuracies in values]
-        rows.append(["mean", *means, "", ""])
-    columns = [
-        Column("seed", "count"), *(Column(task, "share") for task in tasks),
-        Column("epochs", "count"), Column("minutes", "number"),
-    ]  # fmt: skip
-    title = f"{model}: validation accuracy of the best checkpoint, in percent"
-    return Table(title, columns, rows)
 
 
 INTRO = (

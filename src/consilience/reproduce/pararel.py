@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -143,15 +144,12 @@ def agreement(recipe: Recipe, work: Work) -> RecipeResult:
 def example_answers(recipe: Recipe, work: Work) -> RecipeResult:
     """The paper's examples, then the most informative one of each kind of ours, as notes."""
     ((row, spec),) = recipe.models.items()
-    notes = work.attempt(row, partial(_example_notes, recipe, work, row, spec))
-    return RecipeResult({}, notes or [])
-
-
-def _example_notes(recipe: Recipe, work: Work, row: str, spec: str) -> list[str]:
-    run = work.probe(row, spec)
-    document = work.read(row, "analyze", "examples", run, "--examples", "1")
-    answers = read_answers(run)
-    notes = []
+    run = work.attempt(row, partial(work.probe, row, spec))
+    read = partial(work.read, row, "analyze", "examples", str(run), "--examples", "1")
+    document = work.attempt(row, read) if run else None
+    if run is None or document is None:
+        return RecipeResult({})
+    answers, notes = read_answers(run), []
     for number, example in enumerate(recipe.details["examples"], 1):
         subject = example["subject"]
         rows = answers.filter(pl.col("group") == example["relation"], pl.col("subject") == subject)
@@ -167,7 +165,7 @@ def _example_notes(recipe: Recipe, work: Work, row: str, spec: str) -> list[str]
         replies = [f"'{text}' {answer}" for answer, text in list(firsts.items())[:-4:-1]]
         about = f"{example['kind']}: {example['group']}, {example['subject']} ({example['gold']})"
         notes.append(f"{about}: {'; '.join(replies)}")
-    return notes
+    return RecipeResult({}, notes)
 
 
 def clusters(recipe: Recipe, work: Work) -> RecipeResult:
@@ -230,7 +228,7 @@ def improvement(recipe: Recipe, work: Work) -> RecipeResult:
     numbers: dict[Key, Measured] = {}
     spec, groups = recipe.models["majority"], ",".join(TEST)
     asked = partial(work.probe, "majority", spec, "--groups", groups, part="pararel-test")
-    if run := work.attempt("majority", partial(_read, work, asked)):
+    if run := work.attempt("majority", partial(asked, is_read=True)):
         numbers |= _keyed(blocks["majority"], "majority", read_numbers(run, recipe.columns))
     before, after = IMPROVED["BERT-base"], IMPROVED["BERT-ft"]
     models = {"": IMPROVED} | {
@@ -285,12 +283,31 @@ def _improved(recipe: Recipe, work: Work, name: str = "") -> Path:
 
 def question_answering(recipe: Recipe, work: Work) -> RecipeResult:
     """Exact match, F1 and consistency on SQuAD, of BERT-base and after consistency training."""
-    document = work.attempt("BERT-base", partial(_answered_questions, recipe, work))
+    request, base = work.request, "BERT-base"
+
+    def answered() -> dict[str, Any]:
+        if not SQUAD.is_file():
+            raise MissingError(f"{UNAVAILABLE}: examples/squad.py of the source repository")
+        if missing := [name for name in recipe.files if name not in request.data]:
+            raise MissingError(f"{UNAVAILABLE}: give {', '.join(missing)}")
+        files = [(f"--{name.partition(':')[2]}", request.data[name]) for name in recipe.files]
+        folder = request.folder_of(base, "pararel-improve")
+        chosen = folder / f"seed-{SEED}/improved/lambda-*/model"
+        improved = _improve(recipe, work).get("model", chosen)
+        document = work.run(
+            base, SQUAD, request.models.get(base, recipe.models[base]), improved,
+            *chain(*files), "--out", request.folder_of(base, "pararel-squad"),
+            "--device", request.training_device, is_script=True,
+        )  # fmt: skip
+        work.stop_if_dry()
+        return document
+
+    document = work.attempt(base, answered)
     if document is None:
         return RecipeResult({})
     numbers: dict[Key, Measured] = {}
     for row in document["metrics"]:
-        name = "BERT-base" if row["model"] == document["models"][0] else "BERT-ft"
+        name = base if row["model"] == document["models"][0] else "BERT-ft"
         unit = "points" if row["of"] == "difference" else "percent"
         numbers["", name, f"{row['metric']}, {row['of']}"] = _percent(row, unit)
     for row in document["comparison"]:
@@ -298,26 +315,6 @@ def question_answering(recipe: Recipe, work: Work) -> RecipeResult:
         numbers["", name, column] = _percent({**row, "value": row["difference"]}, "points")
         numbers["", name, f"p of {column}, {row['test']}"] = Measured(_number(row["p"]), unit="p")
     return RecipeResult(numbers)
-
-
-def _answered_questions(recipe: Recipe, work: Work) -> dict[str, Any]:
-    request, row = work.request, "BERT-base"
-    if not SQUAD.is_file():
-        raise MissingError(f"{UNAVAILABLE}: examples/squad.py of the source repository")
-    if missing := [name for name in recipe.files if name not in request.data]:
-        raise MissingError(f"{UNAVAILABLE}: give {', '.join(missing)}")
-    files = [
-        option
-        for name in recipe.files
-        for option in (f"--{name.partition(':')[2]}", request.data[name])
-    ]
-    chosen = request.folder_of(row, "pararel-improve") / f"seed-{SEED}/improved/lambda-*/model"
-    improved = _improve(recipe, work).get("model", chosen)
-    models = (request.models.get(row, recipe.models[row]), improved)
-    out = ("--out", request.folder_of(row, "pararel-squad"), "--device", request.training_device)
-    document = work.run_script(row, SQUAD, *models, *files, *out)
-    work.stop_if_dry()
-    return document
 
 
 def paraphrase_types(recipe: Recipe, work: Work) -> RecipeResult:
@@ -338,19 +335,11 @@ def paraphrase_types(recipe: Recipe, work: Work) -> RecipeResult:
     )
 
 
-def _read(work: Work, make: Callable[[], Path]) -> Path:
-    """A run whose numbers can be read: a dry run has none."""
-    run = make()
-    work.stop_if_dry()
-    return run
-
-
 def _probed(recipe: Recipe, work: Work, *, is_read: bool = False) -> dict[str, Path]:
     """The runs of the available models; in a dry run of all selected, or none to be read."""
-    asked = {row: partial(work.probe, row, spec) for row, spec in recipe.models.items()}
     runs = {
-        row: work.attempt(row, partial(_read, work, make) if is_read else make)
-        for row, make in asked.items()
+        row: work.attempt(row, partial(work.probe, row, spec, is_read=is_read))
+        for row, spec in recipe.models.items()
     }
     return {row: run for row, run in runs.items() if run}
 

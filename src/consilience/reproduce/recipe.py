@@ -8,20 +8,14 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from importlib.resources import files
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
-import polars as pl
-
 from consilience.core.errors import ConsilienceError
-from consilience.report.papers import Key, Measured, beside, paper_numbers
+from consilience.report.papers import Key, Measured, paper_numbers
 from consilience.runs.folder import fingerprint
-from consilience.suites.pairs import CALUM
 
 T = TypeVar("T")
 
@@ -133,39 +127,28 @@ class Work:
         self.reasons[row, part] = NOT_SELECTED
         return False
 
-    def run(self, row: str, *arguments: str | Path, part: str = "") -> dict[str, Any]:
-        """The JSON document that ``consilience`` prints with these arguments; empty in a dry run.
+    def run(
+        self, row: str, *arguments: str | Path, part: str = "", is_script: bool = False
+    ) -> dict[str, Any]:
+        """The JSON document that ``consilience``, or a script, prints with these arguments.
 
-        A command reads its run if it exists. A missing model or data set raises ``MissingError``; a
-        wrong argument and a bug of ours raise other errors.
+        Empty in a dry run. A command reads its run if it exists. A missing model or data set raises
+        ``MissingError``; a wrong argument and a bug of ours raise other errors.
         """
         words = list(map(str, arguments))
-        name = command_of(words)
-        command = ["consilience", *words, *self.request.options.get(name, ())]
+        depth = 3 if "annotate" in words[:2] else 2 if words[0] in ("analyze", "suite") else 1
+        name = Path(words[0]).stem if is_script else " ".join(words[:depth])
+        command = ["python" if is_script else "consilience", *words]
+        command += self.request.options.get(name, ())
         if self.request.data_dir is not None and TAKE_DATA_DIR & set(command[1:3]):
             command += ["--data-dir", str(self.request.data_dir)]
-        return self._execute(row, part, name, command, ["-m", *command])
-
-    def read(self, row: str, *arguments: str | Path) -> dict[str, Any]:
-        """``run`` of a command whose document is read: a dry run has none."""
-        document = self.run(row, *arguments)
-        self.stop_if_dry()
-        return document
-
-    def run_script(self, row: str, script: Path, *arguments: str | Path) -> dict[str, Any]:
-        words = [str(script), *map(str, arguments), *self.request.options.get(script.stem, ())]
-        return self._execute(row, "", script.stem, ["python", *words], words)
-
-    def _execute(
-        self, row: str, part: str, name: str, command: list[str], call: list[str]
-    ) -> dict[str, Any]:
-        """``command``: as a person types it. ``call``: what the interpreter runs."""
         self.commands.append(typed := shlex.join(command))
         options = {word for word in command if word.startswith("--")} | {"--help", "--json"}
         self.options_of.setdefault(name, set()).update(options)
         if self.request.dry:
             return {}
         self.say(typed)
+        call = command[1:] if is_script else ["-m", *command]
         status, stdout, stderr = _call([sys.executable, *call, "--json"])
         document: dict[str, Any] = json.loads(stdout) if status in (0, 2) and stdout else {}
         if status == 0:
@@ -183,18 +166,31 @@ class Work:
             raise MissingError(f"{UNAVAILABLE}: stopped by signal {-status}; too little memory?")
         raise RuntimeError(f"{typed} failed:\n{stderr[-2000:]}")
 
+    def read(self, row: str, *arguments: str | Path) -> dict[str, Any]:
+        """``run`` of a command whose document is read: a dry run has none."""
+        document = self.run(row, *arguments)
+        self.stop_if_dry()
+        return document
+
     def stop_if_dry(self) -> None:
         """Raise in a dry run, which has no numbers to read."""
         if self.request.dry:
             raise MissingError(NOT_RUN)
 
-    def probe(self, row: str, spec: str, *more: str, part: str = "pararel") -> Path:
-        """The run of ``probe`` on ParaRel of a model of the paper."""
+    def probe(
+        self, row: str, spec: str, *more: str, part: str = "pararel", is_read: bool = False
+    ) -> Path:
+        """The run of ``probe`` on ParaRel of a model of the paper.
+
+        ``is_read``: its numbers are read at once, which a dry run has none of.
+        """
         folder, spec = self.request.folder_of(row, part), self.request.models.get(row, spec)
         device = () if spec.startswith("baseline:") else ("--device", self.request.device)
         self.run(
             row, "probe", "--model", spec, "--suite", "pararel", "--out", folder, *device, *more
         )
+        if is_read:
+            self.stop_if_dry()
         return folder
 
     def note(self, row: str, part: str, texts: Iterable[str]) -> None:
@@ -229,12 +225,6 @@ class Work:
         return absent
 
 
-def command_of(arguments: Sequence[str]) -> str:
-    """The name of a command: its first word, or with its sub-commands."""
-    words = 3 if "annotate" in arguments[:2] else 2 if arguments[0] in ("analyze", "suite") else 1
-    return " ".join(arguments[:words])
-
-
 def _call(command: Sequence[str]) -> tuple[int, str, str]:
     """Exit status, standard output, and standard error; a terminal sees the last one instead."""
     done = subprocess.run(
@@ -254,14 +244,6 @@ ADDED = "added"
 KOREAN = ("kornli", "klue-nli", "klue-sts")
 
 SPLITS = ("train", "validation", "test")
-PAIR_FILES = [f"{task}:{one}" for task in (*CALUM, *KOREAN) for one in (*SPLITS, "answers")]
-"""Sets of sentence pairs that may be given as files, and what people answered."""
-
-NOT_COMPARABLE = "not comparable"
-"""The verdict on a number of fewer questions than the paper's."""
-
-FEWER = ("--limit", "-n", "--groups", "--facts-from", "--single-token")
-"""How the options begin that choose some questions only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,136 +293,3 @@ class Recipe:
 
     def blocks(self) -> dict[str, str]:
         return dict(paper_numbers(self.table).select("row", "group").iter_rows())
-
-
-ROW = {field.name for field in fields(Recipe)} - {"name", "models", "details"}
-"""The keys of a recipe in ``recipes.toml`` beside ``models`` and those of its function."""
-
-
-def load_recipes(*modules: ModuleType) -> dict[str, Recipe]:
-    """The recipes of ``recipes.toml``; ``modules`` have the functions that it names."""
-    text = (files("consilience.reproduce") / "recipes.toml").read_text(encoding="utf-8")
-    document = tomllib.loads(text)
-    groups = document["models"]
-    every_model = {name: spec for group in groups.values() for name, spec in group.items()}
-    makers = {name: value for module in modules for name, value in vars(module).items()}
-    recipes = {}
-    for name, row in document["recipes"].items():
-        models: dict[str, str] = {}
-        for model in row.pop("models", ()):
-            models |= groups.get(model) or {model: every_model[model]}
-        given = {key: row.pop(key) for key in ROW & row.keys()}
-        given["make"] = makers[given["make"]]
-        if given.get("files") == ["pairs"]:
-            given["files"] = PAIR_FILES
-        recipes[name] = Recipe(name, models=models, details=row, **{"table": name} | given)
-    return recipes
-
-
-def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
-    """The result of a recipe, and its numbers next to the paper's (``BESIDE_SCHEMA``).
-
-    Where ``only`` names blocks, rows or columns, only numbers in one of each are made. A model, a
-    file or an option that the recipe does not use raises an error.
-    """
-    request = work.request
-    recipe = _with_added_models(recipe, request.added)
-    paper = paper_numbers(recipe.table)
-    parts = (paper["group"], recipe.rows, paper["column"])
-    named = [{*part} & {*request.only} for part in parts]
-    known = list(dict.fromkeys(name for part in parts for name in part if name))
-    _refuse({*request.only}.difference(*named), f"{recipe.name} has no row", known)
-    _refuse({*request.models} - {*recipe.models}, f"{recipe.name} has no model", recipe.models)
-    _refuse({*request.data} - {*recipe.files}, f"{recipe.name} takes no file", recipe.files)
-    if request.options:
-        _check_options(recipe, request)
-
-    def is_selected(key: Key) -> bool:
-        return all(part in names for part, names in zip(key, named, strict=True) if names)
-
-    keys = paper.select("group", "row", "column").iter_rows()
-    others = [row for row in recipe.rows if row not in paper["row"]]
-    work.rows = {key[1] for key in keys if is_selected(key)}
-    work.rows |= {row for row in others if row in (named[1] or others)}
-    if request.only and not work.rows:
-        raise ConsilienceError(
-            f"{recipe.name} has no number in {' and '.join(request.only)} at once",
-            expected="rows, and blocks or columns that they are in",
-        )
-    made = work.attempt("", lambda: recipe.make(recipe, work))
-    result = made or RecipeResult({})
-    result = replace(result, notes=[*recipe.notes, *result.notes, *work.notes])
-    ours: dict[Key, Measured | None] = {
-        key: number for key, number in result.numbers.items() if is_selected(key)
-    }
-    absent = work.absent
-    for name in set(request.added).intersection(absent):
-        absent = dict.fromkeys(recipe.rows_of([name]), absent[name]) | absent
-    missing = _missing_keys(recipe, work, {row for _, row, _ in ours})
-    ours |= dict.fromkeys(filter(is_selected, missing))
-    settings = "; ".join(f"{name} {shlex.join(more)}" for name, more in request.options.items())
-    numbers = beside(recipe.table, ours, absent, request.tolerance, settings)
-    keys = numbers.select("group", "row", "column").iter_rows()
-    selected = pl.Series([is_selected(key) for key in keys], dtype=pl.Boolean)
-    if any(map(asks_fewer, request.options.values())):
-        in_both = pl.col("ours").is_not_nan() & pl.col("paper").is_not_nan()
-        verdict = pl.when(in_both).then(pl.lit(NOT_COMPARABLE)).otherwise("verdict")
-        numbers = numbers.with_columns(verdict=verdict)
-    verdict = pl.when(selected).then("verdict").otherwise(pl.lit(NOT_SELECTED))
-    return result, numbers.with_columns(verdict=verdict)
-
-
-def asks_fewer(arguments: Sequence[str]) -> bool:
-    """Whether arguments of a command choose some of its questions only."""
-    return any(word.startswith(FEWER) for word in arguments)
-
-
-def _missing_keys(recipe: Recipe, work: Work, measured: Collection[str]) -> list[Key]:
-    """The numbers of a user's models that could not be made, in the columns of the paper's models.
-
-    ``measured``: the rows that have numbers.
-    """
-    paper = paper_numbers(recipe.table)
-    of_models = paper.filter(pl.col("row").is_in(list(recipe.models)))
-    columns = (paper if of_models.is_empty() else of_models)["column"].unique(maintain_order=True)
-    keys: list[Key] = []
-    for name in work.request.added:
-        for row in recipe.rows_of([name]):
-            parts = [
-                part
-                for (reason_row, part), reason in work.reasons.items()
-                if reason_row in (name, row) and reason != NOT_SELECTED
-            ]
-            if not parts and row not in measured and ("", "") in work.reasons:
-                parts = [""]
-            keys += [(part or ADDED, row, column) for part in parts for column in columns]
-    return keys
-
-
-def _with_added_models(recipe: Recipe, added: Mapping[str, str]) -> Recipe:
-    rows = recipe.rows_of(added)
-    paper = paper_numbers(recipe.table)
-    taken = {*recipe.models, *paper["row"], *paper["group"], *paper["column"]}
-    for name in [name for name in (*added, *rows) if name in taken]:
-        todo = f"--replace {name}=M replaces the paper's model." if name in recipe.models else ""
-        raise ConsilienceError(
-            f"--add {name}: the paper's table has that name", expected="a new name", todo=todo
-        )
-    return replace(recipe, models={**recipe.models, **added}, user_rows=rows)
-
-
-def _check_options(recipe: Recipe, request: Request) -> None:
-    """Refuse more arguments of a command that is not run, or of what the recipe decides itself."""
-    plan = Work(replace(request, options={}, only=(), dry=True))
-    plan.attempt("", lambda: recipe.make(recipe, plan))
-    commands = plan.options_of
-    _refuse({*request.options} - {*commands}, f"{recipe.name} has no command", commands)
-    for name, more in request.options.items():
-        fixed = commands[name] & {word.partition("=")[0] for word in more}
-        _refuse(fixed, f"--with {name}: the recipe itself says", ["other options"])
-
-
-def _refuse(unknown: Collection[str], message: str, known: Collection[str]) -> None:
-    if unknown:
-        expected = ", ".join(known) or "none"
-        raise ConsilienceError(f"{message} '{min(unknown)}'", expected=expected)

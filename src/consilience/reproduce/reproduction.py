@@ -1,11 +1,13 @@
-"""Reproducing a table: the plan, then the runs."""
+"""Reproducing a table: the recipes, the plan of one, and its numbers beside the paper's."""
 
 from __future__ import annotations
 
 import shlex
-from argparse import ArgumentParser
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +17,180 @@ from consilience import suites
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.process import SILENT, Watch
 from consilience.files.write import csv_of, write_whole
-from consilience.options import Output
+from consilience.options import Output, option_fields
+from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ReproduceOptions
 from consilience.report.export import TABLE_FORMATS, Lines, Shown, as_markdown, record_of, rows_of
-from consilience.report.papers import beside_layout, beside_table
+from consilience.report.papers import (
+    Key,
+    Measured,
+    beside,
+    beside_layout,
+    beside_table,
+    paper_numbers,
+)
 from consilience.report.table import Column, Table
-from consilience.reproduce import RECIPES, Recipe, Work, carry_out
+from consilience.reproduce import calum, pararel
 from consilience.reproduce.recipe import (
+    ADDED,
     BY_HAND,
+    KOREAN,
     NOT_RUN,
     NOT_SELECTED,
+    SPLITS,
     UNAVAILABLE,
+    Recipe,
+    RecipeResult,
     Request,
-    asks_fewer,
+    Work,
 )
 from consilience.suites.facts import select_relations
-from consilience.suites.pairs import HUB
-from consilience.types import Suite
+from consilience.suites.pairs import CALUM, HUB
+
+PAIR_FILES = [f"{task}:{one}" for task in (*CALUM, *KOREAN) for one in (*SPLITS, "answers")]
+"""Sets of sentence pairs that may be given as files, and what people answered."""
+
+NOT_COMPARABLE = "not comparable"
+"""The verdict on a number of fewer questions than the paper's."""
+
+FEWER = ("--limit", "-n", "--groups", "--facts-from", "--single-token")
+"""How the options begin that choose some questions only."""
+
+
+ROW = {field.name for field in fields(Recipe)} - {"name", "models", "details"}
+"""The keys of a recipe in ``recipes.toml`` beside ``models`` and those of its function."""
+
+
+def _load_recipes() -> dict[str, Recipe]:
+    text = (files("consilience.reproduce") / "recipes.toml").read_text(encoding="utf-8")
+    document = tomllib.loads(text)
+    groups = document["models"]
+    every_model = {name: spec for group in groups.values() for name, spec in group.items()}
+    makers = {**vars(pararel), **vars(calum)}
+    recipes = {}
+    for name, row in document["recipes"].items():
+        models: dict[str, str] = {}
+        for model in row.pop("models", ()):
+            models |= groups.get(model) or {model: every_model[model]}
+        given = {key: row.pop(key) for key in ROW & row.keys()}
+        given["make"] = makers[given["make"]]
+        if given.get("files") == ["pairs"]:
+            given["files"] = PAIR_FILES
+        recipes[name] = Recipe(name, models=models, details=row, **{"table": name} | given)
+    return recipes
+
+
+RECIPES = _load_recipes()
+
+
+def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
+    """The result of a recipe, and its numbers next to the paper's (``BESIDE_SCHEMA``).
+
+    Where ``only`` names blocks, rows or columns, only numbers in one of each are made. A model, a
+    file or an option that the recipe does not use raises an error.
+    """
+    request = work.request
+    recipe = _with_added_models(recipe, request.added)
+    paper = paper_numbers(recipe.table)
+    parts = (paper["group"], recipe.rows, paper["column"])
+    named = [{*part} & {*request.only} for part in parts]
+    known = list(dict.fromkeys(name for part in parts for name in part if name))
+    _refuse({*request.only}.difference(*named), f"{recipe.name} has no row", known)
+    _refuse({*request.models} - {*recipe.models}, f"{recipe.name} has no model", recipe.models)
+    _refuse({*request.data} - {*recipe.files}, f"{recipe.name} takes no file", recipe.files)
+    if request.options:
+        _check_options(recipe, request)
+
+    def is_selected(key: Key) -> bool:
+        return all(part in names for part, names in zip(key, named, strict=True) if names)
+
+    keys = paper.select("group", "row", "column").iter_rows()
+    others = [row for row in recipe.rows if row not in paper["row"]]
+    work.rows = {key[1] for key in keys if is_selected(key)}
+    work.rows |= {row for row in others if row in (named[1] or others)}
+    if request.only and not work.rows:
+        raise ConsilienceError(
+            f"{recipe.name} has no number in {' and '.join(request.only)} at once",
+            expected="rows, and blocks or columns that they are in",
+        )
+    made = work.attempt("", lambda: recipe.make(recipe, work))
+    result = made or RecipeResult({})
+    result = replace(result, notes=[*recipe.notes, *result.notes, *work.notes])
+    ours: dict[Key, Measured | None] = {
+        key: number for key, number in result.numbers.items() if is_selected(key)
+    }
+    absent = work.absent
+    for name in set(request.added).intersection(absent):
+        absent = dict.fromkeys(recipe.rows_of([name]), absent[name]) | absent
+    missing = _missing_keys(recipe, work, {row for _, row, _ in ours})
+    ours |= dict.fromkeys(filter(is_selected, missing))
+    settings = "; ".join(f"{name} {shlex.join(more)}" for name, more in request.options.items())
+    numbers = beside(recipe.table, ours, absent, request.tolerance, settings)
+    keys = numbers.select("group", "row", "column").iter_rows()
+    selected = pl.Series([is_selected(key) for key in keys], dtype=pl.Boolean)
+    if any(map(asks_fewer, request.options.values())):
+        in_both = pl.col("ours").is_not_nan() & pl.col("paper").is_not_nan()
+        verdict = pl.when(in_both).then(pl.lit(NOT_COMPARABLE)).otherwise("verdict")
+        numbers = numbers.with_columns(verdict=verdict)
+    verdict = pl.when(selected).then("verdict").otherwise(pl.lit(NOT_SELECTED))
+    return result, numbers.with_columns(verdict=verdict)
+
+
+def asks_fewer(arguments: Sequence[str]) -> bool:
+    """Whether arguments of a command choose some of its questions only."""
+    return any(word.startswith(FEWER) for word in arguments)
+
+
+def _missing_keys(recipe: Recipe, work: Work, measured: Collection[str]) -> list[Key]:
+    """The numbers of a user's models that could not be made, in the columns of the paper's models.
+
+    ``measured``: the rows that have numbers.
+    """
+    paper = paper_numbers(recipe.table)
+    of_models = paper.filter(pl.col("row").is_in(list(recipe.models)))
+    columns = (paper if of_models.is_empty() else of_models)["column"].unique(maintain_order=True)
+    keys: list[Key] = []
+    for name in work.request.added:
+        for row in recipe.rows_of([name]):
+            parts = [
+                part
+                for (reason_row, part), reason in work.reasons.items()
+                if reason_row in (name, row) and reason != NOT_SELECTED
+            ]
+            if not parts and row not in measured and ("", "") in work.reasons:
+                parts = [""]
+            keys += [(part or ADDED, row, column) for part in parts for column in columns]
+    return keys
+
+
+def _with_added_models(recipe: Recipe, added: Mapping[str, str]) -> Recipe:
+    rows = recipe.rows_of(added)
+    paper = paper_numbers(recipe.table)
+    taken = {*recipe.models, *paper["row"], *paper["group"], *paper["column"]}
+    for name in [name for name in (*added, *rows) if name in taken]:
+        todo = f"--replace {name}=M replaces the paper's model." if name in recipe.models else ""
+        raise ConsilienceError(
+            f"--add {name}: the paper's table has that name", expected="a new name", todo=todo
+        )
+    return replace(recipe, models={**recipe.models, **added}, user_rows=rows)
+
+
+def _check_options(recipe: Recipe, request: Request) -> None:
+    """Refuse more arguments of a command that is not run, or of what the recipe decides itself."""
+    plan = Work(replace(request, options={}, only=(), dry=True))
+    plan.attempt("", lambda: recipe.make(recipe, plan))
+    commands = plan.options_of
+    _refuse({*request.options} - {*commands}, f"{recipe.name} has no command", commands)
+    for name, more in request.options.items():
+        fixed = commands[name] & {word.partition("=")[0] for word in more}
+        _refuse(fixed, f"--with {name}: the recipe itself says", ["other options"])
+
+
+def _refuse(unknown: Collection[str], message: str, known: Collection[str]) -> None:
+    if unknown:
+        expected = ", ".join(known) or "none"
+        raise ConsilienceError(f"{message} '{min(unknown)}'", expected=expected)
+
 
 PARAREL = "pararel"
 
@@ -42,52 +201,43 @@ UNCOUNTED = ("--facts-from", "--single-token", "--perturbations", "--as-shipped"
 """Options of ``probe`` that change the number of queries in a way that is not counted here."""
 
 
-def plan_lines(commands: Sequence[str], request: Request) -> list[str]:
+def plan_lines(commands: Sequence[str], request: Request) -> Iterator[str]:
     """Lines on the data, the number of queries and how to estimate the time."""
     typed = [shlex.split(command) for command in commands]
-    lines = list(_on_data(typed, request))
-    if names := [name for name in ESTIMATED if any(name == words[1] for words in typed)]:
-        lines.append(f"Time: add --dry-run to a command ({', '.join(names)}) to estimate it.")
-    return lines
-
-
-def _on_data(typed: Sequence[Sequence[str]], request: Request) -> Iterator[str]:
     if any("--data" in words or "--train" in words for words in typed):
         yield "Data: not checked; sentence pairs are read from the Hub or from --data."
-    if not any(PARAREL in words for words in typed):
-        return
+    if any(PARAREL in words for words in typed):
+        yield from _on_pararel(typed, request)
+    if names := [name for name in ESTIMATED if any(name == words[1] for words in typed)]:
+        yield f"Time: add --dry-run to a command ({', '.join(names)}) to estimate it."
+
+
+def _on_pararel(typed: Sequence[Sequence[str]], request: Request) -> Iterator[str]:
     try:
         suite = suites.load_suite(PARAREL, request.data_dir)
     except ConsilienceError as error:
         yield f"Data: missing: {error}"
         return
     yield f"Data: {suites.suite_folder(PARAREL, suites.data_dir(request.data_dir))}"
-    probes = [words for words in typed if words[1] == "probe" and PARAREL in words]
-    if not probes:
-        return
-    flags = {word.partition("=")[0] for words in probes for word in words}
-    if uncounted := [flag for flag in UNCOUNTED if flag in flags]:
+    probes = [
+        [part for word in words for part in word.split("=", 1)]
+        for words in typed
+        if words[1] == "probe" and PARAREL in words
+    ]
+    if uncounted := [flag for flag in UNCOUNTED if any(flag in words for words in probes)]:
         yield f"Queries: not counted with {', '.join(uncounted)}."
         return
-    counts = [_queries(words, suite) for words in probes]
-    several = f" in {len(counts)} runs" if len(counts) > 1 else ""
-    yield f"Queries: {sum(counts):,}{several}. Answers of existing runs are reused."
-
-
-def _queries(words: Sequence[str], suite: Suite) -> int:
-    """Number of queries of a command ``probe`` with a suite of facts."""
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--limit", "-n", default="")
-    parser.add_argument("--groups", default="")
-    options, _ = parser.parse_known_args(words)
-    if options.limit and not options.limit.isdigit():
-        raise ConsilienceError(f"--limit {options.limit}", expected="a whole number, such as 5")
-    names = [name.strip() for name in options.groups.split(",") if name.strip()]
-    relations = select_relations(suite, names).relations if names else suite.relations
-    return sum(
-        min(len(relation.facts), int(options.limit or len(relation.facts))) * len(relation.patterns)
-        for relation in relations
-    )
+    total, fields_of_probe = 0, {field.name: field for field in option_fields(ProbeOptions)}
+    for words in probes:
+        given = dict(pairwise(words))
+        limit = given.get("--limit", given.get("-n"))
+        most = fields_of_probe["limit"].parse(limit) if limit else None
+        names = fields_of_probe["groups"].parse(groups) if (groups := given.get("--groups")) else ()
+        chosen = select_relations(suite, names) if names else suite
+        total += sum(len(one.facts[:most]) * len(one.patterns) for one in chosen.relations)
+    if probes:
+        several = f" in {len(probes)} runs" if len(probes) > 1 else ""
+        yield f"Queries: {total:,}{several}. Answers of existing runs are reused."
 
 
 PASSING = ("same", "within", "ours only", BY_HAND, NOT_SELECTED, NOT_RUN)
@@ -164,13 +314,24 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
         raise ConsilienceError(
             f"{recipe.name} takes no further model", expected=f"one of {', '.join(takers)}"
         )
+    models = _named(options.replace, "--replace", "ROW=M, such as BERT-base=bert-base-cased")
+    data = _named(options.data, "--data", "TASK:SPLIT=FILE, such as rte:train=train.tsv")
+    for file in data.values():
+        if not Path(file).exists() and not file.startswith(f"{HUB}:"):
+            raise ConsilienceError("no such file", where=file, todo="Check the path.")
+    arguments = {}
+    for command, text in _named(options.more, "--with", "'probe=--limit 5'").items():
+        try:
+            arguments[command] = shlex.split(text)
+        except ValueError as error:
+            raise ConsilienceError(f"--with {command}={text}: {error}") from error
     request = Request(
         options.out,
-        models=_named(options.replace, "--replace", "ROW=M, such as BERT-base=bert-base-cased"),
+        models=models,
         added=added,
         only=list(dict.fromkeys([*(options.only or ()), *recipe.rows_of(added)])),
-        data=_files(options.data),
-        options=_arguments(options.more),
+        data=data,
+        options=arguments,
         data_dir=options.data_dir,
         device=options.device,
         tolerance=options.tolerance,
@@ -180,12 +341,11 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
         from consilience.models.loading import find_device
 
         find_device(options.device)
-    models = [*request.models.values(), *request.added.values()]
-    if local := [spec for spec in models if request.dry and not spec.startswith("baseline:")]:
-        from consilience.models.sources import locate
+    for spec in (*models.values(), *added.values()) if request.dry else ():
+        if not spec.startswith("baseline:"):
+            from consilience.models.sources import locate
 
-        for spec in local:  # a file or folder that does not exist raises; the Hub is not asked
-            locate(spec)
+            locate(spec)  # a file or folder that does not exist raises; the Hub is not asked
     work = Work(request, watch.inform)
     result, numbers = carry_out(recipe, work)
     warnings = _warnings(recipe, work)
@@ -200,11 +360,11 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
             for (verdict,), rows in by_verdict
         ]
         files = [*result.files, *_write(recipe, numbers, notes, request)]
-    settings: dict[str, object] = {"recipe": recipe.name, "models": dict(request.models)}
-    settings |= {"added": dict(request.added), "tolerance": request.tolerance}
-    settings |= {"only": list(request.only), "data": dict(request.data)}
-    record = record_of(**settings, **{"with": dict(request.options)})
-    plan = plan_lines(work.commands, request) if request.dry else ()
+    record = record_of(
+        recipe=recipe.name, models=models, added=added, tolerance=request.tolerance,
+        only=request.only, data=data, **{"with": arguments},
+    )  # fmt: skip
+    plan = [*plan_lines(work.commands, request)] if request.dry else ()
     return Reproduction(
         recipe, numbers, result.notes, warnings, work.commands, files, record, plan,
         bool({*work.absent.values()} - {NOT_RUN, NOT_SELECTED, BY_HAND}),
@@ -240,24 +400,6 @@ def _named(texts: Sequence[str] | None, option: str, expected: str) -> dict[str,
             raise ConsilienceError(f"{option} {name} twice", expected="every name once")
         values[name] = value
     return values
-
-
-def _arguments(texts: Sequence[str] | None) -> dict[str, list[str]]:
-    arguments = {}
-    for command, text in _named(texts, "--with", "'probe=--limit 5'").items():
-        try:
-            arguments[command] = shlex.split(text)
-        except ValueError as error:
-            raise ConsilienceError(f"--with {command}={text}: {error}") from error
-    return arguments
-
-
-def _files(texts: Sequence[str] | None) -> dict[str, str]:
-    files = _named(texts, "--data", "TASK:SPLIT=FILE, such as rte:train=train.tsv")
-    for file in files.values():
-        if not Path(file).exists() and not file.startswith(f"{HUB}:"):
-            raise ConsilienceError("no such file", where=file, todo="Check the path.")
-    return files
 
 
 def _warnings(recipe: Recipe, work: Work) -> list[str]:

@@ -379,7 +379,9 @@ def view_of(
         summary=counted.summary,
         baseline=counted.baseline,
         warnings=list(dict.fromkeys(chain.from_iterable(notes))),
-        factors=factor_views(run, seed=seed) if run.varies and suite.words.pool else (),
+        factors=factor_views(run, seed=seed)
+        if len(run.settings.get("cells", ())) > 1 and suite.words.pool
+        else (),
         **more,
     )
     return view, seeds

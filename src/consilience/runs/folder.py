@@ -47,16 +47,8 @@ def _is_time(value: object) -> bool:
         return False
 
 
-def _is_whole(value: object) -> bool:
-    return type(value) is int
-
-
 def _is(*types: type) -> Fits:
     return lambda value: isinstance(value, types)
-
-
-def _or_null(fits: Fits) -> Fits:
-    return lambda value: value is None or fits(value)
 
 
 def _list_of(fits: Fits) -> Fits:
@@ -67,35 +59,28 @@ def _object_of(fits: Fits) -> Fits:
     return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
 
 
-_is_text, _is_number = _is(str), _is(int, float)
-
 KINDS: Mapping[str, Fits] = {
-    "a text": _is_text,
-    "a text or null": _or_null(_is_text),
+    "a text": _is(str),
     "a text or an object": _is(str, dict),
     "a time": _is_time,
-    "a time or null": _or_null(_is_time),
-    "a number": _is_number,
-    "a number or null": _or_null(_is_number),
-    "a whole number": _is_whole,
-    "a whole number or null": _or_null(_is_whole),
+    "a number": _is(int, float),
+    "a whole number": lambda value: type(value) is int,
     "true or false": _is(bool),
     "an object": _is(dict),
     "an object of SHA-256 digests": _object_of(
-        lambda value: _is_text(value) and bool(re.fullmatch("[0-9a-f]{64}", value))
+        lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value))
     ),
-    "an object of numbers": _object_of(_is_number),
-    "an object of whole numbers": _object_of(_is_whole),
-    "an object of texts": _object_of(_is_text),
-    "an object of lists of texts": _object_of(_list_of(_is_text)),
-    "an object of objects of texts": _object_of(_object_of(_is_text)),
-    "a list of texts": _list_of(_is_text),
-    "a list of texts or null": _or_null(_list_of(_is_text)),
+    "an object of numbers": _object_of(_is(int, float)),
+    "an object of whole numbers": _object_of(lambda value: type(value) is int),
+    "an object of texts": _object_of(_is(str)),
+    "an object of lists of texts": _object_of(_list_of(_is(str))),
+    "an object of objects of texts": _object_of(_object_of(_is(str))),
+    "a list of texts": _list_of(_is(str)),
 }
 """Kinds of JSON values in words, and whether a value is one."""
 
 Fields = Mapping[str, Sequence[str]]
-"""Names of fields by their kind, one of ``KINDS``; fields that are not named may be anything."""
+"""Names of fields by their kind, one of ``KINDS`` or one of them "or null"; others are free."""
 
 RUN: Fields = {
     "an object": ("settings", "options", "products", "scoring"),
@@ -137,8 +122,7 @@ def fault_of_run(record: object) -> str:
     problem = fault(record, RUN, ALWAYS)
     if problem or not isinstance(record, dict):
         return problem
-    settings = record["settings"]
-    model = settings.get("model")
+    settings, model = record["settings"], record["settings"].get("model")
     problem = fault(settings, SETTINGS, prefix="settings.")
     if problem or not isinstance(model, dict):
         return problem
@@ -157,9 +141,11 @@ def fault(record: object, fields: Fields, needed: Sequence[str] = (), prefix: st
         if name not in record:
             return f"no '{prefix}{name}'"
     for kind, names in fields.items():
+        fits, is_optional = KINDS[kind.removesuffix(" or null")], kind.endswith(" or null")
         for name in names:
-            if name in record and not KINDS[kind](record[name]):
-                shown = truncated(json.dumps(record[name]), 100)
+            value = record.get(name)
+            if name in record and not fits(value) and not (is_optional and value is None):
+                shown = truncated(json.dumps(value), 100)
                 return f"'{prefix}{name}' is {shown}; expected {kind}"
     return ""
 
@@ -169,12 +155,6 @@ FORMAT = 2
 
 PROMPTS = "prompts"
 """The folder of a run of questions with what was sent: a table for each group."""
-
-CHANGED = {
-    "versions": "resumed with other versions of libraries",
-    "git": "resumed at another revision of consilience",
-}
-"""What a note calls a change of the record between the begin of a run and its resumption."""
 
 BEGIN = ("settings", "started", "command", "versions", "git", "products")
 """What a record says of the begin of its run."""
@@ -235,23 +215,20 @@ class RunFolder:
         self._journal: Journal | None = None
         self._cost_before: Mapping[str, Any] = {}
         self.record: dict[str, Any] = {
-            "settings": self.settings,
-            "started": _now(),
-            "finished": None,
-            "command": command_line(),
-            "versions": versions(),
-            "git": git_revision(),
-            "warnings": [],
-            "answers": {},
-        }
+            "settings": self.settings, "started": _now(), "finished": None,
+            "command": command_line(), "versions": versions(), "git": git_revision(),
+            "warnings": [], "answers": {},
+        }  # fmt: skip
         try:
             if not path.exists():
                 path.mkdir(parents=True, exist_ok=True)
             with locked(path):
-                existing = self._read_record()
+                existing = self._existing()
                 _refuse_links(path)
-                if existing is not None:
-                    self._go_on_with(existing)
+                if existing is not None:  # keep what was recorded, but for the end of the run
+                    now, ended = self.record, ("settings", "finished")
+                    self.record = now | {k: v for k, v in existing.items() if k not in ended}
+                    self._add_notes(self.record, _changes(self.record, now))
                 self._write_record()
             (path / "answers").mkdir(exist_ok=True)
             for folder in (path, path / "answers"):
@@ -259,18 +236,10 @@ class RunFolder:
         except OSError as error:
             raise cannot_write(path, error) from error
 
-    def _go_on_with(self, existing: dict[str, Any]) -> None:
-        """Keep what was recorded before, but for the end of the run."""
-        now = self.record
-        self.record = now | {
-            name: value for name, value in existing.items() if name not in ("settings", "finished")
-        }
-        self._add_notes(self.record, _changes(self.record, now))
-
-    def _read_record(self) -> dict[str, Any] | None:
-        path = self.path / "run.json"
-        if path.exists():
-            record = _read_record(path, f"{OTHER_OUT}.", "occupied")
+    def _existing(self) -> dict[str, Any] | None:
+        """The record of a run that is to be resumed; other content raises."""
+        if (self.path / "run.json").exists():
+            record = _read_record(self.path / "run.json", f"{OTHER_OUT}.", "occupied")
             refuse_other_run(record["settings"], self.settings, self.path)
             return record
         files = list(self.path.iterdir()) if self.path.is_dir() else [self.path]
@@ -278,8 +247,7 @@ class RunFolder:
         if [file.name for file in files] == ["answers"]:  # of a run that failed at its start
             files = list(files[0].iterdir())
         if files:
-            found = "not empty, and not the folder of a run"
-            todo = f"{OTHER_OUT}."
+            found, todo = "not empty, and not the folder of a run", f"{OTHER_OUT}."
             raise ConsilienceError(found, where=str(self.path), todo=todo, kind="occupied")
         return None
 
@@ -345,8 +313,7 @@ class RunFolder:
         except POLARS_FAULTS:
             return None
         fits = all(table.schema.get(name) == dtype for name, dtype in ANSWERS_SCHEMA.items())
-        whole = table.height == size and fits
-        return table if whole and mark == self.fingerprint else None
+        return table if table.height == size and fits and mark == self.fingerprint else None
 
     def write_answers(self, group: str, answers: pl.DataFrame) -> None:
         """Keep the answers of a group: the whole file or nothing.
@@ -431,10 +398,8 @@ class RunFolder:
             self._write_record()
 
     def _refresh(self) -> None:
-        """Read the record again, if it is there."""
-        path = self.path / "run.json"
-        if path.exists():
-            self.record = _read_record(path, f"{OTHER_OUT}.", "occupied")
+        if (self.path / "run.json").exists():
+            self.record = _read_record(self.path / "run.json", f"{OTHER_OUT}.", "occupied")
 
     def _write_record(self) -> None:
         """Write the record; the folder is locked."""
@@ -462,11 +427,9 @@ def refuse_other_run(before: Mapping[str, Any], now: Mapping[str, Any], folder: 
     name = next((name for name in ("suite", *order) if before.get(name) != now.get(name)), None)
     if name is None:
         return
-    difference = (
-        _first_difference(name, before.get(name), now.get(name))
-        if name != "suite_digest"
-        else f"the content of the suite '{now.get('suite')}' was different"
-    )
+    difference = f"the content of the suite '{now.get('suite')}' was different"
+    if name != "suite_digest":
+        difference = _first_difference(name, before.get(name), now.get(name))
     raise OtherRunError(
         f"this folder holds another run: {difference}",
         where=str(folder),
@@ -538,9 +501,13 @@ def _now() -> str:
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Notes on what is not as when the run began."""
+    texts = {
+        "versions": "with other versions of libraries",
+        "git": "at another revision of consilience",
+    }
     notes = [
-        f"{text}: {_show(now[name])}, first {_show(before[name])}"
-        for name, text in CHANGED.items()
+        f"resumed {text}: {_show(now[name])}, first {_show(before[name])}"
+        for name, text in texts.items()
         if name in now and now[name] != before[name]
     ]
     products = [

@@ -21,17 +21,12 @@ from consilience.options import option_fields
 from consilience.options.probe import ProbeOptions
 from consilience.runs.folder import PROMPTS, digest_of, record_of
 
-SENTENCE_PAIRS = "perturb"
-"""The ``kind`` of a run of sentence pairs, in its settings."""
+SENTENCE_PAIRS, QUESTIONS = "perturb", "questions"
+"""The ``kind`` of a run of sentence pairs, and of one of questions, in its settings."""
 
-QUESTIONS = "questions"
-"""The ``kind`` of a run of questions, in its settings."""
-
-EXPECTATIONS = "expectations"
-"""What should hold between the answers of a run of questions, in its record."""
-
-TEXTS = "texts"
-"""A digest of the text of each question by item, in the record of a run of questions."""
+EXPECTATIONS, TEXTS = "expectations", "texts"
+"""In the record of a run of questions: what should hold between its answers, and a digest of the
+text of each question by item."""
 
 
 def read_answers(path: str | Path) -> pl.DataFrame:
@@ -39,16 +34,17 @@ def read_answers(path: str | Path) -> pl.DataFrame:
     path = path_of(path, "the answers table")
     if path.is_dir():
         files = sorted((path / "answers").glob("*.parquet"))
-        _refuse_missing(path)
+        record = record_of(path)  # what is written meanwhile is in it
+        _refuse_missing(path, record)
         if not files:
             levels = ("*", "*/*", "*/*/*")  # as improve and the user have them
             inside = [found.parent for level in levels for found in path.glob(f"{level}/answers")]
             names = ", ".join(sorted(str(folder.relative_to(path)) for folder in inside))
+            todo = f"Name one of the runs in it: {names}." if inside else ""
+            if logs := [log for name in LOG_NAMES for log in sorted(path.glob(name))]:
+                todo = todo or f"Name a file of answers in it, such as {logs[0]}."
             raise ConsilienceError(
-                "no answers/*.parquet",
-                expected="the folder of a run",
-                where=str(path),
-                todo=f"Name one of the runs in it: {names}." if inside else _log_in(path),
+                "no answers/*.parquet", expected="the folder of a run", where=str(path), todo=todo
             )
         marks = {parquet_metadata(file).get("consilience") for file in files}
         if len(marks) > 1:
@@ -58,7 +54,7 @@ def read_answers(path: str | Path) -> pl.DataFrame:
                 where=str(path / "answers"),
                 todo="Remove what was copied there, or probe again.",
             )
-        _check_digests(path, files)
+        _check_digests(record, files)
         try:
             # Groups of written answers have further columns.
             return pl.concat(list(map(recorded_answers, files)), how="diagonal")
@@ -93,16 +89,8 @@ def recorded_answers(file: Path) -> pl.DataFrame:
     return table
 
 
-def _log_in(folder: Path) -> str:
-    """What to do about a folder that has logs of another harness (``files/tables.py``)."""
-    logs = (log for name in LOG_NAMES for log in sorted(folder.glob(name)))
-    log = next(logs, None)
-    return f"Name a file of answers in it, such as {log}." if log else ""
-
-
-def _refuse_missing(run: Path) -> None:
+def _refuse_missing(run: Path, record: Mapping[str, Any]) -> None:
     """Raise where a finished run has fewer answers files than it recorded; others are resumed."""
-    record = record_of(run)
     recorded = record["answers"] if record.get("finished") else {}
     missing = [name for name in recorded if not (run / "answers" / f"{name}.parquet").is_file()]
     if missing:
@@ -115,12 +103,8 @@ def _refuse_missing(run: Path) -> None:
         )
 
 
-def _check_digests(run: Path, files: Sequence[Path]) -> None:
-    """Raise where an answers file is not the one that the run recorded; without a record none is.
-
-    The record is read after the files were listed: whatever is written meanwhile is in it.
-    """
-    record = record_of(run)
+def _check_digests(record: Mapping[str, Any], files: Sequence[Path]) -> None:
+    """Raise where an answers file is not the one that the run recorded, if it has a record."""
     for file in files if record else ():
         if record["answers"].get(file.stem) != digest_of(file):
             raise ConsilienceError(
@@ -178,8 +162,7 @@ class Run:
     @property
     def settings(self) -> Mapping[str, Any]:
         """Everything that decided the answers; empty for a table made elsewhere."""
-        settings: Mapping[str, Any] = self.record.get("settings", {})
-        return settings
+        return self.record.get("settings", {})  # type: ignore[no-any-return]
 
     @property
     def model_name(self) -> str:
@@ -201,11 +184,6 @@ class Run:
         return next((protocol for protocol in get_args(Protocol) if protocol == name), None)
 
     @property
-    def varies(self) -> bool:
-        """Whether questions were asked in several variants."""
-        return len(self.settings.get("cells", ())) > 1
-
-    @property
     def expectations(self) -> tuple[Expectation, ...]:
         """What should hold between the answers of a run of questions."""
         return tuple(map(Expectation.of_record, self.record.get(EXPECTATIONS, ())))
@@ -213,8 +191,7 @@ class Run:
     @property
     def texts(self) -> Mapping[str, str]:
         """A digest of the text of each question by item; empty where it is not known."""
-        texts: Mapping[str, str] = self.record.get(TEXTS, {})
-        return texts
+        return self.record.get(TEXTS, {})  # type: ignore[no-any-return]
 
     @cached_property
     def answers(self) -> pl.DataFrame:
@@ -276,8 +253,11 @@ def open_runs(specs: Sequence[str]) -> list[Run]:
             labels[at] = model
     for label in labels:
         if labels.count(label) > 1:
-            found = f"two runs are called '{label}'"
-            raise ConsilienceError(found, expected="a label for each", todo="Write LABEL=RUN.")
+            raise ConsilienceError(
+                f"two runs are called '{label}'",
+                expected="a label for each",
+                todo="Write LABEL=RUN.",
+            )
     return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
 
 

@@ -1,25 +1,35 @@
-"""The file of a study."""
+"""A study: its file, and how far its runs are, here and on other machines."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
 
 from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.core.text import names_a_file
-from consilience.files.read import read_document
+from consilience.core.text import counted, listed, names_a_file
+from consilience.files.read import POLARS_FAULTS, parse_json, read_document
 from consilience.files.write import path_of
-from consilience.options import option_fields, refuse_unknown
+from consilience.options import Output, option_fields, refuse_unknown
 from consilience.options.probe import ProbeOptions
-from consilience.report.export import record_of
-from consilience.runs.run import model_name
-from consilience.study.engine import Needs
+from consilience.options.runs import StudyStatusOptions
+from consilience.report.export import Shown
+from consilience.report.export import record_of as record_of_settings
+from consilience.report.table import Column, Table, Value
+from consilience.runs.folder import record_of
+from consilience.runs.run import model_name, options_record, seed_folders
+from consilience.study.workers import Needs
+
+if TYPE_CHECKING:
+    from consilience.kinds.planning import ProbePlan
 
 SEED = "{seed}"
 
@@ -76,9 +86,9 @@ ELSEWHERE = {
 ComparedPairs = Literal["reference", "all"]
 """Which models are compared: each with the reference, or every two."""
 
-FIELDS = {field.name: field for field in option_fields(ProbeOptions)}
+FIELDS = {option.name: option for option in option_fields(ProbeOptions)}
 
-Table = Mapping[str, Any]
+TomlTable = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +132,7 @@ class Study:
     """The runs, by model, suite, factors and seed in the order of the file."""
 
     def record(self) -> dict[str, Any]:
-        return record_of(study=str(self.file), folder=str(self.folder))
+        return record_of_settings(study=str(self.file), folder=str(self.folder))
 
 
 def read_study(path: str | Path) -> Study:
@@ -144,7 +154,7 @@ def read_study(path: str | Path) -> Study:
         ) from error
 
 
-def _study(file: Path, document: Table) -> Study:
+def _study(file: Path, document: TomlTable) -> Study:
     _check(document)
     models = _named(document["models"], "model", MODEL)
     suites = _named(document["suites"], "suite", SUITE)
@@ -173,12 +183,12 @@ def _study(file: Path, document: Table) -> Study:
     )  # fmt: skip
 
 
-def _check(document: Table) -> None:
+def _check(document: TomlTable) -> None:
     from jsonschema import Draft4Validator
 
     for key in document:
         if key not in KEYS:
-            is_option = key.replace("-", "_") in {field.name for field in FIELDS.values()}
+            is_option = key.replace("-", "_") in FIELDS
             todo = "Options of all runs belong to the table [options]."
             raise ConsilienceError(
                 f"the study: no key '{key}'",
@@ -211,19 +221,20 @@ def _at(where: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
-    """A ``[[models]]`` or ``[[suites]]`` table."""
+class _Choice:
+    """A model, a suite or a value of a factor, with options of ``probe`` by field."""
 
     name: str
+    part: str
+    """Its part of the folder of a run."""
     where: str
-    table: Table
     options: Mapping[str, Any]
-    """Its options of ``probe`` by field."""
+    table: TomlTable = field(default_factory=dict)
 
 
-def _named(tables: Sequence[Table], spec: str, keys: Mapping[str, Any]) -> list[_Named]:
+def _named(tables: Sequence[TomlTable], spec: str, keys: Mapping[str, Any]) -> list[_Choice]:
     """The ``[[models]]`` or ``[[suites]]`` tables, each with a name of its own."""
-    named: dict[str, _Named] = {}
+    named: dict[str, _Choice] = {}
     for at, table in enumerate(tables, start=1):
         where, value = f"[[{spec}s]] {at}", table[spec].strip()
         with _at(where):
@@ -236,14 +247,14 @@ def _named(tables: Sequence[Table], spec: str, keys: Mapping[str, Any]) -> list[
                 raise ConsilienceError("seeds without a name", todo='Name the model: name = "...".')
             name = table.get("name", model_name(value) or value).strip()
             with _at("name"):
-                slug = _slug(name).casefold()
-            if slug in named:
+                slug = _slug(name)
+            if slug.casefold() in named:
                 todo = f"Give each of [[{spec}s]] a `name` of its own."
                 raise ConsilienceError(f"duplicate name '{name}'", todo=todo)
         where = f"{where} ({name})"
         with _at(where):
             options = _options({key: one for key, one in table.items() if key not in keys})
-        named[slug] = _Named(name, where, {**table, spec: value}, options)
+        named[slug.casefold()] = _Choice(name, slug, where, options, {**table, spec: value})
     return list(named.values())
 
 
@@ -256,7 +267,7 @@ def _slug(name: str) -> str:
     return slug
 
 
-def _options(table: Table) -> dict[str, Any]:
+def _options(table: TomlTable) -> dict[str, Any]:
     keywords = {key.replace("-", "_"): value for key, value in table.items()}
     for key in keywords.keys() & ELSEWHERE.keys():
         raise ConsilienceError(f"'{key}' as an option", todo=ELSEWHERE[key])
@@ -264,66 +275,65 @@ def _options(table: Table) -> dict[str, Any]:
     return {name: FIELDS[name].check(value) for name, value in keywords.items()}
 
 
-def _factors(table: Table) -> dict[str, list[tuple[str, Any]]]:
-    """The values of each factor, by its field, each with its text."""
+def _factors(table: TomlTable) -> dict[str, list[_Choice]]:
+    """The values of each factor, by its field."""
     factors = {}
     for key, values in table.items():
+        choices: dict[str, _Choice] = {}
         with _at(f"[factors] {key}"):
-            checked = [_options({key: value}) for value in values]
-            texts = [_text_of(value) for value in values]
-            if len(set(texts)) < len(texts):
+            for value, text in zip(values, map(_text_of, values), strict=True):
+                ((name, checked),) = _options({key: value}).items()
+                slug = re.sub(r"[^\w.-]+", "-", text)[:40]
+                if slug != text:  # it cannot be part of a folder
+                    slug += "-" + hashlib.sha256(text.encode()).hexdigest()[:8]
+                choices[text] = _Choice(text, f"{name}={slug}", "[factors]", {name: checked})
+            if len(choices) < len(values):
                 raise ConsilienceError(f"{values!r}", expected="every value once")
-        (field,) = checked[0]
-        given = [options[field] for options in checked]
-        factors[field] = list(zip(texts, given, strict=True))
+        factors[name] = list(choices.values())
     return factors
 
 
 def _runs(
-    model: _Named,
-    suite: _Named,
+    model: _Choice,
+    suite: _Choice,
     shared: Mapping[str, Any],
-    factors: Mapping[str, Sequence[tuple[str, Any]]],
+    factors: Mapping[str, Sequence[_Choice]],
     folder: Path,
 ) -> Iterator[StudyRun]:
-    tables: list[tuple[str, Mapping[str, Any]]]
-    tables = [(model.where, model.options), (suite.where, suite.options), ("[factors]", factors)]
-    for (one, first), (other, second) in combinations(tables, 2):
-        for name in sorted(first.keys() & second.keys()):
-            raise ConsilienceError(
-                f"{one} and {other}: both set {FIELDS[name].name}",
-                expected="an option in one of the two",
-                todo="A default of all runs belongs to [options].",
-            )
     table = model.table
     cpus, resources = table.get("num_cpus"), tuple(sorted(table.get("resources", {}).items()))
     needs = Needs(1 if cpus is None else cpus, table.get("num_gpus", 0), resources)
     threads = 0 if cpus is None else max(1, int(cpus))
-    for combination in product(*factors.values()):
-        chosen = list(zip(factors, combination, strict=True))
-        texts = tuple((FIELDS[field].name, text) for field, (text, _) in chosen)
-        parts = ",".join(_slug_of_value(name, text) for name, text in texts)
+    for values in product(*factors.values()):
+        options = dict(shared)
+        for one, other in combinations([model, suite, *values], 2):
+            for name in sorted(one.options.keys() & other.options.keys()):
+                raise ConsilienceError(
+                    f"{one.where} and {other.where}: both set {name}",
+                    expected="an option in one of the two",
+                    todo="A default of all runs belongs to [options].",
+                )
+        for choice in (model, suite, *values):
+            options |= choice.options
+        chosen = tuple((name, value.name) for name, value in zip(factors, values, strict=True))
         for seed in table.get("seeds", [None]):
-            places = [_slug(model.name), _slug(suite.name), parts]
+            places = [model.part, suite.part, ",".join(value.part for value in values)]
             places += [] if seed is None else [f"seed-{seed}"]
             name = "/".join(filter(None, places))
-            options = {**shared, **model.options, **suite.options}
-            options |= {field: value for field, (_, value) in chosen}
             options |= {
                 "model": table["model"].replace(SEED, str(seed)), "suite": suite.table["suite"],
                 "out": folder / name,
             }  # fmt: skip
             yield StudyRun(
-                model.name, suite.name, texts, seed, name, ProbeOptions(**options), needs, threads
+                model.name, suite.name, chosen, seed, name, ProbeOptions(**options), needs, threads
             )
 
 
 def _without_skipped(
-    runs: list[StudyRun], skips: Sequence[Table], factors: Mapping[str, Any]
+    runs: list[StudyRun], skips: Sequence[TomlTable], factors: Iterable[str]
 ) -> list[StudyRun]:
     """The runs that no ``[[skip]]`` table matches; one that matches none raises."""
-    keys = ["model", "suite", "seed", *(FIELDS[field].name for field in factors)]
-    left = runs
+    keys, left = ["model", "suite", "seed", *factors], runs
     for at, skip in enumerate(skips, start=1):
         with _at(f"[[skip]] {at}"):
             wanted = {key.replace("-", "_"): value for key, value in skip.items()}
@@ -342,7 +352,7 @@ def _without_skipped(
     return left
 
 
-def _matches(run: StudyRun, wanted: Table) -> bool:
+def _matches(run: StudyRun, wanted: TomlTable) -> bool:
     known = {"model": run.model, "suite": run.suite, "seed": str(run.seed), **dict(run.factors)}
     return all(
         known[key] in map(_text_of, value if isinstance(value, list) else [value])
@@ -356,9 +366,281 @@ def _text_of(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _slug_of_value(name: str, text: str) -> str:
-    """``NAME=VALUE`` as part of a folder; a value that cannot be one has a digest."""
-    slug = re.sub(r"[^\w.-]+", "-", text)[:40]
-    if slug != text:
-        slug += "-" + hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"{name}={slug}"
+RECORD = "run.json"
+
+
+def copy_run(study: Study, run: StudyRun, *, is_fetched: bool = False) -> None:
+    """Copy a finished run to the address of the study, or from there; without an address nothing.
+
+    A run that is there already is not copied. Its record is copied last: where a record is, the run
+    is whole.
+    """
+    if not study.address:
+        return
+    from fsspec.core import url_to_fs
+
+    try:
+        files, root = url_to_fs(study.address)
+        there, here = (files, f"{root.rstrip('/')}/{run.name}"), url_to_fs(str(run.folder))
+        (files, root), (others, target) = (there, here) if is_fetched else (here, there)
+        records, existing = _records(files, root), _records(others, target)
+        is_there = _is_finished(existing) if is_fetched else existing == records
+        if is_there or not _is_finished(records):
+            return
+        paths = sorted(files.find(root), key=lambda path: (path.endswith(f"/{RECORD}"), path))
+        for path in paths:
+            name = path.removeprefix(f"{root}/")
+            if ".." in name.split("/"):
+                raise ValueError(f"a file '{path}', which would leave the folder")
+            others.makedirs(f"{target}/{name}".rpartition("/")[0], exist_ok=True)
+            others.pipe_file(f"{target}/{name}", files.cat_file(path))
+    except Exception as error:  # each file system has errors of its own
+        raise ConsilienceError(
+            f"{type(error).__name__}: {error}".splitlines()[0],
+            where=f"{study.file}: folder = '{study.address}'",
+            expected="an address of fsspec that this machine may read and write",
+            todo="Install its package (s3:// s3fs, gs:// gcsfs, abfs:// adlfs) and set its "
+            "credentials, then rerun the same command.",
+        ) from error
+
+
+def _records(files: Any, folder: str) -> list[bytes]:
+    """The records of a run: one, or that of each seed of a classifier."""
+    names = files.find(folder) if files.exists(folder) else []
+    return sorted(files.cat_file(path) for path in names if path.endswith(f"/{RECORD}"))
+
+
+def _is_finished(records: list[bytes]) -> bool:
+    """Whether there are records, and all say that their run is finished."""
+    with suppress(ValueError):
+        documents = [parse_json(record) for record in records]
+        return bool(documents) and all(
+            isinstance(one, dict) and one.get("finished") for one in documents
+        )
+    return False
+
+
+NOT_COMPARED = (
+    "out", "device", "data_dir", "base_url", "api_key_env", "max_requests", "max_tokens",
+    "price", "concurrency", "timeout",
+)  # fmt: skip
+"""Options that say where and how fast a run is asked, not what."""
+
+PLANNED = ("requests", "cost", "tokens read", "tokens written")
+"""What a model behind a URL would be sent at most: columns of a plan."""
+
+Progress = Literal["complete", "part", "waiting", "failed"]
+"""complete: finished. part: some groups have answers. waiting: none has. failed: with a message."""
+
+
+def failure_file(study: Study, run: StudyRun) -> Path:
+    """The file that says why a run failed, until the run is asked again."""
+    return study.folder / FAILURES / f"{run.name.replace('/', '__')}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """How far a run of a study is."""
+
+    run: StudyRun
+    state: Progress
+    done: int = 0
+    groups: int | None = None
+    """All groups; None where the record does not tell."""
+    answers: int = 0
+    started: str | None = None
+    finished: str | None = None
+    message: str = ""
+    queries: int | None = None
+    """All queries; None where they were not counted."""
+    plan: ProbePlan | None = None
+    """What a model behind a URL would be sent; None where that was not planned."""
+
+    def to_dict(self) -> dict[str, Any]:
+        run = {
+            "run": self.run.name, "model": self.run.model, "suite": self.run.suite,
+            "factors": dict(self.run.factors), "seed": self.run.seed,
+            "folder": str(self.run.folder),
+        }  # fmt: skip
+        others = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "run"}
+        return run | others | {"plan": self.plan and self.plan.to_dict()}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StudyState(Shown):
+    """How far the runs of a study are."""
+
+    study: Study
+    runs: Sequence[RunState]
+    was_run: bool = False
+    """Whether the study was just asked, so that a failure is one of the command."""
+
+    @property
+    def unfinished(self) -> list[RunState]:
+        return [state for state in self.runs if state.state != "complete"]
+
+    @property
+    def failed(self) -> list[RunState]:
+        return [state for state in self.runs if state.state == "failed"]
+
+    def table(self) -> Table:
+        """One row for each run; failures are below the rows."""
+        is_plan = any(state.queries is not None for state in self.runs)
+        last = [Column("answers", "count"), Column("started"), Column("finished")]
+        if is_plan:
+            has_requests = any(state.plan for state in self.runs)
+            last = [Column(name, "count") for name in ("queries", *PLANNED * has_requests)]
+        columns = [Column("run"), Column("state"), Column("groups"), *last]
+        rows: list[list[Value]] = []
+        for state in self.runs:
+            of_all = "" if state.groups in (None, state.done) else f" of {state.groups}"
+            is_known = state.done or state.groups is not None
+            row: list[Value] = [state.run.name, state.state]
+            row.append(f"{state.done}{of_all}" if is_known else "")
+            if is_plan:
+                row.append(state.queries)
+                if state.plan and state.plan.usage:
+                    most, cost = state.plan.usage.most, state.plan.cost
+                    row += [most.requests, "" if cost is None else f"{cost:.4g}"]
+                    row += [round(most.tokens_read), most.tokens_written]
+            else:
+                times = (state.started, state.finished)
+                row += [state.answers, *((time or "")[:16].replace("T", " ") for time in times)]
+            rows.append([*row, *[""] * (len(columns) - len(row))])
+        title = f"{self.study.name}: {self.in_words()}, in {self.study.folder}"
+        return Table(title, columns, rows, self.failures())
+
+    def requests_in_words(self) -> dict[str, str]:
+        """Requests, tokens and cost of all models behind a URL; empty where they are not planned.
+
+        The cost is that of the models with a price.
+        """
+        from consilience.kinds.planning import together
+
+        plans = [state.plan for state in self.runs if state.plan]
+        if not plans:
+            return {}
+        rows = together(plans).requests_in_words("the servers")
+        unpriced = [one.run.model for one in self.runs if one.plan and one.plan.cost is None]
+        if unpriced and "Cost" in rows:
+            rows["Cost"] += f", without {listed(list(dict.fromkeys(unpriced)))}: no price"
+        return rows
+
+    def failures(self) -> list[str]:
+        by_message: dict[str, list[str]] = {}
+        for state in self.failed:
+            by_message.setdefault(state.message, []).append(state.run.name)
+        return [f"Failed: {listed(names)}: {text}" for text, names in by_message.items()]
+
+    def in_words(self) -> str:
+        """How many runs are in which state, and the number of answers."""
+        states = [state.state for state in self.runs]
+        counts = {name: states.count(name) for name in ("complete", "part", "waiting", "failed")}
+        parts = [f"{count} {name}" for name, count in counts.items() if count]
+        answers = counted(sum(state.answers for state in self.runs), "answer")
+        return f"{counted(len(states), 'run')}: {', '.join(parts)}; {answers}"
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        yield self.table()
+        for name, text in self.requests_in_words().items():
+            yield f"{name:9} {text}"
+
+    def document(self) -> dict[str, Any]:
+        runs = [one.to_dict() for one in self.runs]
+        return {"run": self.study.record(), "runs": runs, "warnings": self.failures()}
+
+    def remarks(self, output: Output) -> list[str]:
+        is_plan = any(one.queries for one in self.runs)
+        again = "rerun `consilience study run` to try what failed again"
+        return [again] if self.failed and not is_plan else []
+
+    def exit_status(self) -> int:
+        return 2 if self.was_run and self.failed else 0
+
+    def __repr__(self) -> str:
+        return f"StudyState({self.study.name!r}: {self.in_words()})"
+
+
+def study_status(options: StudyStatusOptions) -> StudyState:
+    """How far the runs of a study are; those at its address are fetched."""
+    study = read_study(options.file)
+    for run in study.runs:
+        copy_run(study, run, is_fetched=True)
+    return state_of(study)
+
+
+def state_of(study: Study) -> StudyState:
+    """How far the runs of a study are."""
+    return StudyState(study, [_state(study, run) for run in study.runs])
+
+
+def _state(study: Study, run: StudyRun) -> RunState:
+    try:
+        parts = list(kept(run))
+    except ConsilienceError as error:
+        return RunState(run, "failed", message=str(error))
+    records = [record for _, record, _ in parts if record]
+    files = [file for _, _, files in parts for file in files.values()]
+    sizes = [len(groups) for one in records if (groups := one["settings"].get("groups"))]
+    groups = sum(sizes) if len(sizes) == len(parts) else None
+    is_whole = groups is None or len(files) >= groups
+    finished = [str(record.get("finished") or "") for record in records]
+    is_complete = bool(files) and len(records) == len(parts) and all(finished) and is_whole
+    if is_complete and (change := changed_option(run, records[0])):
+        return RunState(run, "failed", message=str(change))
+    answers, message = 0, ""
+    with suppress(*POLARS_FAULTS):  # a damaged file has no rows
+        footers = [pl.scan_parquet(file, glob=False).select(pl.len()) for file in files]
+        answers = sum(int(count.item()) for count in pl.collect_all(footers))
+    if not is_complete:
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            message = str(parse_json(failure_file(study, run).read_bytes())["message"])
+    state: Progress = "part" if files else "waiting"
+    return RunState(
+        run, "complete" if is_complete else "failed" if message else state, len(files), groups,
+        answers, min((record["started"] for record in records), default=None),
+        max(finished) if is_complete else None, message,
+    )  # fmt: skip
+
+
+def refuse_changes(study: Study) -> None:
+    """Raise where the study file has changed an option of a run that is finished."""
+    for run in study.runs:
+        change = None
+        with suppress(ConsilienceError):  # a damaged record is the state of its run
+            _, record, _ = next(kept(run))
+            change = changed_option(run, record) if record.get("finished") else None
+        if change:
+            raise change
+
+
+def changed_option(run: StudyRun, record: Mapping[str, Any]) -> ConsilienceError | None:
+    """The first option of a run that the study file has changed since it was asked; None without.
+
+    ``record``: that of the run. Options of ``NOT_COMPARED`` do not count.
+    """
+    before, now = record.get("options", {}), options_record(run.options, {})
+    for name, option in FIELDS.items():
+        values = [options.get(name, option.default) for options in (before, now)]
+        if name not in NOT_COMPARED and values[0] != values[1]:
+            first, second = (json.dumps(value, ensure_ascii=False) for value in values)
+            return ConsilienceError(
+                f"{name} was {first} when this run was asked, and is {second} in the study file",
+                where=str(run.folder),
+                todo="Restore it, or set another `folder` in the study file, or remove this folder "
+                "to ask again.",
+            )
+    return None
+
+
+def kept(run: StudyRun) -> Iterator[tuple[str, dict[str, Any], dict[str, Path]]]:
+    """The record of a run, and the answers files that it knows, by group.
+
+    Of a classifier that ``finetune`` trained those of each seed, by name; else the name is empty.
+    """
+    seeds = [folder.name for folder in seed_folders(Path(run.options.model))]
+    for seed in [""] if (run.folder / RECORD).exists() else seeds or [""]:
+        record = record_of(run.folder / seed)
+        files = (run.folder / seed / "answers").glob("*.parquet")
+        known = record.get("answers", {})
+        yield seed, record, {file.stem: file for file in files if file.stem in known}

@@ -51,51 +51,39 @@ from consilience.report.summary import SummaryRow
 from consilience.report.table import CI, NAN, Cell, Column, Table, Value, intervals_below
 from consilience.results.comparing import Comparison, compare_opened
 from consilience.runs.run import Run
-from consilience.study.file import Study
-from consilience.study.status import RunState, StudyState, study_status
+from consilience.study.file import RunState, Study, StudyState, study_status
 
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """The headline numbers of a model on one suite with one combination of factors."""
+    """The headline numbers of a model on one suite with one combination of factors, its cell."""
 
+    cell: str
     model: str
     missing: str
     """Why there are no numbers; empty where there are."""
     numbers: Mapping[str, SummaryRow] = field(default_factory=dict)
-    metrics: pl.DataFrame | None = None
-    """The metrics table of the run (``METRICS_SCHEMA``)."""
-    notes: Sequence[str] = ()
-    record: Mapping[str, Any] = field(default_factory=dict)
-    page: Path | None = None
+    measured: tuple[Run, CountedRun] | None = None
 
     @property
     def items(self) -> int | None:
         """The items that accuracy counts."""
-        if self.metrics is None:
+        if self.measured is None:
             return None
-        rows = self.metrics.filter((pl.col("metric") == "accuracy") & (pl.col("subset") == "all"))
+        rows = self.measured[1].metrics.filter(metric="accuracy", subset="all")
         pooled = rows.filter(group="MICRO")
         return int((pooled if pooled.height else rows)["n"].sum()) if rows.height else None
 
     @property
     def noise_floor(self) -> float:
         """The share of answers that changed when nothing in the prompt did; NaN if not measured."""
-        worst = None if self.metrics is None else worst_flips(self.metrics)
+        worst = None if self.measured is None else worst_flips(self.measured[1].metrics)
         return NAN if worst is None else float(worst["value"])
 
 
-@dataclass(frozen=True, slots=True)
-class StudyCell:
-    """All models on one suite with one combination of factors."""
-
-    name: str
-    rows: Sequence[StudyRow]
-
-
-def headlines_table(cells: Sequence[StudyCell], study: str) -> Table:
+def headlines_table(rows: Sequence[StudyRow], study: str) -> Table:
     """One row for each model in each cell, also for missing runs; a block for each cell."""
-    known = [row for cell in cells for row in cell.rows if not row.missing]
+    known = [row for row in rows if not row.missing]
     metrics = list(dict.fromkeys(name for row in known for name in row.numbers))
     has_noise = any(row.noise_floor == row.noise_floor for row in known)
     columns = [Column("model")]
@@ -107,25 +95,23 @@ def headlines_table(cells: Sequence[StudyCell], study: str) -> Table:
         ]
     columns += [Column("items", "count", is_extra=True)]
     columns += [Column("noise floor", "share", is_extra=True)] * has_noise
-    rows, blocks = list[list[Value]](), []
-    for cell in cells:
-        for row in cell.rows:
-            values: list[Value] = [row.model, row.missing] if row.missing else [row.model]
-            for name in () if row.missing else metrics:
-                number = row.numbers.get(name)
-                values += [
-                    Cell(number.value, number.std) if number else Cell(),
-                    Cell(low=number.low, high=number.high) if number else Cell(),
-                ]
-            values += [] if row.missing else [row.items, row.noise_floor]
-            rows.append([*values, *[""] * len(columns)][: len(columns)])
-            blocks.append(cell.name)
-    missing = [f"{row.model} on {cell.name}" for cell in cells for row in cell.rows if row.missing]
+    shown = list[list[Value]]()
+    for row in rows:
+        values: list[Value] = [row.model, row.missing] if row.missing else [row.model]
+        for name in () if row.missing else metrics:
+            number = row.numbers.get(name)
+            values += [
+                Cell(number.value, number.std) if number else Cell(),
+                Cell(low=number.low, high=number.high) if number else Cell(),
+            ]
+        values += [] if row.missing else [row.items, row.noise_floor]
+        shown.append([*values, *[""] * len(columns)][: len(columns)])
+    missing = [f"{row.model} on {row.cell}" for row in rows if row.missing]
     notes = list(_meanings(known, metrics))
     notes += [f"Missing: {', '.join(missing)}."] if missing else []
-    title = f"{study}: {counted(len(rows) - len(missing), 'run')} in percent"
+    title = f"{study}: {counted(len(known), 'run')} in percent"
     title += f", {len(missing)} missing" if missing else ""
-    return Table(title, columns, rows, notes, blocks)
+    return Table(title, columns, shown, notes, [row.cell for row in rows])
 
 
 def _meanings(rows: Sequence[StudyRow], metrics: Sequence[str]) -> Iterator[str]:
@@ -166,60 +152,53 @@ def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
     return frame_table(records, title, {**columns, **last}, notes, blocks)
 
 
-def study_page(
-    name: str,
-    cells: Sequence[StudyCell],
-    tables: Mapping[str, Table],
-    states: Table,
-    notes: Sequence[str],
-    folder: Path,
-) -> Page:
-    """The page. ``tables``: those of the study; ``states``: a row for each run.
-
-    ``notes``: on the comparisons. ``folder``: where the page will be, for links to other pages.
-    """
-    figures: list[Part] = [
-        _figure(at, cell)
+def study_page(report: StudyReport, folder: Path) -> Page:
+    """The page; ``folder``: where it will be, for links to other pages."""
+    tables, cells = report.tables(), list(dict.fromkeys(row.cell for row in report.rows))
+    figures = [
+        _figure(at, cell, rows)
         for at, cell in enumerate(cells, start=1)
-        if any(not row.missing for row in cell.rows)
+        if (rows := [row for row in report.rows if row.cell == cell and row.measured])
     ]
     sections = [Section("study", "Numbers", "", [intervals_below(tables["study"]), *figures])]
     if "comparisons" in tables:
         intro = "Paired: on the same questions. A difference has a 95 % interval and a test."
-        parts: list[Part] = [tables["comparisons"], Points(notes)]
+        parts: list[Part] = [tables["comparisons"], Points(report.notes)]
         sections.append(Section("comparisons", "Comparisons", intro, parts))
-    labelled = [(f"{row.model}, {cell.name}", row) for cell in cells for row in cell.rows]
-    links = [(label, os.path.relpath(row.page, folder)) for label, row in labelled if row.page]
-    warnings = by_run({label: row.notes for label, row in labelled if not row.missing})
-    about: list[Part] = [states, *([Links(links)] if links else [])]
-    about += [Folded("Notes on single runs", [Points(warnings)])] if warnings else []
-    sections.append(Section("runs", "Runs", "", about))
-    sections.append(again([(label, row.record) for label, row in labelled if not row.missing]))
-    models = len(dict.fromkeys(row.model for cell in cells for row in cell.rows))
+    about: list[Part] = [report.state.table()]
+    links, warnings, records = [], {}, []
+    for row in report.rows:
+        if row.measured is None:
+            continue
+        label, (run, counted_run) = f"{row.model}, {row.cell}", row.measured
+        if (page := run.path / "report.html").is_file():
+            links.append((label, os.path.relpath(page, folder)))
+        warnings[label] = [*dict.fromkeys([*record_notes(run), *counted_run.notes])]
+        records.append((label, run.record))
+    about += [Links(links)] if links else []
+    about += (
+        [Folded("Notes on single runs", [Points(notes)])] if (notes := by_run(warnings)) else []
+    )
+    sections += [Section("runs", "Runs", "", about), again(records)]
+    models = len(dict.fromkeys(row.model for row in report.rows))
     subtitle = f"{models} models, {len(cells)} combinations of suite and factors"
-    return Page(f"How consistent are the models of {name}?", subtitle, sections)
+    return Page(f"How consistent are the models of {report.study.name}?", subtitle, sections)
 
 
-def _figure(at: int, cell: StudyCell) -> Figure:
-    rows = [
+def _figure(at: int, cell: str, rows: Sequence[StudyRow]) -> Figure:
+    numbers = [
         {
             "model": row.model, "number": LABELS.get(metric, number.label), "value": number.value,
             "low": number.low, "high": number.high, "source": MEASURED,
         }
-        for row in cell.rows
+        for row in rows
         for metric, number in row.numbers.items()
     ]  # fmt: skip
     return Figure(
-        f"headlines-{at}",
-        f"{cell.name}: headline numbers",
-        headline_figure(pl.DataFrame(rows)),
-        f"{cell.name}: the headline numbers of each model, with 95 % confidence intervals.",
+        f"headlines-{at}", f"{cell}: headline numbers", headline_figure(pl.DataFrame(numbers)),
+        f"{cell}: the headline numbers of each model, with 95 % confidence intervals.",
         is_fluid=False,
-    )
-
-
-KEPT = ("value", "std", "low", "high", "baseline")
-"""The fields of a headline number in a JSON document."""
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -227,8 +206,8 @@ class StudyReport(Shown):
     """The runs of a study together."""
 
     state: StudyState
-    cells: Sequence[StudyCell]
-    """The numbers of all models by suite and factors; missing runs have a row without numbers."""
+    rows: Sequence[StudyRow]
+    """The numbers of all models by cell; missing runs have a row without numbers."""
     differences: pl.DataFrame
     """The headline comparisons (``COMPARISON_SCHEMA`` with ``cell``): ``p_holm`` and ``q_value``
     are adjusted over all rows."""
@@ -240,7 +219,7 @@ class StudyReport(Shown):
         return self.state.study
 
     def tables(self) -> dict[str, Table]:
-        tables = {"study": headlines_table(self.cells, self.study.name)}
+        tables = {"study": headlines_table(self.rows, self.study.name)}
         if not self.differences.is_empty():
             tables["comparisons"] = comparisons_table(self.differences, self.study.name)
         return tables
@@ -253,17 +232,17 @@ class StudyReport(Shown):
         yield from map(str, self.files)
 
     def document(self) -> dict[str, Any]:
+        kept = ("value", "std", "low", "high", "baseline")
         rows = [
             {
-                "cell": cell.name, "model": row.model, "missing": row.missing,
+                "cell": row.cell, "model": row.model, "missing": row.missing,
                 "numbers": {
-                    name: {key: _known(getattr(number, key)) for key in KEPT}
+                    name: {key: _known(getattr(number, key)) for key in kept}
                     for name, number in row.numbers.items()
                 },
                 "items": row.items, "noise_floor": _known(row.noise_floor),
             }
-            for cell in self.cells
-            for row in cell.rows
+            for row in self.rows
         ]  # fmt: skip
         return {
             "run": self.study.record(), "runs": rows, "differences": rows_of(self.differences),
@@ -272,9 +251,6 @@ class StudyReport(Shown):
 
     def _tables(self) -> Iterator[Table]:
         yield self.tables()["study"]
-
-
-LEVEL = 0.05
 
 
 def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyReport:
@@ -290,23 +266,23 @@ def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyRep
             where=str(study.file),
             todo=f"Ask the models first: `consilience study run {study.file}`.",
         )
-    cells, tables, notes = [], [], list[str]()
+    rows, tables, notes = list[StudyRow](), [], list[str]()
     with watch.steps("counting", len(by_cell), "tables") as advance:
         for (suite, factors), models in by_cell.items():
             name = ", ".join([suite, *(f"{factor}={value}" for factor, value in factors)])
-            rows, compared, more = _measured(study, name, models, options.seed)
-            cells.append(StudyCell(name, rows))
+            measured, compared, more = _measured(study, name, models, options.seed)
+            rows += measured
             tables += compared
             notes += [f"{name}: {note}" for note in more]
             advance(1)
     differences = adjusted_over_study(pl.concat(tables)) if tables else pl.DataFrame()
     notes += smallest_p(differences)
-    made = StudyReport(state, cells, differences, list(dict.fromkeys(notes)))
-    shown, file = made.tables(), options.out or study.folder / "report.html"
-    page = study_page(study.name, cells, shown, state.table(), made.notes, file.parent)
+    made = StudyReport(state, rows, differences, list(dict.fromkeys(notes)))
+    file = options.out or study.folder / "report.html"
+    page = study_page(made, file.parent)
     written = [
         path
-        for name, table in shown.items()
+        for name, table in made.tables().items()
         if options.tables
         for path in save_table(table, options.tables, name)
     ]
@@ -335,7 +311,7 @@ def smallest_p(differences: pl.DataFrame) -> Iterator[str]:
     if tested.is_empty() or not (tested["test"] == RELATIONS).all():
         return
     least = tested.height * 2.0 ** (1 - int(tested["n"].max()))  # type: ignore[arg-type]
-    if least >= LEVEL:
+    if least >= 0.05:
         yield (
             f"no p (Holm) of these {tested.height} comparisons can be below {min(1, least):.2g}, "
             "whatever the differences: too few relations for so many comparisons. Ask more "
@@ -346,69 +322,47 @@ def smallest_p(differences: pl.DataFrame) -> Iterator[str]:
 def _measured(
     study: Study, cell: str, models: Mapping[str, Sequence[RunState]], seed: int
 ) -> tuple[list[StudyRow], list[pl.DataFrame], list[str]]:
-    """The numbers of the models on one suite with one combination of factors, and comparisons."""
-    runs = {name: _run_of(name, states) for name, states in models.items()}
-    counted, faults = dict[str, CountedRun](), list[str]()
-    for label, run in runs.items():
+    """The numbers of the models on one suite with one combination of factors, and comparisons.
+
+    A model has a row for its scored and one for its written answers, or one for its missing run.
+    """
+    rows, faults, known = list[StudyRow](), list[str](), dict[str, tuple[Run, CountedRun]]()
+    for name, states in models.items():
+        if left := [str(state.state) for state in states if state.state != "complete"]:
+            missing = f"missing: {'failed' if 'failed' in left else left[0]}"
+            if len(states) > 1:
+                missing += f", {len(states) - len(left)} of {len(states)} seeds complete"
+            rows.append(StudyRow(cell, name, missing))
+            continue
+        first = states[0].run
+        run = Run.open(first.folder if first.seed is None else first.folder.parent, name)
         try:
-            counted |= {label: _counted(run, seed)} if run else {}
+            suite, protocol = suite_of(run)
+            one = count_run(run, suite, protocol, seed)
         except ConsilienceError as error:
-            faults.append(f"{label} cannot be counted: {error}")
-    rows = [
-        row
-        for name, states in models.items()
-        for row in _rows(name, states, runs[name], counted.get(name))
-    ]
-    complete = [run for run in runs.values() if run is not None and run.label in counted]
-    tables, notes = _compared(study, cell, complete, counted, seed)
+            faults.append(f"{name} cannot be counted: {error}")
+            rows.append(StudyRow(cell, name, "missing: cannot be counted"))
+            continue
+        one = replace(one, notes=[*suite_notes(run, suite), *one.notes])
+        known[name] = run, one
+        headlines = [row for row in one.summary.rows if row.subset == "all"]
+        for ending in ("", " (written)"):
+            numbers = {
+                row.metric: row
+                for row in headlines
+                if row.label.endswith("(written)") == bool(ending)
+            }
+            if numbers:
+                rows.append(StudyRow(cell, name + ending, "", numbers, (run, one)))
+    tables, notes = _compared(study, cell, known, seed)
     return rows, tables, [*faults, *notes]
 
 
-def _run_of(name: str, states: Sequence[RunState]) -> Run | None:
-    """The run of a model, with all its seeds; None where one of them is not complete."""
-    if any(state.state != "complete" for state in states):
-        return None
-    first = states[0].run
-    return Run.open(first.folder if first.seed is None else first.folder.parent, name)
-
-
-def _counted(run: Run, seed: int) -> CountedRun:
-    suite, protocol = suite_of(run, None, None, None)
-    counted = count_run(run, suite, protocol, seed)
-    return replace(counted, notes=[*suite_notes(run, suite), *counted.notes])
-
-
-def _rows(
-    name: str, states: Sequence[RunState], run: Run | None, counted: CountedRun | None
-) -> Iterator[StudyRow]:
-    """The rows of a model in a cell: its scored and its written answers, or its missing run."""
-    if run is None:
-        left = [str(state.state) for state in states if state.state != "complete"]
-        state = "failed" if "failed" in left else left[0]
-        if len(states) > 1:
-            state += f", {len(states) - len(left)} of {len(states)} seeds complete"
-        yield StudyRow(name, f"missing: {state}")
-        return
-    if counted is None:
-        yield StudyRow(name, "missing: cannot be counted")
-        return
-    notes = [*dict.fromkeys([*record_notes(run), *counted.notes])]
-    headlines = [row for row in counted.summary.rows if row.subset == "all"]
-    written = [row for row in headlines if row.label.endswith("(written)")]
-    scored = [row for row in headlines if row not in written]
-    page = run.path / "report.html"
-    for rows, suffix in ((scored, ""), (written, " (written)")):
-        if rows:
-            yield StudyRow(
-                name + suffix, "", {row.metric: row for row in rows}, counted.metrics,
-                notes, run.record, page if page.is_file() else None,
-            )  # fmt: skip
-
-
 def _compared(
-    study: Study, cell: str, runs: Sequence[Run], counted: Mapping[str, CountedRun], seed: int
+    study: Study, cell: str, known: Mapping[str, tuple[Run, CountedRun]], seed: int
 ) -> tuple[list[pl.DataFrame], list[str]]:
     """The headline comparisons in one cell, and notes on them."""
+    runs = [run for run, _ in known.values()]
     first = [run for run in runs if run.label == study.reference]
     if study.pairs == "reference":
         if not first:
@@ -427,7 +381,7 @@ def _compared(
         ]
         if len(alike) < 2:
             continue
-        one = counted[alike[0].label]
+        _, one = known[alike[0].label]
         try:
             compared = compare_opened(alike, one.suite, one.protocol, seed)
         except ConsilienceError as error:

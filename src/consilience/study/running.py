@@ -5,49 +5,51 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
 from consilience.core.process import SILENT, Advance, Silent, Watch
 from consilience.core.provenance import cores
 from consilience.core.text import counted
 from consilience.endpoints.address import base_url_of
+from consilience.files.read import parse_json
 from consilience.files.write import write_whole
-from consilience.kinds import kind_of
+from consilience.kinds import inquiries_of, kind_of
 from consilience.kinds.base import Inquiry
 from consilience.kinds.planning import Shard
 from consilience.options import option_fields
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import StudyRunOptions
-from consilience.runs.folder import RunFolder, record_of
+from consilience.runs.folder import RunFolder
 from consilience.runs.run import options_record
-from consilience.study.engine import (
+from consilience.study.file import (
+    LOGS,
+    Study,
+    StudyRun,
+    StudyState,
+    copy_run,
+    failure_file,
+    kept,
+    read_study,
+    refuse_changes,
+    state_of,
+)
+from consilience.study.workers import (
     Backlog,
+    LocalWorkers,
     Needs,
+    RayWorkers,
     Unit,
     UnitFailure,
     UnitOutcome,
-    Workers,
     described,
     run_units,
 )
-from consilience.study.file import LOGS, Study, StudyRun, read_study
-from consilience.study.status import (
-    Failure,
-    RunState,
-    StudyState,
-    fetch_runs,
-    refuse_changes,
-    state_of,
-    store_run,
-)
-from consilience.study.workers import LocalWorkers
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,53 +65,53 @@ class WorkerKey:
     """Threads of torch; 0 for as many as it has by default."""
 
 
+GroupOfSeed = tuple[str, str]
+"""A seed of a classifier (empty for a single model) and a group."""
+
+
 @dataclass(frozen=True, slots=True)
 class StudyTask:
     """What a worker gets: a group to ask, or a run to do as ``probe`` does, in its own folder."""
 
     run: str
     options: ProbeOptions
-    groups: Mapping[str, int] = field(default_factory=dict)
-    """The group to ask, and its queries; empty for a run of a server, or one that is counted."""
-    seed: str = ""
+    groups: Mapping[GroupOfSeed, int] = field(default_factory=dict)
+    """The queries of the groups: of one, or of all of a run; none for a run that is counted."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a run: one of a server is one unit, and so is counting."""
+        return not self.groups or self.options.connection is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What a worker wrote that asked a group, where the folder of the run may not be."""
-
-    record: Mapping[str, Any]
-    files: Mapping[str, bytes]
-    """All other files by their paths in the folder of the run, or in that of its seed."""
-
-
-def study_worker(key: WorkerKey) -> StudyWorker:
-    """The work of a worker; the model is loaded when the first unit needs it."""
-    if Path(key.home).is_dir():
-        os.chdir(key.home)
-    if not key.needs.is_network and not key.model.startswith("baseline:"):
-        import torch
-
-        from consilience.models.loading import keep_weights
-
-        keep_weights(key.loading)
-        if key.threads:
-            torch.set_num_threads(key.threads)
-    return StudyWorker()
+Written = dict[str, bytes]
+"""The files of a worker that asked a group, by their paths in the folder of the run or its seed."""
 
 
 class StudyWorker:
-    """Asks groups of runs of one model, and counts these runs."""
+    """Asks groups of runs of one model, and counts these runs.
 
-    def __init__(self) -> None:
+    The model is loaded when the first unit needs it.
+    """
+
+    def __init__(self, key: WorkerKey) -> None:
+        if Path(key.home).is_dir():
+            os.chdir(key.home)
+        if not key.needs.is_network and not key.model.startswith("baseline:"):
+            import torch
+
+            from consilience.models.loading import keep_weights
+
+            keep_weights(key.loading)
+            if key.threads:
+                torch.set_num_threads(key.threads)
         self._run: tuple[str, str] | None = None
         self._inquiry: Inquiry | None = None
 
     def __call__(self, task: StudyTask, advance: Advance) -> Written | None:
-        """Do a unit; of a group what was written."""
         from consilience.kinds.probing import probe
 
-        if not task.groups:
+        if task.is_whole:
             self._run = self._inquiry = None
             probe(task.options, _Relay(advance))
             return None
@@ -123,24 +125,23 @@ class StudyWorker:
 
     def _ask(self, task: StudyTask, folder: Path, advance: Advance) -> Written:
         """Ask one group; the model of the last run is kept until there is another run."""
-        from consilience.kinds import inquiries_of
         from consilience.kinds.probing import ask_in_folder, open_folder
 
-        if self._inquiry is None or self._run != (task.run, task.seed):
+        (((seed, group), size),) = task.groups.items()
+        if self._inquiry is None or self._run != (task.run, seed):
             self._run = self._inquiry = None  # frees the memory first
             inquiries = inquiries_of(replace(task.options, out=folder))
-            (inquiry,) = (one for one in inquiries if one.seed == task.seed)
+            (inquiry,) = (one for one in inquiries if one.seed == seed)
             inquiry.load()
-            self._inquiry, self._run = inquiry, (task.run, task.seed)
-        folder /= task.seed
+            self._inquiry, self._run = inquiry, (task.run, seed)
+        folder /= seed
         opened = open_folder(folder, self._inquiry, options_record(task.options, {}))
-        ask_in_folder(self._inquiry, opened, task.groups, _Relay(advance))
-        files = {
+        ask_in_folder(self._inquiry, opened, {group: size}, _Relay(advance))
+        return {
             path.relative_to(folder).as_posix(): path.read_bytes()
             for path in sorted(folder.rglob("*"))
-            if path.is_file() and path.name != "run.json"
+            if path.is_file()
         }
-        return Written(record_of(folder), files)
 
 
 def _moved(error: ConsilienceError, where: str) -> ConsilienceError:
@@ -158,9 +159,6 @@ class _Relay(Silent):
         return nullcontext(self._advance) if is_asking else super().steps(text, total, unit)
 
 
-GroupOfSeed = tuple[str, str]
-"""A seed of a classifier (empty for a single model) and a group."""
-
 OF_MODELS = tuple(
     field.name
     for field in option_fields(ProbeOptions)
@@ -169,73 +167,27 @@ OF_MODELS = tuple(
 """Options that do not decide which facts are asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedRun:
-    """A run of a study and its groups."""
-
-    run: StudyRun
-    groups: Mapping[GroupOfSeed, int]
-    """The queries of each group; empty where the options of the run are wrong."""
-    fault: str = ""
-    """Why the run cannot be asked; empty where nothing is wrong."""
-
-    @property
-    def is_served(self) -> bool:
-        """Whether the model is behind a URL; such a run is one unit."""
-        return self.run.options.connection is not None
-
-    def key(self, threads: int) -> WorkerKey:
-        """What its workers are for: its model, or the URL of its server."""
-        options, home = self.run.options, str(Path.cwd())
-        if (connection := options.connection) is not None:
-            needs = Needs(is_network=True)
-            return WorkerKey(base_url_of(connection), DEFAULT_LOADING, needs, home, 0)
-        threads = self.run.threads or threads
-        return WorkerKey(options.model, options.loading, self.run.needs, home, threads)
-
-    def complete(self) -> set[GroupOfSeed]:
-        """The groups that the record has answers of; their files are there."""
-        complete = set()
-        for seed in dict.fromkeys(seed for seed, _ in self.groups):
-            folder = self.run.folder / seed
-            files = {path.stem for path in (folder / "answers").glob("*.parquet")}
-            complete |= {(seed, name) for name in files & set(record_of(folder).get("answers", ()))}
-        return complete & self.groups.keys()
-
-    def units(self, part: set[GroupOfSeed], threads: int) -> Iterator[Unit]:
-        """Units that ask the groups of a part that are not complete; of a served run the run."""
-        if self.is_served:
-            yield self.whole(threads, sum(self.groups.values()))
-            return
-        complete = self.complete()
-        for (seed, group), size in self.groups.items():
-            if (seed, group) in part and (seed, group) not in complete:
-                task = StudyTask(self.run.name, self.run.options, {group: size}, seed)
-                key, name = self.key(threads), f"{seed}/{group}".strip("/")
-                yield Unit(f"{self.run.name}: {name}", key, task, size, key.needs)
-
-    def whole(self, threads: int, size: int = 0, *, is_here: bool = False) -> Unit:
-        """The unit that does what is left of the run, on this machine if ``is_here``."""
-        key, task = self.key(threads), StudyTask(self.run.name, self.run.options)
-        if is_here:
-            key = WorkerKey("", DEFAULT_LOADING, Needs(is_network=True), key.home, 0)
-        name = self.run.name if self.is_served else f"{self.run.name}: counting"
-        return Unit(name, key, task, size, key.needs)
+def units_of(run: StudyRun, threads: int = 0, watch: Watch = SILENT) -> list[Unit]:
+    """The units of a run, complete or not; no model is loaded."""
+    options, home, groups = run.options, str(Path.cwd()), _groups_of(run.options, watch)
+    if (connection := options.connection) is not None:
+        key = WorkerKey(base_url_of(connection), DEFAULT_LOADING, Needs(is_network=True), home, 0)
+        whole = StudyTask(run.name, options, groups)
+        return [Unit(run.name, key, whole, sum(groups.values()), key.needs)]
+    key = WorkerKey(options.model, options.loading, run.needs, home, run.threads or threads)
+    return [
+        Unit(f"{run.name}: {'/'.join(filter(None, group))}", key,
+             StudyTask(run.name, options, {group: size}), size, key.needs)
+        for group, size in groups.items()
+    ]  # fmt: skip
 
 
-def planned(run: StudyRun, watch: Watch = SILENT) -> PlannedRun:
-    """A run with its groups; no model is loaded. Of wrong options it has the message."""
-    try:
-        plan = PlannedRun(run, _groups_of(run.options, watch))
-        plan.complete()  # a damaged record raises
-    except (ConsilienceError, OSError) as error:
-        return PlannedRun(run, {}, str(error))
-    return plan
+def answered(run: StudyRun) -> set[GroupOfSeed]:
+    """The groups that have answers."""
+    return {(seed, group) for seed, _, files in kept(run) for group in files}
 
 
 def _groups_of(options: ProbeOptions, watch: Watch) -> Mapping[GroupOfSeed, int]:
-    from consilience.kinds import inquiries_of, kind_of
-
     if kind_of(options.suite, options.as_questions).is_same_for_models:
         options.check_connection()
         defaults = {field.name: field.default for field in option_fields(ProbeOptions)}
@@ -249,31 +201,7 @@ def _groups_of(options: ProbeOptions, watch: Watch) -> Mapping[GroupOfSeed, int]
 @cache
 def _groups_of_all(options: ProbeOptions) -> Mapping[GroupOfSeed, int]:
     """The groups of a suite that are the same for every model, read once."""
-    from consilience.kinds import inquiries_of
-
     return {("", group): size for group, size in inquiries_of(options)[0].groups.items()}
-
-
-def parts_of(
-    runs: Sequence[PlannedRun], shard: Shard | None
-) -> list[tuple[PlannedRun, set[GroupOfSeed]]]:
-    """The groups of each run that a shard asks; without a shard all. Runs without any are left out.
-
-    ``runs``: all runs of the study, complete or not, so that the shards do not depend on what is
-    complete. A served run belongs to one shard.
-    """
-    things = [
-        (run, set(groups))
-        for run in runs
-        for groups in ([run.groups] if run.is_served else [[group] for group in run.groups])
-    ]
-    sizes = [sum(run.groups[group] for group in groups) for run, groups in things]
-    part = range(len(things)) if shard is None else shard.part(sizes)
-    chosen: dict[str, tuple[PlannedRun, set[GroupOfSeed]]] = {}
-    for at in part:
-        run, groups = things[at]
-        chosen.setdefault(run.run.name, (run, set()))[1].update(groups)
-    return list(chosen.values())
 
 
 def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
@@ -281,23 +209,20 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
 
     Failures are kept in the folder of the study, and tried again by the next call.
     """
-    study = _read(options)
-    fetch_runs(study)
-    state, plans = _planned(study, options, watch)
-    left = {one.run.name for one in state.unfinished}
+    planned = _planned(options, watch, is_fetched=True)
+    study = planned.state.study
+    left = {one.run.name: one.run for one in planned.state.unfinished}
     if options.engine == "local" and any(
-        plan.run.needs.gpus or plan.run.needs.resources for plan in plans
+        unit.needs.gpus or unit.needs.resources for unit in planned.units
     ):
         watch.inform("num_gpus and resources are for --engine ray; processes here ignore them")
-    for plan in plans:
-        if plan.fault and plan.run.name in left:
-            _fail(study, plan.run, UnitFailure(plan.fault), watch)
-    shard = None if options.shard is None else Shard.parse(options.shard)
-    parts = [part for part in parts_of(plans, shard) if part[0].run.name in left]
-    if parts:
-        _Asking(study, options, watch).ask(parts)
+    for name, text in planned.faults.items():
+        if name in left:
+            _fail(study, left[name], UnitFailure(text), watch)
+    if {unit.payload.run for unit in planned.part} & left.keys():
+        _Asking(options, planned, watch).ask()
     for run in study.runs:
-        store_run(study, run)  # what could not be copied when it was finished
+        copy_run(study, run)  # what could not be copied when it was finished
     return replace(state_of(study), was_run=True)
 
 
@@ -309,14 +234,16 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
     """
     from consilience.kinds.probing import plan_probe
 
-    state, plans = _planned(_read(options), options, watch)
-    states = {one.run.name: replace(one, queries=one.answers) for one in state.runs}
-    states |= {plan.run.name: _with_plan(states[plan.run.name], plan) for plan in plans}
+    planned = _planned(options, watch)
+    states = {one.run.name: replace(one, queries=one.answers) for one in planned.state.runs}
+    for name, text in planned.faults.items():
+        states[name] = replace(states[name], state="failed", queries=None, message=text)
+    for name, units in _by_run(planned.part).items():
+        groups = sum(len(unit.payload.groups) for unit in units)
+        queries = sum(unit.size for unit in units)
+        states[name] = replace(states[name], groups=groups, queries=queries)
     if options.shard is not None:
-        states = {
-            plan.run.name: _with_plan(states[plan.run.name], plan, groups)
-            for plan, groups in parts_of(plans, Shard.parse(options.shard))
-        }
+        states = {name: states[name] for name in _by_run(planned.part)}
     served = [
         name
         for name, one in states.items()
@@ -332,17 +259,29 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
                     message = described(error).message
                     states[name] = replace(states[name], state="failed", message=message)
                 advance(1)
-    return StudyState(state.study, list(states.values()))
+    return StudyState(planned.state.study, list(states.values()))
 
 
-def _with_plan(state: RunState, plan: PlannedRun, part: set[GroupOfSeed] | None = None) -> RunState:
-    if plan.fault:
-        return replace(state, state="failed", queries=None, message=plan.fault)
-    groups = plan.groups if part is None else part
-    return replace(state, groups=len(groups), queries=sum(plan.groups[one] for one in groups))
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How far a study is, and the units of the runs that are not complete.
+
+    With a shard, the units are those of all runs, so that shards do not depend on what is complete;
+    ``part`` is what it asks. ``faults``: why a run has no units.
+    """
+
+    state: StudyState
+    units: Sequence[Unit]
+    part: Sequence[Unit]
+    faults: Mapping[str, str]
 
 
-def _read(options: StudyRunOptions) -> Study:
+def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False) -> _Plan:
+    """Plan a study; ``is_fetched``: what is finished at its address is fetched first.
+
+    A suite that does not exist raises before anything is asked, and so does an option that its
+    kind does not have, and one that was changed after its run was finished.
+    """
     if options.ray_address is not None and options.engine != "ray":
         raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
     study = read_study(options.file)
@@ -353,17 +292,9 @@ def _read(options: StudyRunOptions) -> Study:
             where=str(study.file),
             todo="Use a shared folder, or one process with --engine ray.",
         )
-    return study
-
-
-def _planned(
-    study: Study, options: StudyRunOptions, watch: Watch
-) -> tuple[StudyState, list[PlannedRun]]:
-    """How far the study is, and the groups of the runs that are not complete; with a shard of all.
-
-    A suite that does not exist raises before anything is asked, and so does an option that its
-    kind does not have, and one that was changed after its run was finished.
-    """
+    if is_fetched:
+        for run in study.runs:
+            copy_run(study, run, is_fetched=True)
     for run in study.runs:
         try:
             kind = kind_of(run.options.suite, run.options.as_questions)
@@ -372,116 +303,134 @@ def _planned(
         except ConsilienceError as error:
             raise _moved(error, f"{study.file}: {run.name}") from error
     refuse_changes(study)
-    state = state_of(study)
-    some = [one.run for one in (state.runs if options.shard else state.unfinished)]
-    return state, [planned(run, watch) for run in some]
+    state, count = state_of(study), options.workers or 1
+    is_shared = options.engine == "local" and count > 1  # each has a share of the processors
+    threads = max(1, cores() // count) if is_shared else 0
+    units, faults = list[Unit](), dict[str, str]()
+    for one in state.runs if options.shard else state.unfinished:
+        try:
+            answered(one.run)  # a damaged record raises
+            units += units_of(one.run, threads, watch)
+        except (ConsilienceError, OSError) as error:
+            faults[one.run.name] = str(error)
+    part = range(len(units))
+    if options.shard is not None:
+        part = Shard.parse(options.shard).part([unit.size for unit in units])
+    return _Plan(state, units, [units[at] for at in part], faults)
+
+
+def _by_run(units: Sequence[Unit]) -> dict[str, list[Unit]]:
+    by_run: dict[str, list[Unit]] = {}
+    for unit in units:
+        by_run.setdefault(unit.payload.run, []).append(unit)
+    return by_run
 
 
 class _Asking:
     """Gives units to the workers of an engine, and keeps what they return."""
 
-    def __init__(self, study: Study, options: StudyRunOptions, watch: Watch) -> None:
-        self._study, self._options, self._watch = study, options, watch
+    def __init__(self, options: StudyRunOptions, plan: _Plan, watch: Watch) -> None:
+        self._study, self._options, self._watch = plan.state.study, options, watch
+        self._units, self._part = _by_run(plan.units), _by_run(plan.part)
+        left = {one.run.name: one.run for one in plan.state.unfinished}
+        self._runs = {name: left[name] for name in self._part if name in left}
         self._backlog = Backlog()
         self._advance: Advance = lambda steps: None
-        workers = options.workers or 1  # each with its share of the processors, on one machine
-        is_alone = options.engine != "local" or workers == 1
-        self._threads = 0 if is_alone else max(1, cores() // workers)
-        self._plans: dict[str, PlannedRun] = {}
         self._folders: dict[tuple[str, str], RunFolder] = {}
         self._left: Counter[str] = Counter()
         self._ended: set[str] = set()
 
-    def _workers(self) -> tuple[Workers, Workers | None]:
-        """Workers of the engine, and those that wait on the network if they are elsewhere.
-
-        A cluster is joined only for models that do not have a server.
-        """
-        options, logs = self._options, self._study.folder / LOGS
-        if options.shard is not None:
-            logs /= f"shard-{options.shard.replace('/', '-of-')}"
-        if options.engine == "local" or all(plan.is_served for plan in self._plans.values()):
-            return LocalWorkers(options.workers or 1, logs), None
-        from consilience.study.workers import RayWorkers
-
-        cluster = RayWorkers(options.ray_address, options.workers, self._watch.inform)
-        return cluster, LocalWorkers(0, logs)
-
-    def ask(self, parts: Sequence[tuple[PlannedRun, set[GroupOfSeed]]]) -> None:
-        """Ask parts of runs; each run is counted when all its groups are complete."""
-        for plan, part in parts:
-            self._plans[plan.run.name] = plan
-            units = list(plan.units(part, self._threads))
+    def ask(self) -> None:
+        """Ask the runs that are left; each is counted when all its groups are complete."""
+        for name, run in self._runs.items():
+            done = answered(run)
+            units = [
+                unit
+                for unit in self._part[name]
+                if unit.payload.is_whole or not unit.payload.groups.keys() <= done
+            ]
+            self._left[name] = len(units)
             for unit in units:
                 self._backlog.add(unit)
-                self._left[plan.run.name] += 1
             if not units:
-                self._count_if_complete(plan)
-        workers, network = self._workers()
-        title = f"asking {counted(len(parts), 'run')}"
+                self._count_if_complete(run)
+        options, inform, logs = self._options, self._watch.inform, self._study.folder / LOGS
+        if options.shard is not None:
+            logs /= f"shard-{options.shard.replace('/', '-of-')}"
+        workers: LocalWorkers | RayWorkers = LocalWorkers(options.workers or 1, logs)
+        network = None
+        # a cluster is joined only for models that do not have a server
+        if options.engine == "ray" and not all(
+            run.options.connection for run in self._runs.values()
+        ):
+            workers, network = RayWorkers(options.ray_address, options.workers, inform), workers
+        title = f"asking {counted(len(self._runs), 'run')}"
         with self._watch.steps(title, self._backlog.total, "queries") as self._advance:
             running = run_units(
-                self._backlog, study_worker, workers, network=network, advance=self._advance,
-                inform=self._watch.inform,
+                self._backlog, StudyWorker, workers, network=network, advance=self._advance,
+                inform=inform,
             )  # fmt: skip
             with closing(running) as outcomes:
                 for outcome in outcomes:
                     self._take(outcome)
 
     def _take(self, outcome: UnitOutcome) -> None:
-        """Keep what became of a unit."""
         task: StudyTask = outcome.unit.payload
-        plan, failure = self._plans[task.run], outcome.failure
+        run, failure = self._runs[task.run], outcome.failure
         if failure is None:
             try:
-                self._keep(plan, task, outcome.value)
+                self._keep(run, task, outcome.value)
             except (ConsilienceError, OSError) as error:
                 failure = described(error)
         if failure is not None and task.run not in self._ended:
             self._ended.add(task.run)
-            _fail(self._study, plan.run, failure, self._watch)
+            _fail(self._study, run, failure, self._watch)
             dropped = self._backlog.drop(lambda unit: unit.payload.run == task.run)
             self._advance(sum(unit.size for unit in dropped))
 
-    def _keep(self, plan: PlannedRun, task: StudyTask, written: Written | None) -> None:
+    def _keep(self, run: StudyRun, task: StudyTask, written: Written | None) -> None:
         """Put what a worker wrote into the folder of the run."""
         if written is not None:
-            folder = plan.run.folder / task.seed
-            if (task.run, task.seed) not in self._folders:  # another run there raises
-                opened = RunFolder(folder, dict(written.record["settings"]))
-                self._folders[task.run, task.seed] = opened
+            ((seed, _),) = task.groups
+            folder, record = run.folder / seed, parse_json(written.pop("run.json"))
+            if (task.run, seed) not in self._folders:  # another run there raises
+                self._folders[task.run, seed] = RunFolder(folder, record["settings"])
             answers = {}
-            for name, content in written.files.items():
+            for name, content in written.items():
                 path = folder / name
                 if path.parent.name == "answers":
                     answers[path.stem] = content
                 else:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     write_whole(path, content)
-            self._folders[task.run, task.seed].adopt(written.record, answers)
+            self._folders[task.run, seed].adopt(record, answers)
             self._left[task.run] -= 1
             if not self._left[task.run]:
-                self._count_if_complete(plan)
+                self._count_if_complete(run)
             return
         self._ended.add(task.run)
-        Failure.file_of(self._study, plan.run).unlink(missing_ok=True)
+        failure_file(self._study, run).unlink(missing_ok=True)
         self._watch.inform(f"{task.run}: complete")
         try:
-            store_run(self._study, plan.run)
+            copy_run(self._study, run)
         except ConsilienceError as error:
             self._watch.inform(f"{task.run} is not yet copied: {error}")
 
-    def _count_if_complete(self, plan: PlannedRun) -> None:
+    def _count_if_complete(self, run: StudyRun) -> None:
         """Have the run counted if all its groups have answers, also those of other shards."""
-        if plan.complete() == plan.groups.keys():
-            is_here = self._options.engine == "ray"  # whose nodes may not have the folder
-            self._backlog.add(plan.whole(self._threads, is_here=is_here), is_next=True)
+        units = self._units[run.name]
+        if {group for unit in units for group in unit.payload.groups} <= answered(run):
+            key = units[0].key
+            if self._options.engine == "ray":  # whose nodes may not have the folder
+                key = WorkerKey("", DEFAULT_LOADING, Needs(is_network=True), key.home, 0)
+            task = StudyTask(run.name, run.options)
+            unit = Unit(f"{run.name}: counting", key, task, 0, key.needs)
+            self._backlog.add(unit, is_next=True)
 
 
 def _fail(study: Study, run: StudyRun, failure: UnitFailure, watch: Watch) -> None:
-    """Keep why a run failed, until it is asked again."""
-    record = asdict(Failure(run.name, failure.message, failure.traceback))
-    file = Failure.file_of(study, run)
+    record = {"run": run.name, "message": failure.message, "traceback": failure.traceback}
+    file = failure_file(study, run)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, (json.dumps(record, indent=2) + "\n").encode())
     watch.inform(f"{run.name} failed: {failure.message}")

@@ -1,4 +1,7 @@
-"""Workers: processes on this machine, or a Ray cluster."""
+"""Units of work, and the workers that do them: processes here, or actors of a Ray cluster.
+
+Nothing here knows suites or models.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,103 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any
 
 from consilience.core.errors import ConsilienceError, needs_extra, shortened
 from consilience.core.process import Advance
 from consilience.core.provenance import build
-from consilience.study.engine import Factory, Needs, UnitFailure, Worker, WorkerDiedError, attempted
+
+Factory = Callable[[Any], Callable[[Any, Advance], Any]]
+"""Makes the work of a worker from the key of its units; the work gets the payload of a unit, and
+shows progress. An importable function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a worker occupies. The local engine gives each worker a process and ignores this."""
+
+    cpus: float = 1
+    gpus: float = 0
+    """GPUs; a fraction shares one."""
+    resources: tuple[tuple[str, float], ...] = ()
+    """Names that the nodes of a cluster were started with, and amounts."""
+    is_network: bool = False
+    """Whether it waits on the network and not on a processor. Its key has one worker at a time, a
+    process of the driver's machine that does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit of work. Units are independent: they may run anywhere and in any order."""
+
+    id: str
+    key: Any
+    """The state of its worker, such as a loaded model: workers serve the units of one key."""
+    payload: Any
+    """What the worker gets; it can be pickled."""
+    size: int = 1
+    needs: Needs = field(default_factory=Needs)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFailure:
+    """Why a unit has no value."""
+
+    message: str
+    traceback: str = ""
+    """Where it was raised; empty for wrong input and for a worker that died."""
+    is_expected: bool = False
+    """Whether it was raised as wrong input (``ConsilienceError``, ``OSError``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitOutcome:
+    """What became of a unit: a value, or a failure."""
+
+    unit: Unit
+    value: Any
+    failure: UnitFailure | None
+
+
+class WorkerDiedError(Exception):
+    """A worker is gone, and why."""
+
+
+def attempted(call: Callable[..., Any], *arguments: Any) -> Any:
+    """What a call returns, or why it failed (``UnitFailure``)."""
+    try:
+        return call(*arguments)
+    except WorkerDiedError:
+        raise
+    except Exception as error:
+        return described(error)
+
+
+def described(error: Exception) -> UnitFailure:
+    """An error as a failure: its message, and where it was raised if no input should cause it."""
+    if isinstance(error, ConsilienceError):
+        return UnitFailure(str(error), is_expected=True)
+    text = "".join(traceback.format_exception(error))
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        first = (str(error).splitlines() or [""])[0]
+        message = str(ConsilienceError(f"out of memory: {first}" if first else "out of memory"))
+        return UnitFailure(message, text)
+    if isinstance(error, OSError):
+        where = str(error.filename or "input")
+        message = str(ConsilienceError(error.strerror or str(error), where=where))
+        return UnitFailure(message, is_expected=True)
+    return UnitFailure(f"a bug: {type(error).__name__}: {error}".splitlines()[0], text)
+
 
 PROGRESS_INTERVAL = 0.2
 
@@ -33,18 +122,20 @@ PATIENCE = 5.0
 class LocalWorkers:
     """Processes on this machine, started afresh and not forked.
 
-    ``logs``: the folder for what they print; None to print on this process's streams.
+    ``count``: how many at once, without those that wait on the network. ``logs``: the folder for
+    what they print; None to print on this process's streams.
     """
 
     def __init__(self, count: int = 1, logs: Path | None = None) -> None:
         self.count = count
         self._logs = logs
-        self._started: list[_LocalWorker] = []
+        self._started: list[LocalWorker] = []
         self._scratch = TemporaryDirectory(prefix="consilience-")
 
-    def start(self, factory: Factory, key: Hashable, needs: Needs) -> Worker:
+    def start(self, factory: Factory, key: Hashable, needs: Needs) -> LocalWorker:
+        """Start a worker, without waiting until it is made."""
         log = self._logs / f"worker-{len(self._started) + 1}.txt" if self._logs else None
-        self._started.append(_LocalWorker(factory, key, log, self._scratch.name))
+        self._started.append(LocalWorker(factory, key, log, self._scratch.name))
         return self._started[-1]
 
     def close(self) -> None:
@@ -56,8 +147,12 @@ class LocalWorkers:
         self._scratch.cleanup()
 
 
-class _LocalWorker:
-    """A process, and this end of its pipe. ``log``: the file of what it prints."""
+class LocalWorker:
+    """A process that does one unit at a time, and this end of its pipe.
+
+    ``make`` and ``do`` block, return ``UnitFailure`` for what raises, and raise
+    ``WorkerDiedError``. ``log``: the file of what it prints.
+    """
 
     def __init__(self, factory: Factory, key: Hashable, log: Path | None, scratch: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -70,15 +165,16 @@ class _LocalWorker:
         there.close()  # so that the pipe ends when the process does
 
     def make(self) -> Any:
+        """Make its work, before it gets units."""
         return self._reply(lambda steps: None)
 
     def do(self, payload: Any, show: Advance) -> Any:
+        """The value of a unit; ``show`` gets the number of all its steps so far."""
         with suppress(OSError):  # it has just died
             self._pipe.send(payload)
         return self._reply(show)
 
     def _reply(self, show: Advance) -> Any:
-        """What the process answers, after its progress."""
         try:
             while True:
                 is_last, value = self._pipe.recv()
@@ -101,46 +197,35 @@ class _LocalWorker:
 def _serve(
     pipe: Connection, factory: Factory, key: Hashable, log: Path | None, scratch: str
 ) -> None:
-    """What a process does: make its work, then do each unit that comes.
-
-    Its temporary files are in ``scratch``, which the process that started it removes.
-    """
+    """What a process does. Its temporary files are in ``scratch``, which the starter removes."""
     tempfile.tempdir = os.environ["TMPDIR"] = scratch
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the process that started it ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    if log is not None:
-        _print_to(log)
+    if log is not None:  # so that progress is in one place
+        with suppress(OSError):
+            log.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            for stream in (1, 2):
+                os.dup2(descriptor, stream)
+            os.close(descriptor)
     work = attempted(factory, key)
     is_made = not isinstance(work, UnitFailure)
     pipe.send((True, None if is_made else work))
+    count, last = 0, time.monotonic()
+
+    def show(steps: int) -> None:
+        nonlocal count, last
+        count += steps
+        if time.monotonic() - last >= PROGRESS_INTERVAL:
+            last = time.monotonic()
+            pipe.send((False, count))
+
     with suppress(EOFError):  # the process that started it is gone
         while is_made:
-            pipe.send((True, attempted(work, pipe.recv(), _Steps(pipe))))
+            payload, count, last = pipe.recv(), 0, time.monotonic()
+            pipe.send((True, attempted(work, payload, show)))
     with suppress(OSError):  # until the last process has ended it is not empty
         Path(scratch).rmdir()
-
-
-class _Steps:
-    """Counts the steps of a unit, and sends their number now and then."""
-
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe, self._count, self._last = pipe, 0, time.monotonic()
-
-    def __call__(self, steps: int) -> None:
-        self._count += steps
-        if time.monotonic() - self._last >= PROGRESS_INTERVAL:
-            self._last = time.monotonic()
-            self._pipe.send((False, self._count))
-
-
-def _print_to(log: Path) -> None:
-    """Have what this process prints in a file, so that progress is in one place."""
-    with suppress(OSError):
-        log.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        for stream in (1, 2):
-            os.dup2(descriptor, stream)
-        os.close(descriptor)
 
 
 @contextmanager
@@ -185,16 +270,16 @@ class RayWorkers:
         self._ray, self._inform = ray, inform
         _connect(ray, address or os.environ.get("RAY_ADDRESS") or "local", count)
         self.count = count or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self._started: list[_RayWorker] = []
+        self._started: list[RayWorker] = []
 
-    def start(self, factory: Factory, key: Hashable, needs: Needs) -> Worker:
+    def start(self, factory: Factory, key: Hashable, needs: Needs) -> RayWorker:
         """Ask for an actor where its needs are met; they are spread over the nodes."""
         self._note_unmet(needs)
         actor_class = self._ray.remote(RayActor).options(
             max_restarts=0, num_cpus=needs.cpus, num_gpus=needs.gpus,
             resources=dict(needs.resources), scheduling_strategy="SPREAD",
         )  # fmt: skip
-        self._started.append(_RayWorker(self._ray, actor_class.remote(), factory, key))
+        self._started.append(RayWorker(self._ray, actor_class.remote(), factory, key))
         return self._started[-1]
 
     def close(self) -> None:
@@ -215,8 +300,8 @@ class RayWorkers:
         self._inform(f"no node of the cluster has {text}: waiting for one (Ctrl-C ends)")
 
 
-class _RayWorker:
-    """An actor."""
+class RayWorker:
+    """An actor, with the methods of ``LocalWorker``."""
 
     def __init__(self, ray: Any, actor: Any, factory: Factory, key: Hashable) -> None:
         self._ray, self._actor = ray, actor
@@ -302,3 +387,213 @@ def _in_words(error: Exception) -> str:
     if detail:
         return f"its process died, perhaps out of memory ({detail[1]})"
     return shortened(text, 400)
+
+
+Workers = LocalWorkers | RayWorkers
+
+
+class Backlog:
+    """Units that wait, by key. While others are done, more may be added, and some dropped."""
+
+    def __init__(self, units: Iterable[Unit] = ()) -> None:
+        self.waiting: dict[Hashable, deque[Unit]] = {}
+        for unit in units:
+            self.add(unit)
+
+    def add(self, unit: Unit, *, is_next: bool = False) -> None:
+        """Have a unit wait: after all others of its key, or before them."""
+        units = self.waiting.setdefault(unit.key, deque())
+        units.appendleft(unit) if is_next else units.append(unit)
+
+    def take(self, key: Hashable) -> Unit:
+        """The next unit of a key, which does not wait any more."""
+        unit = self.waiting[key].popleft()
+        if not self.waiting[key]:
+            del self.waiting[key]
+        return unit
+
+    def drop(self, is_dropped: Callable[[Unit], bool]) -> list[Unit]:
+        """Take out the units that nobody needs any more."""
+        units = [unit for of_key in self.waiting.values() for unit in of_key]
+        self.waiting.clear()
+        for unit in units:
+            if not is_dropped(unit):
+                self.add(unit)
+        return [unit for unit in units if is_dropped(unit)]
+
+    @property
+    def total(self) -> int:
+        return sum(map(self.size, self.waiting))
+
+    def size(self, key: Hashable) -> int:
+        return sum(unit.size for unit in self.waiting[key])
+
+
+TRIES = 3
+"""How often a unit is tried whose worker dies."""
+
+
+def run_units(
+    units: Iterable[Unit] | Backlog,
+    factory: Factory,
+    workers: Workers,
+    *,
+    network: Workers | None = None,
+    advance: Advance = lambda steps: None,
+    inform: Callable[[str], None] = lambda line: None,
+) -> Generator[UnitOutcome, None, None]:
+    """What becomes of each unit, in the order in which they end; the workers are closed at the end.
+
+    A worker has one unit at a time, and a caller that is slow to take outcomes slows the workers,
+    so that at most one value for each worker is in memory. A unit whose worker dies is tried
+    again by another one, three times in all; a unit that raises is not. After an error that no
+    input should cause the worker is replaced, because an accelerator may be unusable then.
+    ``units``: as a ``Backlog`` the caller may change them after each outcome. ``network``: where
+    workers are that wait on the network, if not with the others.
+    """
+    backlog = units if isinstance(units, Backlog) else Backlog(units)
+    dispatcher = _Dispatcher(backlog, factory, workers, network or workers, advance, inform)
+    try:
+        yield from dispatcher.outcomes()
+    finally:
+        workers.close()
+        if network is not None:
+            network.close()
+
+
+@dataclass(slots=True, eq=False)
+class _Hired:
+    """A worker that was started, and its unit."""
+
+    worker: LocalWorker | RayWorker
+    key: Hashable
+    is_network: bool
+    is_ready: bool = False
+    unit: Unit | None = None
+
+
+@dataclass(slots=True)
+class _Dispatcher:
+    """The units that wait, and the workers that there are."""
+
+    backlog: Backlog
+    factory: Factory
+    site: Workers
+    network: Workers
+    advance: Advance
+    inform: Callable[[str], None]
+    workers: list[_Hired] = field(default_factory=list)
+    deaths: Counter[Hashable] = field(default_factory=Counter)
+    faults: dict[Hashable, UnitFailure] = field(default_factory=dict)
+    steps: Counter[str] = field(default_factory=Counter)
+    events: SimpleQueue[tuple[_Hired, str, Any]] = field(default_factory=SimpleQueue)
+    """Workers, what they report (ready, advanced, done, died), and their steps, value or reason."""
+
+    def outcomes(self) -> Iterator[UnitOutcome]:
+        while self.backlog.waiting or any(worker.unit for worker in self.workers):
+            served = {worker.key for worker in self.workers}
+            for key in [key for key in self.faults if key not in served]:
+                while key in self.backlog.waiting:
+                    yield self._ended(self.backlog.take(key), self.faults[key])
+            self._occupy()
+            self._hire()
+            if self.workers:
+                worker, kind, value = self.events.get()
+                if worker in self.workers:
+                    yield from self._handle(worker, kind, value)
+
+    def _occupy(self) -> None:
+        """Give units to idle workers, and stop those for which none is left."""
+        for worker in list(self.workers):
+            if worker.unit is None and worker.key not in self.backlog.waiting:
+                self._dismiss(worker)
+            elif worker.unit is None and worker.is_ready:
+                worker.unit = self.backlog.take(worker.key)
+                show = lambda steps, worker=worker: self.events.put((worker, "advanced", steps))  # noqa: E731
+                self._call(worker, "done", worker.worker.do, worker.unit.payload, show)
+
+    def _hire(self) -> None:
+        """Start workers: each for the key with the most waiting steps for each of its workers."""
+        while True:
+            present = Counter(worker.key for worker in self.workers)
+            starting = Counter(worker.key for worker in self.workers if not worker.is_ready)
+            has_room = sum(not worker.is_network for worker in self.workers) < self.site.count
+            keys = [
+                key
+                for key, units in self.backlog.waiting.items()
+                if key not in self.faults
+                and len(units) > starting[key]
+                and (not present[key] if units[0].needs.is_network else has_room)
+            ]
+            if not keys:
+                return
+            key = max(keys, key=lambda key: self.backlog.size(key) / (present[key] + 1))
+            needs = self.backlog.waiting[key][0].needs
+            site = self.network if needs.is_network else self.site
+            worker = site.start(self.factory, key, needs)
+            self.workers.append(_Hired(worker, key, needs.is_network))
+            self._call(self.workers[-1], "ready", worker.make)
+
+    def _call(self, worker: _Hired, kind: str, method: Callable[..., Any], *arguments: Any) -> None:
+        """Have a worker do something; its end is an event."""
+
+        def call() -> None:
+            try:
+                event = kind, attempted(method, *arguments)
+            except WorkerDiedError as death:
+                event = "died", str(death)
+            self.events.put((worker, *event))
+
+        Thread(target=call, daemon=True).start()
+
+    def _handle(self, worker: _Hired, kind: str, value: Any) -> Iterator[UnitOutcome]:
+        unit, failure = worker.unit, value if isinstance(value, UnitFailure) else None
+        if kind == "died":
+            self._dismiss(worker)
+            yield from self._after_death(worker, value)
+        elif unit is None:
+            worker.is_ready = True
+            if failure:
+                self._dismiss(worker)
+                self._fault(worker.key, failure)
+        elif kind == "advanced":
+            self._progress(unit, value)
+        else:
+            worker.unit = None
+            if failure and not failure.is_expected:
+                self._dismiss(worker)
+            yield self._ended(unit, failure, None if failure else value)
+
+    def _after_death(self, worker: _Hired, reason: str) -> Iterator[UnitOutcome]:
+        """Try its unit again; after three deaths it fails, or all units of a key do."""
+        unit, failure = worker.unit, UnitFailure(reason)
+        about: Hashable = unit.id if unit else worker.key
+        self.deaths[about] += 1
+        if self.deaths[about] < TRIES:
+            if unit:
+                self.inform(f"{unit.id}: {reason} It is tried again.")
+                self.backlog.add(unit, is_next=True)
+        elif unit:
+            yield self._ended(unit, failure)
+        else:
+            self._fault(worker.key, failure)
+
+    def _fault(self, key: Hashable, failure: UnitFailure) -> None:
+        """Start no more workers for a key; those that work go on."""
+        if any(worker.key == key for worker in self.workers):
+            self.inform(f"a worker could not be started: {failure.message}")
+        self.faults[key] = failure
+
+    def _dismiss(self, worker: _Hired) -> None:
+        worker.worker.stop()
+        self.workers.remove(worker)
+
+    def _ended(self, unit: Unit, failure: UnitFailure | None, value: Any = None) -> UnitOutcome:
+        self._progress(unit, unit.size)
+        return UnitOutcome(unit, value, failure)
+
+    def _progress(self, unit: Unit, steps: int) -> None:
+        """Show all steps of a unit so far; those of an earlier try are not shown again."""
+        if (new := steps - self.steps[unit.id]) > 0:
+            self.steps[unit.id] = steps
+            self.advance(new)

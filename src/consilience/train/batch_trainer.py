@@ -1,15 +1,16 @@
-"""The trainer: batches, progress, resuming."""
+"""The trainer: batches, progress, resuming, and what a training costs before it starts."""
 
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from transformers.utils import logging
 from consilience.core.errors import OTHER_OUT, ConsilienceError
 from consilience.core.process import Watch
 from consilience.core.provenance import versions
+from consilience.core.text import counted, duration
 from consilience.files.read import parse_json
 from consilience.files.write import is_disk_full, write_whole
 from consilience.models.batches import give_memory_back
@@ -51,11 +53,6 @@ def quiet_transformers() -> Iterator[None]:
         logging.set_verbosity(level)
         if has_bars:
             logging.enable_progress_bar()
-
-
-TRIM_EVERY = 8
-"""Updates after which freed memory is returned; batches of many lengths leave it fragmented
-(docs/log.md)."""
 
 
 class TrainingProgress(TrainerCallback):
@@ -80,20 +77,21 @@ class TrainingProgress(TrainerCallback):
         self.on_step_end(args, state, control)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Count an update, and return freed memory."""
+        """Count an update; return the memory that batches of many lengths split (docs/log.md)."""
         if state.global_step > self.shown_step:
             self.advance(state.global_step - self.shown_step)
             self.shown_step = state.global_step
-        if state.global_step % TRIM_EVERY == 0:
+        if state.global_step % 8 == 0:
             give_memory_back()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Write losses or validation, but not the Trainer's speed, which counts batches."""
-        logs, kind = logs or {}, ""
-        numbers = {name: value for name, value in logs.items() if name.endswith("loss")}
-        if "loss" not in logs:
-            found = {name: value for name, value in logs.items() if "eval_" in name}
-            numbers, kind = {k.removeprefix("eval_"): v for k, v in found.items()}, "validation "
+        logs, is_loss = logs or {}, "loss" in (logs or {})
+        numbers = {
+            name.removeprefix("eval_"): value
+            for name, value in logs.items()
+            if (name.endswith("loss") if is_loss else "eval_" in name)
+        }
         if state.is_world_process_zero and numbers:
             seconds = time.monotonic() - self.start
             steps = state.global_step - self.first_step
@@ -102,7 +100,7 @@ class TrainingProgress(TrainerCallback):
             text = ", ".join(f"{name} {float(value):.4g}" for name, value in numbers.items())
             self.watch.inform(
                 f"{Path(args.output_dir).name}: update {state.global_step} of {state.max_steps} "
-                f"({spent}, {left_over} left): {kind}{text}"
+                f"({spent}, {left_over} left): {'' if is_loss else 'validation '}{text}"
             )
 
 
@@ -220,7 +218,6 @@ class TrainingFolder:
         return record
 
     def _refuse(self, problem: str) -> None:
-        """Raise where the record has a problem."""
         if problem:
             raise ConsilienceError(
                 f"not the record of a training: {problem}",
@@ -266,42 +263,24 @@ def uses_cpu(device: str) -> bool:
 
 
 def training_arguments(
-    plan: TrainingPlan,
-    folder: Path,
-    device: str,
-    *,
-    best_metric: str,
-    greater_is_better: bool = True,
-    **more: Any,
+    plan: TrainingPlan, folder: Path, device: str, *, best_metric: str, **more: Any
 ) -> TrainingArguments:
     """Arguments of a training on whole batches in their given order.
 
-    The checkpoint with the best ``best_metric`` is kept. One process uses one accelerator: torch's
-    DataParallel cannot split a batch that is one item of its data set.
+    The checkpoint with the best ``best_metric`` is kept; of a loss, the least is best. One process
+    uses one accelerator: torch's DataParallel cannot split a batch that is one item of its data
+    set.
     """
     arguments = TrainingArguments(
-        output_dir=str(folder),
-        per_device_train_batch_size=1,
-        num_train_epochs=1,
-        learning_rate=plan.learning_rate,
-        seed=plan.seed,
-        bf16=plan.bf16,
-        train_sampling_strategy="sequential",
-        lr_scheduler_type="linear",
-        max_grad_norm=1.0,
-        optim="adamw_torch_fused",
-        eval_strategy="steps",
-        save_strategy="steps",
-        save_total_limit=2,
-        load_best_model_at_end=True,
-        metric_for_best_model=f"eval_{best_metric}",
-        greater_is_better=greater_is_better,
-        remove_unused_columns=False,
-        use_cpu=uses_cpu(device),
-        dataloader_pin_memory=torch.cuda.is_available(),
-        disable_tqdm=True,
-        **more,
-    )
+        output_dir=str(folder), per_device_train_batch_size=1, num_train_epochs=1,
+        learning_rate=plan.learning_rate, seed=plan.seed, bf16=plan.bf16,
+        train_sampling_strategy="sequential", lr_scheduler_type="linear", max_grad_norm=1.0,
+        optim="adamw_torch_fused", eval_strategy="steps", save_strategy="steps",
+        save_total_limit=2, load_best_model_at_end=True,
+        metric_for_best_model=f"eval_{best_metric}", remove_unused_columns=False,
+        use_cpu=uses_cpu(device), dataloader_pin_memory=torch.cuda.is_available(),
+        disable_tqdm=True, **more,
+    )  # fmt: skip
     arguments._n_gpu = min(1, arguments.n_gpu)
     if device != "auto":  # the Trainer takes the first accelerator
         chosen = torch.device(device)
@@ -393,3 +372,107 @@ def trained(
     if not is_finished:
         trainer().train_in(folder, watch)
     return folder.result(needed, validation)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCost:
+    """The work of ``improve`` or ``finetune``, and how long it takes on this machine.
+
+    ``held_out``: the data that measure the trained model, in words; empty where nothing is
+    measured. ``breakdown``: what the trainings are, in words. ``updates`` and ``validations``: of
+    one training, at most. ``runs``: those that measure a model, before and after training.
+
+    Measured seconds, NaN where nothing was timed: to load the model, of an update, of a query, and
+    of a validation or a run beside its queries (``overhead_seconds``).
+    """
+
+    held_out: str
+    seeds: int
+    trainings: int
+    breakdown: str
+    updates: int
+    validations: int
+    validation_queries: int
+    runs: int
+    run_queries: int
+    load_seconds: float
+    update_seconds: float
+    query_seconds: float
+    overhead_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """The estimated time of everything, one training after the other."""
+        queries = self.overhead_seconds + self.query_seconds * self.validation_queries
+        training = self.load_seconds + self.updates * self.update_seconds
+        measuring = self.overhead_seconds + self.query_seconds * self.run_queries
+        return self.trainings * (training + self.validations * queries) + self.runs * (
+            self.load_seconds + measuring
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        """The work and the time in words."""
+        seeds = f" ({counted(self.seeds, 'seed')})" if self.seeds > 1 else ""
+        trainings, updates = counted(self.trainings, "training"), counted(self.updates, "update")
+        work = (
+            f"work: {trainings}{seeds} of {updates} and {counted(self.validations, 'validation')} "
+            f"of {counted(self.validation_queries, 'query', 'queries')}"
+        )
+        if self.runs:
+            run = counted(self.run_queries, "query", "queries")
+            work += f"; then {counted(self.runs, 'run')} of {run}"
+        lines = [f"held out: {self.held_out}"] if self.held_out else []
+        lines += [work, f"trainings: {self.breakdown}"]
+        if not math.isnan(self.seconds):
+            lines.append(
+                f"estimated time: {duration(self.seconds)} (measured: {self.load_seconds:.2g} s to "
+                f"load, {self.update_seconds:.2g} s an update, {self.query_seconds:.2g} s a query)"
+            )
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields and the estimated seconds, for a JSON document."""
+        values = asdict(self) | {"seconds": self.seconds}
+        return {
+            name: None if isinstance(value, float) and math.isnan(value) else value
+            for name, value in values.items()
+        }
+
+
+def time_training(
+    trainer: BatchTrainer,
+    batches: Sequence[dict[str, Any]],
+    samples: Mapping[int, Callable[[], object]],
+) -> dict[str, float]:
+    """Seconds of an update, of a query and of the rest of a validation; NaN of several processes.
+
+    ``batches``: those of an update. The first is run once before, untimed; the weights change, so
+    the trainer is of no further use. ``samples``: validations by their number of queries. The time
+    of two samples of different size is split into queries and rest; one counts as queries alone.
+    """
+    names = ("update_seconds", "query_seconds", "overhead_seconds")
+    if trainer.args.world_size > 1:
+        return dict.fromkeys(names, math.nan)
+    model: Any = trainer.model
+    optimizer = torch.optim.AdamW(each for each in model.parameters() if each.requires_grad)
+    model.train()
+    start = 0.0
+    for batch in (batches[0], *batches):
+        inputs = trainer._prepare_inputs(trainer.data_collator([batch]))
+        with trainer.compute_loss_context_manager():
+            loss: Any = trainer.compute_loss(model, inputs)
+        loss.backward()
+        start = start or time.perf_counter()
+    optimizer.step()
+    update, seconds = time.perf_counter() - start, {}
+    for count, validate in samples.items():
+        start = time.perf_counter()
+        validate()
+        seconds[count] = time.perf_counter() - start
+    (few, short), (many, long) = min(seconds.items()), max(seconds.items())
+    query, rest = long / many, 0.0
+    if few < many and long > short:
+        query = (long - short) / (many - few)
+        rest = max(0.0, short - few * query)
+    return dict(zip(names, (update, query, rest), strict=True))

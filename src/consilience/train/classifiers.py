@@ -10,21 +10,22 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from accelerate.state import PartialState
 from safetensors.torch import save_file
 from torch.utils.data import Dataset
 from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     TrainerCallback,
-    TrainingArguments,
     set_seed,
 )
 
@@ -46,12 +47,15 @@ from consilience.suites.pairs import Pairs, refuse_one_class
 from consilience.suites.perturbations import original
 from consilience.train.batch_trainer import (
     BatchTrainer,
+    TrainingCost,
     TrainingFolder,
     check_device,
     quiet_transformers,
     set_interval,
+    time_training,
     trained,
     training_arguments,
+    uses_cpu,
 )
 from consilience.train.plan import TrainingPlan, check_values
 
@@ -141,7 +145,6 @@ def batches_of(lengths: Sequence[int], size: int, generator: random.Random) -> l
     return batches
 
 
-ON_PROCESSOR = Loading("cpu")
 BODY, HEAD = "body.safetensors", "head.safetensors"
 
 
@@ -164,15 +167,11 @@ class Heads(torch.nn.Module):
         )
         self.models = dict(models)  # a plain dict: what is in it is registered above
         self.reading = reading
-        self.tie()
-
-    def tie(self) -> None:
-        """Find the weights that have several names; checkpoints hold them once."""
-        first: dict[int, str] = {}
+        names: dict[int, str] = {}  # weights may have several; checkpoints hold them once
         self.aliases = {
             name
             for name, weight in super().state_dict(keep_vars=True).items()
-            if first.setdefault(id(weight), name) != name
+            if names.setdefault(id(weight), name) != name
         }
 
     def forward(self, task: str, **inputs: torch.Tensor) -> torch.Tensor:
@@ -234,7 +233,7 @@ def load_heads(
     spec: str,
     labels: Mapping[str, Sequence[str]],
     reading: PairFormat | None,
-    loading: Loading = ON_PROCESSOR,
+    loading: Loading | None = None,
 ) -> Any:
     """The model with a new head for each task, by its labels, and its tokenizer.
 
@@ -242,7 +241,7 @@ def load_heads(
     """
     models: dict[str, PreTrainedModel] = {}
     for task, names in labels.items():
-        loaded = load_classifier(spec, loading, new_head=names)
+        loaded = load_classifier(spec, loading or Loading("cpu"), new_head=names)
         model, tokenizer = loaded.model, loaded.tokenizer
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
@@ -339,26 +338,13 @@ def train_classifier(
         "plan": asdict(plan),
         "reading": asdict(backbone.reading) if backbone.reading else None,
     } | ({"trust_remote_code": True} if backbone.trust_remote_code else {})
-    folder, arguments = TrainingFolder(path, settings), _arguments(backbone, plan, path)
-    record = trained(
-        folder,
-        lambda: PairTrainer(backbone, sources, plan, folder, arguments),
-        ("epochs", "seconds"),
-        [source.task.name for source in sources if source.validation],
-        watch,
-    )
+    PartialState(cpu=uses_cpu(backbone.device))
+    folder = TrainingFolder(path, settings)
+    validated = [source.task.name for source in sources if source.validation]
+    make = partial(PairTrainer, backbone, sources, plan, folder)
+    record = trained(folder, make, ("epochs", "seconds"), validated, watch)
     names = ("validation", "epochs", "seconds", "truncated", "truncated_validation")
     return Finetuned(path, *(record.get(name, {}) for name in names))
-
-
-def pair_trainer(
-    backbone: Backbone, sources: Sequence[TaskPairs], plan: ClassifierPlan, path: Path
-) -> PairTrainer:
-    """A trainer before its first step."""
-    check_sources(sources, plan)
-    check_device(backbone.device)
-    arguments = _arguments(backbone, plan, path)
-    return PairTrainer(backbone, sources, plan, TrainingFolder(path, {}), arguments)
 
 
 def check_sources(sources: Sequence[TaskPairs], plan: ClassifierPlan) -> None:
@@ -375,19 +361,6 @@ def check_sources(sources: Sequence[TaskPairs], plan: ClassifierPlan) -> None:
     for source in sources:
         refuse_one_class(source.train, f"the training pairs of {source.task.name}")
     check_values(plan)
-
-
-def _arguments(backbone: Backbone, plan: ClassifierPlan, path: Path) -> TrainingArguments:
-    return training_arguments(
-        plan,
-        path,
-        backbone.device,
-        best_metric=plan.stop_on,
-        greater_is_better=plan.stop_on == "accuracy",
-        weight_decay=plan.weight_decay,
-        report_to="none",
-        ddp_find_unused_parameters=True,
-    )
 
 
 def encode(task: Task, pairs: Pairs, reader: PairInput) -> EncodedPairs:
@@ -409,8 +382,11 @@ class PairTrainer(BatchTrainer):
         sources: Sequence[TaskPairs],
         plan: ClassifierPlan,
         folder: TrainingFolder,
-        arguments: TrainingArguments,
     ) -> None:
+        arguments = training_arguments(
+            plan, folder.path, backbone.device, best_metric=plan.stop_on,
+            weight_decay=plan.weight_decay, report_to="none", ddp_find_unused_parameters=True,
+        )  # fmt: skip
         set_seed(plan.seed)
         self.folder, self.plan = folder, plan
         self.tasks = {source.task.name: source.task for source in sources}
@@ -429,13 +405,9 @@ class PairTrainer(BatchTrainer):
         }
         """The pairs of each task that has some, the main task first."""
         self.batches = PairBatches(
-            self.training,
-            size=plan.batch,
-            epochs=plan.epochs,
-            seed=plan.seed,
-            sampling=plan.sampling,
-            processes=arguments.world_size,
-        )
+            self.training, size=plan.batch, epochs=plan.epochs, seed=plan.seed,
+            sampling=plan.sampling, processes=arguments.world_size,
+        )  # fmt: skip
         set_interval(arguments, self.batches.per_epoch)
         arguments.warmup_steps = round(plan.warmup * self.batches.per_epoch * plan.epochs)
         self.products: dict[str, Any] = {}
@@ -452,10 +424,6 @@ class PairTrainer(BatchTrainer):
         super().__init__(heads, arguments, self.batches, tensors, [self.history])
 
     def save(self) -> dict[str, Any]:
-        """Save ``folder/TASK`` for each task, with its indicators, as ``from_pretrained`` reads it.
-
-        The folders share one file of the body where the file system has links.
-        """
         indicators = {name: task.indicators for name, task in self.tasks.items()}
         self.heads.save(self.folder.path, self.tokenizer, indicators)
         best = best_of(self.state.log_history, self.plan.stop_on)
@@ -509,7 +477,10 @@ class PairTrainer(BatchTrainer):
 
 
 class History(TrainerCallback):
-    """Knows from the history when to stop; a resumed training does so at the same time."""
+    """Knows from the history when to stop; a resumed training does so at the same time.
+
+    ``seconds``: time since the start, with that of an interrupted training that is resumed.
+    """
 
     def __init__(self, plan: ClassifierPlan) -> None:
         self.plan = plan
@@ -517,7 +488,6 @@ class History(TrainerCallback):
 
     @property
     def seconds(self) -> float:
-        """Time since the start, with that of an interrupted training that is resumed."""
         return round(time.monotonic() - self.start, 1)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -525,20 +495,20 @@ class History(TrainerCallback):
         if state.best_global_step:
             path = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
             state.best_model_checkpoint = str(path)
-        if validations := _validations(state.log_history):
-            self.start = time.monotonic() - validations[-1]["seconds"]
-            self._stop(validations, control)
+        if history := _validations(state.log_history):
+            self.start = time.monotonic() - history[-1]["seconds"]
+            self._stop(history, control)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stop after ``patience`` epochs without a better validation."""
-        validations = _validations(state.log_history)
-        validations[-1]["seconds"] = self.seconds
-        self._stop(validations, control)
+        history = _validations(state.log_history)
+        history[-1]["seconds"] = self.seconds
+        self._stop(history, control)
 
-    def _stop(self, validations: Sequence[dict[str, Any]], control: Any) -> None:
+    def _stop(self, history: Sequence[dict[str, Any]], control: Any) -> None:
+        """Stop after ``patience`` epochs without a better validation."""
         if self.plan.patience:
-            best = validations.index(best_of(validations, self.plan.stop_on))
-            control.should_training_stop = len(validations) - best - 1 >= self.plan.patience
+            best = history.index(best_of(history, self.plan.stop_on))
+            control.should_training_stop = len(history) - best - 1 >= self.plan.patience
 
 
 def _validations(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -547,10 +517,8 @@ def _validations(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def best_of(history: Sequence[dict[str, Any]], stop_on: StopOn) -> dict[str, Any]:
     """The best validation in a history; of equal ones the first."""
-    validations = _validations(history)
-    if stop_on == "loss":
-        return min(validations, key=lambda log: float(log["eval_loss"]))
-    return max(validations, key=lambda log: float(log["eval_accuracy"]))
+    sign = -1 if stop_on == "loss" else 1
+    return max(_validations(history), key=lambda log: sign * float(log[f"eval_{stop_on}"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -564,13 +532,6 @@ class SeedTrainings:
     best: ClassifierPlan
     grid: Sequence[tuple[ClassifierPlan, Finetuned]]
     seeds: Mapping[int, Finetuned]
-
-
-def grid_of(
-    plan: ClassifierPlan, batches: Sequence[int], rates: Sequence[float]
-) -> list[ClassifierPlan]:
-    """The plan with every batch size and learning rate."""
-    return [replace(plan, batch=size, learning_rate=rate) for size in batches for rate in rates]
 
 
 def reading_of(
@@ -608,7 +569,16 @@ def train_seeds(
 
     def side_by_side(tried: Mapping[Path, ClassifierPlan]) -> list[Finetuned]:
         job = partial(train_classifier, backbone, list(sources), watch=watch)
-        return _side_by_side(job, tried, jobs, backbone.device)
+        if jobs == 1 or len(tried) == 1:
+            return [job(plan, path) for path, plan in tried.items()]
+        context = multiprocessing.get_context("spawn")
+        threads = max(1, torch.get_num_threads() // jobs)
+        count = torch.cuda.device_count()
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
+        accelerators = visible.split(",") if count and backbone.device == "auto" else []
+        start = threads, context.Value("i", 0), accelerators
+        with ProcessPoolExecutor(jobs, context, _start, start) as pool:
+            return list(pool.map(job, tried.values(), tried))
 
     if len(plans) > 1:
         watch.say(f"trying {len(plans)} plans with seed {best.seed}")
@@ -625,30 +595,6 @@ def train_seeds(
     return SeedTrainings(best, grid, dict(zip(seeds, done, strict=True)))
 
 
-def are_finished(folder: Path, seeds: Sequence[int]) -> bool:
-    """Whether the training with each seed is finished."""
-    return all(TrainingFolder(folder / f"seed-{seed}", {}).has_result for seed in seeds)
-
-
-def _side_by_side(
-    job: Callable[[ClassifierPlan, Path], Finetuned],
-    tried: Mapping[Path, ClassifierPlan],
-    jobs: int,
-    device: str,
-) -> list[Finetuned]:
-    """What ``job`` makes of each plan, in its folder."""
-    if jobs == 1 or len(tried) == 1:
-        return [job(plan, path) for path, plan in tried.items()]
-    context = multiprocessing.get_context("spawn")
-    threads = max(1, torch.get_num_threads() // jobs)
-    started = context.Value("i", 0)
-    count = torch.cuda.device_count()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
-    accelerators = visible.split(",") if count and device == "auto" else []
-    with ProcessPoolExecutor(jobs, context, _start, (threads, started, accelerators)) as pool:
-        return list(pool.map(job, tried.values(), tried))
-
-
 def _start(threads: int, started: Any, accelerators: Sequence[str]) -> None:
     """Give a new process its share of the processor, and its own accelerator.
 
@@ -662,3 +608,41 @@ def _start(threads: int, started: Any, accelerators: Sequence[str]) -> None:
         number, started.value = started.value, started.value + 1
     if accelerators:
         os.environ["CUDA_VISIBLE_DEVICES"] = accelerators[number % len(accelerators)]
+
+
+TIMED_PAIRS = 64
+"""Sentence pairs whose validation is timed."""
+
+
+@quiet_transformers()
+def classifier_cost(
+    backbone: Backbone,
+    sources: Sequence[TaskPairs],
+    plans: Sequence[ClassifierPlan],
+    seeds: Sequence[int],
+) -> TrainingCost:
+    """Count the work of ``finetune``, and time an update and a few validation pairs."""
+    check_sources(sources, plans[0])
+    check_device(backbone.device)
+    start = time.perf_counter()
+    with TemporaryDirectory() as folder:
+        trainer = PairTrainer(backbone, sources, plans[0], TrainingFolder(Path(folder), {}))
+        load = time.perf_counter() - start
+        batches = trainer.batches
+        by_length = sorted(
+            (batches[at] for at in range(batches.per_epoch)),
+            key=lambda batch: max(len(form["input_ids"]) for form in batch["forms"]),
+        )
+        task, pairs = next(iter(trainer.validation.items()))
+        timed = pairs.first(TIMED_PAIRS)
+        samples = {len(timed.forms): partial(trainer.judge, task, timed)}
+        seconds = time_training(trainer, [by_length[len(by_length) // 2]], samples)
+    queries = sum(len(pairs.forms) for pairs in trainer.validation.values())
+    grid = f"{len(plans)} batch sizes and learning rates with the first seed; then "
+    return TrainingCost(
+        held_out="", seeds=len(seeds),
+        trainings=len(seeds) + (len(plans) if len(plans) > 1 else 0),
+        breakdown=grid * (len(plans) > 1) + f"one for each seed: {', '.join(map(str, seeds))}",
+        updates=batches.per_epoch * plans[0].epochs, validations=plans[0].epochs,
+        validation_queries=queries, runs=0, run_queries=0, load_seconds=load, **seconds,
+    )  # fmt: skip

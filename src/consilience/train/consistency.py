@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import json
 import math
+import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import polars as pl
@@ -22,6 +25,7 @@ from transformers.integrations.integration_utils import get_reporting_integratio
 from consilience.asking.facts import ask, ask_suite
 from consilience.core.errors import ConsilienceError, Loading, needs_extra
 from consilience.core.process import SILENT, Watch
+from consilience.core.text import counted
 from consilience.files.write import csv_of, write_whole
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
@@ -33,10 +37,12 @@ from consilience.runs.folder import RunFolder
 from consilience.suites.facts import sample_facts, select_relations
 from consilience.train.batch_trainer import (
     BatchTrainer,
+    TrainingCost,
     TrainingFolder,
     check_device,
     quiet_transformers,
     set_interval,
+    time_training,
     trained,
     training_arguments,
     uses_cpu,
@@ -56,10 +62,8 @@ from consilience.train.plan import (
     HELD_OUT,
     IMPROVED,
     SAMPLE_SEED,
-    TEACHER,
     Plan,
     Subject,
-    ablated,
     check_plan,
 )
 from consilience.types import Suite
@@ -184,14 +188,9 @@ class ConsistencyTrainer(BatchTrainer):
         compared = self._compared(logits, inputs)
         if self.teacher:
             teacher, head = self.teacher
+            asked = (tensor[questions] for tensor in (ids, attention, rows, columns))
             with torch.no_grad():
-                votes = head.logits(
-                    teacher,
-                    ids[questions],
-                    attention[questions],
-                    rows[questions],
-                    columns[questions],
-                )
+                votes = head.logits(teacher, *asked)
             consistency = vote_loss(compared, self._compared(votes, inputs))
         else:
             consistency = LOSSES[self.plan.loss](compared)
@@ -240,9 +239,7 @@ class ConsistencyTrainer(BatchTrainer):
         answers = pl.concat([ask(relation, model, suite.name) for relation in suite.relations])
         metrics = measure(answers, suite, protocol)
         values = {name: _macro(metrics, name)["value"] for name in (*VALIDATED, TIE_METRIC)}
-        if math.isnan(values[TIE_METRIC]):
-            del values[TIE_METRIC]
-        return values
+        return {name: x for name, x in values.items() if name != TIE_METRIC or not math.isnan(x)}
 
     def save(self) -> dict[str, Any]:
         """Save the best checkpoint in ``model``; what is recorded of it."""
@@ -254,14 +251,12 @@ class ConsistencyTrainer(BatchTrainer):
         return {
             "validation": done[best],
             "checkpoint": {
-                "step": best,
-                "updates": self.state.global_step,
-                "equal": len(equal),
+                "step": best, "updates": self.state.global_step, "equal": len(equal),
                 "checkpoints": len(done),
             },
             "perplexity": held_out_perplexity(replace(self.subject, model=str(model))),
             "products": dict(self.products),
-        }
+        }  # fmt: skip
 
 
 def plain_copy(model: Any) -> PreTrainedModel:
@@ -332,23 +327,16 @@ def make_trainer(
 ) -> ConsistencyTrainer:
     """The model, its steps and its validation, ready to train."""
     loaded = load_trainable(subject)
-    relations = [subject.suite.relation(id_) for id_ in plan.train]
-    steps = Steps(
-        [trained_relation(relation, loaded, subject.protocol, plan.loss) for relation in relations],
-        loaded,
-        plan,
-        longest=longest_of(loaded.model),
-        lines=subject.lines[HELD_OUT:],
-    )
+    relations = [
+        trained_relation(subject.suite.relation(id_), loaded, subject.protocol, plan.loss)
+        for id_ in plan.train
+    ]
+    longest, lines = longest_of(loaded.model), subject.lines[HELD_OUT:]
+    steps = Steps(relations, loaded, plan, longest=longest, lines=lines)
     arguments = training_arguments(
-        plan,
-        folder.path,
-        subject.device,
-        best_metric=BEST_METRIC,
-        weight_decay=0.0,
-        report_to=plan.report_to,
-        activation_checkpointing=plan.gradient_checkpointing,
-    )
+        plan, folder.path, subject.device, best_metric=BEST_METRIC, weight_decay=0.0,
+        report_to=plan.report_to, activation_checkpointing=plan.gradient_checkpointing,
+    )  # fmt: skip
     # The steps of an update are divided among the processes.
     accumulated = max(1, len(plan.train) * plan.accumulation // arguments.world_size)
     arguments.gradient_accumulation_steps = accumulated
@@ -370,10 +358,9 @@ def make_trainer(
 
 
 def load_trainable(subject: Subject) -> Pretrained:
-    """A masked or causal model in single precision."""
-    loaded = load_pretrained(
-        subject.model, Loading("cpu", trust_remote_code=subject.trust_remote_code)
-    )
+    """A masked or causal model in single precision; another kind raises."""
+    loading = Loading("cpu", trust_remote_code=subject.trust_remote_code)
+    loaded = load_pretrained(subject.model, loading)
     objective_of(loaded)
     return loaded
 
@@ -383,27 +370,23 @@ TABLE = "table-7.csv"
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """The trainings of a row of Table 7 with a seed, by lambda; ``weight`` is the best one."""
+class Outcome:
+    """A row of Table 7 with one seed: its trainings by lambda, of which ``weight`` is the best one.
+
+    ``metrics``, ``compared``: of the best model, and its comparison with the one before.
+    """
 
     name: str
     seed: int
     weight: float
     tried: Mapping[float, Trained]
+    metrics: pl.DataFrame = field(default_factory=pl.DataFrame)
+    compared: pl.DataFrame = field(default_factory=pl.DataFrame)
 
     @property
-    def best(self) -> Trained:
+    def training(self) -> Trained:
         """The training with the chosen lambda."""
         return self.tried[self.weight]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A row of Table 7 with one seed: the chosen model, and its comparison with the one before."""
-
-    chosen: Chosen
-    metrics: pl.DataFrame
-    compared: pl.DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,13 +397,6 @@ class TableRow:
     outcomes: tuple[Outcome, ...]
     metrics: pl.DataFrame
     compared: pl.DataFrame
-
-    @property
-    def perplexity(self) -> float | None:
-        """The mean perplexity of held-out text; None without text."""
-        costs = [outcome.chosen.best.perplexity for outcome in self.outcomes]
-        known = [cost for cost in costs if cost is not None]
-        return fmean(known) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,14 +416,14 @@ class Improved:
     @property
     def best(self) -> Outcome:
         """The improved model of the seed with the best validation."""
-        improved = [outcome for outcome in self.outcomes if outcome.chosen.name == IMPROVED]
-        return last_best(improved, lambda outcome: outcome.chosen.best.validation)
+        improved = [outcome for outcome in self.outcomes if outcome.name == IMPROVED]
+        return last_best(improved, lambda outcome: outcome.training.validation)
 
     @property
     def notes(self) -> list[str]:
         """What to know of the choice: checkpoints and lambdas with equal validation."""
-        chosen = self.best.chosen
-        best, checkpoint = chosen.best.validation[BEST_METRIC], chosen.best.checkpoint
+        chosen, training = self.best, self.best.training
+        best, checkpoint = training.validation[BEST_METRIC], training.checkpoint
         lambdas = sum(one.validation[BEST_METRIC] == best for one in chosen.tried.values())
         ties = [
             f"{equal} of {count} {name}"
@@ -482,24 +458,20 @@ class Improved:
             cost = {"perplexity": self.perplexity}
             rows.append({"name": "before", "metric": metric, **numbers, **cost})
         for row in self.rows:
+            costs = [one.training.perplexity for one in row.outcomes]
+            known = [cost for cost in costs if cost is not None]
             for metric in headline_metrics():
                 mean, change = _macro(row.metrics, metric), _macro(row.compared, metric)
                 changes = [_macro(outcome.compared, metric) for outcome in row.outcomes]
                 differences = [of_seed["difference"] for of_seed in changes]
-                rows.append(
-                    {
-                        "name": row.name,
-                        "metric": metric,
-                        "value": mean["value"],
-                        "std": mean["std"],
-                        "seeds": len(row.outcomes),
-                        **{name: change[name] for name in ("difference", "low", "high", "p")},
-                        "lowest": min(differences),
-                        "highest": max(differences),
-                        "largest_p": max(of_seed["p"] for of_seed in changes),
-                        "perplexity": row.perplexity,
-                    }
-                )
+                rows.append({
+                    "name": row.name, "metric": metric, "value": mean["value"],
+                    "std": mean["std"], "seeds": len(row.outcomes),
+                    **{name: change[name] for name in ("difference", "low", "high", "p")},
+                    "lowest": min(differences), "highest": max(differences),
+                    "largest_p": max(of_seed["p"] for of_seed in changes),
+                    "perplexity": fmean(known) if known else None,
+                })  # fmt: skip
         return pl.from_dicts(rows, infer_schema_length=None)
 
     @property
@@ -507,17 +479,13 @@ class Improved:
         """The best validation of every training, and whether its lambda was chosen."""
         rows = [
             {
-                "name": outcome.chosen.name,
-                "seed": outcome.chosen.seed,
-                "lambda": weight,
-                "kept": weight == outcome.chosen.weight,
-                "step": trained.checkpoint["step"],
-                **trained.validation,
-                "perplexity": trained.perplexity,
+                "name": outcome.name, "seed": outcome.seed, "lambda": weight,
+                "kept": weight == outcome.weight, "step": trained.checkpoint["step"],
+                **trained.validation, "perplexity": trained.perplexity,
             }
             for outcome in self.outcomes
-            for weight, trained in outcome.chosen.tried.items()
-        ]
+            for weight, trained in outcome.tried.items()
+        ]  # fmt: skip
         return pl.from_dicts(rows, infer_schema_length=None)
 
 
@@ -556,45 +524,41 @@ def improve(
             list(_train_rows(subject, replace(plan, seed=seed), folder, ablations))
         return None
     settings: dict[str, object] = {
-        "suite": subject.suite.name,
-        "suite_digest": subject.suite.digest,
-        "protocol": subject.protocol,
-        "model": subject.model,
-        "plan": json.loads(json.dumps(asdict(plan))),
-        "seeds": list(seeds),
-        "ablations": ablations,
-        "test_facts": subject.test_facts,
-    } | ({"trust_remote_code": True} if subject.trust_remote_code else {})
+        "suite": subject.suite.name, "suite_digest": subject.suite.digest,
+        "protocol": subject.protocol, "model": subject.model,
+        "plan": json.loads(json.dumps(asdict(plan))), "seeds": list(seeds),
+        "ablations": ablations, "test_facts": subject.test_facts,
+    } | ({"trust_remote_code": True} if subject.trust_remote_code else {})  # fmt: skip
     record = RunFolder(folder, settings)
-    rows = [
-        chosen
+    chosen = [
+        outcome
         for seed in seeds
-        for chosen in _train_rows(subject, replace(plan, seed=seed), folder, ablations, watch)
+        for outcome in _train_rows(subject, replace(plan, seed=seed), folder, ablations, watch)
     ]
     watch.say("measuring the model before")
     suite, protocol = subject.test_suite(plan), subject.protocol
     answers, metrics = _measure(subject, suite, folder / "before")
     cost = held_out_perplexity(subject)
-    by_name: dict[str, list[tuple[Outcome, pl.DataFrame]]] = {}
-    for chosen in rows:
-        watch.say(f"measuring {chosen.name}, seed {chosen.seed}, lambda {chosen.weight:g}")
-        path = folder / f"seed-{chosen.seed}" / chosen.name
-        better = replace(subject, model=str(chosen.best.model))
+    by_name: dict[str, tuple[list[Outcome], list[pl.DataFrame]]] = {}
+    for one in chosen:
+        watch.say(f"measuring {one.name}, seed {one.seed}, lambda {one.weight:g}")
+        path = folder / f"seed-{one.seed}" / one.name
+        better = replace(subject, model=str(one.training.model))
         answers_after, metrics_after = _measure(better, suite, path / "after")
-        compared = compare({"before": answers, chosen.name: answers_after}, suite, protocol)
+        compared = compare({"before": answers, one.name: answers_after}, suite, protocol)
         write_whole(path / "comparison.csv", csv_of(compared))
-        outcome = Outcome(chosen, metrics_after, compared)
-        by_name.setdefault(chosen.name, []).append((outcome, answers_after))
-    table_rows = []
-    for name, of_seeds in by_name.items():
-        outcomes, after = tuple(one for one, _ in of_seeds), [table for _, table in of_seeds]
+        outcomes, after = by_name.setdefault(one.name, ([], []))
+        outcomes.append(replace(one, metrics=metrics_after, compared=compared))
+        after.append(answers_after)
+    rows = []
+    for name, (outcomes, after) in by_name.items():
         mean, difference = outcomes[0].metrics, outcomes[0].compared
         if len(after) > 1:
             mean = measure(after, suite, protocol)
             before = [answers] * len(after)
             difference = compare({"before": before, name: after}, suite, protocol)
-        table_rows.append(TableRow(name, outcomes, mean, difference))
-    result = Improved(kind, metrics, cost, tuple(table_rows))
+        rows.append(TableRow(name, tuple(outcomes), mean, difference))
+    result = Improved(kind, metrics, cost, tuple(rows))
     write_whole(folder / TABLE, csv_of(result.table))
     write_whole(folder / "lambdas.csv", csv_of(result.lambdas))
     record.finish(result.best.metrics)
@@ -620,42 +584,86 @@ def is_first_process(subject: Subject) -> bool:
 
 def _train_rows(
     subject: Subject, plan: Plan, folder: Path, ablations: bool, watch: Watch = SILENT
-) -> Iterator[Chosen]:
+) -> Iterator[Outcome]:
     """Train the rows of Table 7 with the seed of the plan."""
     weight, path = 0.0, folder / f"seed-{plan.seed}"
     if plan.loss == "vote":
         watch.say(f"training the teacher, seed {plan.seed}")
         teaching = replace(plan, loss="pairs")
-        teacher = train(subject, teaching, 0.0, path / TEACHER / "lambda-0", watch)
+        teacher = train(subject, teaching, 0.0, path / "teacher" / "lambda-0", watch)
         subject = replace(subject, model=str(teacher.model))
     for name in (IMPROVED, *(ABLATIONS if ablations else ())):
-        row = plan if name == IMPROVED else ablated(plan, name, weight)
+        row = plan
+        if name != IMPROVED:
+            row = replace(plan, **{"weights": (weight,), **ABLATIONS[name]})
         tried: dict[float, Trained] = {}
         for one in row.weights:
             watch.say(f"training {name}, seed {plan.seed}, lambda {one:g}")
             tried[one] = train(subject, row, one, path / name / f"lambda-{one:g}", watch)
         best, _ = last_best([*tried.items()], lambda item: item[1].validation)
         weight = best if name == IMPROVED else weight
-        yield Chosen(name, plan.seed, best, tried)
+        yield Outcome(name, plan.seed, best, tried)
 
 
 def _measure(subject: Subject, suite: Suite, folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Answers and metrics of a model on the test relations; ``folder`` becomes a run."""
     model = load_model(
-        subject.model,
-        protocol=subject.protocol,
-        device=subject.device,
+        subject.model, protocol=subject.protocol, device=subject.device,
         trust_remote_code=subject.trust_remote_code,
-    )
+    )  # fmt: skip
     settings: dict[str, Any] = {
-        "suite": suite.name,
-        "suite_digest": suite.digest,
+        "suite": suite.name, "suite_digest": suite.digest,
         "groups": [relation.id for relation in suite.relations],
-        "protocol": subject.protocol,
-        "model": model.identity,
-    }
+        "protocol": subject.protocol, "model": model.identity,
+    }  # fmt: skip
     run = RunFolder(folder, settings)
     answers = ask_suite(suite, model, run)
     metrics = measure(answers, suite, subject.protocol)
     run.finish(metrics)
     return answers, metrics
+
+
+TIMED_FACTS = 8
+"""Facts of each validation relation whose queries are timed."""
+
+
+@quiet_transformers()
+def consistency_cost(
+    subject: Subject, plan: Plan, seeds: Sequence[int], *, ablations: bool
+) -> TrainingCost:
+    """Count the work of ``improve``, and time an update and a few queries of the first seed."""
+    check_settings(subject, plan, seeds)
+    test = subject.test_suite(plan)
+    rows = 1 + len(ABLATIONS) * ablations
+    per_seed = len(plan.weights) + (rows - 1) + (plan.loss == "vote")
+    facts = sum(len(relation.facts) for relation in test.relations)
+    lambdas = ", ".join(f"{weight:g}" for weight in plan.weights)
+    breakdown = ["the teacher, without a consistency loss"] if plan.loss == "vote" else []
+    breakdown += [f"one for each lambda: {lambdas}"]
+    breakdown += [f"one for each ablation: {', '.join(ABLATIONS)}"] if ablations else []
+    start = time.perf_counter()
+    with TemporaryDirectory() as folder:
+        untimed = replace(plan, report_to="none")
+        trainer = make_trainer(subject, untimed, plan.weights[0], TrainingFolder(Path(folder), {}))
+        load = time.perf_counter() - start
+        per_update, interval = trainer.args.gradient_accumulation_steps, trainer.args.eval_steps
+        updates = math.ceil(len(trainer.steps) / (per_update * trainer.args.world_size))
+        batches = [trainer.steps[at] for at in range(min(per_update, len(trainer.steps)))]
+        samples = {
+            queries_of(trainer.validation, facts): partial(trainer.validate, facts)
+            for facts in (1, TIMED_FACTS)
+        }
+        seconds = time_training(trainer, batches, samples)
+    return TrainingCost(
+        held_out=f"{counted(len(test.relations), 'relation')}, {counted(facts, 'fact')}",
+        seeds=len(seeds), trainings=len(seeds) * per_seed,
+        breakdown=f"with seed {', '.join(map(str, seeds))}: {'; '.join(breakdown)}",
+        updates=updates, validations=updates // int(interval or 1),
+        validation_queries=queries_of(trainer.validation), runs=1 + len(seeds) * rows,
+        run_queries=queries_of(test), load_seconds=load, **seconds,
+    )  # fmt: skip
+
+
+def queries_of(suite: Suite, facts: int | None = None) -> int:
+    """The queries of a suite, with at most ``facts`` facts of each relation."""
+    return sum(len(relation.facts[:facts]) * len(relation.patterns) for relation in suite.relations)

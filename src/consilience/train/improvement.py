@@ -6,7 +6,10 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
+
+import polars as pl
 
 from consilience import suites
 from consilience.core.errors import ConsilienceError, Loading, Protocol, needs_extra
@@ -15,28 +18,29 @@ from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted
 from consilience.files.read import read_rows, read_text
 from consilience.metrics.measure import few_relations
-from consilience.metrics.registry import headline_metrics
+from consilience.metrics.registry import headline_metrics, label_of
 from consilience.options import Output, shared_fields
 from consilience.options.training import FinetuneOptions, ImproveOptions
-from consilience.report.comparison_tables import (
-    comparison_table,
-    grid_table,
-    lambda_table,
-    result_table,
-    seed_table,
-    table_7,
+from consilience.report.columns import (
+    POINTS,
+    Columns,
+    difference_columns,
+    frame_table,
+    metric_column,
+    tests_of,
 )
-from consilience.report.export import Shown, rows_of
-from consilience.report.table import Table
+from consilience.report.comparison_tables import compared_on, comparison_table
+from consilience.report.export import Lines, Shown, rows_of
+from consilience.report.table import CI, Cell, Column, Table
 from consilience.runs.folder import default_folder
 from consilience.suites.pairs import Pairs, half_of, load_task, read_pairs, sample_pairs
 from consilience.train.plan import DEFAULT_WEIGHTS, Plan, Subject, check_plan
 from consilience.types import Suite
 
 if TYPE_CHECKING:
+    from consilience.train.batch_trainer import TrainingCost
     from consilience.train.classifiers import SeedTrainings, TaskPairs
     from consilience.train.consistency import Improved
-    from consilience.train.cost import TrainingCost
 
 
 PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
@@ -47,15 +51,79 @@ LOAD = ("Load it:", "  from transformers import pipeline")
 """The last line of the dry run of a training; the first lines of how a trained model is loaded."""
 
 IN_PLAN = {
-    "train_groups": "train",
-    "validation_groups": "validation",
-    "whole_vocabulary": "vocabulary",
-    "mlm": "text",
-    "text": "text_file",
-    "train_facts": "facts",
-    "batch_size": "batch",
-}
+    "train_groups": "train", "validation_groups": "validation", "whole_vocabulary": "vocabulary",
+    "mlm": "text", "text": "text_file", "train_facts": "facts", "batch_size": "batch",
+}  # fmt: skip
 """Options that the settings of a training call otherwise."""
+
+
+PERPLEXITY = Column("perplexity", "number", digits=2)
+
+
+def result_table(compared: pl.DataFrame, suite: Suite, title: str) -> Table:
+    """The headline metrics before and after training, as means over the held-out relations.
+
+    ``compared``: the comparison of the two models on some of a suite (``COMPARISON_SCHEMA``).
+    """
+    means = compared.filter(group="MACRO", subset="all").drop("detectable")
+    by_metric = {row["metric"]: row for row in means.to_dicts()}
+    known = [metric for metric in headline_metrics() if metric in by_metric]
+    rows = [{"label": label_of(metric), **by_metric[metric]} for metric in known]
+    columns: Columns = {"label": Column("metric"), **difference_columns(means, "before", "after")}
+    notes = [*compared_on(compared, suite), f"p: {tests_of(means)}"]
+    return frame_table(rows, title, columns, notes)
+
+
+def table_7(result: Improved) -> Iterator[Table]:
+    """ParaRel's Table 7, and each row's differences from the model before."""
+    rows, metrics, seeds = result.table.to_dicts(), headline_metrics(), len(result.rows[0].outcomes)
+    over = f"; means of {seeds} seeds" if seeds > 1 else ""
+    means: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        mean = means.setdefault(row["name"], {"name": row["name"]})
+        mean |= {row["metric"]: Cell(row["value"], std=row["std"]), "perplexity": row["perplexity"]}
+    columns: Columns = {"name": Column("model"), **{name: metric_column(name) for name in metrics}}
+    title = f"means ± std over {result.relations} held-out relations, in percent{over}"
+    yield frame_table(
+        [*means.values()], f"Table 7 of the ParaRel paper: {title}",
+        {**columns, "perplexity": PERPLEXITY},
+    )  # fmt: skip
+    changes = [
+        {
+            **row,
+            "label": label_of(row["metric"]),
+            "name": row["name"] * (row["metric"] == metrics[0]),
+        }
+        for row in rows[len(metrics) :]
+    ]
+    columns = {
+        "name": Column("model"), "label": Column("metric"), "difference": POINTS,
+        ("low", "high"): Column(CI, "points"), "p": Column("p", "p"),
+    }  # fmt: skip
+    of_seeds: Columns = {
+        "lowest": Column("lowest seed", "points"), "highest": Column("highest seed", "points"),
+        "largest_p": Column("largest p of a seed", "p"),
+    }  # fmt: skip
+    columns = {**columns, **of_seeds} if seeds > 1 else columns
+    yield frame_table(changes, f"After minus before, in points{over}", columns)
+
+
+def lambda_table(lambdas: pl.DataFrame) -> Table:
+    """Validation of every training; ``lambdas``: ``Improved.lambdas``."""
+    metrics = ("accuracy", "consistency", "consistent_accuracy")
+    columns: Columns = {
+        "name": Column("model"), "seed": Column("seed", "count"),
+        "lambda": Column("lambda", "number"), "kept": Column(""),
+        "step": Column("updates", "count"),
+        **{name: metric_column(name) for name in metrics}, "perplexity": PERPLEXITY,
+    }  # fmt: skip
+    rows = [
+        {**row, "seed": str(row["seed"]), "lambda": f"{row['lambda']:g}",
+         "kept": "chosen" * row["kept"], "step": str(row["step"])}
+        for row in lambdas.to_dicts()
+    ]  # fmt: skip
+    title = "Every training: validation relations, best checkpoint, in percent"
+    return frame_table(rows, title, columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,43 +131,37 @@ class Improvement(Shown):
     """A model before and after training, with its suite of training and test.
 
     ``folder``: that of checkpoints, runs and the best model. ``cost``: the work and an estimate of
-    its time; None where the results exist already. ``result``: None in a dry run.
+    its time; None where the results exist already.
     """
 
     suite: Suite
     protocol: Protocol
     folder: Path
     cost: TrainingCost | None
-    result: Improved | None
+    result: Improved
     model: str
 
     @property
     def notes(self) -> list[str]:
         """What to know of the choice of the model, and of a mean over few relations."""
-        if self.result is None:
-            return []
         compared = self.result.best.compared
         headline = compared.filter(compared["metric"].is_in(headline_metrics()))
         return [*self.result.notes, *few_relations(headline, self.suite)]
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """The numbers before and after, and where the model is; of a dry run the work."""
-        if (result := self.result) is None:
-            yield from (*(self.cost.lines if self.cost else ()), DRY_RUN)
-            return
-        best = result.best.chosen
+        result, best = self.result, self.result.best
         row, *others = result.rows
         seeds = f", mean of {len(row.outcomes)} seeds" if len(row.outcomes) > 1 else ""
         relations = counted(result.relations, "held-out relation")
         title = f"{self.model} on {self.suite.name}: {relations} ({self.protocol}{seeds})"
         yield result_table(row.compared, self.suite, title)
         if others or output.details:
-            yield from table_7(result.table, result.relations)
+            yield from table_7(result)
         if output.details:
             yield lambda_table(result.lambdas)
-            compared = comparison_table(result.best.compared, self.suite, by="group")
+            compared = comparison_table(best.compared, self.suite, by="group")
             yield replace(compared, title=f"{compared.title}, seed {best.seed}")
-        model, checkpoint = best.best.model, best.best.checkpoint
+        model, checkpoint = best.training.model, best.training.checkpoint
         updates = f"{checkpoint['step']} of {counted(checkpoint['updates'], 'update')}"
         yield f"Model (lambda {best.weight:g}, seed {best.seed}, after {updates}): {model}"
         yield from LOAD
@@ -109,55 +171,57 @@ class Improvement(Shown):
         yield f"More: {more}consilience report {self.folder / 'before'} {after}"
 
     def document(self) -> dict[str, Any]:
-        """The numbers as rows."""
-        cost = {"cost": self.cost.to_dict() if self.cost else None}
-        if (result := self.result) is None:
-            return cost
+        result = self.result
         outcomes = [
             {
-                "name": outcome.chosen.name,
-                "seed": outcome.chosen.seed,
-                "lambda": outcome.chosen.weight,
+                "name": one.name, "seed": one.seed, "lambda": one.weight,
                 "validation": {
                     f"{weight:g}": dict(trained.validation)
-                    for weight, trained in outcome.chosen.tried.items()
+                    for weight, trained in one.tried.items()
                 },
-                "checkpoint": dict(outcome.chosen.best.checkpoint),
-                "perplexity": outcome.chosen.best.perplexity,
-                "after": rows_of(outcome.metrics),
-                "differences": rows_of(outcome.compared),
-                "model": str(outcome.chosen.best.model),
+                "checkpoint": dict(one.training.checkpoint), "perplexity": one.training.perplexity,
+                "after": rows_of(one.metrics), "differences": rows_of(one.compared),
+                "model": str(one.training.model),
             }
-            for outcome in result.outcomes
-        ]
-        return cost | {
-            "before": rows_of(result.before),
-            "perplexity": result.perplexity,
-            "outcomes": outcomes,
-            "table": rows_of(result.table),
-            "notes": self.notes,
-            "model": str(result.best.chosen.best.model),
-        }
+            for one in result.outcomes
+        ]  # fmt: skip
+        return {
+            "cost": self.cost and self.cost.to_dict(),
+            "before": rows_of(result.before), "perplexity": result.perplexity,
+            "outcomes": outcomes, "table": rows_of(result.table), "notes": self.notes,
+            "model": str(result.best.training.model),
+        }  # fmt: skip
 
     def remarks(self, output: Output) -> list[str]:
-        """The notes, and how to measure perplexity."""
-        without = self.result is not None and self.result.perplexity is None
+        without = self.result.perplexity is None
         note = "perplexity was not measured; give held-out text with --text."
         return [*self.notes, *[note] * without]
 
 
-def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | None:
+def _dry_run(cost: TrainingCost | None) -> Lines:
+    document = {"cost": cost and cost.to_dict()}
+    return Lines(document, *(cost.lines if cost else ()), DRY_RUN)
+
+
+def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | Lines | None:
     """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
     suite = suites.load_suite(options.suite, options.data_dir)
     protocol: Protocol = options.protocol or suite.protocol
-    subject, plan = _subject_and_plan(options, suite, protocol)
+    lines = read_lines(options.text) if options.text else ()
+    subject = Subject(
+        options.model, suite, protocol, lines, options.limit, options.device,
+        options.trust_remote_code,
+    )  # fmt: skip
+    named = {IN_PLAN.get(name, name): value for name, value in vars(options).items()}
+    named["weights"] = tuple(options.weights or DEFAULT_WEIGHTS[options.loss])
+    named["seed"] = options.seeds[0]
+    plan = Plan(**{field.name: named[field.name] for field in fields(Plan)})
     seeds, ablations = options.seeds, options.ablations
     check_plan(plan, subject, seeds)
     with needs_extra("train"):
         from consilience.models.sources import locate
-        from consilience.train.consistency import TABLE, is_first_process
+        from consilience.train.consistency import TABLE, consistency_cost, is_first_process
         from consilience.train.consistency import improve as train_and_measure
-        from consilience.train.cost import consistency_cost
     locate(subject.model)  # an impossible name raises
     folder = options.out or _folder_of(options, suite)
     with watch.loading(options.model):
@@ -169,12 +233,13 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | Non
             watch.say("timing one update and a few queries")
             cost = consistency_cost(subject, plan, seeds, ablations=ablations)
         if options.dry_run:
-            return Improvement(suite, protocol, folder, cost, None, options.model)
+            return _dry_run(cost)
         for line in cost.lines if cost else ():
             watch.inform(line)
         result = train_and_measure(
             subject, plan, folder, seeds=seeds, ablations=ablations, watch=watch
         )
+    assert result is not None  # of the first process
     return Improvement(suite, protocol, folder, cost, result, options.model)
 
 
@@ -188,28 +253,6 @@ def _folder_of(options: ImproveOptions, suite: Suite) -> Path:
     )
 
 
-def _subject_and_plan(
-    options: ImproveOptions, suite: Suite, protocol: Protocol
-) -> tuple[Subject, Plan]:
-    """The model with its suite and text, and the settings of its training."""
-    weights = tuple(options.weights or DEFAULT_WEIGHTS[options.loss])
-    single = {"weights": weights, "seed": options.seeds[0]}
-    subject = Subject(
-        options.model,
-        suite,
-        protocol,
-        lines=read_lines(options.text) if options.text else (),
-        test_facts=options.limit,
-        device=options.device,
-        trust_remote_code=options.trust_remote_code,
-    )
-    named = {IN_PLAN.get(name, name): value for name, value in vars(options).items()}
-    settings = {
-        setting.name: named[setting.name] for setting in fields(Plan) if setting.name in named
-    }
-    return subject, Plan(**{**settings, **single})
-
-
 def read_lines(path: Path) -> list[str]:
     """The lines of a text, or the ``text`` of JSON lines, without empty ones."""
     if not path.is_file():
@@ -220,8 +263,8 @@ def read_lines(path: Path) -> list[str]:
     for where, row in read_rows(path):
         if "text" not in row:
             raise ConsilienceError("no 'text'", expected="a text in 'text'", where=where)
-        lines.append(str(row["text"]))
-    return [line for line in lines if line.strip()]
+        lines += [str(row["text"])] * bool(str(row["text"]).strip())
+    return lines
 
 
 GRID_BATCHES, GRID_RATES = (32, 64, 128), (5e-4, 1e-5, 5e-6)
@@ -236,32 +279,33 @@ class Finetuning(Shown):
     """The classifiers of one model, for its main task.
 
     ``cost``: the work and an estimate of its time; None where the trainings exist already.
-    ``trainings``: None in a dry run. ``notes``: those on the pairs.
+    ``notes``: those on the pairs.
     """
 
     task: str
     cost: TrainingCost | None
-    trainings: SeedTrainings | None
+    trainings: SeedTrainings
     notes: Sequence[str]
     options: FinetuneOptions
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """Validation numbers, and where the models are; of a dry run the work."""
-        if (trainings := self.trainings) is None:
-            yield from (*(self.cost.lines if self.cost else ()), DRY_RUN)
-            return
-        task, options = self.task, self.options
-        validation = {seed: training.validation for seed, training in trainings.seeds.items()}
-        costs = [(training.epochs, training.seconds) for training in trainings.seeds.values()]
-        yield seed_table(options.model, validation, costs)
+        trainings, task, options = self.trainings, self.task, self.options
+        yield self.seed_table()
         if trainings.grid:
-            rows = [
-                (plan.batch, plan.learning_rate, tried.validation[task], plan == trainings.best)
+            rows: list[dict[str, Any]] = [
+                {"batch": str(plan.batch), "rate": f"{plan.learning_rate:g}",
+                 "accuracy": tried.validation[task],
+                 "chosen": "chosen" * (plan == trainings.best)}
                 for plan, tried in trainings.grid
-            ]
-            yield grid_table(rows, task)
-        seed = max(validation, key=lambda number: validation[number][task])
-        model = trainings.seeds[seed].folder / task
+            ]  # fmt: skip
+            columns: Columns = {
+                "batch": Column("batch size", "count"), "rate": Column("learning rate", "number"),
+                "accuracy": Column(task, "share"), "chosen": Column(""),
+            }  # fmt: skip
+            title = "Tried with the first seed: validation accuracy, in percent"
+            yield frame_table(rows, title, columns)
+        best = max(trainings.seeds.values(), key=lambda training: training.validation[task])
+        model = best.folder / task
         yield f"Models: {options.out}/seed-*/{task}; best validation: {model}"
         yield from LOAD
         yield f'  model = pipeline("text-classification", model="{model}")'
@@ -269,58 +313,68 @@ class Finetuning(Shown):
         measure = f"consilience probe --model {options.out} --suite {options.task}"
         yield f"Measure its consistency: {measure} --data {options.validation}{half}"
 
+    def seed_table(self) -> Table:
+        """Accuracy of each seed on each task, and the mean."""
+        trained = self.trainings.seeds
+        tasks = list(next(iter(trained.values())).validation)
+        rows: list[dict[str, Any]] = [
+            {"seed": str(seed), **one.validation, "epochs": one.epochs, "minutes": one.seconds / 60}
+            for seed, one in trained.items()
+        ]
+        if len(rows) > 1:
+            values = {task: [row[task] for row in rows] for task in tasks}
+            means = {task: Cell(fmean(of), std=stdev(of)) for task, of in values.items()}
+            rows.append({"seed": "mean", **means, "epochs": "", "minutes": ""})
+        columns: Columns = {
+            "seed": Column("seed", "count"), **{task: Column(task, "share") for task in tasks},
+            "epochs": Column("epochs", "count"), "minutes": Column("minutes", "number"),
+        }  # fmt: skip
+        title = f"{self.options.model}: validation accuracy of the best checkpoint, in percent"
+        return frame_table(rows, title, columns)
+
     def document(self) -> dict[str, Any]:
-        """The trainings as rows."""
-        cost = {"cost": self.cost.to_dict() if self.cost else None}
-        if (trainings := self.trainings) is None:
-            return cost
-        best = trainings.best
-        return cost | {
-            "model": self.options.model,
-            "task": self.task,
+        trainings, best = self.trainings, self.trainings.best
+        return {
+            "cost": self.cost and self.cost.to_dict(),
+            "model": self.options.model, "task": self.task,
             "best": {"batch": best.batch, "learning_rate": best.learning_rate},
             "grid": [
-                {
-                    "batch": plan.batch,
-                    "learning_rate": plan.learning_rate,
-                    "validation": dict(training.validation),
-                }
+                {"batch": plan.batch, "learning_rate": plan.learning_rate,
+                 "validation": dict(training.validation)}
                 for plan, training in trainings.grid
             ],
             "seeds": [
-                {
-                    "seed": seed,
-                    "validation": dict(training.validation),
-                    "epochs": training.epochs,
-                    "seconds": training.seconds,
-                    "folder": str(training.folder),
-                }
+                {"seed": seed, "validation": dict(training.validation), "epochs": training.epochs,
+                 "seconds": training.seconds, "folder": str(training.folder)}
                 for seed, training in trainings.seeds.items()
             ],
             "warnings": [*self.notes],
-        }
+        }  # fmt: skip
 
 
-def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | None:
+def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | Lines | None:
     """Train with each seed; None in every process but the first (``accelerate launch``)."""
     with needs_extra("train"):
         from consilience.models.sources import locate
+        from consilience.train.batch_trainer import TrainingFolder
         from consilience.train.classifiers import (
             Backbone,
             ClassifierPlan,
-            are_finished,
-            grid_of,
+            classifier_cost,
             reading_of,
             train_seeds,
         )
-        from consilience.train.cost import classifier_cost
     locate(options.model)  # an impossible name raises
     sources = _sources(options)
     rates = GRID_RATES if options.grid else options.learning_rate
     batches = GRID_BATCHES if options.grid else options.batch_size
-    single = {"learning_rate": rates[0], "batch": batches[0], "seed": options.seeds[0]}
-    plan = ClassifierPlan(**{**shared_fields(options, ClassifierPlan), **single})
-    plans, task = grid_of(plan, batches, rates), sources[0].task
+    settings, seed = shared_fields(options, ClassifierPlan), options.seeds[0]
+    plans = [
+        ClassifierPlan(**{**settings, "learning_rate": rate, "batch": size, "seed": seed})
+        for size in batches
+        for rate in rates
+    ]
+    task = sources[0].task
     is_first = not int(os.environ.get("RANK", "0"))
     if not is_first:
         watch = SILENT
@@ -329,12 +383,13 @@ def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | No
         longest = options.max_length or 0
         reading = reading_of(options.model, loading, options.input, options.pool, longest)
         backbone = Backbone(options.model, reading, options.device, options.trust_remote_code)
-        cost = None
-        if is_first and (options.dry_run or not are_finished(options.out, options.seeds)):
+        cost, folders = None, [options.out / f"seed-{seed}" for seed in options.seeds]
+        is_done = all(TrainingFolder(folder, {}).has_result for folder in folders)
+        if is_first and (options.dry_run or not is_done):
             watch.say("timing one update and a few queries")
             cost = classifier_cost(backbone, sources, plans, options.seeds)
         if options.dry_run:
-            return Finetuning(task.name, cost, None, [], options)
+            return _dry_run(cost)
         for line in cost.lines if cost else ():
             watch.inform(line)
         trainings = train_seeds(

@@ -7,6 +7,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, NamedTuple
 
 import torch
@@ -22,9 +23,6 @@ from consilience.models.loading import Kind, Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel, positions
 from consilience.train.plan import Plan
 from consilience.types import Fact, Relation
-
-SHARPENED = 0.5
-"""Temperature of the vote, so that the student learns it with more confidence."""
 
 
 def consistency_loss(logits: torch.Tensor) -> torch.Tensor:
@@ -77,11 +75,12 @@ def vote_loss(logits: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     """Divergence of each pattern from the vote of a teacher's patterns, in nats.
 
     Both (fact, pattern, candidate). The vote is the mean of the teacher's distributions over
-    patterns, sharpened. The loss is the mean over facts and patterns of ``KL(vote || p_n)``. A
-    fixed teacher keeps facts apart; mutual agreement alone is cheapest if all facts get one answer.
+    patterns, sharpened by a temperature of 0.5. The loss is the mean over facts and patterns of
+    ``KL(vote || p_n)``. A fixed teacher keeps facts apart; mutual agreement alone is cheapest if
+    all facts get one answer.
     """
     votes = teacher.float().log_softmax(dim=-1).logsumexp(dim=1, keepdim=True)
-    votes = (votes / SHARPENED).log_softmax(dim=-1)
+    votes = (votes / 0.5).log_softmax(dim=-1)
     logprob = logits.float().log_softmax(dim=-1)
     return (votes.exp() * (votes - logprob)).sum(dim=-1).mean()
 
@@ -122,9 +121,24 @@ class MaskedObjective:
     def words(
         self, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int, seed: str
     ) -> Words:
-        """Masked words to predict."""
-        encoded = [ids[:longest] for ids in encode(tokenizer, texts, special=True)]
-        return mask_some(encoded, tokenizer, seed)
+        """15 % of the tokens of each text, at least one: 80 % masked, 10 % replaced, 10 % kept."""
+        generator, special = random.Random(seed), set(tokenizer.all_special_ids)
+        words = Words([], [], [], [])
+        for row, ids in enumerate(encode(tokenizer, texts, special=True)):
+            changed = ids[:longest]
+            maskable = [at for at, token in enumerate(changed) if token not in special]
+            chosen = [at for at in maskable if generator.random() < MASKED]
+            for at in chosen or generator.sample(maskable, 1):
+                words.rows.append(row)
+                words.columns.append(at)
+                words.labels.append(ids[at])
+                share = generator.random()
+                if share < 0.8:
+                    changed[at] = int(tokenizer.mask_token_id or 0)
+                elif share < 0.9:
+                    changed[at] = generator.randrange(len(tokenizer))
+            words.sequences.append(changed)
+        return words
 
     def scorer(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, protocol: Protocol
@@ -180,30 +194,6 @@ def objective_of(loaded: Pretrained) -> Objective:
             expected="a masked or causal one",
         )
     return OBJECTIVES[loaded.kind]
-
-
-def mask_some(
-    texts: Sequence[Sequence[int]], tokenizer: PreTrainedTokenizerBase, seed: str
-) -> Words:
-    """15 % of the tokens of each text, at least one: 80 % masked, 10 % replaced, 10 % unchanged."""
-    generator = random.Random(seed)
-    special = set(tokenizer.all_special_ids)
-    words = Words([], [], [], [])
-    for row, ids in enumerate(texts):
-        changed = list(ids)
-        maskable = [at for at, token in enumerate(ids) if token not in special]
-        chosen = [at for at in maskable if generator.random() < MASKED]
-        for at in chosen or generator.sample(maskable, 1):
-            words.rows.append(row)
-            words.columns.append(at)
-            words.labels.append(ids[at])
-            share = generator.random()
-            if share < 0.8:
-                changed[at] = int(tokenizer.mask_token_id or 0)
-            elif share < 0.9:
-                changed[at] = generator.randrange(len(tokenizer))
-        words.sequences.append(changed)
-    return words
 
 
 LONGEST = 128
@@ -280,8 +270,9 @@ def trained_relation(
 class Steps(torch.utils.data.Dataset[dict[str, Any]]):
     """All steps of a training in their order; an item is the same whenever it is read.
 
-    An epoch has every training fact once, in groups of ``plan.batch`` facts of one relation;
-    relations take turns. The masks of text depend on the seed and the number of the item.
+    An epoch has ``plan.facts`` facts of each relation once, without those that have a question
+    longer than ``longest``, in groups of ``plan.batch`` facts of a relation; relations take turns.
+    The masks of text depend on the seed and the number of the item.
     """
 
     def __init__(
@@ -297,7 +288,14 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         self.relations, self.plan, self.lines, self.longest = relations, plan, lines, longest
         self.tokenizer, self.objective = loaded.tokenizer, objective_of(loaded)
         self.groups: list[tuple[int, tuple[Fact, ...]]] = []
-        sampled = [self._sample(trained) for trained in relations]
+        sampled = []
+        for trained in relations:
+            every, patterns = trained.relation.facts, trained.patterns
+            generator = random.Random(f"{plan.seed} {trained.relation.id}")
+            sample = generator.sample(every, min(plan.facts, len(every)))
+            asked = [self.objective.questions(self.tokenizer, [one], patterns)[0] for one in sample]
+            fits = [max(map(len, questions)) <= longest for questions in asked]
+            sampled.append(list(compress(sample, fits)))
         for epoch in range(plan.epochs):
             turns = []
             for at, facts in enumerate(sampled):
@@ -314,15 +312,6 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
                 todo="Lower --batch-size or train on relations with more facts.",
             )
 
-    def _sample(self, trained: TrainedRelation) -> list[Fact]:
-        """``plan.facts`` facts, without those that have a question longer than ``longest``."""
-        facts, patterns = trained.relation.facts, trained.patterns
-        generator = random.Random(f"{self.plan.seed} {trained.relation.id}")
-        sample = generator.sample(facts, min(self.plan.facts, len(facts)))
-        questions = (self.objective.questions(self.tokenizer, [one], patterns)[0] for one in sample)
-        sizes = [max(map(len, of_fact)) for of_fact in questions]
-        return [one for one, size in zip(sample, sizes, strict=True) if size <= self.longest]
-
     def __len__(self) -> int:
         return len(self.groups)
 
@@ -335,7 +324,13 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         at, facts = self.groups[index]
         trained = self.relations[at]
         questions, answered_at = self.objective.questions(self.tokenizer, facts, trained.patterns)
-        words = self._words(facts, trained.relation.patterns, index)
+        seed, patterns = self.plan.seed, trained.relation.patterns
+        texts = [one.fill(fact.subject, fact.object) for fact in facts for one in patterns]
+        if self.plan.text == "file":
+            texts = random.Random(f"{seed} text {index}").choices(self.lines, k=len(texts))
+        words = Words([], [], [], [])
+        if self.plan.text != "none":
+            words = self.objective.words(texts, self.tokenizer, self.longest, f"{seed} {index}")
         return {
             "sequences": [*questions, *words.sequences],
             "rows": [*range(len(questions)), *(len(questions) + row for row in words.rows)],
@@ -344,17 +339,6 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
             "shape": (len(facts), len(trained.patterns)),
             "candidates": trained.tokens,
         }
-
-    def _words(self, facts: Sequence[Fact], patterns: Sequence[Pattern], index: int) -> Words:
-        seed = self.plan.seed
-        if self.plan.text == "none":
-            return Words([], [], [], [])
-        if self.plan.text == "patterns":
-            texts = [p.fill(fact.subject, fact.object) for fact in facts for p in patterns]
-        else:
-            count = len(facts) * len(patterns)
-            texts = random.Random(f"{seed} text {index}").choices(self.lines, k=count)
-        return self.objective.words(texts, self.tokenizer, self.longest, f"{seed} {index}")
 
 
 def collate(item: dict[str, Any], pad: int) -> dict[str, Any]:
@@ -376,20 +360,16 @@ def collate(item: dict[str, Any], pad: int) -> dict[str, Any]:
     }
 
 
-SEED = "0"
-"""Seed of the masks: the same words of every model."""
-
-
 @torch.inference_mode()
 def perplexity(spec: str, lines: Sequence[str], loading: Loading) -> float:
     """Exponential of the mean loss over words of text, in tokens.
 
-    Masked models: 15 % of the tokens (the pseudo-perplexity of a sample). Causal models: every next
-    token. Models with different tokenizers cannot be compared.
+    Masked models: 15 % of the tokens, the same ones for every model (the pseudo-perplexity of a
+    sample). Causal models: every next token. Models with different tokenizers cannot be compared.
     """
     loaded = load_pretrained(spec, loading)
     model = loaded.model.eval()
-    words = objective_of(loaded).words(lines, loaded.tokenizer, longest_of(model), SEED)
+    words = objective_of(loaded).words(lines, loaded.tokenizer, longest_of(model), "0")
     predicted: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for row, column, label in zip(words.rows, words.columns, words.labels, strict=True):
         predicted[row].append((column, label))

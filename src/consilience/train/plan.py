@@ -27,9 +27,6 @@ DEFAULT_WEIGHTS: Mapping[Loss, Sequence[float]] = {
 }
 """The lambdas to try with each loss; all but those of ``vote`` are in the ParaRel paper (8.2)."""
 
-TEACHER = "teacher"
-"""The folder of the first stage of the loss ``vote``, which has no consistency loss."""
-
 IMPROVED = "improved"
 """The name of the plan itself, next to its ablations."""
 
@@ -123,11 +120,6 @@ class Subject:
         ]
         test = select_relations(self.suite, test_ids)
         return sample_facts(test, self.test_facts, SAMPLE_SEED) if self.test_facts else test
-
-
-def ablated(plan: Plan, name: str, weight: float) -> Plan:
-    """The plan without one part, and with ``weight`` as its only lambda."""
-    return replace(plan, **{"weights": (weight,), **ABLATIONS[name]})
 
 
 def check_plan(plan: Plan, subject: Subject, seeds: Sequence[int]) -> None:

@@ -93,7 +93,7 @@ def chat_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def local(chat_folder):
-    from consilience.models.prompt_models import load_prompt_model
+    from consilience.models import load_prompt_model
 
     return load_prompt_model(f"systemone:{chat_folder}", QUESTIONS)
 
@@ -179,7 +179,7 @@ def test_a_decision_head_gives_the_probabilities_of_transformers(head_folder, lo
     """Loaded by transformers itself, and not those of the labels."""
     import transformers
 
-    from consilience.models.prompt_models import load_prompt_model
+    from consilience.models import load_prompt_model
 
     model = load_prompt_model(f"systemone:{head_folder}", QUESTIONS)
     assert (model.identity["architecture"], model.most_options) == ("JevForDecision", 16)
@@ -199,8 +199,7 @@ def test_a_decision_head_that_is_missing_or_elsewhere_is_refused(head_folder, tm
     import transformers
     from safetensors.torch import load_file, save_file
 
-    from consilience.models import load_model
-    from consilience.models.prompt_models import load_prompt_model
+    from consilience.models import load_model, load_prompt_model
 
     with pytest.raises(ConsilienceError, match="is a decision model.*--model systemone:"):
         load_model(str(head_folder))

@@ -3,8 +3,7 @@
 import pytest
 
 from consilience.core.errors import Connection, ConsilienceError
-from consilience.endpoints.address import key_of
-from consilience.endpoints.client import Client, Refused
+from consilience.endpoints.client import Client, Refused, key_of
 from replay_server import completion, replay
 
 KEY = "sk-secret-0123456789"

@@ -12,7 +12,7 @@ from consilience.asking.facts import judge
 from consilience.models import seq2seq
 from consilience.models.batches import Budget
 from consilience.models.candidates import candidates_in_slot, count_pieces
-from consilience.models.fast import reproducibly
+from consilience.models.fast.products import reproducibly
 from consilience.models.loading import Pretrained
 from consilience.models.masked import PiecewiseModel
 from consilience.models.seq2seq import Seq2SeqModel

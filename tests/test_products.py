@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, BertConfig,
 from conftest import WORDS
 from consilience import load_model
 from consilience.models import batches, scoring
-from consilience.models.fast import processor, products, speed_up, speed_up_training
+from consilience.models.fast import products
+from consilience.models.fast.products import processor, speed_up, speed_up_training
 from reference import QUERIES, scores_of, words_of
 
 pytestmark = [

@@ -8,9 +8,13 @@ from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.free_text import RULES, rule_of
 from consilience.core.items import Choice, Question
 from consilience.core.presentation import Presentation, Template, present
-from consilience.models.baselines import PROMPT_BASELINES, prompt_baseline
-from consilience.models.functions import PromptFunction, match_answer
-from consilience.models.prompt_models import is_chat_model, load_prompt_model
+from consilience.models import is_chat_model, load_prompt_model
+from consilience.models.functions import (
+    PROMPT_BASELINES,
+    PromptFunction,
+    match_answer,
+    prompt_baseline,
+)
 
 OPTIONS = (Choice("Rust"), Choice("Go", ("Golang",)), Choice("C"))
 QUESTIONS = tuple(

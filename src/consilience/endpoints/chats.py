@@ -19,16 +19,16 @@ import numpy.typing as npt
 
 from consilience.core.errors import ConsilienceError, shortened
 from consilience.endpoints.client import Refused
-from consilience.endpoints.scorer import Proof
-from consilience.endpoints.server import ABSENT, Server
-from consilience.endpoints.strategies import (
+from consilience.endpoints.scorer import (
     ANSWERS_ONLY,
     CHAT_TOP_K,
+    Proof,
     UnprovedError,
     UnprovedServerError,
     bound_of,
     named_tokens,
 )
+from consilience.endpoints.server import ABSENT, Server
 from consilience.files.read import parse_json
 
 ROUTE = "chat/completions"

@@ -19,7 +19,12 @@ import torch
 
 from consilience.core.items import Floats, Ints
 from consilience.core.patterns import Pattern
-from consilience.models.batches import side_by_side, workers_on
+from consilience.models.batches import (
+    next_token_logits,
+    sentence_logprobs,
+    side_by_side,
+    workers_on,
+)
 from consilience.models.candidates import (
     CandidateLookup,
     CandidateTokens,
@@ -32,8 +37,7 @@ from consilience.models.candidates import (
     slot_anchor,
     start_token,
 )
-from consilience.models.fast import room_for_tokens, tree_scorer
-from consilience.models.forward import next_token_logits, sentence_logprobs
+from consilience.models.fast.trees import room_for_tokens, tree_scorer
 from consilience.models.loading import Pretrained
 from consilience.models.scoring import ReadyModel, StateReader, settle_candidates
 from consilience.types import Query, Scores

@@ -2,24 +2,430 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import torch
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
+
 from consilience.core.errors import ConsilienceError
-from consilience.core.items import Floats, Form, Ints, Task, as_string
+from consilience.core.items import Floats, Form, Ints, Scores, Task, as_string, is_near_tie
 from consilience.core.presentation import Prompt
+from consilience.models.batches import (
+    equal_length_batches,
+    halving,
+    logits_of,
+    side_by_side,
+    target_logprobs,
+    workers_on,
+)
 from consilience.models.classifier import Encoded, fit
-from consilience.models.fast import reproducibly
-from consilience.models.loading import Pretrained
-from consilience.models.prompt_reader import Manner, Parts, PromptReader
+from consilience.models.fast.products import reproducibly
+from consilience.models.fast.trees import (
+    Prompts,
+    TokenNoise,
+    TreeScorer,
+    room_for_tokens,
+    tree_scorer,
+)
+from consilience.models.loading import Kind, Pretrained
+from consilience.models.masked import positions
 from consilience.models.prompt_tokens import (
     LONGEST_LABEL,
     MOST_WRITTEN,
     TEMPLATES,
     LabelPrompts,
+    PromptTokens,
     begins_another,
 )
-from consilience.models.steering import TokenNoise
+from consilience.models.scoring import ReadyModel
+
+IsComplete = Callable[[int, list[int]], bool]  # Whether a row's written tokens end its text
+
+
+def steering(noises: Sequence[TokenNoise | None], is_complete: IsComplete) -> dict[str, Any]:
+    """Options of ``generate`` for rows with these noises, whose texts end so."""
+    return {
+        "logits_processor": LogitsProcessorList([_AddNoise(noises)]),
+        "stopping_criteria": StoppingCriteriaList([_StopComplete(is_complete)]),
+    }
+
+
+class _AddNoise(LogitsProcessor):
+    """Adds each row's noise to its logits."""
+
+    def __init__(self, noises: Sequence[TokenNoise | None]) -> None:
+        self._noises = noises
+        self._step = 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """The logits (row, token) of the next step with noise."""
+        step, self._step = self._step, self._step + 1
+        return torch.stack(
+            [
+                logits if noise is None else noise.added_to(logits, step)
+                for logits, noise in zip(scores, self._noises, strict=True)
+            ]
+        )
+
+
+class _StopComplete(StoppingCriteria):
+    """Ends the rows whose text is complete."""
+
+    def __init__(self, is_complete: IsComplete) -> None:
+        self._is_complete = is_complete
+        self._start = 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        """Whether each row (row,) is complete."""
+        self._start = self._start or input_ids.shape[1] - 1  # one token is written
+        rows = input_ids[:, self._start :].tolist()
+        done = [self._is_complete(row, ids) for row, ids in enumerate(rows)]
+        return torch.tensor(done, device=input_ids.device)
+
+
+class CausalContinuation:
+    """A causal model."""
+
+    shares_context = True  # Whether the answer takes up positions after the prompt
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._model: Any = model
+
+    def encode(self, ids: torch.Tensor) -> None:
+        """Nothing is computed before the answer."""
+        return
+
+    def totals(self, ids: torch.Tensor, encoded: None, targets: Sequence[Sequence[int]]) -> Floats:
+        """Log-probability (row, target) of the targets after prompts ``ids`` (row, token)."""
+        first = self._model(input_ids=ids, use_cache=True, logits_to_keep=1)
+        cache = getattr(first, "past_key_values", None)
+        columns = []
+        for target in targets:
+            logits = first.logits
+            if len(target) > 1:
+                answer = torch.tensor([target[:-1]], device=ids.device).expand(len(ids), -1)
+                if cache is None:  # Mamba and others have another cache
+                    whole = torch.cat([ids, answer], dim=1)
+                    logits = self._model(input_ids=whole, use_cache=False).logits
+                    logits = logits[:, ids.shape[1] - 1 :]
+                else:  # not every cache can be shortened again
+                    more = self._model(input_ids=answer, past_key_values=copy.deepcopy(cache))
+                    logits = torch.cat([logits, more.logits], dim=1)
+            columns.append(target_logprobs(logits, target))
+        return np.stack(columns, axis=1)
+
+    def write(self, ids: torch.Tensor, encoded: None, **options: Any) -> list[list[int]]:
+        """What the model writes after prompts ``ids`` (row, token); ``options`` of ``generate``."""
+        written: Any = self._model.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), **options
+        )
+        rows: list[list[int]] = written[:, ids.shape[1] :].tolist()
+        return rows
+
+
+class Seq2SeqContinuation:
+    """A sequence-to-sequence model."""
+
+    shares_context = False
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._model: Any = model
+        self._begins = tokenizer.bos_token_id
+
+    def encode(self, ids: torch.Tensor) -> Any:
+        """The encoder's output for prompts ``ids`` (row, token)."""
+        return self._model.get_encoder()(input_ids=ids, attention_mask=torch.ones_like(ids))
+
+    def totals(self, ids: torch.Tensor, encoded: Any, targets: Sequence[Sequence[int]]) -> Floats:
+        """Log-probability (row, target) of the targets given prompts ``ids`` (row, token)."""
+        start = self._model.config.decoder_start_token_id
+        columns = []
+        for target in targets:
+            prefix = torch.tensor([[start, *target[:-1]]], device=ids.device)
+            logits = self._model(
+                encoder_outputs=encoded,
+                attention_mask=torch.ones_like(ids),
+                decoder_input_ids=prefix.expand(len(ids), -1),
+            ).logits
+            columns.append(target_logprobs(logits, target))
+        return np.stack(columns, axis=1)
+
+    def write(self, ids: torch.Tensor, encoded: Any, **options: Any) -> list[list[int]]:
+        """What the decoder writes for prompts ``ids`` (row, token); ``options`` of ``generate``."""
+        written: Any = self._model.generate(
+            encoder_outputs=encoded, attention_mask=torch.ones_like(ids), **options
+        )
+        # BART begins every text with its beginning-of-sequence token.
+        return [ids[1:] if ids[:1] == [self._begins] else ids for ids in written[:, 1:].tolist()]
+
+
+CONTINUATIONS: Mapping[Kind, type[CausalContinuation] | type[Seq2SeqContinuation]] = {
+    "causal": CausalContinuation,
+    "seq2seq": Seq2SeqContinuation,
+}
+"""The kinds of model that can write."""
+
+
+MOST_PROMPTS = {"cpu": 64, "cuda": 512}
+"""Prompts that are continued in parallel, at most, by the type of the device."""
+
+MOST_SCORED = 512  # Prompts whose answers are scored in parallel, at most
+Targets = Sequence[Sequence[int]]  # The token ids of each answer that is scored after a prompt
+Parts = tuple[list[int], list[list[int]]]  # The token ids of a prompt, and its targets
+
+
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """The answers to some prompts."""
+
+    totals: list[Floats]  # Log-probabilities, in nats, of the answers of each prompt (answer,)
+    texts: list[str]  # What was written after each prompt; empty where nothing was to be written
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How text is written after a prompt."""
+
+    noise: TokenNoise | None = None
+    """Added to the logits, so that a token is sampled; None writes the most probable token."""
+    is_one_line: bool = False
+    """Whether the text ends with its first line; otherwise at an end token only."""
+
+
+class PromptReader(ReadyModel):
+    """A causal or sequence-to-sequence model that continues what it is shown."""
+
+    refusal = "does not continue a prompt", ""
+    """What a model of another kind cannot do, and what to do with it."""
+
+    def __init__(self, loaded: Pretrained, *, most_written: int = 0, longest: int = 0) -> None:
+        """``most_written``: tokens that may be written after a prompt.
+
+        ``longest``: tokens of a prompt, 0 for as many as the model takes.
+        """
+        if loaded.kind not in CONTINUATIONS:
+            what, todo = self.refusal
+            raise ConsilienceError(
+                f"'{loaded.identity['model']}' {what}",
+                expected="a sequence-to-sequence or causal language model",
+                todo=todo,
+            )
+        super().__init__(loaded)
+        self.continuation = CONTINUATIONS[loaded.kind](self.model, self.tokenizer)
+        self.most_written = most_written
+        most = min(self.tokenizer.model_max_length, positions(self.model))
+        most -= most_written if self.continuation.shares_context else 0
+        if longest > most:
+            raise ConsilienceError(
+                f"--max-length {longest}",
+                expected=f"at most the model's {most}, and {most_written} that it may write",
+            )
+        self.longest = longest or most
+        usual = self.model.generation_config
+        # Chat models often end a turn with another token than the tokenizer's.
+        ends = usual.eos_token_id
+        ends = [self.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
+        self.ends = [token for token in dict.fromkeys(ends) if token is not None]
+        start = getattr(self.model.config, "decoder_start_token_id", None)
+        self.model.generation_config = GenerationConfig(  # whatever the checkpoint's settings are
+            max_new_tokens=max(1, most_written),
+            do_sample=False,
+            num_beams=1,
+            bos_token_id=usual.bos_token_id,
+            eos_token_id=self.ends or None,
+            pad_token_id=self.ends[0] if self.ends else 0,
+            decoder_start_token_id=start if start is not None else usual.decoder_start_token_id,
+        )
+        self.tokens = PromptTokens(self.tokenizer, self.ends, str(self.identity["model"]))
+        self.read_before: dict[tuple[int, ...], Floats] = {}
+        """Scores of answers by the token ids of a prompt, from when something was written."""
+        self._tree_scorer = None
+        if self.continuation.shares_context:
+            self._tree_scorer = tree_scorer(loaded.model, 0, self.budget)
+
+    def parts(self, shown: Sequence[Any]) -> list[Parts]:
+        """The token ids of what is shown, and those of each of its answers."""
+        raise NotImplementedError
+
+    def too_long(self, tokens: int) -> str | None:
+        """Why the model cannot read so many tokens; None if it can."""
+        longest = self.longest
+        return f"{tokens} tokens, and the model takes {longest}" if tokens > longest else None
+
+    def score(self, shown: Sequence[Any]) -> Iterator[Scores]:
+        """The log-probabilities of the answers, and the numbers of their tokens.
+
+        Those that are known since a text was written are used once.
+        """
+        parts = self.parts(shown)
+        sizes = [np.array([len(target) for target in targets]) for _, targets in parts]
+        before, rest = dict[int, Floats](), list(range(len(parts)))
+        if self.read_before:
+            keys = [tuple(ids) for ids, _ in parts]
+            known = self.read_before
+            before = {row: known[key] for row, key in enumerate(keys) if key in known}
+            rest = [row for row in rest if row not in before]
+            for key in {keys[row] for row in before}:
+                del known[key]
+        if before:
+            yield Scores.of_rows(
+                np.array([*before]), [*before.values()], [sizes[row] for row in before]
+            )
+        for places, replies in self.replies([parts[row] for row in rest]):
+            rows = np.array(rest)[places]
+            yield Scores.of_rows(rows, replies.totals, [sizes[row] for row in rows])
+
+    def replies(
+        self, parts: Sequence[Parts], manners: Sequence[Manner] = ()
+    ) -> Iterator[tuple[Ints, Replies]]:
+        """Positions of prompts, with the answers to them.
+
+        ``manners``: how text is written after each; empty to write none. Near ties between answers
+        are decided by a pass of their own.
+        """
+        prompts, targets = [ids for ids, _ in parts], [of_prompt for _, of_prompt in parts]
+        lengths = [len(ids) for ids in prompts]
+
+        def work(rows: Ints) -> Replies:
+            chosen = [prompts[row] for row in rows]
+            of_chosen = [targets[row] for row in rows]
+            of_rows = [manners[row] for row in rows] if manners else []
+            replies = None
+            if self._tree_scorer is not None:
+                with suppress(NotImplementedError):  # longer than a window of attention
+                    replies = self._in_a_tree(chosen, of_chosen, self._tree_scorer, of_rows)
+            replies = replies or self._in_batches(chosen, of_chosen, of_rows)
+            for at, totals in enumerate(replies.totals):
+                if is_near_tie(totals, self.tie):
+                    with reproducibly():
+                        replies.totals[at] = self._alone(chosen[at], of_chosen[at])
+            return replies
+
+        if self._tree_scorer is None:
+            batches = equal_length_batches(lengths, self.budget)
+        else:
+            batches = self._chunks(prompts, targets, is_written=bool(manners))
+        yield from side_by_side(work, batches, self.model.device)
+
+    def _chunks(
+        self, prompts: Sequence[list[int]], targets: Sequence[Targets], *, is_written: bool
+    ) -> Iterator[Ints]:
+        """Sorted prompts that are read in one tree: equal work for each thread, within memory."""
+        if not prompts:
+            return
+        order = sorted(range(len(prompts)), key=prompts.__getitem__)
+        rows = [np.array(prompts[row]) for row in order]
+        new = [len(rows[0]), *(len(row) - _shared(row, one) for one, row in pairwise(rows))]
+        more = [
+            sum(len(ids) - 1 for ids in targets[row]) + self.most_written * is_written
+            for row in order
+        ]
+        tokens = np.cumsum(np.array(new) + more)
+        most = MOST_PROMPTS.get(self.model.device.type, MOST_PROMPTS["cpu"])
+        most = most if is_written else MOST_SCORED
+        workers, room = workers_on(self.model.device), room_for_tokens(self.model)
+        parts = workers * math.ceil(max(len(order) / most, tokens[-1] / room) / workers)
+        ends = np.searchsorted(tokens, tokens[-1] * np.arange(1, parts) / parts)
+        yield from filter(len, np.split(np.array(order), ends))
+
+    def _in_a_tree(
+        self,
+        prompts: Sequence[list[int]],
+        targets: Sequence[Targets],
+        scorer: TreeScorer,
+        manners: Sequence[Manner],
+    ) -> Replies:
+        """Answers to prompts that are read once, those of all lengths in parallel."""
+        more = self.most_written if manners else 0
+        read = Prompts(self.model, scorer.head, prompts, targets, self.budget, more)
+        replies = Replies(read.totals(), [])
+        if manners:
+            noises = [manner.noise for manner in manners]
+
+            @torch.inference_mode()
+            def best_alone(row: int, written: list[int]) -> int:
+                with reproducibly():
+                    logits = logits_of(self.model, [[*prompts[row], *written]])[0, -1].float()
+                noise = noises[row]
+                return int((noise.added_to(logits, len(written)) if noise else logits).argmax())
+
+            is_complete = partial(self._is_complete, manners)
+            written = read.write(self.most_written, is_complete, best_alone, self.tie, noises)
+            replies.texts.extend(map(self._decoded, written, manners))
+        return replies
+
+    def _in_batches(
+        self, prompts: Sequence[list[int]], targets: Sequence[Targets], manners: Sequence[Manner]
+    ) -> Replies:
+        """Answers to prompts in batches of one length and of the same answers."""
+        replies = Replies([np.empty(0)] * len(prompts), [""] * len(prompts))
+        groups: dict[tuple[int, tuple[tuple[int, ...], ...]], list[int]] = {}
+        for row, (prompt, of_prompt) in enumerate(zip(prompts, targets, strict=True)):
+            groups.setdefault((len(prompt), tuple(map(tuple, of_prompt))), []).append(row)
+
+        @torch.inference_mode()
+        def work(rows: Ints) -> None:
+            ids = torch.tensor([prompts[row] for row in rows], device=self.model.device)
+            encoded = self.continuation.encode(ids)
+            if targets[rows[0]]:
+                totals = self.continuation.totals(ids, encoded, targets[rows[0]])
+                for row, of_row in zip(rows, totals, strict=True):
+                    replies.totals[row] = of_row
+            if manners:
+                of_rows = [manners[row] for row in rows]
+                noises = [manner.noise for manner in of_rows]
+                options = steering(noises, partial(self._is_complete, of_rows))
+                written = self.continuation.write(ids, encoded, **options)
+                for row, of_row, manner in zip(rows, written, of_rows, strict=True):
+                    replies.texts[row] = self._decoded(of_row, manner)
+
+        for (length, _), rows in groups.items():
+            for batch in equal_length_batches([length] * len(rows), self.budget):
+                halving(work, np.array(rows)[batch], length, self.budget)
+        return replies
+
+    @torch.inference_mode()
+    def _alone(self, prompt: list[int], targets: Targets) -> Floats:
+        """Log-probability (answer,) of the answers after one prompt."""
+        ids = torch.tensor([prompt], device=self.model.device)
+        totals: Floats = self.continuation.totals(ids, self.continuation.encode(ids), targets)[0]
+        return totals
+
+    def _is_complete(self, manners: Sequence[Manner], row: int, written: list[int]) -> bool:
+        """Whether the written tokens of a row end its text."""
+        if not written or written[-1] in (*self.ends, self.tokenizer.pad_token_id):
+            return bool(written)
+        return manners[row].is_one_line and "\n" in str(self.tokenizer.decode(written)).lstrip()
+
+    def _decoded(self, ids: list[int], manner: Manner) -> str:
+        """What was written, up to the first end token."""
+        ends = {*self.ends, self.tokenizer.pad_token_id}
+        end = next((at for at, token in enumerate(ids) if token in ends), len(ids))
+        text = str(self.tokenizer.decode(ids[:end], skip_special_tokens=False)).strip()
+        return text.split("\n")[0].strip() if manner.is_one_line else text
+
+
+def _shared(first: Ints, second: Ints) -> int:
+    """How many tokens two sequences have in common at their beginning."""
+    size = min(len(first), len(second))
+    differs = first[:size] != second[:size]
+    return int(differs.argmax()) if differs.any() else size
 
 
 class OptionScorer(PromptReader):

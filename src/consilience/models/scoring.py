@@ -24,7 +24,7 @@ from consilience.models.batches import (
     side_by_side,
 )
 from consilience.models.candidates import CandidateTokens, scores_of
-from consilience.models.fast import reproducibly, speed_up
+from consilience.models.fast.products import reproducibly, speed_up
 from consilience.models.loading import Pretrained
 from consilience.types import Scores
 

@@ -23,7 +23,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Floats, Ints
-from consilience.models.batches import in_parts
+from consilience.models.batches import in_parts, target_logprobs
 from consilience.models.candidates import (
     CandidateTokens,
     FactModel,
@@ -34,7 +34,6 @@ from consilience.models.candidates import (
     unusable,
     with_golds,
 )
-from consilience.models.forward import target_logprobs
 from consilience.models.loading import Pretrained
 from consilience.models.scoring import ReadyModel, StateReader, score_batches, settle_candidates
 from consilience.types import Query, Scores

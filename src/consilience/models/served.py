@@ -22,15 +22,17 @@ from consilience.core.items import Form, Ints, NoAnswer, Task
 from consilience.core.presentation import Prompt
 from consilience.endpoints.chats import ROUTE, Chats, why_not_enforced
 from consilience.endpoints.client import Client, Refused
-from consilience.endpoints.llamacpp import LlamaCppClient
-from consilience.endpoints.scorer import Continuations, Proof, Scorer, prove
-from consilience.endpoints.server import Server
-from consilience.endpoints.strategies import (
+from consilience.endpoints.scorer import (
     ANSWERS_ONLY,
     CHAT_TOP_K,
+    Continuations,
+    Proof,
+    Scorer,
     UnprovedServerError,
+    prove,
     strategy_named,
 )
+from consilience.endpoints.server import LlamaCppClient, Server
 from consilience.models.candidates import (
     FactModel,
     candidates_after_space,

@@ -17,7 +17,7 @@ from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
 from consilience.core.process import SILENT, Advance, Silent, Watch
 from consilience.core.provenance import cores
 from consilience.core.text import counted
-from consilience.endpoints.address import base_url_of
+from consilience.endpoints.client import base_url_of
 from consilience.files.write import write_whole
 from consilience.kinds import kind_of
 from consilience.kinds.base import Inquiry

@@ -264,7 +264,7 @@ def test_an_enforced_answer_that_does_not_come_is_excluded_or_ends_the_run():
     with replay(answer) as server:
         model = load_served("openai:x", Connection(server.url, scoring="answers-only"))
         chats = [([{"role": "user", "content": text}], ["A", "B"]) for text in ("?", "0", "1")]
-        assert dict(model.chats.answers(chats)) == {
+        assert dict(model.chats.replies("answers-only", chats)) == {
             0: 0,
             1: "the server ended the answer early ('finish_reason' is 'length')",
             2: "the model refused to answer: 'No.'",

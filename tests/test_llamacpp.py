@@ -132,8 +132,8 @@ def test_nothing_is_left_when_a_model_is_no_longer_used(monkeypatch):
 def test_llama_cpp_enforces_one_of_the_options(model):
     """Options that the model would not write, with quotes and letters of other alphabets."""
     asked = Chats(model.server)
-    assert asked.prove_enforced().requests == 2 and not asked.notes
+    assert asked.prove("answers-only").requests == 2 and not asked.notes
     options = ['"quoted"', "日本", "7, or 8"]
     chats = [([{"role": "user", "content": "What is the capital of France?"}], options)] * 2
-    (_, first), (_, again) = asked.answers(chats)
+    (_, first), (_, again) = asked.replies("answers-only", chats)
     assert first == again and isinstance(first, int)

@@ -1,16 +1,15 @@
 """Models behind a URL: one family for facts, sentence pairs and questions.
 
 A server with tokens scores what may follow a prompt (``TokenScorer``). One of chats lists the most
-probable first tokens (``ListedScorer``) or answers with an option that it enforces (``Answerer``).
-All write (``Writer``). ``ServedFacts`` and ``ServedLabels`` ask these about facts and sentence
-pairs.
+probable first tokens or answers with an option that it enforces (``ChatScorer``). All write
+(``Writer``). ``ServedFacts`` and ``ServedLabels`` ask these about facts and sentence pairs.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ import numpy as np
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Form, Ints, NoAnswer, Task
 from consilience.core.presentation import Prompt
-from consilience.endpoints.chats import ROUTE, Chats, why_not_enforced
+from consilience.endpoints.chats import ROUTE, STRATEGIES, Chats, why_not_enforced
 from consilience.endpoints.client import Client, Refused
 from consilience.endpoints.scorer import (
     ANSWERS_ONLY,
@@ -192,61 +191,44 @@ class TokenScorer(Served):
 
 
 class ChatScorer(Served):
-    """A server of chats, of which a strategy is proved."""
+    """A server of chats that lists first tokens or, without scores, enforces an answer.
 
-    takes_chats = True
-    prove: Any  # Gives the proof of its strategy
-
-    def __init__(self, server: Server, spec: str) -> None:
-        self.chats = Chats(server)
-        super().__init__(server, spec, type(self).prove(self.chats), self.chats)
-
-
-class ListedScorer(ChatScorer):
-    """Scores labels of options by the first token of a chat's answer, which the server lists."""
-
-    prove = Chats.prove_listed
-
-    def _why_not(self, shown: Prompt) -> str | None:
-        if shown.is_chat and shown.are_labels:
-            return None
-        return "the server scores labels of options in chats; texts need --scoring answers-only"
-
-    def scored(self, requests: Sequence[Any]) -> Iterator[Scores]:
-        """The log-probabilities of the labels, or bounds of these."""
-        for at, values in self.chats.listed(requests):
-            rows, sizes = np.array([at]), [np.ones(len(requests[at][1]), dtype=np.int64)]
-            if isinstance(values, Refused):
-                yield Scores.of_rows(
-                    rows, [np.zeros(len(sizes[0]))], sizes, refused=[values.reason]
-                )
-            else:
-                yield Scores.of_rows(rows, [values[0]], sizes, bounds=[values[1]])
-
-
-class Answerer(ChatScorer):
-    """Answers with an option that the server enforces; there are no scores.
-
-    The answer is what the model writes where it can write nothing but an option, token by token. Of
-    options of several tokens that is not always the most probable one.
+    With ``chat-top-k`` labels of options are scored by the first token of an answer. With
+    ``answers-only`` the answer is what the model writes where it can write nothing but an option,
+    token by token. Of options of several tokens that is not always the most probable one.
     """
 
-    prove = Chats.prove_enforced
+    takes_chats = True
+
+    def __init__(self, server: Server, spec: str, strategy: str) -> None:
+        self.chats, self.strategy = Chats(server), strategy
+        super().__init__(server, spec, self.chats.prove(strategy), self.chats)
 
     def _why_not(self, shown: Prompt) -> str | None:
+        if self.strategy == CHAT_TOP_K:
+            if shown.is_chat and shown.are_labels:
+                return None
+            return "the server scores labels of options in chats; texts need --scoring answers-only"
         if shown.is_chat:
             return why_not_enforced(shown.answers)
         return "the server enforces answers in chats only"
 
     def scored(self, requests: Sequence[Any]) -> Iterator[Scores]:
-        """The answer that each request gets, or why it has none."""
-        for at, answer in self.chats.answers(requests):
-            answers, reason = requests[at][1], answer if isinstance(answer, str) else None
+        """The log-probabilities of labels, or bounds of these; or the answer; or why none."""
+        for at, found in self.chats.replies(self.strategy, requests):
+            answers, rows = requests[at][1], np.array([at])
+            reason = found if isinstance(found, str) else None
+            if self.strategy == CHAT_TOP_K:
+                size = len(answers)
+                values, bounds = (np.zeros(size), np.zeros(size, bool)) if reason else found
+                lengths = [np.ones(size, dtype=np.int64)]
+                yield Scores.of_rows(rows, [values], lengths, bounds=[bounds], refused=[reason])
+                continue
             totals = np.full(len(answers), -np.inf)
-            if not isinstance(answer, str):
-                totals[answer] = 0.0
-            texts = ["" if isinstance(answer, str) else answers[answer]]
-            yield Scores.of_rows(np.array([at]), [totals], texts=texts, refused=[reason])
+            if reason is None:
+                totals[found] = 0.0
+            texts = [answers[found] if reason is None else ""]
+            yield Scores.of_rows(rows, [totals], texts=texts, refused=[reason])
 
 
 class Writer(Served):
@@ -449,7 +431,7 @@ class ServedLabels(Served):
     notes_bounds = False
 
     def __init__(
-        self, model: TokenScorer | Answerer, task: Task, template: str | None, longest: int = 0
+        self, model: ServedModel, task: Task, template: str | None, longest: int = 0
     ) -> None:
         """``template``: None for ours.
 
@@ -513,9 +495,10 @@ class ServedLabels(Served):
         self, forms: Sequence[Form], samples: Sequence[int] = ()
     ) -> Iterator[tuple[Ints, list[str | NoAnswer]]]:
         """Positions of forms, and what the model writes after them, greedily."""
-        if isinstance(self.model, Answerer):
+        if isinstance(self.model, ChatScorer):
             chats, turns = self.model.chats, map(self.prompts.turns, forms)
-            replies = chats.post_all([chats.body(one, LONGEST_LABEL, {}) for one in turns])
+            bodies = [chats.body(one, LONGEST_LABEL, {}) for one in turns]
+            replies = self.client.post_all(ROUTE, bodies)
         else:
             fields = {"max_tokens": LONGEST_LABEL, "temperature": 0, **self.server.plain_sampling}
             prompts = (encoded["input_ids"] for encoded in self.encode(forms))
@@ -537,14 +520,8 @@ class ServedLabels(Served):
             yield replace(scores, is_complete=scores.is_complete and scores.bounds is None)
 
 
-ServedModel = TokenScorer | ListedScorer | Answerer
+ServedModel = TokenScorer | ChatScorer
 """A model on a server that chooses among options."""
-
-IN_CHATS: Mapping[str, type[ListedScorer | Answerer]] = {
-    CHAT_TOP_K: ListedScorer,
-    ANSWERS_ONLY: Answerer,
-}
-"""The strategies of chats by name, in the order in which they are tried."""
 
 
 def load_served(
@@ -553,7 +530,7 @@ def load_served(
     scoring: str | None = None,
     *,
     longest: int = 0,
-    in_chats: Sequence[str] = tuple(IN_CHATS),
+    in_chats: Sequence[str] = tuple(STRATEGIES),
 ) -> ServedModel:
     """The model of that name, with the strategy that is named or the first that is proved.
 
@@ -564,7 +541,7 @@ def load_served(
     server = open_server(spec, connection, scoring)
     named, reasons = server.client.connection.scoring, {"tokens": NO_TOKENS}
     if named and named in in_chats:
-        return IN_CHATS[named](server, spec)
+        return ChatScorer(server, spec, named)
     if server.tokenizer is not None:
         try:
             model = TokenScorer(server, spec, *prove(server))
@@ -578,7 +555,7 @@ def load_served(
         raise ConsilienceError(f"--scoring {named}: {NO_TOKENS}")
     for name in in_chats:
         try:
-            chosen = IN_CHATS[name](server, spec)
+            chosen = ChatScorer(server, spec, name)
         except UnprovedServerError as error:
             reasons |= error.reasons
         else:
@@ -612,5 +589,4 @@ def load_served_labels(
             todo=f"Write --scoring {ANSWERS_ONLY}.",
         )
     model = load_served(spec, connection, scoring, in_chats=(ANSWERS_ONLY,))
-    assert not isinstance(model, ListedScorer)
     return ServedLabels(model, task, template, longest)

@@ -36,14 +36,12 @@ ROUTE = "chat/completions"
 LENGTHS = ("max_tokens", "max_completion_tokens")
 """Names of the field that limits an answer; newer models of OpenAI refuse the first."""
 
-MOST_LISTED = 20
-"""Tokens that OpenAI and others list, at most."""
+MOST_LISTED = 20  # Tokens that OpenAI and others list, at most
 
 LISTING = {"logprobs": True, "top_logprobs": MOST_LISTED}
 """The fields of a chat whose first token is listed."""
 
-ENFORCES = "response_format"
-"""The field that enforces an answer."""
+ENFORCES = "response_format"  # The field that enforces an answer
 
 KNOWN_LISTED = (
     ("Answer with one letter and nothing else. Which comes first in the alphabet?\nA\nB", "A"),
@@ -67,11 +65,8 @@ AROUND, ROOM = 32, 4096
 """Tokens around the answer in its JSON object, at most (``{"answer": ""}`` has 14 bytes), and
 tokens that a model may write before its answer, where it does so in the proof."""
 
-SHOWN = 80
-"""Characters of a reply that a message quotes."""
-
-Messages = Sequence[Mapping[str, str]]
-"""The turns of a chat."""
+SHOWN = 80  # Characters of a reply that a message quotes
+Messages = Sequence[Mapping[str, str]]  # The turns of a chat
 
 
 class Chats:

@@ -32,8 +32,7 @@ from consilience.endpoints.journal import Journal
 from consilience.endpoints.usage import FREE, Allowance, PlannedUsage, Usage
 from consilience.files.read import parse_json
 
-DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
-"""The environment variable of the key, where none is named."""
+DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"  # The environment variable of the key, where none is named
 
 EXAMPLE = "http://127.0.0.1:8000/v1"
 
@@ -45,39 +44,25 @@ SHORTEST_SECRET = 8
 
 
 def base_url_of(connection: Connection) -> str:
-    """The base URL of a connection, without a final slash; a wrong one raises.
-
-    It is http or https, and has no user, password, query, fragment or route.
-    """
-
-    def wrong(found: str, expected: str, todo: str = "") -> ConsilienceError:
-        return ConsilienceError(found, expected=expected, where="--base-url", todo=todo)
-
+    """The base URL of a connection, without a final slash; a wrong one raises."""
     text = connection.base_url.strip().rstrip("/")
-    scheme, separator, _ = text.partition("://")
-    shown, schemes = text.rpartition("@")[2], "http:// or https://"
-    if not separator:
-        todo = f"Write http://{shown} or https://{shown}." if shown else f"Write {EXAMPLE}."
-        raise wrong(f"'{shown}' has no scheme" if shown else "empty", schemes, todo)
-    if scheme.lower() not in ("http", "https"):
-        raise wrong(f"the scheme '{scheme}'", schemes, f"Write it as {EXAMPLE}.")
     try:
         parts = urlsplit(text)
-        port = parts.port
-    except ValueError as error:
-        raise wrong(f"not a URL: {error}", f"a URL such as {EXAMPLE}") from error
-    if not parts.hostname or port == 0 or any(map(str.isspace, text)):
-        raise wrong(f"'{shown}'", f"a URL with a host, such as {EXAMPLE}")
-    if parts.username is not None or parts.password is not None:
-        todo = "Put the key into an environment variable, and name it with --api-key-env."
-        raise wrong("a user name or a password in the URL", f"a URL such as {EXAMPLE}", todo)
-    if "?" in text or "#" in text:
-        raise wrong(f"'{text}'", "no '?' and no '#' in the URL", f"Write it as {EXAMPLE}.")
-    for route in ROUTES:
-        if text.endswith(route):
-            todo = f"Write {text.removesuffix(route)}; the route is added to it."
-            raise wrong(f"'{text}'", "a URL without a route", todo)
-    return text
+        is_right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        is_right = is_right and "@" not in parts.netloc and not re.search(r"[\s?#]", text)
+    except ValueError:
+        is_right = False
+    route = next(filter(text.endswith, ROUTES), None)
+    if is_right and not route:
+        return text
+    shown = text.rpartition("@")[2]
+    todo = f"Write {text.removesuffix(route)}; the route is added to it." if route else ""
+    raise ConsilienceError(
+        f"'{shown}'" if shown else "empty",
+        expected=f"a URL such as {EXAMPLE}, without a user, a password, a query and a route",
+        where="--base-url",
+        todo=todo if is_right else f"Write it as {EXAMPLE}; name a key with --api-key-env.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,11 +255,8 @@ lacks a route or what the route needs."""
 TRANSIENT = (408, 425, *OVERLOADS)
 """Statuses that may be others a moment later, apart from those of 500 and more."""
 
-NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")
-"""Codes of a 429 that no wait ends."""
-
-LONGEST_MESSAGE = 300
-"""Characters of what a server says that a message quotes."""
+NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")  # Codes of a 429 that no wait ends
+LONGEST_MESSAGE = 300  # Characters of what a server says that a message quotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,15 +275,17 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A failure that may pass. ``status``: that of HTTP; 0 where there was no reply."""
+    """A failure that may pass.
+
+    ``status``: that of HTTP; 0 where there was no reply. ``wait``: seconds that the server asks to
+    wait, if any. ``error``: what ends the run if the next reply is of this kind, too.
+    """
 
     status: int
     message: str
     wait: float | None = None
-    """Seconds that the server asks to wait; None where it does not say."""
     is_timeout: bool = False
     error: ConsilienceError | None = None
-    """What ends the run if the next reply is of this kind, too."""
 
 
 def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str) -> Any:
@@ -398,8 +382,7 @@ server that asks to wait longer than the last of these ends the run, which can b
 CONNECT, LARGEST_REPLY, LONGEST_NAME = 15.0, 64 << 20, 200
 """Seconds to connect in, bytes of an unpacked reply, and characters of a model's name, at most."""
 
-ENCODINGS = ("", "identity", "gzip")
-"""Content encodings of replies that are read."""
+ENCODINGS = ("", "identity", "gzip")  # Content encodings of replies that are read
 
 RESUME = "Run the same command again to resume; replies are kept."
 

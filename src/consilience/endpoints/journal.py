@@ -18,8 +18,7 @@ from consilience.endpoints.usage import Usage
 from consilience.files.read import parse_json
 from consilience.files.write import cannot_write
 
-REPLIES = "replies.sqlite"
-"""The file in the folder of a run; it is there until the run is complete."""
+REPLIES = "replies.sqlite"  # The file in the folder of a run; it is there until the run is complete
 
 BEGIN = """
 PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;

@@ -18,11 +18,8 @@ from consilience.endpoints.server import Server, ServerTokenizer
 
 Ids = Sequence[int]
 Body = dict[str, Any]
-Piece = Callable[[int], str]
-"""The text of a token; empty where it is not known."""
-
-EXACT = "exact"
-"""What strategies give that have the value of every token."""
+Piece = Callable[[int], str]  # The text of a token; empty where it is not known
+EXACT = "exact"  # What strategies give that have the value of every token
 
 TOLERANCE = 1e-3
 """By how many nats a log-probability may be above 0, and a sum of probabilities above 1."""
@@ -190,8 +187,7 @@ MOST_LIKELY = 256
 ALL_TOKENS = {"n_probs": 1_000_000}
 """In a request to llama.cpp: the log-probabilities of all next tokens."""
 
-FORCED = 1000
-"""The bias, in nats, of the only token that may be written."""
+FORCED = 1000  # The bias, in nats, of the only token that may be written
 
 
 def _native(prefix: Ids, size: int, probabilities: int) -> Body:
@@ -370,11 +366,8 @@ def strategy_named(name: str) -> Strategy:
     return STRATEGIES[name]
 
 
-AT_ONCE = 512
-"""Prefixes whose continuations are scored together."""
-
-MOST_MERGED = 16
-"""Prompts of one request to llama.cpp, which reads them side by side."""
+AT_ONCE = 512  # Prefixes whose continuations are scored together
+MOST_MERGED = 16  # Prompts of one request to llama.cpp, which reads them side by side
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,8 +427,7 @@ class Totals:
         return self.parts.targets[at][self.done[at] :]
 
 
-Job = tuple[Totals, int]
-"""A continuation of a prefix, by its position."""
+Job = tuple[Totals, int]  # A continuation of a prefix, by its position
 
 
 def _groups(jobs: Sequence[Job], alike: Callable[[Totals, int], object]) -> list[list[Job]]:
@@ -655,8 +647,7 @@ NONSENSE = " Qzx vjk wfp."
 AGREEMENT = 0.05
 """By how many nats two routes may differ: servers compute batches in half precision."""
 
-SMALLER_K = 5
-"""How many of the most probable tokens a server lists that refuses 20."""
+SMALLER_K = 5  # How many of the most probable tokens a server lists that refuses 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,11 +234,8 @@ SLOTS, TOKENS_A_SLOT = 8, 2048
 """Prompts that are read at once, and tokens of each with its answer, at most; keys and values of
 all slots are in memory."""
 
-QUIET = -1
-"""The verbosity at which llama.cpp writes nothing."""
-
-WAITING = "OMP_WAIT_POLICY"
-"""The environment variable that says how OpenMP's threads wait."""
+QUIET = -1  # The verbosity at which llama.cpp writes nothing
+WAITING = "OMP_WAIT_POLICY"  # The environment variable that says how OpenMP's threads wait
 
 BASE_URL = "http://localhost/v1"
 

@@ -32,8 +32,7 @@ BYTES_A_TOKEN = 2
 """Bytes of a text for each of its tokens, where nothing says how many there are. Most texts have
 fewer tokens: English has four bytes a token and more."""
 
-ROUNDING = 1e-9
-"""What is not rounded up."""
+ROUNDING = 1e-9  # What is not rounded up
 
 
 @dataclass(slots=True)

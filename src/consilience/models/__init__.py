@@ -43,8 +43,7 @@ class LanguageModel(Interface):
 
     identity: dict[str, object]
     """Which model this is; two models with the same identity give the same scores."""
-    notes: list[str]
-    """What a reader of the scores should know."""
+    notes: list[str]  # What a reader of the scores should know
 
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
@@ -62,10 +61,8 @@ class LanguageModel(Interface):
 class Reader(Interface):
     """A model of sentence pairs or questions: what it is shown is a ``Form`` or a ``Prompt``."""
 
-    identity: dict[str, object]
-    """Which model this is."""
-    notes: list[str]
-    """What a reader of the answers should know."""
+    identity: dict[str, object]  # Which model this is
+    notes: list[str]  # What a reader of the answers should know
 
     def why_not(self, shown: Sequence[Any]) -> list[str | None]:
         """Why each of what is shown cannot be asked; None where it can."""

@@ -173,7 +173,8 @@ class TextFunction(Function):
     def choose(
         self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
     ) -> Choices:
-        _refuse_vocabulary(candidates)
+        if candidates is None:
+            raise _no_vocabulary()
         if every:
             raise ConsilienceError(
                 "a function that writes texts has no scores of candidates",
@@ -203,8 +204,7 @@ class ScoringFunction(FactModel):
         self.notes: list[str] = []
 
     def score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
-        _refuse_vocabulary(None)
-        return iter(())
+        raise _no_vocabulary()
 
     def score_words(
         self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
@@ -278,7 +278,7 @@ class PromptFunction(PlainReader, Function):
 
 
 def match_answer(text: str, prompt: Prompt, rule: Rule) -> int | None:
-    """The position of the answer that a text is: by label, text or alias; None for none."""
+    """The position of the answer that a text is: by label, text or alias."""
     labels = prompt.answers if prompt.are_labels else ()
     return match(text, prompt.choices, rule, labels).position
 
@@ -314,12 +314,10 @@ def _plain(text: str) -> str:
     return " ".join(letters.split())
 
 
-def _refuse_vocabulary(candidates: Candidates | None) -> Candidates:
-    if candidates is None:
-        raise ConsilienceError(
-            "a function has no vocabulary", todo='Ask it with candidates="objects".'
-        )
-    return candidates
+def _no_vocabulary() -> ConsilienceError:
+    return ConsilienceError(
+        "a function has no vocabulary", todo='Ask it with candidates="objects".'
+    )
 
 
 def identity_of(function: Callable[..., Any], kind: str) -> dict[str, object]:
@@ -348,26 +346,21 @@ def call(function: Callable[[list[Any]], Any], inputs: list[Any], kind: type) ->
             f"{counted(len(inputs), 'input')}, from '{first}' to '{last}'",
             todo="Correct the function. With a folder for the run, complete groups are kept.",
         ) from error
-    noun = "text" if kind is str else "number"
-    if isinstance(values, str | Mapping) or not hasattr(values, "__iter__"):
+    found, odd = f"a value of type {type(values).__name__}", [values]
+    if hasattr(values, "__iter__") and not isinstance(values, str | Mapping):
+        values, kinds = list(values), str if kind is str else int | float | np.floating
+        odd = [
+            value
+            for value in values
+            if not isinstance(value, kinds) or (not isinstance(value, str) and np.isnan(value))
+        ]
+        found = repr(odd[0]) if odd else counted(len(values), "value")
+    if odd or len(values) != len(inputs):
         raise ConsilienceError(
-            f"the function returned a value of type {type(values).__name__}",
-            expected=f"a list with one {noun} for each of {counted(len(inputs), 'input')}",
+            f"the function returned {found} for {counted(len(inputs), 'input')}",
+            expected=f"a list with one {'text' if kind is str else 'number'} for each",
         )
-    values = list(values)
-    if len(values) != len(inputs):
-        raise ConsilienceError(
-            f"the function returned {counted(len(values), 'value')} for "
-            f"{counted(len(inputs), 'input')}",
-            expected=f"one {noun} for each",
-        )
-    for at, value in enumerate(values):
-        is_number = isinstance(value, int | float | np.floating) and not np.isnan(value)
-        if not (isinstance(value, str) if kind is str else is_number):
-            raise ConsilienceError(
-                f"the function returned {value!r} for input {at + 1}", expected=f"a {noun}"
-            )
-    return values
+    return list(values)
 
 
 PROMPT_BASELINES: Mapping[str, str] = {

@@ -520,8 +520,7 @@ class ServedLabels(Served):
             yield replace(scores, is_complete=scores.is_complete and scores.bounds is None)
 
 
-ServedModel = TokenScorer | ChatScorer
-"""A model on a server that chooses among options."""
+ServedModel = TokenScorer | ChatScorer  # A model on a server that chooses among options
 
 
 def load_served(

@@ -27,6 +27,7 @@ from consilience.endpoints.scorer import (
     UnprovedServerError,
     bound_of,
     named_tokens,
+    rests_on,
 )
 from consilience.endpoints.server import ABSENT, Server
 from consilience.files.read import parse_json
@@ -192,10 +193,8 @@ def _answered(reply: Any, field: str) -> Any:
 
 def _listed(reply: Any) -> list[tuple[str, float]]:
     """The most probable first tokens of an answer, and their log-probabilities."""
-    record = _part_of_choice(reply, "logprobs")
-    if not isinstance(record, dict) or not record.get("content"):
-        raise UnprovedError("logprobs", "the server ignored it")
-    entries = named_tokens(record)
+    with rests_on("logprobs"):
+        entries = named_tokens(reply["choices"][0]["logprobs"])
     if len(entries) < MOST_LISTED:
         problem = f"{len(entries)} tokens where {MOST_LISTED} were asked for"
         raise UnprovedError("top_logprobs", problem)

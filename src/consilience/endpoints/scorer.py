@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -86,30 +87,18 @@ class Strategy:
     is_censored: bool = False
 
 
-T = TypeVar("T")
-
-
-def _part(
-    reply: Any, name: str, kind: type[T], field: str, problem: str = "the server ignored it"
-) -> T:
-    """A part of a reply; without it the server does not do what ``field`` asks for."""
-    value = reply.get(name) if isinstance(reply, Mapping) else None
-    if not isinstance(value, kind):
-        raise UnprovedError(field, problem)
-    return value
-
-
-def _choices(reply: Any, size: int) -> list[Mapping[str, Any]]:
-    """The choices of a reply to ``size`` prompts, in their order."""
-    choices = _part(reply, "choices", list, "prompt", f"no choices for {size} prompts")
-    if len(choices) != size:
-        raise UnprovedError("prompt", f"{len(choices)} choices for {size} prompts")
-    if not all(isinstance(choice, Mapping) for choice in choices):
-        raise UnprovedError("choices", "a choice that is no object")
+@contextmanager
+def rests_on(field: str) -> Iterator[None]:
+    """Inside, a reply that lacks what a field of the request asks for raises ``UnprovedError``."""
     try:
-        return sorted(choices, key=lambda choice: int(choice.get("index", 0)))
-    except (TypeError, ValueError) as error:
-        raise UnprovedError("index", "a choice without a number") from error
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UnprovedError(field, "the server ignored it") from error
+
+
+def _choices(reply: Any) -> list[Any]:
+    """The choices of a reply, in the order of their prompts."""
+    return sorted(reply["choices"], key=lambda choice: int(choice.get("index", 0)))
 
 
 def _number(value: Any, field: str) -> float:
@@ -129,39 +118,35 @@ def _continued(**fields: Any) -> Callable[[Ids, Sequence[Ids]], Body]:
     return ask
 
 
+@rests_on("prompt_logprobs")
 def _read_prompt_logprobs(
     reply: Any, prefix: Ids, targets: Sequence[Ids], piece: Piece
 ) -> list[float]:
-    field, totals = "prompt_logprobs", []
-    for choice, target in zip(_choices(reply, len(targets)), targets, strict=True):
-        ids, entries = [*prefix, *target], _part(choice, field, list, field)
-        if len(entries) != len(ids):
-            problem = f"{len(entries)} entries for {len(ids)} tokens of a prompt"
-            raise UnprovedError(field, problem)
-        values = []
-        for token, entry in zip(ids[1:], entries[1:], strict=True):
-            value = _part(entry, str(token), dict, field, f"no entry of the token {token}")
-            values.append(_number(value.get("logprob"), field))
+    totals = []
+    for choice, target in zip(_choices(reply), targets, strict=True):
+        ids, entries = [*prefix, *target], choice["prompt_logprobs"]
+        values = [
+            _number(entry[str(token)]["logprob"], "prompt_logprobs")
+            for token, entry in list(zip(ids, entries, strict=True))[1:]
+        ]
         totals.append(sum(values[-len(target) :]))
     return totals
 
 
+@rests_on("echo")
 def _read_echo(reply: Any, prefix: Ids, targets: Sequence[Ids], piece: Piece) -> list[float]:
     totals = []
     expected = sum(len(prefix) + len(target) for target in targets)
-    counts = reply.get("usage") if isinstance(reply, Mapping) else None
-    read = counts.get("prompt_tokens") if isinstance(counts, Mapping) else None
-    for choice, target in zip(_choices(reply, len(targets)), targets, strict=True):
-        record, ids = _part(choice, "logprobs", dict, "logprobs"), [*prefix, *target]
-        missing = "echo" if "content" in record else "logprobs"
-        problem = "no list `token_logprobs`; the server ignored it"
-        values = _part(record, "token_logprobs", list, missing, problem)
+    read = (reply.get("usage") or {}).get("prompt_tokens")
+    for choice, target in zip(_choices(reply), targets, strict=True):
+        ids = [*prefix, *target]
+        with rests_on("logprobs"):
+            record = dict(choice["logprobs"])
+        values = record["token_logprobs"]
         if len(values) not in (len(ids), len(ids) + 1) or read not in (None, expected):
             problem = f"{len(values)} log-probabilities for {len(ids)} tokens of a prompt"
-            ignored = " (it was ignored)" if len(values) <= 1 else ""
-            raise UnprovedError("echo", problem + ignored)
-        names = record.get("tokens")
-        for name, token in zip(names if isinstance(names, list) else (), ids, strict=False):
+            raise UnprovedError("echo", problem)
+        for name, token in zip(record.get("tokens") or (), ids, strict=False):
             if _is_other(str(name), token, piece):
                 raise UnprovedError("echo", f"the token '{name}' in place of {token} of the prompt")
         totals.append(sum(_number(value, "echo") for value in values[len(prefix) : len(ids)]))
@@ -198,13 +183,6 @@ def _native(prefix: Ids, size: int, probabilities: int) -> Body:
     }  # fmt: skip
 
 
-def _native_entries(reply: Any) -> list[Mapping[str, Any]]:
-    entries = _part(reply, "completion_probabilities", list, "n_probs")
-    if not all(isinstance(entry, Mapping) for entry in entries):
-        raise UnprovedError("n_probs", "the server ignored it")
-    return entries
-
-
 def _ask_forced(prefix: Ids, targets: Sequence[Ids]) -> Body:
     """One token by its bias, several by a grammar of tokens; a grammar of texts is inexact."""
     (target,) = targets
@@ -215,23 +193,20 @@ def _ask_forced(prefix: Ids, targets: Sequence[Ids]) -> Body:
     return body | {"grammar": f"root ::= {tokens}"}
 
 
+@rests_on("n_probs")
 def _read_forced(reply: Any, prefix: Ids, targets: Sequence[Ids], piece: Piece) -> list[float]:
-    (target,), entries = targets, _native_entries(reply)
-    written = [entry.get("id") for entry in entries]
+    (target,), entries = targets, reply["completion_probabilities"]
+    written = [entry["id"] for entry in entries]
     if written != list(target):
         field = "logit_bias" if len(target) == 1 else "grammar"
         raise UnprovedError(field, f"the tokens {written} in place of {list(target)}")
-    return [sum(_number(entry.get("logprob"), "n_probs") for entry in entries)]
+    return [sum(_number(entry["logprob"], "n_probs") for entry in entries)]
 
 
+@rests_on("n_probs")
 def _read_most_likely(reply: Any, wanted: Ids, piece: Piece) -> Known:
-    entries = _native_entries(reply)
-    if len(entries) != 1:
-        raise UnprovedError("n_probs", "the server ignored it")
-    top = _part(entries[0], "top_logprobs", list, "n_probs", "no list `top_logprobs`")
-    if not all(isinstance(entry, Mapping) for entry in top):
-        raise UnprovedError("n_probs", "no list `top_logprobs`")
-    values = {entry.get("id"): _number(entry.get("logprob"), "n_probs") for entry in top}
+    (entry,) = reply["completion_probabilities"]
+    values = {one["id"]: _number(one["logprob"], "n_probs") for one in entry["top_logprobs"]}
     return _among(values, wanted, min(values.values(), default=0.0))
 
 
@@ -256,8 +231,9 @@ def _read_label_ids(reply: Any, wanted: Ids, piece: Piece) -> Known:
 
 def _top(reply: Any, wanted: Ids, piece: Piece) -> tuple[dict[int, float], list[tuple[str, float]]]:
     """The wanted tokens among the next ones that a reply lists, and all of these by their text."""
-    (choice,) = _choices(reply, 1)
-    entries = named_tokens(_part(choice, "logprobs", dict, "logprobs"))
+    with rests_on("logprobs"):
+        (choice,) = reply["choices"]
+        entries = named_tokens(choice["logprobs"])
     ids = {f"token_id:{token}": token for token in wanted}
     if not any(name.startswith("token_id:") for name, _ in entries):
         pieces = {token: piece(token) for token in wanted}
@@ -271,17 +247,13 @@ def _top(reply: Any, wanted: Ids, piece: Piece) -> tuple[dict[int, float], list[
 
 def named_tokens(record: Mapping[str, Any]) -> list[tuple[str, float]]:
     """The texts and values of next tokens in a record ``logprobs`` of completions or chats."""
-    content = record.get("content")
-    if isinstance(content, list) and content and isinstance(content[0], Mapping):
-        top = content[0].get("top_logprobs")
-        entries = top if isinstance(top, list) else []
-        pairs = [(entry.get("token"), entry.get("logprob")) for entry in entries]
-    else:
-        tops = record.get("top_logprobs")
-        first = tops[0] if isinstance(tops, list) and tops else None
-        if not isinstance(first, Mapping):
-            raise UnprovedError("logprobs", "no list `top_logprobs`")
-        pairs = list(first.items())
+    pairs: Iterable[tuple[Any, Any]]
+    with rests_on("logprobs"):
+        if record.get("content"):
+            tops = record["content"][0]["top_logprobs"]
+            pairs = [(entry["token"], entry["logprob"]) for entry in tops]
+        else:
+            pairs = record["top_logprobs"][0].items()
     return [(str(name), _number(value, "top_logprobs")) for name, value in pairs]
 
 

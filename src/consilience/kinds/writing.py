@@ -27,9 +27,9 @@ from consilience.core.items import Question, Task
 from consilience.core.presentation import Template
 from consilience.core.scoring_rules import DECISION
 from consilience.core.text import counted
-from consilience.endpoints.decisions import ROUTES, DecisionModel, DecisionPairs
 from consilience.kinds.variants import Prompting
 from consilience.models import WritingModel, load_prompt_model
+from consilience.models.decisions import ROUTES, DecisionModel, DecisionPairs
 from consilience.options.probe import ProbeOptions
 from consilience.suites.question_suites import GroupOfQuestions
 

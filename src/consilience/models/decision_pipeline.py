@@ -19,7 +19,7 @@ from transformers.pipelines.decision import DecisionPipeline
 
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
 from consilience.endpoints.client import Refused
-from consilience.endpoints.decisions import ROUTES, Body, DecisionModel
+from consilience.models.decisions import ROUTES, Body, DecisionModel
 from consilience.models.loading import Pretrained, load_pretrained
 
 SYSTEMONE = "systemone"

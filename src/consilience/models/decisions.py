@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +24,7 @@ from consilience.core.items import Choice, Form, Task, TaskKind, as_lines
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted
 from consilience.endpoints.client import Refused
+from consilience.models.functions import PlainPairs
 from consilience.types import Scores
 
 if TYPE_CHECKING:
@@ -61,26 +60,35 @@ class Route:
     """How a route of decisions, after the base URL, is asked and what it replies.
 
     ``body``: the request of a model, by its name, with a question. ``entry``: the answer to it in
-    a reply, if any. ``pairs``: the probabilities in this answer, by the names of options.
+    a reply, None without one. ``pairs``: the probabilities in this answer, by the names of options.
     """
 
     path: str
     body: Callable[[str, Prompt], Body]
     entry: Callable[[Any], Any]
-    pairs: Callable[[Any], list[tuple[str, Any]]]
+    pairs: Callable[[Any], Iterable[tuple[str, Any]]]
 
     def answer(self, reply: Any) -> Answer:
         """The probability of each option, or why there is none; a malformed reply raises."""
-        entry = self.entry(reply)
-        if entry is None:
-            return "the server gave no answer to the question"
-        kind = _field(entry, "type", str, self.path)
-        if kind == "refusal":
-            return "the model refused to answer"
-        if kind != "choice":
-            return f"the server answered with '{kind}' in place of 'choice'"
-        pairs = self.pairs(entry)
-        probabilities = dict(pairs)
+        try:
+            entry = self.entry(reply)
+            if entry is None:
+                return "the server gave no answer to the question"
+            if (kind := entry["type"]) == "refusal":
+                return "the model refused to answer"
+            if kind != "choice":
+                return f"the server answered with '{kind}' in place of 'choice'"
+            pairs = list(self.pairs(entry))
+            probabilities = dict(pairs)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            shown = shortened(json.dumps(reply, ensure_ascii=False), 120)
+            raise ConsilienceError(
+                f"a reply of another API: {shown}",
+                expected=f"the reply of /v1/{self.path}, with a probability for every option",
+                where="--base-url",
+                todo=f"Check that the server has /v1/{self.path}, and that the model is a decision "
+                "model.",
+            ) from error
         if len(probabilities) < len(pairs):
             return "the server gave several probabilities of one option"
         return probabilities
@@ -92,20 +100,6 @@ def _options(prompt: Prompt) -> dict[str, str | None]:
         return dict.fromkeys(choice.text for choice in prompt.choices)
     texts = (choice.text for choice in prompt.choices)
     return dict(zip(prompt.answers, texts, strict=True))
-
-
-def _field(value: Any, name: str, kind: type, route: str) -> Any:
-    """A field of a reply; a reply that is of another API raises."""
-    content = value.get(name) if isinstance(value, dict) else None
-    if not isinstance(content, kind):
-        shown = shortened(json.dumps(value, ensure_ascii=False), 120)
-        raise ConsilienceError(
-            f"a reply without '{name}': {shown}",
-            expected=f"the reply of /v1/{route}, with a probability for every option",
-            where="--base-url",
-            todo=f"Check that the server has /v1/{route}, and that the model is a decision model.",
-        )
-    return content
 
 
 def _systemone_body(model: str, prompt: Prompt) -> Body:
@@ -124,40 +118,35 @@ def _decisions_body(model: str, prompt: Prompt) -> Body:
 
 def _decisions_entry(reply: Any) -> Any:
     answer = None
-    for at, entry in enumerate(_field(reply, "answers", list, "decisions")):
-        name = entry.get("name") if isinstance(entry, dict) else None
-        if name == NAME or (name is None and at == 0):
+    for at, entry in enumerate(reply["answers"]):
+        if entry.get("name") == NAME or (entry.get("name") is None and at == 0):
             answer = entry
     return answer
-
-
-def _decisions_pairs(entry: Any) -> list[tuple[str, Any]]:
-    listed = _field(entry, "probabilities", list, "decisions")
-    return [(_field(one, "value", str, "decisions"), one.get("probability")) for one in listed]
 
 
 ROUTES: Mapping[str, Route] = {
     "systemone": Route(
         "systemone",
         _systemone_body,
-        lambda reply: _field(reply, "answers", dict, "systemone").get(NAME),
-        lambda entry: list(_field(entry, "probabilities", dict, "systemone").items()),
+        lambda reply: reply["answers"].get(NAME),
+        lambda entry: entry["probabilities"].items(),
     ),
-    "decisions": Route("decisions", _decisions_body, _decisions_entry, _decisions_pairs),
+    "decisions": Route(
+        "decisions",
+        _decisions_body,
+        _decisions_entry,
+        lambda entry: ((one["value"], one.get("probability")) for one in entry["probabilities"]),
+    ),
 }
 """The routes, by the prefix of the models that they have."""
 
 
 def fault_of(probabilities: Mapping[str, Any], names: Sequence[str]) -> str | None:
     """Why the probabilities of an answer are not those of these options; None where they are."""
-    lacking = [name for name in names if name not in probabilities]
-    others = [name for name in probabilities if name not in names]
-    if lacking and others:
-        return f"the server renamed an option: '{others[0]}' is there, and no '{lacking[0]}'"
-    if lacking:
-        return f"the server gave no probability of '{lacking[0]}'"
-    if others:
-        return f"the server gave a probability of '{others[0]}', which is no option"
+    odd = [name for name in names if name not in probabilities]
+    odd += [name for name in probabilities if name not in names]
+    if odd:
+        return f"the server renamed, added or left out an option: '{odd[0]}'"
     for name, value in probabilities.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (is_number and 0 <= value <= 1 + ROUNDING):
@@ -210,7 +199,6 @@ class DecisionModel:
         self.client: Client | None = None
         self._send = send
         self._zeros = self._options = 0
-        self._named: Counter[str] = Counter()
 
     def text(self, prompt: Prompt) -> str:
         """The request in JSON."""
@@ -240,7 +228,6 @@ class DecisionModel:
                 answer: Answer = reply.reason
             else:
                 answer = self.route.answer(reply)
-                self._named[str(reply.get("model", ""))] += 1
             read = [self._read(answer, prompts[row]) for row in requests[at]]
             yield Scores.of_rows(
                 np.array(requests[at]),
@@ -249,7 +236,11 @@ class DecisionModel:
                 bounds=[is_bound for _, is_bound, _ in read],
                 refused=[reason for _, _, reason in read],
             )
-        self.notes[:] = self._remarks()
+        if self._zeros:
+            self.notes[:] = [
+                f"{self._zeros:,} of {self._options:,} probabilities of options are 0, as the "
+                "server rounds them: their logarithms are unknown"
+            ]
 
     def _read(self, answer: Answer, prompt: Prompt) -> tuple[Floats, Bools, str | None]:
         """The scores (option,) of an answer, which are bounds, and why there are none."""
@@ -262,24 +253,10 @@ class DecisionModel:
         self._options += len(names)
         return scores, is_bound, None
 
-    def _remarks(self) -> Iterator[str]:
-        """Notes on what the server replied so far."""
-        if self._zeros:
-            yield (
-                f"{self._zeros:,} of {self._options:,} probabilities of options are 0, as the "
-                "server rounds them: their logarithms are unknown"
-            )
-        served = [name for name in self._named if name not in ("", self.name)]
-        if len(self._named) > 1:
-            yield f"the replies are of several models: {', '.join(sorted(self._named))}"
-        elif served:
-            yield f"the server calls the model '{served[0]}'"
 
-
-class DecisionPairs:
+class DecisionPairs(PlainPairs):
     """A decision model that is asked for the label of a sentence pair (``asking/pairs.py``)."""
 
-    longest = sys.maxsize
     tie = 0.0
 
     def __init__(self, model: DecisionModel, task: Task) -> None:
@@ -290,21 +267,9 @@ class DecisionPairs:
         self.question = OF_PAIRS[task.kind].format(first=first, second=second)
         self.identity: dict[str, object] = {**model.identity, "question": self.question}
 
-    def text(self, form: Form) -> str:
+    def text(self, shown: Form) -> str:
         """The text of a request: the context and the question."""
-        return self._prompt(form).text
-
-    def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
-        """The characters of each form."""
-        return [{"input_ids": list(map(ord, as_lines(form)))} for form in forms]
-
-    def fit(self, forms: Sequence[Form]) -> list[Form]:
-        """The forms: the server says which are too long."""
-        return list(forms)
-
-    def why_not(self, forms: Sequence[Form]) -> list[str | None]:
-        """None for each: every form can be asked."""
-        return [None] * len(forms)
+        return self._prompt(shown).text
 
     def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
         """Log-probabilities of the labels (form, label).

@@ -8,18 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import (
     GenerationConfig,
-    LogitsProcessor,
     LogitsProcessorList,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    StoppingCriteria,
     StoppingCriteriaList,
 )
 
@@ -55,48 +53,25 @@ from consilience.models.prompt_tokens import (
 )
 from consilience.models.scoring import ReadyModel
 
-IsComplete = Callable[[int, list[int]], bool]  # Whether a row's written tokens end its text
 
+def steering(
+    noises: Sequence[TokenNoise | None], is_complete: Callable[[int, list[int]], bool]
+) -> dict[str, Any]:
+    """Options of ``generate`` for rows with these noises, whose written tokens end their texts."""
+    steps, starts = count(), list[int]()
 
-def steering(noises: Sequence[TokenNoise | None], is_complete: IsComplete) -> dict[str, Any]:
-    """Options of ``generate`` for rows with these noises, whose texts end so."""
-    return {
-        "logits_processor": LogitsProcessorList([_AddNoise(noises)]),
-        "stopping_criteria": StoppingCriteriaList([_StopComplete(is_complete)]),
-    }
+    def add_noise(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        step, rows = next(steps), zip(scores, noises, strict=True)
+        return torch.stack([one.added_to(logits, step) if one else logits for logits, one in rows])
 
+    def are_complete(ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
+        starts.append(ids.shape[1] - 1)  # one token is written
+        rows = ids[:, starts[0] :].tolist()
+        done = [is_complete(row, written) for row, written in enumerate(rows)]
+        return torch.tensor(done, device=ids.device)
 
-class _AddNoise(LogitsProcessor):
-    """Adds each row's noise to its logits."""
-
-    def __init__(self, noises: Sequence[TokenNoise | None]) -> None:
-        self._noises = noises
-        self._step = 0
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """The logits (row, token) of the next step with noise."""
-        step, self._step = self._step, self._step + 1
-        return torch.stack(
-            [
-                logits if noise is None else noise.added_to(logits, step)
-                for logits, noise in zip(scores, self._noises, strict=True)
-            ]
-        )
-
-
-class _StopComplete(StoppingCriteria):
-    """Ends the rows whose text is complete."""
-
-    def __init__(self, is_complete: IsComplete) -> None:
-        self._is_complete = is_complete
-        self._start = 0
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
-        """Whether each row (row,) is complete."""
-        self._start = self._start or input_ids.shape[1] - 1  # one token is written
-        rows = input_ids[:, self._start :].tolist()
-        done = [self._is_complete(row, ids) for row, ids in enumerate(rows)]
-        return torch.tensor(done, device=input_ids.device)
+    more: Any = LogitsProcessorList([add_noise]), StoppingCriteriaList([are_complete])
+    return {"logits_processor": more[0], "stopping_criteria": more[1]}
 
 
 class CausalContinuation:
@@ -108,7 +83,6 @@ class CausalContinuation:
         self._model: Any = model
 
     def encode(self, ids: torch.Tensor) -> None:
-        """Nothing is computed before the answer."""
         return
 
     def totals(self, ids: torch.Tensor, encoded: None, targets: Sequence[Sequence[int]]) -> Floats:
@@ -202,10 +176,8 @@ class Replies:
 class Manner:
     """How text is written after a prompt."""
 
-    noise: TokenNoise | None = None
-    """Added to the logits, so that a token is sampled; None writes the most probable token."""
-    is_one_line: bool = False
-    """Whether the text ends with its first line; otherwise at an end token only."""
+    noise: TokenNoise | None = None  # Added to the logits; None writes the most probable token
+    is_one_line: bool = False  # Whether the text ends with its first line, not at an end token only
 
 
 class PromptReader(ReadyModel):

@@ -8,12 +8,11 @@ import math
 import os
 import random
 import re
-import ssl
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -294,47 +293,33 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
         try:
             return parse_json(body, last_wins=True)
         except json.JSONDecodeError as reason:
-            return _unreadable(headers, body, where, reason)
-    message, expected, todo = message_of(body) or "no message", "status 200", ""
+            kind = headers.get("content-type", "").partition(";")[0].strip()
+            is_page = body.lstrip()[:1] == "<"
+            found = "an HTML page" if is_page else f"no JSON: {reason}"
+            found += f" of type '{kind}'" if kind else ""
+            found += f": {truncated(' '.join(body.split()), LONGEST_MESSAGE) or 'an empty reply'}"
+            expected = "JSON from an API, whose address usually ends in /v1"
+            error = ConsilienceError(found, expected=expected, where=where)
+            if is_page:
+                raise error from reason
+            return Trouble(200, found, error=error)  # it may have been truncated
+    found, todo = message_of(body) or "no message", ""
     if status in REFUSALS:
-        return Refused(status, message)
+        return Refused(status, found)
     if status in TRANSIENT or (status >= 500 and status != UNSUPPORTED):
         if not any(code in body for code in NO_CREDIT):
-            return Trouble(status, message, wait_of(headers))
-        expected, todo = "", "Pay for more, and run the same command again to resume."
+            return Trouble(status, found, wait_of(headers))
+        todo = "Pay for more, and run the same command again to resume."
     elif status in (401, 403):
-        expected = "a key that the server accepts"
-        todo = "Put the key into an environment variable, and name it with --api-key-env."
+        todo = "Name the variable of a key that the server accepts: --api-key-env."
     elif status == 404:
-        expected = "a route and a model that the server has"
         todo = "Check --base-url (it usually ends in /v1) and the name of the model."
     elif status == UNSUPPORTED:
         todo = "Check that the server can do this with the model (docs/endpoints.md)."
     elif 300 <= status < 400:
-        message = f"a redirect to '{headers.get('location', '')}'"
-        expected = "an answer; a redirect is not followed, because the key goes to one server only"
-        todo = "Give the address that answers as --base-url."
-    found = f"status {status}: {message}"
-    raise ConsilienceError(found, expected=expected, where=where, todo=todo)
-
-
-def _unreadable(
-    headers: Mapping[str, str], body: str, where: str, reason: json.JSONDecodeError
-) -> Trouble:
-    """A reply that is no JSON and may have been truncated; a page raises."""
-    kind = headers.get("content-type", "").partition(";")[0].strip()
-    is_page = body.lstrip()[:1] == "<"
-    found = "an HTML page" if is_page else f"no JSON: {reason}"
-    found += f" of type '{kind}'" if kind else ""
-    error = ConsilienceError(
-        f"{found}: {truncated(' '.join(body.split()), LONGEST_MESSAGE) or 'an empty reply'}",
-        expected="JSON from an API",
-        where=where,
-        todo="Check --base-url: the address of the API usually ends in /v1." if is_page else "",
-    )
-    if is_page:
-        raise error from reason
-    return Trouble(200, error.found, error=error)
+        found = f"a redirect to '{headers.get('location', '')}'"
+        todo = "Give the address that answers as --base-url: the key goes to one server only."
+    raise ConsilienceError(f"status {status}: {found}", where=where, todo=todo)
 
 
 def message_of(body: str) -> str:
@@ -454,12 +439,9 @@ class Client:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._random = random.Random(0)
         self._successes, self._is_answered = 0, False
-        self._ids, self._models = set[int](), set[str]()
-
-    @property
-    def models(self) -> Sequence[str]:
-        """The names that replies give the model, in alphabetical order."""
-        return sorted(self._models)
+        self._ids = set[int]()
+        self.models: set[str] = set()
+        """The names that replies give the model."""
 
     def post(self, path: str, body: Any) -> Any:
         """The JSON value of the reply to one request, or ``Refused``; a GET without a body.
@@ -686,19 +668,11 @@ class Client:
             ) from error
 
     def _unconnected(self, error: Exception, request: _Request) -> Trouble:
-        """A connection that was not made; what no wait mends raises."""
+        """A connection that was not made; before any reply it raises."""
         found = f"cannot connect: {self._shown(error)}"
-        cause: BaseException | None = error
-        for _ in range(10):
-            if cause is None or isinstance(cause, ssl.SSLCertVerificationError):
-                break
-            cause = cause.__cause__ or cause.__context__
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            todo = "Use the host name of the certificate, or set SSL_CERT_FILE to the authority's."
-        elif not self._successes:
-            todo = "Check --base-url, and that the server runs."
-        else:
+        if self._successes:
             return Trouble(0, found)
+        todo = "Check --base-url, that the server runs, and that SSL_CERT_FILE has its authority."
         expected = f"a server at {self._base}"
         raise self._error(request, found, expected=expected, todo=todo) from None
 
@@ -717,7 +691,7 @@ class Client:
         if (model := names.get("model")) and isinstance(model, str):
             is_path = model.lower().endswith(".gguf") or model[:1] in "/.~" or "\\" in model
             name = re.split(r"[/\\]", model.rstrip("/\\"))[-1] if is_path else model
-            self._models.add(truncated(name, LONGEST_NAME))
+            self.models.add(truncated(name, LONGEST_NAME))
         if (identity := names.get("id")) and isinstance(identity, str):
             self.usage.repeated_ids += hash(identity) in self._ids
             self._ids.add(hash(identity))

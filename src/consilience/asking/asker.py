@@ -129,7 +129,6 @@ def table_of(group: Group, records: Sequence[Mapping[str, Any]]) -> pl.DataFrame
 
 
 def _columns(group: Group) -> dict[str, Column]:
-    """The columns that answers fill in, with the reasons of what is not asked."""
     size, heads = len(group.asks), (*HEADS, *group.levels)
     columns: dict[str, Column] = {
         name: np.full(size, np.nan) if name in NUMBERS else np.full(size, None, dtype=np.object_)
@@ -141,7 +140,6 @@ def _columns(group: Group) -> dict[str, Column]:
 
 
 def _table(group: Group, columns: Mapping[str, Column]) -> pl.DataFrame:
-    """The answers table: what was asked, and the columns of the answers."""
     items = [group.items[one.item] for one in group.asks]
     variants = [one.variant for one in group.asks]
     values: dict[str, Any] = {

@@ -218,7 +218,6 @@ class Part:
 
     @property
     def first(self) -> pl.DataFrame:
-        """The answers of the run."""
         is_in = pl.col("item").is_in(self.items) & pl.col("variant_index").is_in(self.variants)
         return self.group.answers.filter(is_in)
 

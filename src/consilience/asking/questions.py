@@ -88,7 +88,6 @@ class Presenter:
         object.__setattr__(self, "_groups", groups)
 
     def presentation(self, cell: Cell) -> Presentation:
-        """The presentation of a variant."""
         pairs = zip(self.design.factors, cell, strict=True)
         levels = {factor.name: factor.levels[level] for factor, level in pairs}
         changes: dict[str, Any] = {
@@ -136,7 +135,6 @@ class Presenter:
 
 @lru_cache(maxsize=64)
 def _shuffled(size: int, seed: str) -> tuple[int, ...]:
-    """The positions of ``size`` things in a drawn order."""
     return tuple(random.Random(seed).sample(range(size), size))
 
 

@@ -88,7 +88,6 @@ class Chats:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the answers should know."""
         return ["the server takes no temperature: its answers are sampled"] * bool(self.identity)
 
     def body(self, messages: Messages, length: int, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -72,7 +72,6 @@ class Key:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The header that has the key; nothing without one."""
         return {"authorization": f"Bearer {self._text}"} if self._text else {}
 
     def removed_from(self, text: str) -> str:
@@ -165,7 +164,6 @@ class Pace:
 
     @property
     def limit(self) -> int:
-        """Requests that may be in flight."""
         return int(self._size)
 
     def take_at_most(self, most: int) -> None:
@@ -206,7 +204,6 @@ class Pace:
         return now
 
     def leave(self) -> None:
-        """A request has ended, whatever its end was."""
         self.in_flight -= 1
         if not self.in_flight:
             self.seconds += self._clock.now() - self._busy_since
@@ -267,7 +264,6 @@ class Refused:
 
     @property
     def reason(self) -> str:
-        """Why an answer is excluded, as a table of answers has it."""
         status = f" ({self.status})" if self.status else ""
         return f"the server refused the request{status}: {self.message}"
 
@@ -503,7 +499,6 @@ class Client:
         self._pace.take_at_most(most)
 
     def close(self) -> None:
-        """Close the connections. The client may be used again."""
         loop, self._loop = self._loop, None
         http, self._http = self._http, None
         if loop is not None and not sys.is_finalizing():

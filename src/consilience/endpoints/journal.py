@@ -78,7 +78,6 @@ class Journal:
         _OPENED[thread] = self
 
     def begin(self, section: str) -> None:
-        """Begin a section; requests are counted anew."""
         self._section = section
         self._times.clear()
 
@@ -93,12 +92,10 @@ class Journal:
         return bool(self._rows("SELECT 1 FROM replies WHERE key = ? AND reply NOTNULL", key))
 
     def reply(self, key: str) -> Any:
-        """The reply that was kept under a key."""
         [(reply,)] = self._rows("SELECT reply FROM replies WHERE key = ?", key)
         return self._value(reply)
 
     def note_sent(self, key: str) -> None:
-        """Note that a request is about to be sent."""
         self._rows(
             "INSERT INTO replies (key, sent) VALUES (?, 1) "
             "ON CONFLICT (key) DO UPDATE SET sent = sent + 1, unrecorded = 1",
@@ -118,11 +115,9 @@ class Journal:
         self._rows("UPDATE replies SET sent = 0, retries = 0, unrecorded = 0 WHERE unrecorded")
 
     def close(self) -> None:
-        """Close the file; the replies are kept."""
         self._table.close()
 
     def remove(self) -> None:
-        """Remove the file, as the run is complete."""
         self.close()
         self.path.unlink(missing_ok=True)
 

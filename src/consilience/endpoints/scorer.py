@@ -97,7 +97,6 @@ def rests_on(field: str) -> Iterator[None]:
 
 
 def _choices(reply: Any) -> list[Any]:
-    """The choices of a reply, in the order of their prompts."""
     return sorted(reply["choices"], key=lambda choice: int(choice.get("index", 0)))
 
 
@@ -519,7 +518,6 @@ class Scorer:
                     work.values[at] = known.bound or 0.0
 
     def _complete(self, jobs: Sequence[Job]) -> None:
-        """Finish continuations: those of a prefix by one request, or each by its own."""
         strategy = self.strategy
         assert strategy.whole is not None and strategy.read_whole is not None
         is_alone = strategy.is_native or self.as_text
@@ -608,7 +606,6 @@ class Scorer:
 
 
 def _prefix(work: Totals, at: int) -> list[int]:
-    """What precedes the rest of a continuation."""
     return [*work.parts.prefix, *work.before(at)]
 
 
@@ -643,12 +640,10 @@ class Proof:
     refused: dict[str, str] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """All fields, for ``run.json``."""
         return asdict(self)
 
     @property
     def note(self) -> str:
-        """What a reader of the scores should know."""
         if self.repeated is None:
             return f"the server gives {self.gives} ({self.strategy}); proved on known prompts"
         form = ", prompts sent as texts" if self.as_text else ""

@@ -114,7 +114,6 @@ class ServerTokenizer:
         return proved
 
     def get_vocab(self) -> dict[str, int]:
-        """The special tokens that are found, with their ids."""
         return self._vocabulary
 
     def special_in(self, text: str) -> str | None:
@@ -123,20 +122,17 @@ class ServerTokenizer:
         return next((token for token in [*marks, *self._vocabulary] if token in text), None)
 
     def decode(self, ids: Sequence[int], **_: Any) -> str:
-        """The text of token ids."""
         reply = self._client.post("/detokenize", {"tokens": list(ids)})
         if not isinstance(reply, dict) or not isinstance(reply.get("content"), str):
             raise self._failed("has no text for token ids", reply)
         return str(reply["content"])
 
     def convert_ids_to_tokens(self, ids: int) -> str:
-        """The text of a token."""
         return self.decode([ids])
 
     def apply_chat_template(
         self, turns: Sequence[Turn], *, add_generation_prompt: bool = False, **_: Any
     ) -> str:
-        """A chat as the text that the model reads."""
         key = str(_chat_body(turns, add_generation_prompt))
         if key not in self._chats:
             self.read_chats([(turns, add_generation_prompt)])
@@ -161,7 +157,6 @@ def _chat_body(turns: Sequence[Turn], is_asked: bool) -> dict[str, Any]:
 
 
 def _split(ids: Sequence[int], separator: int) -> list[list[int]]:
-    """Token ids between separators."""
     ends = [-1, *(at for at, id_ in enumerate(ids) if id_ == separator), len(ids)]
     return [list(ids[a + 1 : b]) for a, b in itertools.pairwise(ends)]
 
@@ -276,7 +271,6 @@ class LlamaCppClient(Client):
         )
 
     def close(self) -> None:
-        """End the server and free the weights."""
         super().close()
         self.server = None
         self._folder()

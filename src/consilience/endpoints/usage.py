@@ -55,7 +55,6 @@ class Usage:
     seconds: float = 0.0
 
     def add_tokens(self, reply: Any) -> None:
-        """Count the tokens of a reply."""
         if (counts := tokens_of(reply)) is None:
             self.uncounted += 1
             return
@@ -64,7 +63,6 @@ class Usage:
         self.tokens_written += counts[2]
 
     def cost(self, price: tuple[float, float]) -> float:
-        """The cost at a price for a million tokens read and a million written."""
         return (self.tokens_read * price[0] + self.tokens_written * price[1]) / MILLION
 
 
@@ -143,7 +141,6 @@ class Allowance:
         self._tokens_per_byte: float | None = None
 
     def estimate(self, content: bytes, body: Any) -> int:
-        """Tokens that a request may use."""
         ratio = 1.0 if self._tokens_per_byte is None else self._tokens_per_byte
         return int(len(content) * ratio) + 1 + most_written(body)
 
@@ -211,7 +208,6 @@ class PlannedUsage:
     more: PlannedUsage | None = None
 
     def add(self, body: Any) -> None:
-        """Count a request."""
         self.requests += 1
         self.tokens_written += most_written(body)
         for prompt in prompts_of(body):
@@ -252,5 +248,4 @@ class PlannedUsage:
         return self.more
 
     def cost(self, price: tuple[float, float]) -> float:
-        """The cost at a price for a million tokens read and a million written."""
         return (round(self.tokens_read) * price[0] + self.tokens_written * price[1]) / MILLION

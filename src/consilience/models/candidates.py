@@ -47,7 +47,6 @@ class CandidateTokens:
 
     @property
     def sequences(self) -> list[list[int]]:
-        """The tokens of the candidates that are scored."""
         return [list(self.tokens[position]) for position in self.scored]
 
     @property
@@ -67,7 +66,6 @@ class CandidateTokens:
         return every
 
     def index_of_scored(self) -> dict[str, int]:
-        """Position among the scored candidates, by word."""
         return {self.words[position]: at for at, position in enumerate(self.scored.tolist())}
 
 
@@ -77,7 +75,6 @@ class FactModel:
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
     ) -> Iterator[Scores]:
-        """See ``LanguageModel.score``."""
         if candidates is None:
             return self.score_vocabulary(queries)
         return self.score_words(queries, candidates.words, every=every)
@@ -115,7 +112,6 @@ class CandidateLookup:
     def in_slot(
         self, words: tuple[str, ...], anchor: str, *, merge: bool = False
     ) -> CandidateTokens:
-        """See ``candidates_in_slot``."""
         if (words, anchor) not in self._known:
             sheet = candidates_in_slot(
                 self._tokenizer, words, anchor, self._protocol, several=self._several, merge=merge
@@ -125,7 +121,6 @@ class CandidateLookup:
         return self._known[words, anchor]
 
     def vocabulary(self, queries: Iterable[Query]) -> tuple[str, ...]:
-        """The whole vocabulary, and golds that are spelt otherwise there."""
         if self._vocabulary is None:
             self._vocabulary = vocabulary_words(self._tokenizer)
         return with_golds(self._vocabulary, queries)

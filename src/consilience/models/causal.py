@@ -163,7 +163,6 @@ class CausalModel(ReadyModel, FactModel):
             yield from self.score_slot(partial(self._next_logits, columns=columns), inputs, sheet)
 
     def _next_logits(self, sentences: list[list[int]], columns: torch.Tensor) -> Floats:
-        """Logits (sentence, column) of the next token after sentences of one length."""
         logits = next_token_logits(self.model, sentences)[:, columns]
         values: Floats = logits.double().cpu().numpy()
         return values
@@ -171,7 +170,6 @@ class CausalModel(ReadyModel, FactModel):
     def hidden_states(
         self, queries: Sequence[Query], *, special_tokens: bool = True
     ) -> StateReader:
-        """Reads the hidden states at the last token before the object."""
         base = self.model.base_model
         lefts = [query.pattern.around_object(query.subject)[0].rstrip() for query in queries]
 
@@ -183,7 +181,6 @@ class CausalModel(ReadyModel, FactModel):
         return StateReader(self, inputs, states, lambda ids: self.why_not(len(ids)), self.start)
 
     def why_not(self, tokens: int) -> str | None:
-        """Why the model cannot read so many tokens; None if it can."""
         longest = getattr(self.model.config, "max_position_embeddings", None) or tokens
         return f"{tokens} tokens, and the model takes {longest}" if tokens > longest else None
 

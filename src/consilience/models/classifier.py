@@ -44,11 +44,9 @@ class PairFormat:
 
     @classmethod
     def of(cls, kind: Kind) -> PairFormat:
-        """The usual format of a kind of model."""
         return cls(USUAL[kind])
 
     def save(self, folder: Path) -> None:
-        """Write the format to the folder of a model."""
         text = json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
         (folder / FILE).write_text(text, encoding="utf-8")
 
@@ -125,7 +123,6 @@ class PairInput:
         return encoded
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
-        """All variants of one item, truncated so that each fits (function ``fit``)."""
         return fit(forms, self.encode, self.tokenizer, self.longest)
 
 
@@ -242,11 +239,9 @@ class PairClassifier(ReadyModel):
         }
 
     def text(self, shown: Form) -> str:
-        """The text that the model reads; of two texts, a line each."""
         return as_string(shown) if self.input.reading.joined == "string" else as_lines(shown)
 
     def why_not(self, shown: Sequence[Form]) -> list[str | None]:
-        """None for each: a classifier can read every form."""
         return [None] * len(shown)
 
     def score(self, shown: Sequence[Form]) -> Iterator[Scores]:
@@ -268,7 +263,6 @@ class PairClassifier(ReadyModel):
             )
 
     def _logits(self, forms: list[Encoded]) -> Floats:
-        """Logits (form, label) of a few forms, for the labels of the task."""
         logits: Floats = read(forms, self.model, self.input.reading).double().cpu().numpy()
         return logits[:, self._columns]
 

@@ -201,11 +201,9 @@ class DecisionModel:
         self._zeros = self._options = 0
 
     def text(self, prompt: Prompt) -> str:
-        """The request in JSON."""
         return json.dumps(self.route.body(self.name, prompt), ensure_ascii=False)
 
     def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        """Why each prompt cannot be asked; None where it can."""
         return [self._why_not(prompt) for prompt in prompts]
 
     def _why_not(self, prompt: Prompt) -> str | None:
@@ -268,7 +266,6 @@ class DecisionPairs(PlainPairs):
         self.identity: dict[str, object] = {**model.identity, "question": self.question}
 
     def text(self, shown: Form) -> str:
-        """The text of a request: the context and the question."""
         return self._prompt(shown).text
 
     def score(self, forms: Sequence[Form]) -> Iterator[Scores]:

@@ -46,20 +46,17 @@ class Chooser:
     """Whether its choice has a log-probability: 0, and minus infinity for all others."""
 
     def __init__(self, identity: Mapping[str, object], words: Sequence[str] = ()) -> None:
-        """``words``: the answers, where all that is asked has the same."""
         self.identity, self.words = dict(identity), tuple(words)
         self.notes: list[str] = []
 
     def choose(
         self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
     ) -> Choices:
-        """The choices; what the model cannot do raises."""
         raise NotImplementedError
 
     def score(
         self, asked: Sequence[Any], candidates: Candidates | None = None, *, every: bool = True
     ) -> Iterator[Scores]:
-        """The chosen answers."""
         chosen, texts = self.choose(asked, candidates, every=every)
         words = candidates.words if candidates else self.words
         sizes = np.array([len(words) if words else len(one.answers) for one in asked])
@@ -89,7 +86,6 @@ class PlainReader:
         return [None] * len(shown)
 
     def text(self, shown: Any) -> str:
-        """The prompt, or the two texts of a form."""
         return shown.text if isinstance(shown, Prompt) else as_lines(shown)
 
 
@@ -99,7 +95,6 @@ class PlainPairs(PlainReader):
     longest = sys.maxsize
 
     def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
-        """The characters of each form."""
         return [{"input_ids": list(map(ord, as_lines(form)))} for form in forms]
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
@@ -122,16 +117,13 @@ class Function(Chooser):
         words: Sequence[str] = (),
         **identity: str,
     ) -> None:
-        """``returns``: what the function gives a list of."""
         super().__init__(identity_of(function, returns) | identity, words)
         self.function = function
 
     def read(self, asked: Any, words: Sequence[str]) -> Any:
-        """The input of what is asked with these answers."""
         raise NotImplementedError
 
     def match(self, text: str, asked: Any, words: Sequence[str]) -> int | None:
-        """The position of the answer that a text is; None for none."""
         raise NotImplementedError
 
     def choose(
@@ -254,12 +246,10 @@ class PromptFunction(PlainReader, Function):
     def __init__(
         self, function: Callable[[list[str]], Sequence[str]], rule: str = DEFAULT_RULE
     ) -> None:
-        """``rule``: the name of one of ``free_text.RULES``, or ``regex:PATTERN``."""
         self.rule = rule_of(rule)
         super().__init__(function, "answers", rule=rule)
 
     def text(self, shown: Prompt) -> str:
-        """The prompt that the function gets."""
         return f"{shown.system}\n\n{shown.text}" if shown.system else shown.text
 
     def read(self, asked: Prompt, words: Sequence[str]) -> str:
@@ -271,7 +261,6 @@ class PromptFunction(PlainReader, Function):
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]
     ) -> Iterator[tuple[Ints, list[str]]]:
-        """Positions of prompts, and the texts. Equal prompts are asked once for each sample."""
         for sample in sorted(set(samples)):
             rows = [row for row, of_prompt in enumerate(samples) if of_prompt == sample]
             yield np.array(rows), texts_of(self.function, [self.text(prompts[at]) for at in rows])
@@ -420,7 +409,6 @@ class PromptBaseline(PlainReader, Baseline):
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]
     ) -> Iterator[tuple[Ints, list[str]]]:
-        """Positions of prompts, and what is written: an option, or to an open question a gold."""
         texts = [
             prompt.choices[self.rule(prompt, None)].text
             if prompt.choices
@@ -512,5 +500,4 @@ def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> Prom
 
 
 def _drawn(things: Sequence[Any], *key: object) -> Any:
-    """One of several things, drawn by a key."""
     return random.Random("\t".join(map(str, key))).choice(things)

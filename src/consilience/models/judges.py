@@ -130,7 +130,6 @@ class EntailmentJudge:
         self.identity: dict[str, object] = {"judge": "nli", **self._classifier.identity}
 
     def same(self, pairs: Sequence[AnswerPair]) -> list[bool]:
-        """Whether the answers of each pair entail each other."""
         if not pairs:
             return []
         forms = [
@@ -186,13 +185,11 @@ class EmbeddingJudge:
         self._embeddings: dict[str, Floats] = {}
 
     def same(self, pairs: Sequence[AnswerPair]) -> list[bool]:
-        """Whether the answers of each pair are as similar as the threshold."""
         similar = [similarity >= self.threshold for similarity in self.similarities(pairs)]
         both = zip(similar, pairs, strict=True)
         return [is_similar and not contradict(*answers) for is_similar, (_, *answers) in both]
 
     def similarities(self, pairs: Sequence[AnswerPair]) -> list[float]:
-        """The cosine similarity of the answers of each pair."""
         return [
             float(self._embedding(f"{question} {one}") @ self._embedding(f"{question} {two}"))
             for question, one, two in pairs
@@ -255,7 +252,6 @@ class ParaphraseJudge:
         self._is_chat = is_chat_model(scorer)
 
     def prompt(self, first: str, second: str) -> Prompt:
-        """The question about two sentences, after the solved examples."""
         ending = "" if self._is_chat else "\nAnswer:"
         turns: list[tuple[Role, str]] = []
         for *pair, answer in EXAMPLES:

@@ -157,7 +157,6 @@ def cache_folder() -> Path | None:
 
 
 def _folder(digest: str) -> Path | None:
-    """The cache folder for a model's digest and the versions of the packages that expand it."""
     cache = cache_folder()
     if cache is None:
         return None
@@ -204,7 +203,6 @@ def untied_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
 
 
 def _described(parts: Parts) -> tuple[object, ...]:
-    """Everything that decides what a model answers: settings, tokenizer, weights."""
     tokenizer: Any = parts.tokenizer
     configs = [dict(one.to_dict()) for one in (parts.config, parts.model.generation_config)]
     for config in configs:  # how it was saved
@@ -258,7 +256,6 @@ def load_pretrained(
 
 
 def _refuse_absent(spec: str, absent: Collection[str], kind: str) -> None:
-    """Raise for weights that a checkpoint lacks, or has in another shape."""
     if absent:
         raise ConsilienceError(
             f"the weights of '{spec}' lack {len(absent)} tensors of a {kind}, such as "

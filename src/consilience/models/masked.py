@@ -109,7 +109,6 @@ class MaskedModel(ReadyModel, FactModel):
     def hidden_states(
         self, queries: Sequence[Query], *, special_tokens: bool = True
     ) -> StateReader:
-        """Reads the hidden states at the mask."""
         base, mask = self.model.base_model, self.tokenizer.mask_token_id
         texts = [
             query.pattern.fill_blank(query.subject, str(self.tokenizer.mask_token))
@@ -186,7 +185,6 @@ class _FilledSlots:
         self.steps[:, self.tree.depths < 2] = 0.0
 
     def sentence(self, slot: int, node: int) -> list[int]:
-        """The tokens of a sentence."""
         ids, at = self.slots[slot].ids, self.slots[slot].at
         return ids[:at] + self.filling[node] + ids[at + 1 :]
 
@@ -256,7 +254,6 @@ class PiecewiseModel(MaskedModel):
                 yield self._scores(same_anchor[start : start + most], sheet, every=every)
 
     def _scores(self, slots: list[_Slot], sheet: CandidateTokens, *, every: bool) -> Scores:
-        """The scores of the queries of some slots; see ``score``."""
         every = every or sheet.longest == 1
         totals = np.full((len(slots), len(sheet.words)), np.nan)
         finish = np.full(totals.shape, every)

@@ -65,12 +65,10 @@ class PromptTokens:
         self.name = name
 
     def is_chat(self, prompt: Prompt) -> bool:
-        """Whether a prompt is read as a chat."""
         return prompt.is_chat and self.has_template
 
     @property
     def has_template(self) -> bool:
-        """Whether the model has a chat template."""
         return bool(getattr(self.tokenizer, "chat_template", None))
 
     @cached_property
@@ -104,7 +102,6 @@ class PromptTokens:
         return [*start, *self.ids([self.prompt_text(prompt)])[0]]
 
     def prompt_text(self, prompt: Prompt) -> str:
-        """The text of a prompt that a written answer follows."""
         text = self.around(prompt)[0]
         return text if self.is_chat(prompt) else text.rstrip(" ")
 
@@ -219,7 +216,6 @@ class PromptTokens:
 
 
 def _common(sequences: Sequence[list[int]]) -> list[int]:
-    """What all sequences begin with."""
     columns = zip(*sequences, strict=False)
     return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
 
@@ -245,7 +241,6 @@ class LabelPrompts:
         return [{"role": "user", "content": content}]
 
     def text(self, form: Form) -> str:
-        """What the model reads, or the turn of a chat."""
         turns = self.turns(form)
         if self.tokens is None or not self.is_chat:
             return turns[0]["content"] + self.reply

@@ -105,7 +105,6 @@ class CausalContinuation:
         return np.stack(columns, axis=1)
 
     def write(self, ids: torch.Tensor, encoded: None, **options: Any) -> list[list[int]]:
-        """What the model writes after prompts ``ids`` (row, token); ``options`` of ``generate``."""
         written: Any = self._model.generate(
             input_ids=ids, attention_mask=torch.ones_like(ids), **options
         )
@@ -123,7 +122,6 @@ class Seq2SeqContinuation:
         self._begins = tokenizer.bos_token_id
 
     def encode(self, ids: torch.Tensor) -> Any:
-        """The encoder's output for prompts ``ids`` (row, token)."""
         return self._model.get_encoder()(input_ids=ids, attention_mask=torch.ones_like(ids))
 
     def totals(self, ids: torch.Tensor, encoded: Any, targets: Sequence[Sequence[int]]) -> Floats:
@@ -141,7 +139,6 @@ class Seq2SeqContinuation:
         return np.stack(columns, axis=1)
 
     def write(self, ids: torch.Tensor, encoded: Any, **options: Any) -> list[list[int]]:
-        """What the decoder writes for prompts ``ids`` (row, token); ``options`` of ``generate``."""
         written: Any = self._model.generate(
             encoder_outputs=encoded, attention_mask=torch.ones_like(ids), **options
         )
@@ -232,11 +229,9 @@ class PromptReader(ReadyModel):
             self._tree_scorer = tree_scorer(loaded.model, 0, self.budget)
 
     def parts(self, shown: Sequence[Any]) -> list[Parts]:
-        """The token ids of what is shown, and those of each of its answers."""
         raise NotImplementedError
 
     def too_long(self, tokens: int) -> str | None:
-        """Why the model cannot read so many tokens; None if it can."""
         longest = self.longest
         return f"{tokens} tokens, and the model takes {longest}" if tokens > longest else None
 
@@ -374,7 +369,6 @@ class PromptReader(ReadyModel):
 
     @torch.inference_mode()
     def _alone(self, prompt: list[int], targets: Targets) -> Floats:
-        """Log-probability (answer,) of the answers after one prompt."""
         ids = torch.tensor([prompt], device=self.model.device)
         totals: Floats = self.continuation.totals(ids, self.continuation.encode(ids), targets)[0]
         return totals
@@ -386,7 +380,6 @@ class PromptReader(ReadyModel):
         return manners[row].is_one_line and "\n" in str(self.tokenizer.decode(written)).lstrip()
 
     def _decoded(self, ids: list[int], manner: Manner) -> str:
-        """What was written, up to the first end token."""
         ends = {*self.ends, self.tokenizer.pad_token_id}
         end = next((at for at, token in enumerate(ids) if token in ends), len(ids))
         text = str(self.tokenizer.decode(ids[:end], skip_special_tokens=False)).strip()
@@ -409,7 +402,6 @@ class OptionScorer(PromptReader):
         self._encoded: dict[Prompt, Parts] = {}
 
     def text(self, shown: Prompt) -> str:
-        """What the model reads before an answer: a chat in its own form, or the text itself."""
         return self.tokens.around(shown)[0]
 
     def encode(self, prompt: Prompt) -> Parts:
@@ -443,7 +435,6 @@ class OptionScorer(PromptReader):
         return encoded
 
     def why_not(self, shown: Sequence[Prompt]) -> list[str | None]:
-        """Why each prompt cannot be asked; None where it can."""
         return [self._why_not(prompt) for prompt in shown]
 
     def _why_not(self, prompt: Prompt) -> str | None:
@@ -557,11 +548,9 @@ class LabelWriter(PromptReader):
         }
 
     def text(self, shown: Form) -> str:
-        """What the model reads; without a template the form that T5 was trained on."""
         return self.prompts.text(shown) if self.prompts else self.lead + as_string(shown)
 
     def encode(self, forms: Sequence[Form]) -> list[Encoded]:
-        """The ids of each prompt, of any length."""
         if not forms:
             return []
         encoded: Any = self.tokenizer(
@@ -577,11 +566,9 @@ class LabelWriter(PromptReader):
         return [(one["input_ids"], self.targets) for one in self.encode(shown)]
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
-        """All variants of one item, truncated so that each fits (``classifier.fit``)."""
         return fit(forms, self.encode, self.tokenizer, self.longest)
 
     def why_not(self, shown: Sequence[Form]) -> list[str | None]:
-        """Why the model cannot read each form; None if it can."""
         texts = ("\n".join(segment.sentence for segment in form) for form in shown)
         tokens = map(self.tokens.special_in, texts)
         return [token and f"has the special token '{token}' in it" for token in tokens]

@@ -169,8 +169,6 @@ class Seq2SeqModel(ReadyModel, FactModel):
     def hidden_states(
         self, queries: Sequence[Query], *, special_tokens: bool = True
     ) -> StateReader:
-        """Reads the hidden states at the decoder's last token before the object."""
-
         def states(ids: torch.Tensor) -> list[torch.Tensor]:
             prefix = torch.tensor([self.prefix] * len(ids), device=ids.device)
             output = self.model(input_ids=ids, decoder_input_ids=prefix, output_hidden_states=True)
@@ -180,7 +178,6 @@ class Seq2SeqModel(ReadyModel, FactModel):
         return StateReader(self, inputs, states, self.why_not, self.close)
 
     def inputs(self, queries: Sequence[Query]) -> dict[tuple[int, ...], list[int]]:
-        """What the encoder reads, with the rows of the queries."""
         texts = [query.pattern.fill_blank(query.subject, self.slot) for query in queries]
         if self.template is not None:
             before, _, after = self.template.partition(SENTENCE)
@@ -213,7 +210,6 @@ class Seq2SeqModel(ReadyModel, FactModel):
         return distinct_candidates(words, targets, reasons)
 
     def why_not(self, ids: Sequence[int]) -> str | None:
-        """Why the model cannot read an input; None if it can."""
         sentinels = sum(id_ in self._sentinels for id_ in ids)
         expected = 1 if self.template is None else 0
         if sentinels != expected:
@@ -232,7 +228,6 @@ def _rows(cache: Cache, rows: torch.Tensor) -> Cache:
 
 
 def _start_token(model: PreTrainedModel, name: str) -> int:
-    """The first token of the decoder."""
     for config in (model.config, model.generation_config):
         start = getattr(config, "decoder_start_token_id", None)
         if start is not None:

@@ -111,19 +111,16 @@ class Served:
         self.notes = [*([proof.note] if proof else []), *(chats.notes if chats else [])]
 
     def text(self, shown: Any) -> str:
-        """What the model reads; of a chat that the server joins, its turns."""
         turns = PromptTokens.chats(shown)[0]
         return "".join(f"{turn['role']}: {turn['content']}\n" for turn in turns)
 
     def why_not(self, shown: Sequence[Any]) -> list[str | None]:
-        """Why each of what is shown cannot be asked; None where it can."""
         return [self._why_not(one) for one in shown]
 
     def _why_not(self, shown: Any) -> str | None:
         raise NotImplementedError
 
     def score(self, shown: Sequence[Any]) -> Iterator[Scores]:
-        """The scores of the answers to what is shown, or bounds of these."""
         some = 0
         for scores in self.scored(self.requests(shown)):
             some += scores.bounds is not None
@@ -137,7 +134,6 @@ class Served:
         return [(PromptTokens.chats(one)[0], one.answers) for one in shown]
 
     def scored(self, requests: Sequence[Any]) -> Iterator[Scores]:
-        """The scores of the answers of requests."""
         raise NotImplementedError
 
 
@@ -157,7 +153,6 @@ class TokenScorer(Served):
         self.tokens = prompt_tokens(server, spec)
 
     def text(self, shown: Any) -> str:
-        """What the model reads before an answer: a chat in its own form, or the text itself."""
         return self.tokens.around(shown)[0]
 
     def why_not(self, shown: Sequence[Any]) -> list[str | None]:
@@ -173,7 +168,6 @@ class TokenScorer(Served):
         return self.too_long(len(ids) + max(map(len, targets), default=1) - 1)
 
     def too_long(self, tokens: int) -> str | None:
-        """Why the server cannot read so many tokens; None if it can."""
         is_long = self.longest and tokens > self.longest
         return f"{tokens} tokens, and the model takes {self.longest}" if is_long else None
 
@@ -183,7 +177,6 @@ class TokenScorer(Served):
         return [Continuations(tuple(ids), tuple(map(tuple, targets))) for ids, targets in encoded]
 
     def scored(self, requests: Sequence[Continuations]) -> Iterator[Scores]:
-        """The log-probabilities of the answers, and the numbers of their tokens."""
         for at, totals in self.scorer.totals(requests):
             sizes = np.array([len(target) for target in requests[at].targets])
             values, bounds, refused = [totals.values], [totals.is_bound], [totals.refused]
@@ -214,7 +207,6 @@ class ChatScorer(Served):
         return "the server enforces answers in chats only"
 
     def scored(self, requests: Sequence[Any]) -> Iterator[Scores]:
-        """The log-probabilities of labels, or bounds of these; or the answer; or why none."""
         for at, found in self.chats.replies(self.strategy, requests):
             answers, rows = requests[at][1], np.array([at])
             reason = found if isinstance(found, str) else None
@@ -462,7 +454,6 @@ class ServedLabels(Served):
             self.targets = tuple(tuple(target(label, reply)) for label in task.labels)
 
     def text(self, shown: Any) -> str:
-        """The text that the model reads, or the turn of a chat."""
         return self.prompts.text(shown)
 
     def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:

@@ -108,7 +108,6 @@ def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
 
 
 def _packaged(name: str) -> Path:
-    """The file or folder of a packaged model."""
     if name not in PACKAGED:
         raise ModelError(f"no packaged model '{name}'", todo=did_you_mean(name, list(PACKAGED)))
     module, pattern, install = PACKAGED[name]
@@ -144,7 +143,6 @@ def errors_of(source: ModelSource) -> Iterator[None]:
 
 
 def _advice(source: ModelSource) -> str:
-    """What to do where a model cannot be loaded."""
     if source.files:
         known = f"transformers {metadata.version('transformers')}"
         return f"Check that the files are those of a model that {known} knows."

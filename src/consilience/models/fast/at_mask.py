@@ -82,7 +82,6 @@ class AtMask:
 
     @torch.inference_mode()
     def _is_same(self) -> bool:
-        """Whether three rows of tokens get the logits of the whole head."""
         size, device = self.model.config.vocab_size, self.model.device
         ids = (torch.arange(21, device=device).reshape(3, 7) * 31 + 5) % size
         at = torch.tensor([1, 5, 3], device=device)

@@ -62,7 +62,6 @@ class Products:
     """10^9 operations a second of each library, in its fastest round; empty if not timed."""
 
     def record(self) -> dict[str, object]:
-        """For ``run.json``."""
         return asdict(self)
 
 
@@ -197,7 +196,6 @@ def _product(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _weight(layer: Any) -> Tensor:
-    """The weight (out, in) of a linear layer."""
     weight: Tensor = layer.weight.detach()
     return weight.T if isinstance(layer, Conv1D) else weight
 
@@ -236,7 +234,6 @@ def _logits(model: PreTrainedModel) -> Tensor:
 
 
 def _multiply(layer: Any, packed: Tensor, hidden: Tensor) -> Tensor:
-    """The forward method of a packed layer."""
     if not getattr(_thread, "is_plain", False):
         return _product(hidden, packed, layer.bias)
     weight = packed.to_dense()
@@ -247,7 +244,6 @@ def _multiply(layer: Any, packed: Tensor, hidden: Tensor) -> Tensor:
 
 
 def _trained(layer: Any, hidden: Tensor) -> Tensor:
-    """The forward method of a layer that is trained."""
     apply: Any = _TrainedProduct.apply
     product: Tensor = apply(hidden, layer.weight, layer.bias)
     return product

@@ -152,7 +152,6 @@ class PartialScores:
         self._sums = np.zeros(len(texts))
 
     def advance(self) -> None:
-        """Add the steps that have become known."""
         texts = np.flatnonzero(self.known < self.lengths)
         while texts.size:
             nodes = self.tree.nodes[self.sequence[texts], self.known[texts]]
@@ -306,7 +305,6 @@ class KeyValueStore:
     """Keys and values of the tokens that a model has read, one slot a token."""
 
     def __init__(self, model: PreTrainedModel, capacity: int = 0) -> None:
-        """``capacity``: slots that will be needed, as far as is known."""
         self.used = 0  # Slots in use. A smaller value forgets what was read last.
         self._model, self._capacity = model, capacity
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -397,12 +395,10 @@ class TreeReader:
         self._slot = np.full(len(tree.ids), -1)
 
     def is_read(self, nodes: Ints) -> Bools:
-        """Whether the keys and values of nodes are stored."""
         is_read: Bools = self._slot[nodes] >= 0
         return is_read
 
     def read(self, nodes: Ints) -> None:
-        """Read nodes, given depth first, whose parents are read or among them."""
         in_parts(self._pass, nodes, 1, self._budget)
 
     def read_new(self, nodes: Ints) -> None:
@@ -425,7 +421,6 @@ class TreeReader:
 
     @torch.inference_mode()
     def _pass(self, nodes: Ints) -> None:
-        """Read nodes in one row."""
         tree = self.tree
         self._slot[nodes] = self._stored.used + np.arange(len(nodes))
         paths = tree.paths(nodes)
@@ -465,7 +460,6 @@ class TreeScorer:
         return best_and_gold(reader, golds, slack, fill)
 
     def read(self, sentences: list[list[int]]) -> TreeReader:
-        """A reader of the tree of some sentences."""
         tree = Tree.of(self._start, sentences)
         return TreeReader(self._model, self.head, tree, self._budget)
 

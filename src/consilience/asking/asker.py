@@ -101,10 +101,7 @@ def ask_texts(
     samples: Sequence[int] = (),
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
-    """The answers in what a model writes; ``read`` makes the columns of a row of a text.
-
-    ``samples``: which sample is written in each variant; empty for the first in all.
-    """
+    """The answers in what a model writes; ``read`` makes the columns of a row of a text."""
     records: list[Mapping[str, Any]] = [{} for _ in group.asks]
     rows = [row for row, one in enumerate(group.asks) if one.why_not is None]
     asks = [group.asks[row] for row in rows]

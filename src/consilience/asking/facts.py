@@ -34,11 +34,7 @@ def ask_suite(
     keep_scores: bool = False,
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
-    """The answers to a whole suite (``ANSWERS_SCHEMA``).
-
-    With a ``folder`` each relation is kept there when it is complete, and a complete one is read
-    instead of asked.
-    """
+    """The answers to a whole suite (``ANSWERS_SCHEMA``); ``folder`` as in ``ask_groups``."""
     options = {"whole_vocabulary": whole_vocabulary, "keep_scores": keep_scores}
 
     def answers_of(group: str, progress: Progress) -> pl.DataFrame:
@@ -114,8 +110,7 @@ def ask(
 ) -> pl.DataFrame:
     """The answers of one relation, one row a query (``ANSWERS_SCHEMA``).
 
-    ``keep_scores`` has every candidate scored and adds the column ``scores``. Subjects, golds and
-    answers are those of the facts, in whatever language and form the patterns write them.
+    ``keep_scores`` has every candidate scored and adds the column ``scores``.
     """
     group = facts_of(relation, suite_name, whole_vocabulary=whole_vocabulary)
     width = len(relation.candidates.words) if keep_scores else 0

@@ -230,11 +230,7 @@ class Part:
 
 
 def sample_size(prompts: int, variations: int, wanted: int | None) -> int:
-    """How many of the ``prompts`` of a run are sent again in each variation.
-
-    As many as are ``wanted`` by ``--noise-floor``. By default at most 64, and in all variations
-    together at most a tenth of the run.
-    """
+    """How many of the ``prompts`` of a run are sent again in each variation; see ``MOST``."""
     return min(MOST, prompts // (SHARE * variations)) if wanted is None else min(wanted, prompts)
 
 

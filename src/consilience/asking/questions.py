@@ -218,10 +218,7 @@ def ask_options(
     suite: str,
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
-    """The answers of one group of questions with options, a row for each prompt.
-
-    Options are scored by the rule of the presenter; a model without probabilities chooses itself.
-    """
+    """The answers of one group of questions with options, a row for each prompt."""
     return pl.concat(
         ask_asks(presenter, questions_of(some, presenter, suite), model, progress)
         for some in slices_of(questions, presenter)
@@ -329,11 +326,7 @@ def ask_writing(
 def answered(
     text: str, prompt: Prompt, question: Question, style: str, rule: Rule | None = None
 ) -> dict[str, object]:
-    """The answer columns of a written text.
-
-    ``style``: of the labels that the options were shown with (``presentation.LABEL_STYLES``).
-    ``rule``: None for that of the kind of question.
-    """
+    """The answer columns of a written text; ``style``: of the labels (``LABEL_STYLES``)."""
     rule = rule or usual_rule(is_open=not question.options)
     if not question.options:
         matched = match(text, [question.gold], rule)
@@ -610,8 +603,8 @@ def with_meanings(
 ) -> pl.DataFrame:
     """The table with a column ``meaning``: one text for answers that mean the same across items.
 
-    Expectations of open questions compare it. ``links``: item -> what its linked items have in
-    common; null for other items. The question that the judge reads is the first of linked ones.
+    ``links``: item -> what its linked items have in common; null for other items. The question that
+    the judge reads is the first of linked ones.
     """
     phrasings = _first_phrasings(questions)
     link = pl.col("item").replace_strict(links, default=None, return_dtype=pl.String)

@@ -204,10 +204,7 @@ def _listed(reply: Any) -> list[tuple[str, float]]:
 def values_of(
     entries: Sequence[tuple[str, float]], labels: Sequence[str]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """The value of each label (label,) among listed tokens, and whether it is an upper bound.
-
-    A label that is not listed as it is has the bound of all such tokens.
-    """
+    """The value (label,) of each label among listed tokens, or the bound of what is not listed."""
     known, bound = dict(entries), bound_of(entries, MOST_LISTED)
     values = np.array([known.get(label, bound) for label in labels])
     return values, np.array([label not in known for label in labels])

@@ -440,10 +440,7 @@ class Client:
         """The names that replies give the model."""
 
     def post(self, path: str, body: Any) -> Any:
-        """The JSON value of the reply to one request, or ``Refused``; a GET without a body.
-
-        ``path``: a route below the base URL (``models``), or beside its ``/v1`` (``/props``).
-        """
+        """The JSON value of the reply to one request, or ``Refused``; a GET without a body."""
         [(_, reply)] = self.post_all(path, [body])
         return reply
 

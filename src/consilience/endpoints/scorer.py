@@ -354,7 +354,6 @@ class Totals:
     """The log-probabilities of the continuations of a prefix, as far as they are known.
 
     ``values`` (continuation,) in nats, and which of them are upper bounds (``is_bound``).
-    ``refused``: why the server refused a request; None where it answered all.
     """
 
     def __init__(self, parts: Continuations) -> None:
@@ -467,10 +466,7 @@ class Scorer:
         return any(BROKEN in self._piece(token) for token in work.rest(at))
 
     def _plan(self, jobs: Sequence[Job], every: bool) -> None:
-        """Make the requests of a dry run, which brings no reply and therefore ends after it.
-
-        Those that a reply to the first request of a prefix may make unnecessary are counted apart.
-        """
+        """Make the requests of a dry run; those that depend on a first reply are counted apart."""
         strategy, client = self.strategy, self.server.client
         plan = client.plan
         assert plan is not None
@@ -489,10 +485,7 @@ class Scorer:
         client.plan = plan
 
     def _look(self, jobs: Sequence[Job], *, lists_all: bool = False) -> None:
-        """Add the next token of continuations, one request for each different text before it.
-
-        ``lists_all``: the server lists all next tokens, which takes longer.
-        """
+        """Add the next token of continuations; ``lists_all``: of all tokens, which takes longer."""
         strategy = self.strategy
         assert strategy.first is not None and strategy.read_first is not None
         groups = _groups(jobs, Totals.before)

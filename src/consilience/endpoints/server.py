@@ -277,10 +277,9 @@ class LlamaCppClient(Client):
 
 
 def _library() -> Any:
-    """The package of llama.cpp, whose threads wait without spinning.
+    """The package of llama.cpp, whose threads wait without spinning (docs/log.md).
 
-    OpenMP reads how from the environment when it is loaded. With other work on the machine,
-    spinning takes tens of times longer (docs/log.md).
+    OpenMP reads how from the environment when it is loaded.
     """
     before = os.environ.get(WAITING)
     os.environ.setdefault(WAITING, "passive")

@@ -124,16 +124,13 @@ def load_model(
 ) -> LanguageModel:
     """Load a model.
 
-    - ``spec``: a Hub id, a local folder, a GGUF file, ``packaged:smollm2`` (in a PyPI package),
-      ``baseline:majority|random|oracle|constant``, ``openai:NAME`` behind a URL, or
+    - ``spec``: a Hub id, a folder, a GGUF file, ``packaged:smollm2`` (in a PyPI package),
+      ``baseline:majority|random|oracle|constant``, ``openai:NAME`` behind a URL,
       ``llamacpp:FILE`` for llama.cpp in this process, or ``PLUGIN:NAME`` of another package.
-    - ``protocol``: which token represents a candidate (``models/candidates.py``).
-    - ``seed``: of ``baseline:random``.
-    - ``multi_token``: what a masked model does with a candidate of several tokens
-      (``models/masked.py``); all others always take them.
-    - ``template``: a text with ``{sentence}`` that a sequence-to-sequence model reads
-      (``models/seq2seq.py``); without one it fills in a sentinel.
-    - ``trust_remote_code``: run the Python code that comes with the model.
+    - ``protocol``: which token represents a candidate. ``seed``: of ``baseline:random``.
+    - ``multi_token``: what a masked model does with a candidate of several tokens.
+    - ``template``: a text with ``{sentence}`` that a sequence-to-sequence model reads; without one
+      it fills in a sentinel. ``trust_remote_code``: run the Python code of the model.
     - ``connection``: how a model behind a URL is reached. ``scoring``: the strategy of one that a
       server scores (``endpoints/scorer.py``); None for the first that is proved.
     """
@@ -191,12 +188,10 @@ def load_prompt_model(
     connection: Connection | None = None,
     scoring: str | None = None,
 ) -> OptionScorer | PromptBaseline | DecisionModel | ServedModel:
-    """The model of that name: a causal or sequence-to-sequence model, a decision model, a baseline.
+    """The model of questions of that name; options as in ``load_model``.
 
-    ``questions``: those of the suite, for ``baseline:majority``. ``seed``: of ``baseline:random``.
-    ``longest``: tokens of a prompt with its answer, 0 for as many as the model takes.
-    ``connection``: how a model behind a URL is reached. ``scoring``: the strategy of one that a
-    server scores.
+    ``questions``: those of the suite, for ``baseline:majority``. ``longest``: tokens of a prompt
+    with its answer, 0 for as many as the model takes.
     """
     scheme, _, name = spec.partition(":")
     if scheme == "baseline":
@@ -232,10 +227,10 @@ def load_writer(
     chooser: Any = None,
     **how: Any,
 ) -> Any:
-    """The language model of that name; ``longest``: tokens of a prompt, 0 for its limit.
+    """The language model of that name, which writes; other options as in ``load_prompt_model``.
 
-    ``connection``: how a model behind a URL is reached. ``chooser``: the same served model as one
-    that chooses among options. ``how``: ``most_written`` tokens, ``temperature`` and ``seed``.
+    ``chooser``: the same served model as one that chooses among options. ``how``: ``most_written``
+    tokens, ``temperature`` and ``seed``.
     """
     if spec.partition(":")[0] in SERVED:
         from consilience.models.served import Writer, open_server

@@ -190,10 +190,7 @@ def next_token_logits(model: PreTrainedModel, rows: list[list[int]]) -> torch.Te
 def sentence_logprobs(
     model: PreTrainedModel, start: int, sentences: list[list[int]], budget: Budget
 ) -> Floats:
-    """Log-probability (sentence,) of token sequences, each alone after the token ``start``.
-
-    ``sum_t log p(token_t | start, preceding tokens)``, in nats.
-    """
+    """``sum_t log p(token_t | start, preceding tokens)`` (sentence,) of sentences alone, in nats."""
     logprob = np.zeros(len(sentences))
     lengths = [len(ids) for ids in sentences]
 
@@ -211,10 +208,7 @@ def sentence_logprobs(
 
 
 def token_logprobs(logits: torch.Tensor, rows: Ints, tokens: Ints) -> Floats:
-    """Log-probability (token,) of ``tokens`` (token,), each in row ``rows`` (token,) of logits.
-
-    ``logits`` (row, entry); the softmax is over the whole vocabulary.
-    """
+    """Log-probability (token,) of ``tokens`` (token,) in rows of ``logits`` (row, entry)."""
     logits = logits.float()
     row = torch.from_numpy(rows).to(logits.device)
     token = torch.from_numpy(tokens).to(logits.device)

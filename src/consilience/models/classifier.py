@@ -219,10 +219,7 @@ class PairClassifier(ReadyModel):
         reading: PairFormat,
         model_labels: Sequence[str] | None = None,
     ) -> None:
-        """``labels``: those of the task, in its order; they are matched with the model's by name.
-
-        ``model_labels``: the names of the model's labels, for a model that does not name them.
-        """
+        """``model_labels``: names of the model's labels, for a model that does not name them."""
         super().__init__(loaded)
         self.input = PairInput(loaded.model, loaded.tokenizer, reading)
         self.longest = self.input.longest

@@ -269,10 +269,7 @@ class DecisionPairs(PlainPairs):
         return self._prompt(shown).text
 
     def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
-        """Log-probabilities of the labels (form, label).
-
-        Where a server rounds one to 0, the scores only order the labels.
-        """
+        """Log-probabilities of the labels (form, label); rounded to 0 they only order these."""
         for scores in self.model.score([self._prompt(form) for form in forms]):
             assert scores.totals is not None
             is_bound = np.zeros(1, bool) if scores.bounds is None else scores.bounds

@@ -36,10 +36,7 @@ TwoTexts = tuple[str, str]
 
 
 class Chooser:
-    """A model without probabilities, which chooses one of the answers or writes something else.
-
-    It takes queries of facts, forms of sentence pairs, or prompts.
-    """
+    """A model without probabilities, which chooses one of the answers or writes something else."""
 
     tie = 0.0
     is_certain = False

@@ -208,10 +208,7 @@ class _FilledSlots:
 
 
 class PiecewiseModel(MaskedModel):
-    """A masked model that takes candidates of any number of tokens, filled in from left to right.
-
-    The definition is at the head of this file. Only for the ``strict`` protocol.
-    """
+    """A masked model of candidates of any number of tokens, filled in from left to right."""
 
     def __init__(self, loaded: Pretrained, protocol: Protocol) -> None:
         if protocol != "strict":
@@ -232,11 +229,7 @@ class PiecewiseModel(MaskedModel):
     def score_words(
         self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
     ) -> Iterator[Scores]:
-        """``totals`` are the pseudo-log-likelihoods.
-
-        ``every`` False leaves out candidates whose first tokens are less probable than the whole of
-        another, if any has several tokens.
-        """
+        """``totals`` are pseudo-log-likelihoods; without ``every`` candidates that cannot win have none."""
         index = {word: position for position, word in enumerate(words)}
         refused, slots = self._slots(queries, words, self._pieces)
         yield from refused

@@ -236,10 +236,7 @@ class PromptReader(ReadyModel):
         return f"{tokens} tokens, and the model takes {longest}" if tokens > longest else None
 
     def score(self, shown: Sequence[Any]) -> Iterator[Scores]:
-        """The log-probabilities of the answers, and the numbers of their tokens.
-
-        Those that are known since a text was written are used once.
-        """
+        """The log-probabilities of the answers; those known since a text was written are used once."""
         parts = self.parts(shown)
         sizes = [np.array([len(target) for target in targets]) for _, targets in parts]
         before, rest = dict[int, Floats](), list(range(len(parts)))
@@ -261,11 +258,7 @@ class PromptReader(ReadyModel):
     def replies(
         self, parts: Sequence[Parts], manners: Sequence[Manner] = ()
     ) -> Iterator[tuple[Ints, Replies]]:
-        """Positions of prompts, with the answers to them.
-
-        ``manners``: how text is written after each; empty to write none. Near ties between answers
-        are decided by a pass of their own.
-        """
+        """Positions of prompts, with the answers; ``manners``: how to write text, empty to write none."""
         prompts, targets = [ids for ids, _ in parts], [of_prompt for _, of_prompt in parts]
         lengths = [len(ids) for ids in prompts]
 
@@ -405,12 +398,7 @@ class OptionScorer(PromptReader):
         return self.tokens.around(shown)[0]
 
     def encode(self, prompt: Prompt) -> Parts:
-        """The token ids of a prompt, of any length, and those of each of its answers.
-
-        The ids of an answer are those that follow the prompt's where both are tokenised as one
-        text, so ``Answer:`` is followed by `` A`` (``PromptTokens.encode``). A text is complete
-        with the token that ends a turn or, of a sequence-to-sequence model, the sequence.
-        """
+        """See ``PromptTokens.encode``; a sequence-to-sequence model reads an answer alone."""
         if prompt not in self._encoded:
             self._encoded[prompt] = self._parts(prompt)
         return self._encoded[prompt]
@@ -521,12 +509,7 @@ class LabelWriter(PromptReader):
     def __init__(
         self, loaded: Pretrained, task: Task, template: str | None, longest: int = 0
     ) -> None:
-        """A writer for one task.
-
-        ``template``: a text with ``{text}`` and, if wanted, ``{labels}``, ``{first}`` and
-        ``{second}`` (the indicators), and ``{reply}`` before the beginning of the reply; None for
-        T5's form, or for ours. ``longest``: tokens of a prompt, 0 for as many as the model takes.
-        """
+        """``most_written``: tokens that may be written; ``longest``: of a prompt, 0 for the limit."""
         super().__init__(loaded, most_written=LONGEST_LABEL, longest=longest)
         is_causal, self.prompts = self.continuation.shares_context, None
         if template is not None or is_causal:
@@ -576,10 +559,9 @@ class LabelWriter(PromptReader):
     def write(
         self, shown: Sequence[Form], samples: Sequence[int] = ()
     ) -> Iterator[tuple[Ints, list[str]]]:
-        """Positions of forms, and what the model writes after them, most probable token by token.
+        """Positions of forms, and what the model writes after them, greedily.
 
-        Up to its end token or ``LONGEST_LABEL`` tokens; other special tokens remain. The labels are
-        scored in the same pass, and ``score`` has nothing to compute the next time.
+        The labels are scored in the same pass, and ``score`` has nothing to compute the next time.
         """
         parts = self.parts(shown)
         for rows, replies in self.replies(parts, [Manner()] * len(parts)):

@@ -282,10 +282,7 @@ class Writer(Served):
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]
     ) -> Iterator[tuple[Ints, list[str | NoAnswer]]]:
-        """Positions of prompts, and what the model writes after them; see ``AnswerWriter.write``.
-
-        A text that is no chat ends with its first line. A server without seeds samples anew.
-        """
+        """See ``AnswerWriter.write``; a server without seeds samples anew."""
         if self.tokens is not None:
             self.tokens.read_ahead(prompts, has_answers=False)
         bodies = [self._body(*one) for one in zip(prompts, samples, strict=True)]
@@ -331,10 +328,7 @@ class Writer(Served):
 
 
 def text_of(reply: Any) -> str | NoAnswer:
-    """The text of a reply; or why there is none.
-
-    A model that reasons first may use up all tokens before its text begins.
-    """
+    """The text of a reply; or why there is none."""
     if isinstance(reply, Refused):
         return NoAnswer(reply.reason)
     try:
@@ -425,10 +419,7 @@ class ServedLabels(Served):
     def __init__(
         self, model: ServedModel, task: Task, template: str | None, longest: int = 0
     ) -> None:
-        """``template``: None for ours.
-
-        The beginning of the reply, which only a server with tokens takes, is left out of ours.
-        """
+        """``template``: None for ours, of which only a server with tokens takes the reply's beginning."""
         self.model, self.server, self.client = model, model.server, model.client
         self.proof, self.notes, self.labels = model.proof, model.notes, task.labels
         text = TEMPLATES[task.kind] if template is None else template

@@ -27,10 +27,7 @@ class HeadRows:
 
 
 class AtMask:
-    """A masked model that is evaluated at one position of each query.
-
-    ``is_reduced``: whether the family's head can be taken apart; where not, it is computed whole.
-    """
+    """A masked model at one position; ``is_reduced``: whether its head can be taken apart."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
@@ -66,10 +63,7 @@ class AtMask:
 
     @torch.inference_mode()
     def logits(self, ids: torch.Tensor, at: torch.Tensor, rows: HeadRows | None) -> torch.Tensor:
-        """Logits (query, entry) at the positions ``at`` (query,) of ``ids`` (query, token).
-
-        ``rows`` names the vocabulary entries; None means the whole vocabulary.
-        """
+        """Logits (query, entry) at ``at`` (query,) of ``ids`` (query, token); None: all entries."""
         self._thread.request = (at, rows) if self.is_reduced else None
         try:
             logits: torch.Tensor = self.model(input_ids=ids).logits

@@ -67,10 +67,7 @@ class Products:
 
 @contextmanager
 def reproducibly() -> Iterator[None]:
-    """Compute on one thread and with torch's own products: near ties are decided so.
-
-    The result depends neither on the number of threads nor on the library that was chosen.
-    """
+    """Compute on one thread and with torch's own products, whatever is chosen: for near ties."""
     _thread.is_plain = True
     try:
         with one_thread():
@@ -163,10 +160,7 @@ def _choose(
 
 
 def is_faster(seconds: list[float], than: list[float]) -> bool:
-    """Whether the first is ``CLEARLY`` faster, in the median and in the fastest round.
-
-    Other programs on the machine disturb one of the two at most.
-    """
+    """Whether the first is ``CLEARLY`` faster, in the median and in the fastest round."""
     return all(of(than) >= CLEARLY * of(seconds) for of in (statistics.median, min))
 
 

@@ -378,10 +378,7 @@ Head = Callable[[torch.Tensor], torch.Tensor]
 
 
 class TreeReader:
-    """One tree while a model reads it.
-
-    ``read_nodes`` counts the tokens that went through the model.
-    """
+    """One tree while a model reads it; ``read_nodes`` counts the tokens that it read."""
 
     def __init__(self, model: PreTrainedModel, head: Head, tree: Tree, budget: Budget) -> None:
         self.tree = tree
@@ -533,10 +530,7 @@ def _shared_nodes(tree: Tree, size: int) -> Ints:
 
 
 def tree_scorer(model: PreTrainedModel, start: int, budget: Budget) -> TreeScorer | None:
-    """Let a model read trees. None, and an unchanged model, where its family cannot.
-
-    ``start``: the token that sentences begin with.
-    """
+    """Let a model read trees after the token ``start``; None, and unchanged, where it cannot."""
     base, attention = model.base_model, model.config._attn_implementation
     if base is model:
         return None
@@ -653,10 +647,7 @@ class Prompts:
         budget: Budget,
         longest: int,
     ) -> None:
-        """``targets``: the answers of each prompt; ``longest``: tokens that are written, at most.
-
-        An answer's last token is not read: nothing is asked of it.
-        """
+        """``targets``: the answers of each prompt, whose last tokens are not read."""
         self._head, self._budget = head, budget
         texts = [*prompts]
         self._steps: list[tuple[int, int, int, int]] = []

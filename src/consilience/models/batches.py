@@ -190,7 +190,7 @@ def next_token_logits(model: PreTrainedModel, rows: list[list[int]]) -> torch.Te
 def sentence_logprobs(
     model: PreTrainedModel, start: int, sentences: list[list[int]], budget: Budget
 ) -> Floats:
-    """``sum_t log p(token_t | start, preceding tokens)`` (sentence,) of sentences alone, in nats."""
+    """``sum_t log p(token_t | start, preceding tokens)`` (sentence,) in nats, each alone."""
     logprob = np.zeros(len(sentences))
     lengths = [len(ids) for ids in sentences]
 

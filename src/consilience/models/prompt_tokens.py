@@ -215,6 +215,41 @@ class PromptTokens:
         return next((token for token in tokens if token in text), None)
 
 
+class OptionPrompts:
+    """How a model that scores options reads prompts; ``longest``: tokens that it takes."""
+
+    tokens: PromptTokens
+    longest: Any
+    takes_answers = True  # Whether an answer takes up positions after the prompt
+
+    def encode(self, prompt: Prompt) -> tuple[list[int], list[list[int]]]:
+        """The token ids of a prompt, of any length, and those of each of its answers."""
+        return self.tokens.encode(prompt)
+
+    def text(self, shown: Prompt) -> str:
+        """What the model reads before an answer: a chat in its own form, or the text itself."""
+        return self.tokens.around(shown)[0]
+
+    def why_not(self, shown: Sequence[Prompt]) -> list[str | None]:
+        """Why each prompt cannot be asked; None where it can."""
+        self.tokens.read_ahead(shown)
+        return [self._why_not(prompt) for prompt in shown]
+
+    def _why_not(self, prompt: Prompt) -> str | None:
+        if reason := self.tokens.refused(prompt, prompt.answers):
+            return reason
+        ids, targets = self.encode(prompt)
+        if len({tuple(target) for target in targets}) < len(targets):
+            return "two options have the same tokens"
+        more = max(map(len, targets), default=1) - 1 if self.takes_answers else 0
+        return self.too_long(len(ids) + more)
+
+    def too_long(self, tokens: int) -> str | None:
+        """Why the model cannot read so many tokens; None if it can."""
+        is_long = self.longest and tokens > self.longest
+        return f"{tokens} tokens, and the model takes {self.longest}" if is_long else None
+
+
 def _common(sequences: Sequence[list[int]]) -> list[int]:
     columns = zip(*sequences, strict=False)
     return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]

@@ -48,6 +48,7 @@ from consilience.models.prompt_tokens import (
     MOST_WRITTEN,
     TEMPLATES,
     LabelPrompts,
+    OptionPrompts,
     PromptTokens,
     begins_another,
 )
@@ -184,10 +185,7 @@ class PromptReader(ReadyModel):
     """What a model of another kind cannot do, and what to do with it."""
 
     def __init__(self, loaded: Pretrained, *, most_written: int = 0, longest: int = 0) -> None:
-        """``most_written``: tokens that may be written after a prompt.
-
-        ``longest``: tokens of a prompt, 0 for as many as the model takes.
-        """
+        """``most_written``: tokens to write after a prompt; ``longest``: of a prompt, 0 for all."""
         if loaded.kind not in CONTINUATIONS:
             what, todo = self.refusal
             raise ConsilienceError(
@@ -231,12 +229,8 @@ class PromptReader(ReadyModel):
     def parts(self, shown: Sequence[Any]) -> list[Parts]:
         raise NotImplementedError
 
-    def too_long(self, tokens: int) -> str | None:
-        longest = self.longest
-        return f"{tokens} tokens, and the model takes {longest}" if tokens > longest else None
-
     def score(self, shown: Sequence[Any]) -> Iterator[Scores]:
-        """The log-probabilities of the answers; those known since a text was written are used once."""
+        """Log-probabilities of the answers; those known since a text was written are used once."""
         parts = self.parts(shown)
         sizes = [np.array([len(target) for target in targets]) for _, targets in parts]
         before, rest = dict[int, Floats](), list(range(len(parts)))
@@ -258,7 +252,7 @@ class PromptReader(ReadyModel):
     def replies(
         self, parts: Sequence[Parts], manners: Sequence[Manner] = ()
     ) -> Iterator[tuple[Ints, Replies]]:
-        """Positions of prompts, with the answers; ``manners``: how to write text, empty to write none."""
+        """Positions of prompts, with the answers; ``manners``: how to write text, empty for none."""
         prompts, targets = [ids for ids, _ in parts], [of_prompt for _, of_prompt in parts]
         lengths = [len(ids) for ids in prompts]
 
@@ -386,30 +380,26 @@ def _shared(first: Ints, second: Ints) -> int:
     return int(differs.argmax()) if differs.any() else size
 
 
-class OptionScorer(PromptReader):
+class OptionScorer(OptionPrompts, PromptReader):
     """A model that scores what a prompt may be answered with (``asking/questions.py``)."""
 
     def __init__(self, loaded: Pretrained, *, most_written: int = 0, longest: int = 0) -> None:
         """``longest``: tokens of a prompt with its answer, 0 for as many as the model takes."""
         super().__init__(loaded, most_written=most_written, longest=longest)
+        self.takes_answers = self.continuation.shares_context
         self._encoded: dict[Prompt, Parts] = {}
-
-    def text(self, shown: Prompt) -> str:
-        return self.tokens.around(shown)[0]
 
     def encode(self, prompt: Prompt) -> Parts:
         """See ``PromptTokens.encode``; a sequence-to-sequence model reads an answer alone."""
         if prompt not in self._encoded:
-            self._encoded[prompt] = self._parts(prompt)
+            if self.takes_answers:
+                self._encoded[prompt] = self.tokens.encode(prompt)
+                return self._encoded[prompt]
+            targets = self.tokens.ids(list(prompt.answers))
+            if not prompt.are_labels or begins_another(targets):
+                targets = [[*ids, *self.ends[:1]] for ids in targets]
+            self._encoded[prompt] = self.prompt_ids(prompt), targets
         return self._encoded[prompt]
-
-    def _parts(self, prompt: Prompt) -> Parts:
-        if self.continuation.shares_context:
-            return self.tokens.encode(prompt)
-        targets = self.tokens.ids(list(prompt.answers))
-        if not prompt.are_labels or begins_another(targets):
-            targets = [[*ids, *self.ends[:1]] for ids in targets]
-        return self.prompt_ids(prompt), targets
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """The token ids that a written answer follows, of any length."""
@@ -421,18 +411,6 @@ class OptionScorer(PromptReader):
         encoded = [self.encode(prompt) for prompt in shown]
         self._encoded.clear()
         return encoded
-
-    def why_not(self, shown: Sequence[Prompt]) -> list[str | None]:
-        return [self._why_not(prompt) for prompt in shown]
-
-    def _why_not(self, prompt: Prompt) -> str | None:
-        if reason := self.tokens.refused(prompt, prompt.answers):
-            return reason
-        ids, targets = self.encode(prompt)
-        if len({tuple(target) for target in targets}) < len(targets):
-            return "two options have the same tokens"
-        more = max(map(len, targets), default=1) - 1 if self.continuation.shares_context else 0
-        return self.too_long(len(ids) + more)
 
     def score_alone(self, prompt: Prompt) -> Floats:
         """Log-probabilities (answer,) in nats, of a prompt in passes of its own."""
@@ -509,7 +487,9 @@ class LabelWriter(PromptReader):
     def __init__(
         self, loaded: Pretrained, task: Task, template: str | None, longest: int = 0
     ) -> None:
-        """``most_written``: tokens that may be written; ``longest``: of a prompt, 0 for the limit."""
+        """``template``: a text with ``{text}``, ``{reply}`` before the beginning of the reply, and if
+        wanted ``{labels}``, ``{first}`` and ``{second}``; None for T5's form, or for ours.
+        """
         super().__init__(loaded, most_written=LONGEST_LABEL, longest=longest)
         is_causal, self.prompts = self.continuation.shares_context, None
         if template is not None or is_causal:

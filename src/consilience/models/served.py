@@ -46,6 +46,7 @@ from consilience.models.prompt_tokens import (
     REPLY,
     TEMPLATES,
     LabelPrompts,
+    OptionPrompts,
     PromptTokens,
 )
 from consilience.types import Query, Scores
@@ -143,7 +144,7 @@ def prompt_tokens(server: Server, spec: str) -> PromptTokens:
     return PromptTokens(server.tokenizer, [] if end is None else [end], spec)
 
 
-class TokenScorer(Served):
+class TokenScorer(OptionPrompts, Served):
     """Scores what prompts may be answered with, by the tokens of the server (``prompted.py``)."""
 
     def __init__(self, server: Server, spec: str, scorer: Scorer, proof: Proof) -> None:
@@ -151,25 +152,6 @@ class TokenScorer(Served):
         self.scorer = scorer
         self.longest = server.context  # Tokens of a prompt with its answer; None for any number
         self.tokens = prompt_tokens(server, spec)
-
-    def text(self, shown: Any) -> str:
-        return self.tokens.around(shown)[0]
-
-    def why_not(self, shown: Sequence[Any]) -> list[str | None]:
-        self.tokens.read_ahead(shown)
-        return super().why_not(shown)
-
-    def _why_not(self, shown: Prompt) -> str | None:
-        if reason := self.tokens.refused(shown, shown.answers):
-            return reason
-        ids, targets = self.tokens.encode(shown)
-        if len({tuple(target) for target in targets}) < len(targets):
-            return "two options have the same tokens"
-        return self.too_long(len(ids) + max(map(len, targets), default=1) - 1)
-
-    def too_long(self, tokens: int) -> str | None:
-        is_long = self.longest and tokens > self.longest
-        return f"{tokens} tokens, and the model takes {self.longest}" if is_long else None
 
     def requests(self, shown: Sequence[Prompt]) -> list[Continuations]:
         self.tokens.read_ahead(shown)
@@ -419,7 +401,7 @@ class ServedLabels(Served):
     def __init__(
         self, model: ServedModel, task: Task, template: str | None, longest: int = 0
     ) -> None:
-        """``template``: None for ours, of which only a server with tokens takes the reply's beginning."""
+        """``template``: None for ours; only a server with tokens takes the beginning of a reply."""
         self.model, self.server, self.client = model, model.server, model.client
         self.proof, self.notes, self.labels = model.proof, model.notes, task.labels
         text = TEMPLATES[task.kind] if template is None else template

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -70,24 +70,17 @@ class CandidateTokens:
 
 
 class FactModel:
-    """A model of facts: among candidates, and with its whole vocabulary."""
+    """A model of facts: among candidates, in their order, and with its whole vocabulary."""
+
+    score_words: Any
+    score_vocabulary: Any
 
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
     ) -> Iterator[Scores]:
         if candidates is None:
-            return self.score_vocabulary(queries)
-        return self.score_words(queries, candidates.words, every=every)
-
-    def score_words(
-        self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
-    ) -> Iterator[Scores]:
-        """The scores of the candidates, in the order of ``words``."""
-        raise NotImplementedError
-
-    def score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
-        """The scores of every word of the model."""
-        raise NotImplementedError
+            return iter(self.score_vocabulary(queries))
+        return iter(self.score_words(queries, candidates.words, every=every))
 
 
 class CandidateLookup:
@@ -128,18 +121,13 @@ class CandidateLookup:
     def _note(self, sheet: CandidateTokens) -> None:
         if not sheet.several:
             return
-        named = listed(sheet.several, NAMED)
-        candidates = f"{len(sheet.several)} of {len(sheet.words)} candidates ({named})"
+        rule = "they are filled in from left to right (PLL-word-l2r)"
         if self._protocol == "published":
-            self._notes.append(
-                f"{candidates} are split by the tokenizer; their first piece represents them, as "
-                "in the released code"
-            )
-        else:
-            self._notes.append(
-                f"{candidates} are several tokens; they are filled in from left to right "
-                "(PLL-word-l2r)"
-            )
+            rule = "their first piece represents them, as in the released code"
+        self._notes.append(
+            f"{len(sheet.several)} of {len(sheet.words)} candidates "
+            f"({listed(sheet.several, NAMED)}) are several tokens; {rule}"
+        )
 
 
 def distinct_candidates(

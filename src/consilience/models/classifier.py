@@ -59,17 +59,12 @@ class PairFormat:
         try:
             record = parse_json(path.read_text(encoding="utf-8"))
             indicators = record["indicators"]
-            saved = cls(
-                record["joined"],
-                record["pool"],
-                int(record["longest"]),
-                (str(indicators[0]), str(indicators[1])) if indicators else None,
-            )
+            pair = (str(indicators[0]), str(indicators[1])) if indicators else None
+            if record["joined"] in get_args(Joined) and record["pool"] in get_args(Pool):
+                return cls(record["joined"], record["pool"], int(record["longest"]), pair)
+            raise ValueError("a reading that is not known")
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise ConsilienceError("not the record of a reading", where=str(path)) from error
-        if saved.joined not in get_args(Joined) or saved.pool not in get_args(Pool):
-            raise ConsilienceError("a reading that is not known", where=str(path))
-        return saved
 
 
 def has_decoder_head(model: PreTrainedModel) -> bool:
@@ -343,20 +338,12 @@ def label_positions(
 ) -> list[int]:
     """Position of each of the task's labels among the model's, whatever the case."""
     names = list(model_labels or (str(id2label[number]) for number in sorted(id2label)))
-    if len(names) != len(id2label):
-        raise ConsilienceError(
-            f"{len(names)} labels in --model-labels", expected=f"the model's {len(id2label)}"
-        )
     positions = {name.casefold(): position for position, name in enumerate(names)}
-    for label in labels:
-        if label.casefold() not in positions:
-            raise ConsilienceError(
-                f"the model's labels are {', '.join(names)}",
-                expected=", ".join(labels),
-                todo="Say what they mean, in the model's order: --model-labels A,B.",
-            )
-    if len(names) != len(labels):
+    is_known = all(label.casefold() in positions for label in labels)
+    if not is_known or not len(names) == len(id2label) == len(labels):
         raise ConsilienceError(
-            f"the model has {len(names)} labels: {', '.join(names)}", expected=", ".join(labels)
+            f"the model's labels are {', '.join(names)}",
+            expected=", ".join(labels),
+            todo="Say what they mean, in the model's order: --model-labels A,B.",
         )
     return [positions[label.casefold()] for label in labels]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import string
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from transformers import JevForDecision
 from transformers.decision import DecisionConfig
@@ -63,30 +63,22 @@ def load_decision_pipeline(
     )
 
 
-def _has_head_beside(loaded: Pretrained) -> bool:
-    """Whether the files of a language model have a decision head, too."""
-    if loaded.model.config.model_type not in MODEL_FOR_DECISION_MAPPING_NAMES:
-        return False
-    find: Any = JevForDecision.checkpoint_config
-    return find(loaded.model.name_or_path)[0] is not None
-
-
 def _refuse(spec: str, loaded: Pretrained) -> None:
     """Raise for a model that the pipeline cannot ask, or not as it was trained."""
-    todo = f"Ask it without systemone: --model {spec}."
-    problem = ""
-    if loaded.kind == "decision":
-        config: Any = loaded.model.decision_config
-        if not (config.chat_template or getattr(loaded.tokenizer, "chat_template", None)):
-            problem, todo = f"'{spec}' has no template", "Add its decision_template.jinja."
-    elif _has_head_beside(loaded):
+    model: Any = loaded.model
+    is_decision, find = loaded.kind == "decision", cast(Any, JevForDecision.checkpoint_config)
+    template = is_decision and model.decision_config.chat_template
+    has_family = model.config.model_type in MODEL_FOR_DECISION_MAPPING_NAMES
+    problem, todo = "", f"Ask it without systemone: --model {spec}."
+    if not is_decision and has_family and find(model.name_or_path)[0] is not None:
         problem = f"'{spec}' has a decision head beside its weights, which is not read here"
         todo = "Load it with JevForDecision.from_pretrained, save_pretrained to a folder, and ask "
         todo += "systemone:FOLDER; or ask `transformers serve`."
-    elif loaded.kind != "causal":
+    elif not is_decision and loaded.kind != "causal":
         problem = f"'{spec}' is a {loaded.kind} language model"
-    elif not getattr(loaded.tokenizer, "chat_template", None):
+    elif not (template or getattr(loaded.tokenizer, "chat_template", None)):
         problem = f"'{spec}' has no chat template"
+        todo = "Add its decision_template.jinja." if is_decision else todo
     if problem:
         raise ConsilienceError(
             problem,

@@ -31,7 +31,10 @@ Small models that are not given the beginning of the reply write about the sente
 
 
 def filled(template: str, task: Task) -> str:
-    """A template with the labels and the indicators of the task in it."""
+    """A template with the ``{labels}`` and the indicators, ``{first}`` and ``{second}``, in it.
+
+    ``{text}`` is where a pair stands, and what follows ``{reply}`` is the beginning of the reply.
+    """
     if template.count("{text}") != 1:
         raise ConsilienceError(
             f"the template '{template}'", expected="exactly one {text}, where the pair stands"

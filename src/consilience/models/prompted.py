@@ -252,7 +252,7 @@ class PromptReader(ReadyModel):
     def replies(
         self, parts: Sequence[Parts], manners: Sequence[Manner] = ()
     ) -> Iterator[tuple[Ints, Replies]]:
-        """Positions of prompts, with the answers; ``manners``: how to write text, empty for none."""
+        """Positions of prompts, and the answers; ``manners``: how to write text, none for none."""
         prompts, targets = [ids for ids, _ in parts], [of_prompt for _, of_prompt in parts]
         lengths = [len(ids) for ids in prompts]
 
@@ -487,9 +487,7 @@ class LabelWriter(PromptReader):
     def __init__(
         self, loaded: Pretrained, task: Task, template: str | None, longest: int = 0
     ) -> None:
-        """``template``: a text with ``{text}``, ``{reply}`` before the beginning of the reply, and if
-        wanted ``{labels}``, ``{first}`` and ``{second}``; None for T5's form, or for ours.
-        """
+        """``template``: see ``prompt_tokens.filled``; None for T5's form, or for ours."""
         super().__init__(loaded, most_written=LONGEST_LABEL, longest=longest)
         is_causal, self.prompts = self.continuation.shares_context, None
         if template is not None or is_causal:

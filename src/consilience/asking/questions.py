@@ -377,7 +377,9 @@ def notes_on_writing(answers: pl.DataFrame) -> list[str]:
 
 AUTO = "auto"  # The template ``chat`` for a model with a chat template, and ``plain`` for any other
 CHAT = "chat:"  # What a text begins with that is the user's turn of a chat
-FIELDS = ("name", "text", "chat", "system")  # What a file has of each template
+FIELDS: Mapping[str, type] = {"name": str, "text": str, "chat": bool, "system": str}
+HEAD = ("name", "text")  # What each template in a file needs
+HAS = "name and text, and if wanted chat (true or false) and system"  # What a file has of each
 
 SUFFIXES = (".toml", ".yaml", ".yml", ".json")
 
@@ -443,41 +445,26 @@ def templates_of_document(document: Any, where: str) -> Iterator[Template]:
     entries = document.get("templates") if isinstance(document, Mapping) else document
     if not isinstance(entries, list) or not entries:
         raise ConsilienceError(
-            "no list of templates",
-            expected="[[templates]] with name and text, and chat and system if wanted",
-            where=where,
+            "no list of templates", expected=f"[[templates]]: {HAS}", where=where
         )
     for number, entry in enumerate(entries, start=1):
-        yield _template(entry, f"{where}, template {number}")
-
-
-def _template(entry: Any, where: str) -> Template:
-    """The template of a mapping; any other value, an unknown field or another type raises."""
-    fields = entry if isinstance(entry, Mapping) else {}
-    for name, kind in (("name", str), ("text", str), ("chat", bool), ("system", str)):
-        value = fields.get(name, None if name in ("name", "text") else kind())
-        if not isinstance(value, kind) or (name in ("name", "text") and not value):
+        place, fields = f"{where}, template {number}", entry if isinstance(entry, Mapping) else {}
+        for name in (*HEAD, *fields):
+            kind, value = FIELDS.get(name), fields.get(name)
+            if kind is None or not isinstance(value, kind) or (name in HEAD and not value):
+                raise ConsilienceError(
+                    f"'{name}' is {value!r}" if name in fields else f"no '{name}'",
+                    expected=HAS,
+                    where=place,
+                    todo=did_you_mean(str(name), list(FIELDS)) if kind is None else "",
+                )
+        try:
+            more = fields.get("chat", False), fields.get("system", "")
+            yield Template(fields["name"], fields["text"], *more)
+        except ConsilienceError as error:
             raise ConsilienceError(
-                f"'{name}' is {value!r}" if name in fields else f"no '{name}'",
-                expected="true or false" if kind is bool else f"a text in '{name}'",
-                where=where,
-            )
-    for name in fields:
-        if name not in FIELDS:
-            raise ConsilienceError(
-                f"the field '{name}'",
-                expected=", ".join(FIELDS),
-                where=where,
-                todo=did_you_mean(str(name), list(FIELDS)),
-            )
-    try:
-        return Template(
-            fields["name"], fields["text"], fields.get("chat", False), fields.get("system", "")
-        )
-    except ConsilienceError as error:
-        raise ConsilienceError(
-            error.found, expected=error.expected, where=where, todo=error.todo
-        ) from error
+                error.found, expected=error.expected, where=place, todo=error.todo
+            ) from error
 
 
 AnswerPair = tuple[str, str, str]  # A question and two answers to it

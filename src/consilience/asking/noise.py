@@ -144,10 +144,6 @@ def _repeated(model: object, answer: Answer, asks: Sequence[Ask]) -> Answers:
     return answer(asks)
 
 
-def _one_by_one(model: object, answer: Answer, asks: Sequence[Ask]) -> Answers:
-    return [answer([one])[0] for one in asks]
-
-
 def _reordered(model: object, answer: Answer, asks: Sequence[Ask]) -> Answers:
     order = list(range(len(asks)))
     random.Random(len(asks)).shuffle(order)
@@ -181,7 +177,7 @@ def _other_threads(model: object, answer: Answer, asks: Sequence[Ask]) -> Answer
 VARIATIONS: Mapping[str, Variation] = {
     "repeated": _repeated,
     "reordered": _reordered,
-    "one_by_one": _one_by_one,
+    "one_by_one": lambda model, answer, asks: [answer([one])[0] for one in asks],
     "large_batches": _large_batches,
     "other_threads": _other_threads,
 }

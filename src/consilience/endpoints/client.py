@@ -111,12 +111,6 @@ def key_of(connection: Connection) -> Key:
     return Key(key)
 
 
-def host_of(url: str) -> str:
-    """The host of a URL as it is written there: of IPv6 in brackets."""
-    host = urlsplit(url).hostname or ""
-    return f"[{host}]" if ":" in host else host
-
-
 def is_here(url: str) -> bool:
     """Whether the host is this machine."""
     host = urlsplit(url).hostname or ""
@@ -642,7 +636,9 @@ class Client:
     def _new_http(self) -> httpx2.AsyncClient:
         headers = {"accept-encoding": "gzip", "user-agent": "consilience"}
         headers["content-type"] = headers["accept"] = "application/json"
-        direct = {f"all://{host_of(self._base)}": None} if is_here(self._base) else None
+        host = urlsplit(self._base).hostname or ""
+        host = f"[{host}]" if ":" in host else host  # IPv6
+        direct = {f"all://{host}": None} if is_here(self._base) else None
         try:
             return httpx2.AsyncClient(
                 headers={**headers, **self._key.headers},

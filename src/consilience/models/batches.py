@@ -49,10 +49,6 @@ class Budget:
         width = getattr(model.config, "hidden_size", 1024) * ACTIVATIONS * model.dtype.itemsize
         return cls(max(1, min(MOST_TOKENS, free // 2 // width)))
 
-    def shrink(self, failed: int) -> None:
-        """Allow at most half of the ``failed`` tokens from now on."""
-        self.tokens = min(self.tokens, max(1, failed // 2))
-
 
 def equal_length_batches(lengths: Sequence[int], budget: Budget) -> Iterator[Ints]:
     """Positions of sequences, in batches of equal length within the budget; at least one each.
@@ -87,7 +83,7 @@ def halving(
             raise
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    budget.shrink(len(batch) * length)
+    budget.tokens = min(budget.tokens, max(1, len(batch) * length // 2))
     half = len(batch) // 2
     return [
         result

@@ -110,24 +110,21 @@ class CandidateLookup:
                 self._tokenizer, words, anchor, self._protocol, several=self._several, merge=merge
             )
             self._known[words, anchor] = sheet
-            self._note(sheet)
+            if sheet.several:
+                named = listed(sheet.several, NAMED)
+                rule = "they are filled in from left to right (PLL-word-l2r)"
+                if self._protocol == "published":
+                    rule = "their first piece represents them, as in the released code"
+                self._notes.append(
+                    f"{len(sheet.several)} of {len(words)} candidates ({named}) are several "
+                    f"tokens; {rule}"
+                )
         return self._known[words, anchor]
 
     def vocabulary(self, queries: Iterable[Query]) -> tuple[str, ...]:
         if self._vocabulary is None:
             self._vocabulary = vocabulary_words(self._tokenizer)
         return with_golds(self._vocabulary, queries)
-
-    def _note(self, sheet: CandidateTokens) -> None:
-        if not sheet.several:
-            return
-        rule = "they are filled in from left to right (PLL-word-l2r)"
-        if self._protocol == "published":
-            rule = "their first piece represents them, as in the released code"
-        self._notes.append(
-            f"{len(sheet.several)} of {len(sheet.words)} candidates "
-            f"({listed(sheet.several, NAMED)}) are several tokens; {rule}"
-        )
 
 
 def distinct_candidates(

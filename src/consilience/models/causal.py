@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -160,12 +159,13 @@ class CausalModel(ReadyModel, FactModel):
         for anchor, inputs in slots.items():
             sheet = self._lookup.in_slot(words, anchor, merge=True)
             columns = torch.from_numpy(sheet.first_tokens[sheet.scored]).to(self.model.device)
-            yield from self.score_slot(partial(self._next_logits, columns=columns), inputs, sheet)
 
-    def _next_logits(self, sentences: list[list[int]], columns: torch.Tensor) -> Floats:
-        logits = next_token_logits(self.model, sentences)[:, columns]
-        values: Floats = logits.double().cpu().numpy()
-        return values
+            def next_logits(sentences: list[list[int]], columns: torch.Tensor = columns) -> Floats:
+                logits = next_token_logits(self.model, sentences)[:, columns]
+                values: Floats = logits.double().cpu().numpy()
+                return values
+
+            yield from self.score_slot(next_logits, inputs, sheet)
 
     def hidden_states(
         self, queries: Sequence[Query], *, special_tokens: bool = True

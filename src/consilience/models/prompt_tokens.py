@@ -168,7 +168,9 @@ class PromptTokens:
         start = [] if self.is_chat(prompt) else self.beginning
         texts, after = self.texts(prompt)
         prompt_ids, *whole = ([*start, *ids] for ids in self.ids(texts))
-        shared = min(len(_common([prompt_ids, *whole])), *(len(ids) - 1 for ids in whole))
+        columns = zip(prompt_ids, *whole, strict=False)
+        common = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+        shared = min(common, *(len(ids) - 1 for ids in whole))
         targets = [ids[shared:] for ids in whole]
         if begins_another(targets) or (prompt.is_chat and not prompt.are_labels):
             ends = self.ids([after])[0] if after else []
@@ -251,11 +253,6 @@ class OptionPrompts:
         """Why the model cannot read so many tokens; None if it can."""
         is_long = self.longest and tokens > self.longest
         return f"{tokens} tokens, and the model takes {self.longest}" if is_long else None
-
-
-def _common(sequences: Sequence[list[int]]) -> list[int]:
-    columns = zip(*sequences, strict=False)
-    return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
 
 
 def begins_another(targets: Sequence[list[int]]) -> bool:

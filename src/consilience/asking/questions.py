@@ -150,16 +150,23 @@ def prompts_of(
     ]
 
 
-def slices_of(questions: Sequence[Question], presenter: Presenter) -> Iterator[Sequence[Question]]:
-    """Questions with at most ``PROMPTS_AT_ONCE`` prompts; of no questions one empty slice."""
+def slices_of(
+    questions: Sequence[Question],
+    presenter: Presenter,
+    suite: str = "",
+    schema: Mapping[str, Any] = SCHEMA,
+) -> Iterator[tuple[Sequence[Question], Group]]:
+    """Questions with at most ``PROMPTS_AT_ONCE`` asks, and these; of no questions one slice."""
     size = max(1, PROMPTS_AT_ONCE // len(presenter.design.cells))
     for start in range(0, max(1, len(questions)), size):
-        yield questions[start : start + size]
+        some = questions[start : start + size]
+        asks = [ask_of(*prompt) for prompt in prompts_of(some, presenter)]
+        yield some, group_of(some, presenter.design, asks, suite, schema)
 
 
 def prompt_count(questions: Sequence[Question], presenter: Presenter) -> int:
     """The number of prompts of questions."""
-    return sum(len(prompts_of(some, presenter)) for some in slices_of(questions, presenter))
+    return sum(len(group.asks) for _, group in slices_of(questions, presenter))
 
 
 def prompt_table(
@@ -167,20 +174,7 @@ def prompt_table(
 ) -> pl.DataFrame:
     """What a model is sent for questions (``asker.PROMPT_SCHEMA``), and what it cannot be."""
     slices = slices_of(questions, presenter)
-    return pl.concat(
-        asker.prompt_table(questions_of(some, presenter, ""), model) for some in slices
-    )
-
-
-def questions_of(
-    questions: Sequence[Question],
-    presenter: Presenter,
-    suite: str,
-    schema: Mapping[str, Any] = SCHEMA,
-) -> Group:
-    """Questions of one group in the variants of the presenter."""
-    asks = [ask_of(*prompt) for prompt in prompts_of(questions, presenter)]
-    return group_of(questions, presenter.design, asks, suite, schema)
+    return pl.concat(asker.prompt_table(group, model) for _, group in slices)
 
 
 def ask_of(at: int, variant: int, prompt: Prompt | None) -> Ask:
@@ -220,8 +214,8 @@ def ask_options(
 ) -> pl.DataFrame:
     """The answers of one group of questions with options, a row for each prompt."""
     return pl.concat(
-        ask_asks(presenter, questions_of(some, presenter, suite), model, progress)
-        for some in slices_of(questions, presenter)
+        ask_asks(presenter, group, model, progress)
+        for _, group in slices_of(questions, presenter, suite)
     )
 
 
@@ -312,14 +306,13 @@ def ask_writing(
     factors = [factor.name for factor in design.factors]
     samples = list(map(int, design.levels("sample") if "sample" in factors else ()))
     tables = []
-    for some in slices_of(questions, presenter):
+    for some, group in slices_of(questions, presenter, suite, columns):
 
         def read(text: str, one: Ask, some: Sequence[Question] = some) -> dict[str, object]:
             style = presenter.presentation(design.cells[one.variant]).labels
             return answered(text, one.shown, some[one.item], style, rule)
 
-        group = asker.askable(questions_of(some, presenter, suite, columns), model)
-        tables.append(ask_texts(group, model, read, samples, progress))
+        tables.append(ask_texts(asker.askable(group, model), model, read, samples, progress))
     return pl.concat(tables)
 
 

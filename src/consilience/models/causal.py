@@ -19,8 +19,11 @@ import torch
 from consilience.core.items import Floats, Ints
 from consilience.core.patterns import Pattern
 from consilience.models.batches import (
+    ReadyModel,
+    StateReader,
     next_token_logits,
     sentence_logprobs,
+    settle_candidates,
     side_by_side,
     workers_on,
 )
@@ -38,7 +41,6 @@ from consilience.models.candidates import (
 )
 from consilience.models.fast.trees import room_for_tokens, tree_scorer
 from consilience.models.loading import Pretrained
-from consilience.models.scoring import ReadyModel, StateReader, settle_candidates
 from consilience.types import Query, Scores
 
 MOST_QUERIES = 128  # Queries of one pattern that are scored together, at most

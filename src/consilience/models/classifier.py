@@ -16,11 +16,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Joined, Loading, Pool
 from consilience.core.items import Floats, Form, Ints, as_lines, as_string
 from consilience.files.read import parse_json
-from consilience.models.batches import Budget
+from consilience.models.batches import Budget, ReadyModel, score_batches
 from consilience.models.candidates import group_rows, log_softmax
 from consilience.models.loading import Kind, Pretrained, load_classifier
 from consilience.models.masked import positions
-from consilience.models.scoring import ReadyModel, score_batches
 from consilience.types import Scores
 
 FILE = "consilience.json"

@@ -18,13 +18,12 @@ from consilience.core.items import Floats, Ints, Segment
 from consilience.core.presentation import Prompt, Role
 from consilience.core.text import NEGATIONS
 from consilience.models import LanguageModel, is_chat_model
-from consilience.models.batches import sentence_logprobs
+from consilience.models.batches import StateReader, score_batches, sentence_logprobs
 from consilience.models.candidates import start_token
 from consilience.models.classifier import PairClassifier, PairFormat
 from consilience.models.fast.products import reproducibly
 from consilience.models.loading import load_classifier, load_encoder
 from consilience.models.prompted import OptionScorer
-from consilience.models.scoring import StateReader, score_batches
 from consilience.types import Query
 
 Vectors = npt.NDArray[np.float32]

@@ -15,7 +15,14 @@ from transformers import PreTrainedModel
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.items import Bools, Floats, Ints
-from consilience.models.batches import equal_length_batches, halving, side_by_side, token_logprobs
+from consilience.models.batches import (
+    ReadyModel,
+    StateReader,
+    equal_length_batches,
+    halving,
+    side_by_side,
+    token_logprobs,
+)
 from consilience.models.candidates import (
     CandidateLookup,
     CandidateTokens,
@@ -30,7 +37,6 @@ from consilience.models.fast.at_mask import AtMask, HeadRows
 from consilience.models.fast.products import reproducibly
 from consilience.models.fast.trees import PartialScores, Tree, search
 from consilience.models.loading import Pretrained
-from consilience.models.scoring import ReadyModel, StateReader
 from consilience.types import Query, Scores
 
 

@@ -25,6 +25,7 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.items import Floats, Form, Ints, Scores, Task, as_string, is_near_tie
 from consilience.core.presentation import Prompt
 from consilience.models.batches import (
+    ReadyModel,
     equal_length_batches,
     halving,
     logits_of,
@@ -52,7 +53,6 @@ from consilience.models.prompt_tokens import (
     PromptTokens,
     begins_another,
 )
-from consilience.models.scoring import ReadyModel
 
 
 def steering(

@@ -23,7 +23,14 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Floats, Ints
-from consilience.models.batches import in_parts, target_logprobs
+from consilience.models.batches import (
+    ReadyModel,
+    StateReader,
+    in_parts,
+    score_batches,
+    settle_candidates,
+    target_logprobs,
+)
 from consilience.models.candidates import (
     CandidateTokens,
     FactModel,
@@ -35,7 +42,6 @@ from consilience.models.candidates import (
     with_golds,
 )
 from consilience.models.loading import Pretrained
-from consilience.models.scoring import ReadyModel, StateReader, score_batches, settle_candidates
 from consilience.types import Query, Scores
 
 SENTENCE = "{sentence}"  # The sentence in a template

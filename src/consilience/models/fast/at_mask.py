@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from consilience.models.batches import one_thread
+from consilience.models.fast.products import one_thread
 
 
 @dataclass(frozen=True, slots=True)

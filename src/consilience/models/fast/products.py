@@ -26,10 +26,11 @@ from torch.nn.functional import linear
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from consilience.models.batches import CPU_TOKENS, one_thread
-
 Library = Literal["onednn", "torch"]
 Tensor = torch.Tensor
+
+CPU_TOKENS = 512
+"""Tokens in a batch for one core: its activations fit the core's cache (docs/log.md)."""
 
 CLEARLY = 1.2
 """How many times faster a library has to be to replace the usual one. Those processors are far from
@@ -63,6 +64,17 @@ class Products:
 
     def record(self) -> dict[str, object]:
         return asdict(self)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread, whatever the run uses."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

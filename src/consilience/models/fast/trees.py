@@ -29,10 +29,10 @@ from consilience.core.items import Bools, Floats, Ints
 from consilience.models.batches import (
     Budget,
     in_parts,
-    one_thread,
     sentence_logprobs,
     token_logprobs,
 )
+from consilience.models.fast.products import one_thread
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from consilience.models.batches import (
     side_by_side,
 )
 from consilience.models.candidates import log_softmax
-from consilience.models.fast.at_mask import AtMask
 from consilience.models.fast.products import speed_up
 from consilience.models.fast.trees import Tree, TreeReader, best_and_gold
+from consilience.models.masked import AtMask
 from reference import budget_of, decoder_sum
 
 SOURCE = ROOT / "src" / "consilience"

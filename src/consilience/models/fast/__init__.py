@@ -6,7 +6,6 @@ and read the logits. A model family uses:
 - ``speed_up(model)``: linear layers multiply with the faster of torch's two libraries;
   ``speed_up_training``: the same for products with gradients.
 - ``reproducibly()``: inside, products are torch's own and on one thread; near ties are decided so.
-- ``AtMask``: the head of a masked model at the mask only.
 - ``tree_scorer``: the log-probabilities of sentences under a causal model; beginnings that
   sentences share are read once.
 - ``search``: the best candidate, without finishing candidates that cannot win.

@@ -26,12 +26,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from consilience.core.items import Bools, Floats, Ints
-from consilience.models.batches import (
-    Budget,
-    in_parts,
-    sentence_logprobs,
-    token_logprobs,
-)
+from consilience.models.batches import Budget, in_parts, sentence_logprobs, token_logprobs
 from consilience.models.fast.products import one_thread
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.free_text import DEFAULT_RULE, Rule, match, matched_word, rule_of
 from consilience.core.items import Form, Ints, Question, Scores, TextPair, as_lines
 from consilience.core.presentation import Prompt
@@ -459,8 +459,6 @@ def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> Prom
 
     ``majority`` and ``constant`` choose the last option of a question that has too few.
     """
-    if name not in PROMPT_BASELINES:
-        raise unknown_name(f"no baseline '{name}' for questions", name, PROMPT_BASELINES)
     positions: dict[str, Counter[int]] = {}
     golds: dict[str, list[str]] = {}
     for question in questions:
@@ -485,7 +483,7 @@ def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> Prom
         "first": lambda prompt, _: 0,
         "oracle": lambda prompt, _: prompt.gold,
     }
-    baseline = PromptBaseline(name, seed, rules)
+    baseline = PromptBaseline(name, seed, rules, of=" for questions")
     baseline.say = {
         "random": lambda prompt, sample: _drawn(golds[prompt.group], seed, sample, prompt.text),
         "majority": lambda prompt, sample: common[prompt.group],

@@ -466,17 +466,13 @@ def find_device(name: str) -> torch.device:
     """The device of that name, such as ``cuda:1``; one that does not exist is an error."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    known = "auto, cpu, cuda, cuda:1 or mps"
     try:
         device = torch.device(name)
-    except RuntimeError as error:
-        raise ConsilienceError(f"no device '{name}'", expected=known) from error
-    try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ConsilienceError(
-            f"no device '{name}' here: {first_line(error)}",
-            expected=known,
-            todo="Use --device cpu, or install a torch for that device.",
+            f"no device '{name}'",
+            expected="auto, cpu, cuda, cuda:1 or mps, and a torch for that device",
+            todo=f"Use --device cpu. ({first_line(error)})",
         ) from error
     return device

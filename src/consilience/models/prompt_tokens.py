@@ -35,17 +35,12 @@ def filled(template: str, task: Task) -> str:
 
     ``{text}`` is where a pair stands, and what follows ``{reply}`` is the beginning of the reply.
     """
-    if template.count("{text}") != 1:
-        raise ConsilienceError(
-            f"the template '{template}'", expected="exactly one {text}, where the pair stands"
-        )
     names = {"labels": ", ".join(task.labels)}
     names |= dict(zip(("first", "second"), task.indicators, strict=True))
     reply = template.partition(REPLY)[2]
-    if REPLY in reply or "{text}" in reply:
-        raise ConsilienceError(
-            f"the template '{template}'", expected=f"at most one {REPLY}, after {{text}}"
-        )
+    if template.count("{text}") != 1 or REPLY in reply or "{text}" in reply:
+        expected = f"exactly one {{text}}, where the pair stands, and at most one {REPLY} after it"
+        raise ConsilienceError(f"the template '{template}'", expected=expected)
     for name, value in names.items():
         template = template.replace("{" + name + "}", value)
     return template

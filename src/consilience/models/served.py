@@ -95,7 +95,6 @@ class Served:
     """A server, and what a run records of it."""
 
     tie = 0.0
-    notes_bounds = True
 
     def __init__(
         self, server: Server, spec: str, proof: Proof | None, chats: Chats | None = None
@@ -122,13 +121,7 @@ class Served:
         raise NotImplementedError
 
     def score(self, shown: Sequence[Any]) -> Iterator[Scores]:
-        some = 0
-        for scores in self.scored(self.requests(shown)):
-            some += scores.bounds is not None
-            yield scores
-        if some and self.notes_bounds:
-            only_bounds = f"only a bound of some options of {some:,} of {len(shown):,} prompts"
-            self.notes.append(f"the server gave {only_bounds}")
+        return self.scored(self.requests(shown))
 
     def requests(self, shown: Sequence[Any]) -> list[Any]:
         """What the server is asked: here the turns of each chat, and its answers."""
@@ -395,8 +388,6 @@ def _continuations(start: int, sentences: Sequence[Sequence[int]], gold: int) ->
 
 class ServedLabels(Served):
     """Asks sentence pairs for the word of a label, which is scored or, in chats, enforced."""
-
-    notes_bounds = False
 
     def __init__(
         self, model: ServedModel, task: Task, template: str | None, longest: int = 0

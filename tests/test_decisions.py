@@ -18,7 +18,7 @@ from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, TextPair
 from consilience.core.presentation import Presentation, present
 from consilience.endpoints.client import Refused
-from consilience.endpoints.journal import Journal
+from consilience.endpoints.usage import Journal
 from consilience.models.decisions import (
     ROUTES,
     DecisionModel,

@@ -27,8 +27,7 @@ import httpx2
 
 from consilience.core.errors import Connection, ConsilienceError, UnansweredError
 from consilience.core.text import counted, duration, truncated
-from consilience.endpoints.journal import Journal
-from consilience.endpoints.usage import FREE, Allowance, PlannedUsage, Usage
+from consilience.endpoints.usage import FREE, Allowance, Journal, PlannedUsage, Usage
 from consilience.files.read import parse_json
 
 DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"  # The environment variable of the key, where none is named

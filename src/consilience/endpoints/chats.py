@@ -225,14 +225,9 @@ def enforcing(options: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
 
 def why_not_enforced(options: Sequence[str]) -> str | None:
     """Why a chat with these answers cannot be asked; None where it can."""
-    if len(options) > MOST_OPTIONS:
-        return f"{len(options):,} options, and an enum takes {MOST_OPTIONS:,}"
-    characters = sum(map(len, options))
-    if len(options) > MANY and characters > MOST_CHARACTERS:
-        return (
-            f"{len(options)} options of {characters:,} characters, and an enum of more than "
-            f"{MANY} values takes {MOST_CHARACTERS:,}"
-        )
+    size, characters = len(options), sum(map(len, options))
+    if size > MOST_OPTIONS or (size > MANY and characters > MOST_CHARACTERS):
+        return f"{size:,} options of {characters:,} characters, more than an enum takes"
     return "two options have the same text" if len({*options}) < len(options) else None
 
 

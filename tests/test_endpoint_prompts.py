@@ -278,7 +278,7 @@ def test_options_that_no_enum_takes_are_refused_with_their_number():
         return why_not_enforced(options)
 
     assert why_not(*map(str, range(1000))) is None
-    assert why_not(*map(str, range(1001))) .startswith("1,001 options of ")
+    assert why_not(*map(str, range(1001))).startswith("1,001 options of ")
     assert "15,060 characters" in why_not(*(f"{at:060}" for at in range(251)))
     assert why_not(*(f"{at:060}" for at in range(250))) is None
     assert why_not("A", "A") == "two options have the same text"

@@ -14,11 +14,8 @@ from consilience.core.items import Ask, Bools, Floats, Group, Ints, Item, NoAnsw
 from consilience.models import Reader, WritingModel
 
 Progress = Callable[[int], None]  # Called with the number of queries that have just been answered
-
 Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
-
 HEADS = ("suite", "group", "item", "subject", "variant", "variant_index", "gold", "gold_option")
-"""The columns that say what was asked."""
 
 NUMBERS = (
     "logprob", "gold_logprob", "margin", "text_logprob", "gold_text_logprob", "gold_rank",

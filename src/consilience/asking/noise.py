@@ -30,11 +30,8 @@ if TYPE_CHECKING:
 
 LARGER = 8  # How many times more tokens a large batch holds
 MOST_SAMPLED_CELLS = 16  # Variants of a question that are asked again
-
 Answers = list[str | None]
-
 Sample = tuple[Callable[[Any, Sequence[Ask]], Answers], Sequence[Ask]]
-"""How a model answers some asks, and these asks."""
 
 
 def noise_floor(
@@ -181,18 +178,14 @@ VARIATIONS: Mapping[str, Variation] = {
     "large_batches": _large_batches,
     "other_threads": _other_threads,
 }
-"""What does not change a question and must not change its answer."""
 
 
 MOST, SHARE = 64, 10
 """Of a sample whose size nobody chose: its prompts at most, and how many times more the run has
 than all its repeats together."""
 
-TOGETHER, VARIANTS = 8, 2
-"""Prompts of each group that is sampled; variants of each item in a sample."""
-
-ALONE = "alone"
-"""The variation in which a prompt is sent when there is a reply to the one before it."""
+TOGETHER, VARIANTS = 8, 2  # Prompts of each group in a sample; variants of each item
+ALONE = "alone"  # A prompt is sent after the reply to the one before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +194,6 @@ class AskedGroup:
 
     answers: pl.DataFrame  # The answers of the run
     ask: Callable[[Sequence[str], Sequence[int]], pl.DataFrame]
-    """The answers to some items in some variants, by their positions; the same columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,12 +55,8 @@ answers. The others are the levels of the factors.
 """
 
 SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)  # The columns of answers to questions
-
-PROMPTS_AT_ONCE = 4096
-"""Prompts whose texts and token ids are in memory at once; one question may have more."""
-
+PROMPTS_AT_ONCE = 4096  # Prompts in memory at once; one question may have more
 NO_PREMISE = "the score of an option without the question is not known"
-"""Why an option has no score by a rule that subtracts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +68,8 @@ class Presenter:
     base: Presentation  # The presentation where a factor does not vary
     examples: int = 0  # How many solved questions precede each question
     seed: int = 0  # Decides shuffled orders and which examples are drawn
-    pool: Sequence[Question] = field(default=(), repr=False)
-    """The questions that examples are drawn from."""
-    rule_name: str = ""
-    """A scoring rule (``scoring_rules.RULES``); empty for the usual one of the labels."""
+    pool: Sequence[Question] = field(default=(), repr=False)  # Examples are drawn from these
+    rule_name: str = ""  # Of ``scoring_rules.RULES``; empty for the usual one of the labels
     rule: ScoringRule = field(init=False)  # How options are scored
     _groups: Mapping[str, list[Question]] = field(init=False, repr=False)  # The pool by group
 
@@ -282,9 +276,7 @@ question not the gold; it is null where it is one. ``answer`` is then the normal
 which the answers of other variants are compared, and ``option`` is null.
 """
 
-EMPTY = "(no text)"
-"""The answer of a model that wrote nothing but spaces; no normalized text has parentheses."""
-
+EMPTY = "(no text)"  # No normalized text has parentheses
 SHOWN, LONGEST_SHOWN = 3, 60  # Unmatched answers that a note quotes, and characters of each
 
 
@@ -373,7 +365,6 @@ CHAT = "chat:"  # What a text begins with that is the user's turn of a chat
 FIELDS: Mapping[str, type] = {"name": str, "text": str, "chat": bool, "system": str}
 HEAD = ("name", "text")  # What each template in a file needs
 HAS = "name and text, and if wanted chat (true or false) and system"  # What a file has of each
-
 SUFFIXES = (".toml", ".yaml", ".yml", ".json")
 
 
@@ -461,9 +452,7 @@ def templates_of_document(document: Any, where: str) -> Iterator[Template]:
 
 
 AnswerPair = tuple[str, str, str]  # A question and two answers to it
-
 LABELLED = Path(__file__).parents[1] / "suites" / "answer_pairs.tsv"
-"""Pairs of answers that were labelled by hand: part, question, first, second, label, kind."""
 
 
 class Judge(Interface):

@@ -33,15 +33,9 @@ from consilience.endpoints.server import ABSENT, Server
 from consilience.files.read import parse_json
 
 ROUTE = "chat/completions"
-
-LENGTHS = ("max_tokens", "max_completion_tokens")
-"""Names of the field that limits an answer; newer models of OpenAI refuse the first."""
-
+LENGTHS = ("max_tokens", "max_completion_tokens")  # Newer models of OpenAI refuse the first
 MOST_LISTED = 20  # Tokens that OpenAI and others list, at most
-
 LISTING = {"logprobs": True, "top_logprobs": MOST_LISTED}
-"""The fields of a chat whose first token is listed."""
-
 ENFORCES = "response_format"  # The field that enforces an answer
 
 KNOWN_LISTED = (
@@ -77,9 +71,7 @@ class Chats:
         """``temperature``: 0 for the most probable token each time."""
         self.server = server
         self.sampling: dict[str, Any] = {"temperature": temperature, **server.plain_sampling}
-        """The fields that say how tokens are chosen; without those that the server refuses."""
-        self.length, self.room = LENGTHS[0], 0
-        """The field that limits an answer, and tokens that may precede the answer."""
+        self.length, self.room = LENGTHS[0], 0  # ``room``: tokens before an answer
 
     @property
     def identity(self) -> dict[str, object]:

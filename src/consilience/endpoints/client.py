@@ -31,14 +31,9 @@ from consilience.endpoints.usage import FREE, Allowance, Journal, PlannedUsage, 
 from consilience.files.read import parse_json
 
 DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"  # The environment variable of the key, where none is named
-
 EXAMPLE = "http://127.0.0.1:8000/v1"
-
 ROUTES = ("/chat/completions", "/completions", "/completion", "/decisions", "/systemone", "/models")
-"""Routes that a base URL must not contain; the client adds them."""
-
-SHORTEST_SECRET = 8
-"""Characters of a key that is kept out of texts. A shorter one, such as ``none``, is no secret."""
+SHORTEST_SECRET = 8  # Characters of a key; a shorter one, such as ``none``, is no secret
 
 
 def base_url_of(connection: Connection) -> str:
@@ -241,9 +236,7 @@ REFUSALS, OVERLOADS, UNSUPPORTED = (400, 413, 422), (429, 503, 529), 501
 """Statuses of a server that refuses a request for its content, that has too many requests, and that
 lacks a route or what the route needs."""
 
-TRANSIENT = (408, 425, *OVERLOADS)
-"""Statuses that may be others a moment later, apart from those of 500 and more."""
-
+TRANSIENT = (408, 425, *OVERLOADS)  # Others a moment later, as 500 and more may be
 NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")  # Codes of a 429 that no wait ends
 LONGEST_MESSAGE = 300  # Characters of what a server says that a message quotes
 
@@ -343,11 +336,8 @@ AHEAD, FIRST_REFUSED = 2, 8
 """Requests that are prepared, for each one that may be in flight; and those of a batch that are all
 refused for one reason, before any was answered: the reason is not what they ask."""
 
-LAST_REPLIES = 30.0
-"""Seconds in which replies to requests in flight are awaited when nothing more is sent."""
-
-TRIES, TIMEOUTS = 8, 3
-"""How often a request is sent at most, and how often it may end without a reply in time."""
+LAST_REPLIES = 30.0  # Seconds in which replies are awaited when nothing more is sent
+TRIES, TIMEOUTS = 8, 3  # How often a request is sent, and may end without a reply in time
 
 FIRST_WAIT, LONGEST_WAIT, LONGEST_REQUESTED_WAIT = 0.5, 30.0, 600.0
 """Seconds before the second try, and at most; each wait is about twice as long as the last one. A
@@ -357,7 +347,6 @@ CONNECT, LARGEST_REPLY, LONGEST_NAME = 15.0, 64 << 20, 200
 """Seconds to connect in, bytes of an unpacked reply, and characters of a model's name, at most."""
 
 ENCODINGS = ("", "identity", "gzip")  # Content encodings of replies that are read
-
 RESUME = "Run the same command again to resume; replies are kept."
 
 
@@ -429,8 +418,7 @@ class Client:
         self._random = random.Random(0)
         self._successes, self._is_answered = 0, False
         self._ids = set[int]()
-        self.models: set[str] = set()
-        """The names that replies give the model."""
+        self.models: set[str] = set()  # The names of the model in replies
 
     def post(self, path: str, body: Any) -> Any:
         """The JSON value of the reply to one request, or ``Refused``; a GET without a body."""

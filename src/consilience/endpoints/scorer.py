@@ -21,12 +21,8 @@ Ids = Sequence[int]
 Body = dict[str, Any]
 Piece = Callable[[int], str]  # The text of a token; empty where it is not known
 EXACT = "exact"  # What strategies give that have the value of every token
-
-TOLERANCE = 1e-3
-"""By how many nats a log-probability may be above 0, and a sum of probabilities above 1."""
-
-BROKEN = "\ufffd"
-"""In the text of a token that is part of a character, which does not say which token it is."""
+TOLERANCE = 1e-3  # How far a log-probability may be above 0, and a sum above 1
+BROKEN = "\ufffd"  # In the text of a token that is part of a character
 
 
 class UnprovedError(Exception):
@@ -165,12 +161,8 @@ REPLY_FIELDS = (
 )  # fmt: skip
 """What llama.cpp is asked to reply; the rest, a copy of all settings, is four times as long."""
 
-MOST_LIKELY = 256
-"""Next tokens that llama.cpp is asked for. More take longer to write than the others alone."""
-
-ALL_TOKENS = {"n_probs": 1_000_000}
-"""In a request to llama.cpp: the log-probabilities of all next tokens."""
-
+MOST_LIKELY = 256  # Next tokens that llama.cpp is asked for; more take longer than the others alone
+ALL_TOKENS = {"n_probs": 1_000_000}  # Of all next tokens
 FORCED = 1000  # The bias, in nats, of the only token that may be written
 
 
@@ -317,10 +309,8 @@ STRATEGIES: Mapping[str, Strategy] = {
         top_k(20),
     )
 }  # fmt: skip
-"""The strategies by name, in the order in which they are tried."""
 
-CHAT_TOP_K, ANSWERS_ONLY = "chat-top-k", "answers-only"
-"""Strategies of chats, of questions with options: the first tokens, and answers without scores."""
+CHAT_TOP_K, ANSWERS_ONLY = "chat-top-k", "answers-only"  # Of chats
 
 
 def strategy_named(name: str) -> Strategy:
@@ -362,10 +352,8 @@ class Totals:
         self.values: npt.NDArray[np.float64] = np.zeros(size)
         self.is_bound: npt.NDArray[np.bool_] = np.ones(size, dtype=bool)
         self.refused: str | None = None
-        self.done = [0] * size
-        """Tokens of each continuation whose log-probabilities are in its value."""
-        self.is_closed = [False] * size
-        """Whether nothing more can be known of a continuation."""
+        self.done = [0] * size  # Tokens that are in the values
+        self.is_closed = [False] * size  # Whether nothing more can be known
 
     def add(self, at: int, value: float, tokens: int, *, is_bound: bool = False) -> None:
         """Add the log-probability of the next ``tokens`` tokens of a continuation."""
@@ -605,10 +593,7 @@ def _prefix(work: Totals, at: int) -> list[int]:
 BEGIN, END = "The capital of France is", " Paris."
 OTHERS = (" London", " Madrid", " the", " a", " not")
 NONSENSE = " Qzx vjk wfp."
-
-AGREEMENT = 0.05
-"""By how many nats two routes may differ: servers compute batches in half precision."""
-
+AGREEMENT = 0.05  # Nats by which two routes may differ: batches are in half precision
 SMALLER_K = 5  # How many of the most probable tokens a server lists that refuses 20
 
 

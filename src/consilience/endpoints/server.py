@@ -161,14 +161,9 @@ def _split(ids: Sequence[int], separator: int) -> list[list[int]]:
     return [list(ids[a + 1 : b]) for a, b in itertools.pairwise(ends)]
 
 
-ServerKind = Literal["llama.cpp", "vLLM", "other"]
-"""Servers that take token ids, and all others. SGLang has the routes of vLLM."""
-
-QUEUED = 2
-"""Requests that wait in llama.cpp's server for a slot. Of more, some wait for all others."""
-
+ServerKind = Literal["llama.cpp", "vLLM", "other"]  # SGLang: vLLM
+QUEUED = 2  # Requests that wait for a slot; of more, some wait for all others
 ABSENT = ("status 404", "status 405", "status 501", "an HTML page")
-"""How an error begins where a server does not have a route."""
 
 
 class Server:
@@ -231,7 +226,6 @@ all slots are in memory."""
 
 QUIET = -1  # The verbosity at which llama.cpp writes nothing
 WAITING = "OMP_WAIT_POLICY"  # The environment variable that says how OpenMP's threads wait
-
 BASE_URL = "http://localhost/v1"
 
 

@@ -25,16 +25,12 @@ FREE = ("/tokenize", "/detokenize", "/apply-template", "/props", "/health", "mod
 """Routes that compute nothing: they are not counted, limited or kept."""
 
 ANSWER_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
-"""Fields of a request that say how many tokens may be written."""
-
 TOKENS_READ = ("prompt_tokens", "input_tokens", "tokens_evaluated")
 TOKENS_WRITTEN = ("completion_tokens", "output_tokens", "tokens_predicted")
 TOKENS_CACHED = ("cached_tokens", "cache_n")
 """What servers call the numbers of tokens that they read, wrote, and had in a cache."""
 
-DETAILS = ("prompt_tokens_details", "input_tokens_details", "timings")
-"""Names of the record that has the number of cached tokens."""
-
+DETAILS = ("prompt_tokens_details", "input_tokens_details", "timings")  # With cached tokens
 MILLION = 1_000_000
 
 BYTES_A_TOKEN = 2
@@ -261,7 +257,6 @@ class PlannedUsage:
 
 
 REPLIES = "replies.sqlite"  # The file in the folder of a run; it is there until the run is complete
-
 BEGIN = """
 PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
 CREATE TABLE IF NOT EXISTS replies (

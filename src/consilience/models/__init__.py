@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 class LanguageModel(Interface):
     """A model that scores candidates."""
 
-    identity: dict[str, object]
-    """Which model this is; two models with the same identity give the same scores."""
+    identity: dict[str, object]  # Which model this is; equal ones give the same scores
     notes: list[str]  # What a reader of the scores should know
 
     def score(

@@ -27,7 +27,6 @@ from consilience.types import Scores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
 MOST_TOKENS = 32_768  # Tokens in a batch on an accelerator; more are not faster
 MOST_WORKERS = 16  # Threads that drive a model; more would wait for Python's interpreter lock
 ACTIVATIONS = 40  # Numbers of the width of a layer that a token needs at once, estimated from above
@@ -234,7 +233,6 @@ class ReadyModel:
         self.products = speed_up(loaded.model, head=self.head_is_packed)
         self.budget = Budget.of(loaded.model)
         self.tie = NEAR_TIE[loaded.model.dtype]
-        """If the best two candidates are closer, a pass of its own decides (``NEAR_TIE``)."""
 
     def settled(
         self,
@@ -268,12 +266,10 @@ class StateReader:
     """How a family reads queries for their hidden states (its method ``hidden_states``)."""
 
     family: ReadyModel  # The model
-    inputs: Mapping[tuple[int, ...], list[int]]
-    """Token sequences, and the rows of the queries that each is read for."""
+    inputs: Mapping[tuple[int, ...], list[int]]  # Token sequences, and their queries
     states: Callable[[torch.Tensor], list[torch.Tensor]]
     """After each layer, the state (batch, width) that predicts the object in (batch, token)."""
-    why_not: Callable[[Sequence[int]], str | None]
-    """Why the model cannot read a sequence; None if it can."""
+    why_not: Callable[[Sequence[int]], str | None]  # Why the model cannot read one
     shortest: int  # A token that is a readable sequence
 
 

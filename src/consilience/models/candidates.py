@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 
 
 AFTER_SPACE = " "
-
 NAMED = 3  # Candidates of several tokens that a note names
-
-DOCUMENT_SEPARATORS = ("<|endoftext|>",)
-"""Tokens that separate documents in pre-training: a sentence alone begins after one."""
+DOCUMENT_SEPARATORS = ("<|endoftext|>",)  # A sentence alone begins after one
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +31,7 @@ class CandidateTokens:
     tokens: tuple[tuple[int, ...], ...]  # The token ids of each candidate; empty if it is excluded
     same: Ints  # (candidate,) Position of the first candidate with the same tokens
     reasons: Mapping[str, str]  # Why a candidate is excluded, by candidate
-    entries: tuple[str | None, ...] | None = None
-    """The vocabulary entry of each candidate that is one token."""
+    entries: tuple[str | None, ...] | None = None  # Of candidates of one token
     several: tuple[str, ...] = ()
     """Candidates of several tokens that take part; ``published`` keeps their first token only."""
 

@@ -49,8 +49,7 @@ FEW = 16
 """Queries of several patterns that are scored together, at most. A pass over one token takes as
 long as over some dozens, so only runs of a few queries gain."""
 
-TOKENS_A_QUERY = 48
-"""Tokens of a query whose keys and values are stored at once, estimated from above."""
+TOKENS_A_QUERY = 48  # Tokens of a query whose keys and values are stored, estimated from above
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +57,7 @@ class _Chunk:
     """Inputs, each a subject in a pattern, that are scored together."""
 
     rows: list[list[int]]  # The queries of each input
-    golds: list[int]
-    """Position of each input's gold among the scored candidates; -1 for none or several."""
+    golds: list[int]  # Positions among the scored candidates; -1 for none or several
     sentences: list[list[int]]
     """Token ids: the sentences of the first input's candidates, then the second's, and so on."""
 

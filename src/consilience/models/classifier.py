@@ -22,8 +22,7 @@ from consilience.models.loading import Kind, Pretrained, load_classifier
 from consilience.models.masked import positions
 from consilience.types import Scores
 
-FILE = "consilience.json"
-"""The file beside a fine-tuned model with the format that it was trained on."""
+FILE = "consilience.json"  # Beside a fine-tuned model: the format that it was trained on
 
 USUAL: Mapping[Kind, Joined] = {"masked": "pair", "causal": "string", "seq2seq": "string"}
 """Two segments for encoders, one string for all others."""
@@ -171,8 +170,7 @@ def fit(
         ]
 
 
-_SentenceKey = tuple[str, int]
-"""A sentence of an item, and its number among equal sentences of a form."""
+_SentenceKey = tuple[str, int]  # A sentence, and its number among equal ones of a form
 
 
 def _sentence_keys(form: Form) -> list[_SentenceKey]:

@@ -32,16 +32,10 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-
 Body = dict[str, Any]  # The JSON value of a request
-
 Send = Callable[[Sequence[Body]], Iterator[tuple[int, Any]]]
-"""Sends requests; yields the position of each and its reply, or ``Refused``, in any order."""
-
 MOST_OPTIONS = 255  # Options of a question that both APIs take at most; a server may take fewer
-
-ROUNDING = 0.01
-"""How far from 1 the probabilities of a question may sum up to, because servers round them."""
+ROUNDING = 0.01  # How far from 1 the sum of probabilities may be, because servers round them
 
 OF_PAIRS: Mapping[TaskKind, str] = {
     "NLI": "How does {second} relate to {first}?",
@@ -50,9 +44,7 @@ OF_PAIRS: Mapping[TaskKind, str] = {
 """The question about a sentence pair, with the indicators of the task; its context is the pair."""
 
 NAME = "q1"  # What the question is called in a request
-
-Answer = Mapping[str, float] | str
-"""The probability of each option by its name; or why a question has none."""
+Answer = Mapping[str, float] | str  # The probability of each option by its name; or why none
 
 
 @dataclass(frozen=True, slots=True)

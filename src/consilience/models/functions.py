@@ -21,15 +21,10 @@ from consilience.models.candidates import FactModel
 from consilience.types import Candidates, Query
 
 BLANK = "___"  # Replaces the object in the sentence of a prompt
-
-SENTENCE, CHOICES = "{sentence}", "{candidates}"
-"""What a template is filled with: the sentence with its blank, and all candidates."""
-
+SENTENCE, CHOICES = "{sentence}", "{candidates}"  # In a template
 QUOTED = 60  # Characters of a text that a note or an error quotes
 CELLS = 4_000_000  # Scores that are held in memory at once, unless one query has more
-
-Choices = tuple[Sequence[int | None], Sequence[str]]
-"""The positions of chosen answers, None for none, and what was written, if anything."""
+Choices = tuple[Sequence[int | None], Sequence[str]]  # Chosen positions, and texts
 
 TwoTexts = tuple[str, str]
 """The two texts of a form, as a model reads them: ``("Premise: ...", "Hypothesis: ...")``."""
@@ -39,8 +34,7 @@ class Chooser:
     """A model without probabilities, which chooses one of the answers or writes something else."""
 
     tie = 0.0
-    is_certain = False
-    """Whether its choice has a log-probability: 0, and minus infinity for all others."""
+    is_certain = False  # Whether its choice has the log-probability 0, others minus infinity
 
     def __init__(self, identity: Mapping[str, object], words: Sequence[str] = ()) -> None:
         self.identity, self.words = dict(identity), tuple(words)
@@ -365,7 +359,6 @@ sample, ``majority`` the most frequent one, ``constant`` and ``first`` that of t
 """
 
 Rules = Mapping[str, Callable[[Any, Candidates | None], int]]
-"""The position of an answer to what is asked, among the candidates of facts, by baseline."""
 
 
 class Baseline(Chooser):

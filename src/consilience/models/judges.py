@@ -226,14 +226,12 @@ def load_judge(spec: str, loading: Loading = DEFAULT_LOADING) -> EntailmentJudge
 
 
 QUESTION = "Sentence 1: {}\nSentence 2: {}\nDo the two sentences mean the same? Answer Yes or No."
-
 ANSWERS = ("Yes", "No")
 
 EXAMPLES = (
     ("The bridge was built by Anna Weber.", "Anna Weber constructed the bridge.", "Yes"),
     ("The bridge was built by Anna Weber.", "Anna Weber crossed the bridge.", "No"),
 )
-"""Solved pairs that precede each question; the second has the same names and another meaning."""
 
 
 class ParaphraseJudge:

@@ -42,12 +42,8 @@ from transformers.utils import logging
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
 from consilience.models.sources import ModelSource, errors_of, first_line, locate
 
-LARGEST = 8 * 2**30
-"""Bytes of expanded weights in the cache; the least recently used are removed first."""
-
-ABANDONED = 24 * 60 * 60
-"""Seconds after which an unfinished expansion belongs to a process that was killed."""
-
+LARGEST = 8 * 2**30  # Bytes of expanded weights in the cache; the least recently used go first
+ABANDONED = 24 * 60 * 60  # Seconds after which an unfinished expansion was of a killed process
 NAME, WEIGHTS, STAMP = "weights-", "model.safetensors", "consilience.json"
 
 _alone = threading.Lock()
@@ -61,8 +57,7 @@ class Parts(NamedTuple):
     model: PreTrainedModel
 
 
-Load = Callable[[Path, Mapping[str, Any]], Parts]
-"""Loads a language model in single precision from a folder, with options for transformers."""
+Load = Callable[[Path, Mapping[str, Any]], Parts]  # From a folder, in single precision
 
 
 @contextmanager

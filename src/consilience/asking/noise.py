@@ -111,7 +111,6 @@ def question_samples(
 def _answers(
     group: Group, ask: Callable[[Group, Any], pl.DataFrame], model: Any, asks: Sequence[Ask]
 ) -> Answers:
-    """The answer to each of some asks of a group; the option where it has one."""
     table = ask(replace(group, asks=asks), model)
     if "option" in table.columns:
         option = pl.col("option").cast(pl.String)
@@ -210,7 +209,6 @@ class Part:
         return self.group.answers.filter(is_in)
 
     def again(self, *, one_by_one: bool) -> pl.DataFrame:
-        """The answers now, to all prompts in one call or in a call for each prompt."""
         if not one_by_one:
             return self.group.ask(self.items, self.variants)
         calls = [([item], [variant]) for item in self.items for variant in self.variants]

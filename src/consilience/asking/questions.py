@@ -495,7 +495,6 @@ class JudgeError:
 
     @property
     def note(self) -> str:
-        """The shares with Wilson's 95 % intervals, in one sentence."""
         texts = []
         for name, (hits, total) in self.shares.items():
             low, high = wilson_interval(hits / max(1, total), total)

@@ -83,7 +83,6 @@ class Chats:
         return ["the server takes no temperature: its answers are sampled"] * bool(self.identity)
 
     def body(self, messages: Messages, length: int, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The request of a chat, whose answer has at most ``length`` tokens."""
         return {
             "model": self.server.name,
             "messages": list(messages),
@@ -115,7 +114,6 @@ class Chats:
                 return reply
 
     def prove(self, name: str) -> Proof:
-        """The proof of a strategy of chats, by known ones; one that is not proved raises."""
         usage = self.server.client.usage
         before = usage.requests
         try:
@@ -176,7 +174,6 @@ class Chats:
 
 
 def _answered(reply: Any, field: str) -> Any:
-    """A reply; a refused request does not prove a field."""
     if isinstance(reply, Refused):
         raise UnprovedError(field, reply.reason)
     return reply
@@ -245,7 +242,6 @@ def _answer_of(reply: Any, options: Sequence[str]) -> int | str:
 
 
 def _part_of_choice(reply: Any, name: str) -> Any:
-    """A part of the first choice in a reply; None without it."""
     try:
         return reply["choices"][0][name]
     except (KeyError, IndexError, TypeError):

@@ -155,7 +155,6 @@ class Pace:
         return int(self._size)
 
     def take_at_most(self, most: int) -> None:
-        """Have so many requests in flight, as the server takes; never more."""
         self.most = most
         if not self._is_fixed:
             self._size = float(most)
@@ -221,7 +220,6 @@ class Pace:
             self._paused_until = max(self._paused_until, now + wait)
 
     def _wake(self) -> None:
-        """Let those look again that were not admitted, and as many others as may start."""
         turns, self._unadmitted = self._unadmitted, []
         room = len(turns) + max(0, self.limit - self.in_flight)
         while self._waiting and len(turns) < room:
@@ -372,7 +370,6 @@ class _Batch:
     tasks: dict[asyncio.Task[Any], _Request] = field(default_factory=dict)
 
     async def end(self, seconds: float) -> None:
-        """Send nothing more, and await the replies to what is in flight."""
         try:
             for task, request in self.tasks.items():
                 request.is_last_try = True
@@ -516,7 +513,6 @@ class Client:
         self._loop.call_soon_threadsafe(start)
 
     async def _kept_reply(self, request: _Request) -> Any:
-        """The reply to a request, kept before anybody sees it."""
         journal, reply = self.journal, await self._reply(request)
         if isinstance(reply, Refused):
             self.usage.refused += 1
@@ -555,7 +551,6 @@ class Client:
         return outcome
 
     async def _try(self, request: _Request) -> Any:
-        """Send a request once, when its turn has come and the limits admit it."""
         if request.path in FREE:
             started, tokens = await self._pace.enter(), 0
         else:

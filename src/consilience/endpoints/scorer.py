@@ -356,7 +356,6 @@ class Totals:
         self.is_closed = [False] * size  # Whether nothing more can be known
 
     def add(self, at: int, value: float, tokens: int, *, is_bound: bool = False) -> None:
-        """Add the log-probability of the next ``tokens`` tokens of a continuation."""
         self.values[at] = value if self.done[at] == 0 else self.values[at] + value
         self.done[at] += tokens
         is_whole = self.done[at] == len(self.parts.targets[at])
@@ -377,11 +376,9 @@ class Totals:
         return [at for at in wanted if self.values[at] >= best or at == self.parts.gold]
 
     def before(self, at: int) -> tuple[int, ...]:
-        """The tokens of a continuation that are done."""
         return self.parts.targets[at][: self.done[at]]
 
     def rest(self, at: int) -> tuple[int, ...]:
-        """The tokens of a continuation that are not done."""
         return self.parts.targets[at][self.done[at] :]
 
 
@@ -389,7 +386,6 @@ Job = tuple[Totals, int]  # A continuation of a prefix, by its position
 
 
 def _groups(jobs: Sequence[Job], alike: Callable[[Totals, int], object]) -> list[list[Job]]:
-    """The continuations of each prefix that are ``alike``, in their order."""
     groups: dict[object, list[Job]] = {}
     for work, at in jobs:
         groups.setdefault((id(work), alike(work, at)), []).append((work, at))

@@ -80,12 +80,10 @@ class ServerTokenizer:
         return {"input_ids": ids[0] if isinstance(texts, str) else ids}
 
     def ids(self, text: str) -> list[int]:
-        """The token ids of a text, without special tokens around it."""
         ids: list[int] = self(text, add_special_tokens=False)["input_ids"]
         return ids
 
     def _requested(self, texts: Iterable[str], special: bool) -> Iterator[tuple[int, list[int]]]:
-        """Position and token ids of each text, by one request each."""
         bodies = ({"content": text, "add_special": special, "with_pieces": True} for text in texts)
         for at, reply in self._client.post_all("/tokenize", bodies):
             tokens = reply.get("tokens") if isinstance(reply, dict) else None

@@ -233,7 +233,6 @@ class PlannedUsage:
         )
 
     def times(self, factor: float) -> PlannedUsage:
-        """That of more requests of the same kind, rounded up."""
         return PlannedUsage(
             math.ceil(self.requests * factor - ROUNDING),
             self.tokens_read * factor,
@@ -318,7 +317,6 @@ class Journal:
         self._times.clear()
 
     def key(self, path: str, body: Any) -> str:
-        """The key of the next request of this route and body."""
         content = json.dumps([self._section, path, body])  # the order of options is in its keys
         digest = hashlib.sha256(content.encode()).hexdigest()
         self._times[digest] += 1
@@ -339,7 +337,6 @@ class Journal:
         )
 
     def keep(self, key: str, reply: Any, tries: int = 1) -> None:
-        """Keep a reply; ``tries``: how often its request was sent."""
         self._rows(
             "INSERT INTO replies (key, sent, retries, reply) VALUES (?, 0, ?, ?) ON CONFLICT (key) "
             "DO UPDATE SET retries = excluded.retries, reply = excluded.reply, unrecorded = 1",
@@ -347,7 +344,6 @@ class Journal:
         )  # fmt: skip
 
     def note_recorded(self) -> None:
-        """Note that the record of the run has the cost of all that was sent so far."""
         self._rows("UPDATE replies SET sent = 0, retries = 0, unrecorded = 0 WHERE unrecorded")
 
     def close(self) -> None:

@@ -47,7 +47,6 @@ class Budget:
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> Budget:
-        """The budget for the model's device and half of its free memory."""
         if model.device.type != "cuda":
             return cls(CPU_TOKENS)
         free, _ = torch.cuda.mem_get_info(model.device)
@@ -156,7 +155,6 @@ def margins(scores: Floats) -> Floats:
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch ran out of memory, on an accelerator or in its allocator on a processor."""
     is_named = "out of memory" in str(error) or "can't allocate memory" in str(error)
     return isinstance(error, torch.OutOfMemoryError) or is_named
 

@@ -185,7 +185,6 @@ class CausalModel(ReadyModel, FactModel):
         return f"{tokens} tokens, and the model takes {longest}" if tokens > longest else None
 
     def one_by_one(self, sentences: list[list[int]]) -> Floats:
-        """Log-probability (sentence,) of token sequences, each alone after the start token."""
         return sentence_logprobs(self.model, self.start, sentences, self.budget)
 
 

@@ -50,7 +50,6 @@ class PairFormat:
 
     @classmethod
     def beside(cls, folder: Path) -> PairFormat | None:
-        """The format in the folder of a model; None if there is none."""
         path = folder / FILE
         if not path.is_file():
             return None
@@ -98,7 +97,6 @@ class PairInput:
         self.longest = reading.longest or most
 
     def encode(self, forms: Sequence[Form]) -> list[Encoded]:
-        """The ids of each form, of any length."""
         encoded: list[Encoded] = []
         end = [int(self.tokenizer.eos_token_id)] if self.reading.pool == "end" else []
         for start in range(0, len(forms), PART):

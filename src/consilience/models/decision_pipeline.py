@@ -30,7 +30,6 @@ class _WithHead:
 
     @staticmethod
     def from_pretrained(location: str, **options: Any) -> tuple[Any, Any]:
-        """As ``DecisionMixin.from_pretrained``, with the information of transformers on weights."""
         load: Any = super(DecisionMixin, JevForDecision).from_pretrained
         model, information = load(location, **options)
         model.decision_config = DecisionConfig.from_pretrained(location)
@@ -64,7 +63,6 @@ def load_decision_pipeline(
 
 
 def _refuse(spec: str, loaded: Pretrained) -> None:
-    """Raise for a model that the pipeline cannot ask, or not as it was trained."""
     model: Any = loaded.model
     is_decision, find = loaded.kind == "decision", cast(Any, JevForDecision.checkpoint_config)
     template = is_decision and model.decision_config.chat_template
@@ -88,7 +86,6 @@ def _refuse(spec: str, loaded: Pretrained) -> None:
 
 
 def _send(pipeline: Any, longest: int, bodies: Sequence[Body]) -> Iterator[tuple[int, Any]]:
-    """The replies of the pipeline, of the shape that ``/v1/systemone`` has."""
     for at, body in enumerate(bodies):
         request = {name: body[name] for name in ("state", "questions")}
         try:

@@ -192,7 +192,6 @@ class ScoringFunction(FactModel):
     def score_words(
         self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
     ) -> Iterator[Scores]:
-        """Log-probabilities of the sentences, normalised over the candidates."""
         from scipy.special import log_softmax
 
         sentences = [query.pattern.fill(query.subject, word) for query in queries for word in words]

@@ -196,7 +196,6 @@ class EmbeddingJudge:
 
     @torch.inference_mode()
     def _embedding(self, text: str) -> Floats:
-        """The unit vector (width,) of a text, which is read alone."""
         if text not in self._embeddings:
             encoded = self._tokenizer(text, return_tensors="pt", truncation=True)
             with reproducibly():

@@ -165,7 +165,6 @@ def _folder(digest: str) -> Path | None:
 
 
 def _stamp(folder: Path) -> dict[str, list[int]]:
-    """Sizes and times of a model's files: they differ if one was changed, copied or truncated."""
     files = {path.name: path.stat() for path in folder.iterdir() if path.name != STAMP}
     return {name: [status.st_size, status.st_mtime_ns] for name, status in files.items()}
 
@@ -322,7 +321,6 @@ _KEPT: dict[Loading, tuple[object, tuple[Pretrained, set[str], set[str]]] | None
 def _loaded(
     spec: str, loading: Loading, classes: Mapping[Kind, Any], **more: Any
 ) -> tuple[Pretrained, set[str], set[str]]:
-    """``_load``, or the kept weights."""
     if loading not in _KEPT:
         return _load(spec, loading, classes, **more)
     request = (spec, dict(classes), more)

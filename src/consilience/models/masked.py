@@ -68,7 +68,6 @@ class AtMask:
                 self.is_reduced = self._is_same()
 
     def _at_mask(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The forward method of the output embedding, of (query, token, width)."""
         request = getattr(self._thread, "request", None)
         if request is None:
             whole: torch.Tensor = self._whole(hidden)
@@ -183,7 +182,6 @@ class MaskedModel(ReadyModel, FactModel):
         return refused, slots
 
     def why_not(self, ids: Sequence[int], pieces: int = 1) -> str | None:
-        """Why the model cannot read a sentence with ``pieces`` tokens for its mask."""
         masks, size = list(ids).count(self.tokenizer.mask_token_id), len(ids) - 1 + pieces
         if masks != 1:
             return f"{masks} mask tokens in the sentence"
@@ -210,7 +208,6 @@ class MaskedModel(ReadyModel, FactModel):
         return StateReader(self, inputs, states, self.why_not, int(mask or 0))
 
     def _logits(self, sentences: list[list[int]], rows: HeadRows) -> Floats:
-        """Logits (sentence, entry) at the mask of sentences of one length."""
         ids = torch.tensor(sentences)
         at = (ids == self.tokenizer.mask_token_id).int().argmax(dim=1)
         if self.model.device.type == "cuda":
@@ -271,7 +268,6 @@ class _FilledSlots:
         return ids[:at] + self.filling[node] + ids[at + 1 :]
 
     def children(self, node: int) -> Ints:
-        """The nodes whose tokens are read at a sentence's first mask."""
         first, last = self.tree.first_child[node : node + 2]
         children: Ints = self.tree.children[first:last]
         return children

@@ -75,7 +75,6 @@ class PromptTokens:
         return [token for token in ids if token == self.tokenizer.bos_token_id]
 
     def ids(self, texts: list[str]) -> list[list[int]]:
-        """The token ids of texts, without special tokens around them."""
         encoded: Any = self.tokenizer(texts, add_special_tokens=False, verbose=False)
         return [list(ids) for ids in encoded["input_ids"]]
 
@@ -94,7 +93,6 @@ class PromptTokens:
         return [*self.ids([gap + label])[0], *end]
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """The token ids of a prompt, of any length, that a written answer follows."""
         start = [] if self.is_chat(prompt) else self.beginning
         return [*start, *self.ids([self.prompt_text(prompt)])[0]]
 
@@ -206,7 +204,6 @@ class PromptTokens:
         return token and f"has the special token '{token}' in it"
 
     def special_in(self, text: str) -> str | None:
-        """The first special token that a text contains, None for none."""
         find = getattr(self.tokenizer, "special_in", None)
         if find is not None:  # of a server
             return str(token) if (token := find(text)) else None
@@ -244,7 +241,6 @@ class OptionPrompts:
         return self.too_long(len(ids) + more)
 
     def too_long(self, tokens: int) -> str | None:
-        """Why the model cannot read so many tokens; None if it can."""
         is_long = self.longest and tokens > self.longest
         return f"{tokens} tokens, and the model takes {self.longest}" if is_long else None
 

@@ -356,7 +356,6 @@ class PromptReader(ReadyModel):
         return totals
 
     def _is_complete(self, manners: Sequence[Manner], row: int, written: list[int]) -> bool:
-        """Whether the written tokens of a row end its text."""
         if not written or written[-1] in (*self.ends, self.tokenizer.pad_token_id):
             return bool(written)
         return manners[row].is_one_line and "\n" in str(self.tokenizer.decode(written)).lstrip()
@@ -369,7 +368,6 @@ class PromptReader(ReadyModel):
 
 
 def _shared(first: Ints, second: Ints) -> int:
-    """How many tokens two sequences have in common at their beginning."""
     size = min(len(first), len(second))
     differs = first[:size] != second[:size]
     return int(differs.argmax()) if differs.any() else size
@@ -397,7 +395,6 @@ class OptionScorer(OptionPrompts, PromptReader):
         return self._encoded[prompt]
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """The token ids that a written answer follows, of any length."""
         if self.continuation.shares_context:
             return self.tokens.prompt_ids(prompt)
         return list(self.tokenizer(self.text(prompt), verbose=False)["input_ids"])

@@ -158,7 +158,6 @@ class Seq2SeqModel(ReadyModel, FactModel):
 
     @torch.inference_mode()
     def alone(self, ids: list[int], target: list[int]) -> float:
-        """Log-probability of one target after one input, in a pass of its own."""
         decoder_ids = [*self.prefix, *target[:-1]]
         logits = self.model(
             input_ids=torch.tensor([ids], device=self.model.device),
@@ -263,7 +262,6 @@ def _sentinel(tokenizer: PreTrainedTokenizerBase, text: str, name: str) -> int:
 
 
 def _check_template(template: str, tokenizer: PreTrainedTokenizerBase, name: str) -> int:
-    """The token that closes what the decoder writes."""
     count = template.count(SENTENCE)
     if count != 1:
         raise ConsilienceError(

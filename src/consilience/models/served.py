@@ -122,7 +122,6 @@ class Served:
         return self.scored(self.requests(shown))
 
     def requests(self, shown: Sequence[Any]) -> list[Any]:
-        """What the server is asked: here the turns of each chat, and its answers."""
         return [(PromptTokens.chats(one)[0], one.answers) for one in shown]
 
     def scored(self, requests: Sequence[Any]) -> Iterator[Scores]:
@@ -254,7 +253,6 @@ class Writer(Served):
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]
     ) -> Iterator[tuple[Ints, list[str | NoAnswer]]]:
-        """See ``AnswerWriter.write``; a server without seeds samples anew."""
         if self.tokens is not None:
             self.tokens.read_ahead(prompts, has_answers=False)
         bodies = [self._body(*one) for one in zip(prompts, samples, strict=True)]
@@ -418,7 +416,6 @@ class ServedLabels(Served):
         return self.prompts.text(shown)
 
     def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
-        """The ids of each prompt, of any length; of a server of chats its characters."""
         if self.tokens is None:
             return [{"input_ids": list(map(ord, self.text(form)))} for form in forms]
         if self.prompts.is_chat:
@@ -446,7 +443,6 @@ class ServedLabels(Served):
     def write(
         self, forms: Sequence[Form], samples: Sequence[int] = ()
     ) -> Iterator[tuple[Ints, list[str | NoAnswer]]]:
-        """Positions of forms, and what the model writes after them, greedily."""
         if isinstance(self.model, ChatScorer):
             chats, turns = self.model.chats, map(self.prompts.turns, forms)
             bodies = [chats.body(one, LONGEST_LABEL, {}) for one in turns]

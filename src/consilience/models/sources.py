@@ -47,7 +47,6 @@ class ModelSource:
 
     @cached_property
     def digest(self) -> str | None:
-        """SHA-256 over the names and contents of the files; None for a model on the Hub."""
         digest = hashlib.sha256()
         for name, path in self.files.items():
             digest.update(name.encode() + b"\0")

@@ -29,7 +29,12 @@ from consilience.core.errors import (
 )
 from consilience.core.items import Form, Ints, NoAnswer, Question
 from consilience.core.provenance import plugin
-from consilience.models.decisions import ROUTES, DecisionModel, connected
+from consilience.models.decisions import (
+    ROUTES,
+    DecisionModel,
+    connected,
+    load_decision_pipeline,
+)
 from consilience.models.functions import PromptBaseline, load_baseline, prompt_baseline
 from consilience.types import Candidates, Query, Scores
 
@@ -198,8 +203,6 @@ def load_prompt_model(
     if scheme in ROUTES and connection is not None:
         return connected(spec, connection)
     if scheme in ROUTES:
-        from consilience.models.decision_pipeline import load_decision_pipeline
-
         return load_decision_pipeline(name, loading, longest)
     if scheme in SERVED:
         from consilience.models.served import load_served

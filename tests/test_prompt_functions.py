@@ -10,7 +10,6 @@ from consilience.core.items import Choice, Question
 from consilience.core.presentation import Presentation, Template, present
 from consilience.models import is_chat_model, load_prompt_model
 from consilience.models.functions import (
-    PROMPT_BASELINES,
     PromptFunction,
     match_answer,
     prompt_baseline,
@@ -134,7 +133,7 @@ def test_a_function_answers_open_questions_each_sample_anew():
 def test_an_unknown_baseline_names_the_known_ones():
     with pytest.raises(ConsilienceError, match="Did you mean 'first'"):
         prompt_baseline("frist", QUESTIONS, 0)
-    for name in PROMPT_BASELINES:
+    for name in ("random", "majority", "constant", "first", "oracle"):
         assert prompt_baseline(name, (), 0).identity["model"] == f"baseline:{name}"
 
 

@@ -17,7 +17,6 @@ from consilience.core.items import Form, Ints, Question, Scores, TextPair, as_li
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted, fold_case, truncated
 from consilience.files.read import whole_characters
-from consilience.models.candidates import FactModel
 from consilience.types import Candidates, Query
 
 BLANK = "___"  # Replaces the object in the sentence of a prompt
@@ -174,7 +173,7 @@ class TextFunction(Function):
         return None if word is None else words.index(word)
 
 
-class ScoringFunction(FactModel):
+class ScoringFunction:
     """A function from a list of sentences to their log-probabilities in nats, as a model of facts.
 
     Each query becomes one sentence for each candidate. The answer is the candidate whose sentence
@@ -186,14 +185,14 @@ class ScoringFunction(FactModel):
         self.identity = identity_of(function, "log-probabilities")
         self.notes: list[str] = []
 
-    def score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
-        raise _no_vocabulary()
-
-    def score_words(
-        self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
+    def score(
+        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
     ) -> Iterator[Scores]:
         from scipy.special import log_softmax
 
+        if candidates is None:
+            raise _no_vocabulary()
+        words = candidates.words
         sentences = [query.pattern.fill(query.subject, word) for query in queries for word in words]
         values = call(self.function, sentences, float)
         totals = np.array(values, dtype=np.float64).reshape(len(queries), len(words))
@@ -342,21 +341,6 @@ def call(function: Callable[[list[Any]], Any], inputs: list[Any], kind: type) ->
     return list(values)
 
 
-PROMPT_BASELINES: Mapping[str, str] = {
-    "random": "an option drawn by the seed for each prompt: its consistency is chance",
-    "majority": "the position in the file's order at which the gold of the group is most often, of "
-    "equally frequent ones the first: perfectly consistent",
-    "constant": "the first option in the file's order: perfectly consistent",
-    "first": "the option that is shown first: what a pure bias for a position gives",
-    "oracle": "the gold: perfectly consistent and always right",
-}
-"""The baselines for questions, and what each answers with.
-
-To open questions they write golds of the group: ``random`` one that is drawn for each prompt and
-sample, ``majority`` the most frequent one, ``constant`` and ``first`` that of the first question,
-``oracle`` that of the question itself.
-"""
-
 Rules = Mapping[str, Callable[[Any, Candidates | None], int]]
 
 
@@ -449,7 +433,11 @@ def label_baseline(
 def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> PromptBaseline:
     """The baseline of that name for questions; an unknown name raises.
 
-    ``majority`` and ``constant`` choose the last option of a question that has too few.
+    ``random`` draws an option by the seed for each prompt. ``majority`` chooses the position in the
+    file's order that the gold of the group has most often, of equally frequent ones the first;
+    ``constant`` the first one there, ``first`` the one that is shown first, ``oracle`` the gold. To
+    open questions they write golds of the group: a drawn one, the most frequent one, that of the
+    first question, and their own. Of too few options the last is chosen.
     """
     positions: dict[str, Counter[int]] = {}
     golds: dict[str, list[str]] = {}

@@ -44,8 +44,7 @@ def noise_floor(
 ) -> pl.DataFrame:
     """Rows of the metrics table (``METRICS_SCHEMA``): the share of changed answers of samples.
 
-    ``in_half_precision`` loads the same model in bfloat16. ``n`` counts the asks that were answered
-    both times; ``n_excluded`` the others.
+    ``in_half_precision`` loads the same model in bfloat16. ``n``: the asks answered both times.
     """
 
     def answers(of: Any, variation: Variation) -> Answers:
@@ -256,10 +255,9 @@ def server_noise_floor(
 ) -> pl.DataFrame:
     """Rows of the metrics table (``METRICS_SCHEMA``): what changed of a sample, by variation.
 
-    ``value`` of ``flips`` is the share of answers that differ from those of the run, with Wilson's
-    95 % interval; that of ``score_change`` the largest absolute change, in nats, of the score of an
-    option, of the gold, or of an answer that is the same. ``n`` counts the prompts that were
-    answered both times, and scored both times; ``n_excluded`` the others.
+    ``value`` of ``flips`` is the share of answers that differ, with Wilson's 95 % interval; that of
+    ``score_change`` the largest absolute change, in nats, of the score of an option, of the gold,
+    or of an answer that is the same. ``n`` counts the prompts that were answered and scored twice.
     """
     rows, nan = [], float("nan")
     for name, varied in variations(client).items():

@@ -290,9 +290,8 @@ def ask_writing(
 ) -> pl.DataFrame:
     """The written answers of one group of questions, a row for each prompt and sample.
 
-    Samples are the levels of the factor ``sample``: pairs that differ in it alone measure the noise
-    of sampling. ``rule``: how the answer is found in a text; None for that of its kind of question
-    (``free_text.DEFAULT_RULES``).
+    Samples are the levels of the factor ``sample``. ``rule``: how the answer is found in a text;
+    None for that of its kind of question (``free_text.DEFAULT_RULES``).
     """
     columns, design = SCHEMA | dict(WRITTEN_COLUMNS), presenter.design
     factors = [factor.name for factor in design.factors]
@@ -336,11 +335,7 @@ def answered(
 
 
 def notes_on_writing(answers: pl.DataFrame) -> list[str]:
-    """Notes on the written answers that match nothing, of those with options and of open ones.
-
-    With options they are wrong, and agree with no other answer. Without options they are not the
-    gold, and two are the same answer if their normalized texts are equal.
-    """
+    """Notes on the written answers that match nothing, of those with options and of open ones."""
     notes = []
     for is_open, kind in ((False, "no option"), (True, "not the gold answer")):
         written = answers.filter(
@@ -528,9 +523,8 @@ def clusters(texts: Mapping[str, int], question: str, judge: Judge) -> list[list
     """Answers to a question that mean the same, from how often each occurs.
 
     The most frequent answer, of equally frequent ones the first in alphabetical order, begins a
-    cluster, and every other one that the judge calls the same joins it. The next cluster begins in
-    the same way with the answers that remain. Answers are compared with the first one of a cluster
-    only, so that no chain of small differences joins different answers.
+    cluster, and every other one that the judge calls the same joins it; so on with the others. No
+    chain of small differences joins different answers.
     """
     rest = sorted(texts, key=lambda text: (-texts[text], text))
     groups = []
@@ -546,11 +540,10 @@ def clusters(texts: Mapping[str, int], question: str, judge: Judge) -> list[list
 def merge_answers(
     answers: pl.DataFrame, questions: Sequence[Question], judge: Judge
 ) -> pl.DataFrame:
-    """The table with one answer for each cluster of unmatched answers.
+    """The table with one answer, the most frequent one, for each cluster of unmatched answers.
 
-    Answers are merged within an item. Their answer becomes the most frequent one of the cluster;
-    ``text`` and ``unmatched`` remain. An answer that matches an option or the gold is not changed,
-    and no answer becomes one.
+    Answers are merged within an item; ``text`` and ``unmatched`` remain. No answer becomes an
+    option or the gold.
     """
     phrasings = _first_phrasings(questions)
     unmatched = pl.col("unmatched").is_not_null() & (pl.col("answer") != EMPTY)

@@ -60,11 +60,9 @@ class Strategy:
     """How a server is asked for log-probabilities.
 
     ``gives``: what a reader of the scores should know. ``field``: that of a request on which it
-    rests. ``is_censored``: whether some tokens have only a bound.
-
-    ``whole`` makes the request for continuations of a prefix, and ``read_whole`` reads their
-    log-probabilities; without these ``first`` is repeated, which makes the request for the next
-    token after a prefix, among wanted ones, that ``read_first`` reads.
+    rests. ``is_censored``: whether some tokens have only a bound. ``whole`` makes the request for
+    continuations of a prefix, and ``read_whole`` reads their log-probabilities; ``first`` makes
+    that for the next token among wanted ones, and ``read_first`` reads it.
 
     ``is_native``: whether it is llama.cpp's own route. There requests that differ in their prompt
     only are sent as one. The request for the next token writes one that nobody reads, a letter that
@@ -598,9 +596,8 @@ class Proof:
     """What the proof of a strategy found, by so many requests.
 
     ``gives``: what a reader of the scores should know. ``as_text``: whether prompts are sent as
-    texts and not as token ids. Without scores None: ``repeated``, the largest difference between
-    equal requests, and ``other_route``, that between two routes, in nats (None also where there is
-    only one route); ``total_probability``, the sum of the probabilities of some next tokens.
+    texts. Without scores None: ``repeated`` and ``other_route``, the largest differences of equal
+    requests and of two routes in nats; ``total_probability``, the sum of some next tokens.
     ``refused``: why strategies that were tried before it are not used, by their name.
     """
 

@@ -134,10 +134,9 @@ def tokens_of(reply: Any) -> tuple[int, int, int] | None:
 class Allowance:
     """What may still be sent.
 
-    The tokens of a request are known after its reply only. Until then they are estimated from its
-    bytes, by the most tokens a byte that a reply of this server showed (one token a byte before the
-    first reply), and the tokens that it may write. A server that counts no tokens is believed to
-    have used the estimate. ``spent``: tokens of replies; ``reserved``: estimated ones in flight.
+    The tokens of a request are known after its reply. Until then they are estimated from its bytes,
+    by the most tokens a byte so far (at first one), and the tokens that it may write; so they are
+    of a server that counts none. ``spent``: tokens of replies; ``reserved``: estimated ones.
     """
 
     def __init__(self, connection: Connection, usage: Usage) -> None:
@@ -274,9 +273,9 @@ _OPENED: WeakValueDictionary[tuple[Path, int], Journal] = WeakValueDictionary()
 class Journal:
     """Replies by their requests, in a table of SQLite.
 
-    A request is noted before it is sent. So what a command paid for is known even if it is killed:
-    ``unrecorded`` is the usage that no cost in the record of the run has yet. A reply belongs to
-    the n-th request of the same route and body in a section, such as a group.
+    A request is noted before it is sent, so what a killed command paid for is known:
+    ``unrecorded`` is the usage that no record has yet. A reply belongs to the n-th request of the
+    same route and body in a section, such as a group.
     """
 
     def __init__(self, path: Path) -> None:

@@ -135,9 +135,8 @@ class Function(Chooser):
 class TextFunction(Function):
     """A function from a list of prompts to a list of texts, as a model of facts.
 
-    A prompt is ``template`` with ``{sentence}`` and ``{candidates}`` filled in; the sentence has
-    ``___`` instead of the object. ``match_candidate`` finds the candidate of a text. A text
-    that matches none counts as a wrong answer. An empty text is no answer.
+    A prompt is ``template`` with ``{sentence}``, which has ``___`` instead of the object, and
+    ``{candidates}`` filled in. ``match_candidate`` finds the candidate of a text.
     """
 
     kind = "candidate"
@@ -176,8 +175,7 @@ class TextFunction(Function):
 class ScoringFunction:
     """A function from a list of sentences to their log-probabilities in nats, as a model of facts.
 
-    Each query becomes one sentence for each candidate. The answer is the candidate whose sentence
-    has the highest log-probability.
+    Each query becomes one sentence for each candidate, and the most probable one is the answer.
     """
 
     def __init__(self, function: Callable[[list[str]], Sequence[float]]) -> None:
@@ -203,8 +201,7 @@ class ScoringFunction:
 class LabelFunction(PlainPairs, Function):
     """A function from a list of two texts to a list of labels, as a model of sentence pairs.
 
-    A text is a label by the rule ``normalized`` (``free_text``). A text that is no label counts as
-    a wrong answer. An empty text is no answer.
+    A text is a label by the rule ``normalized`` (``free_text``).
     """
 
     kind = "label"

@@ -36,18 +36,14 @@ def vector_array(
     *,
     special_tokens: bool = True,
 ) -> Vectors:
-    """Hidden states (query, layer, width) where the object is predicted.
+    """Hidden states (query, layer, width) where the object is predicted; NaN where not readable.
 
-    NaN for a query that the model cannot read. Layers are those of transformers' ``hidden_states``:
-    0 is the input of the first layer (the embeddings), 1 its output, -1 the last. The last one is
-    the input of the language-model head: in families that end in a layer norm (GPT-2, Llama, T5,
-    ModernBERT) after that norm, unlike any other layer.
-
+    Layers are those of transformers' ``hidden_states``: 0 is the input of the first layer, 1 its
+    output, -1 the last; families that end in a layer norm (GPT-2, Llama, T5) have that after it.
     Masked models: at the mask; without ``special_tokens`` of the sentence without ``[CLS]`` and
-    ``[SEP]``, as the released code encodes it (other kinds ignore the option). Causal models: at
-    the last token before the object; where the object comes first that is the start token, whose
-    vectors are the same for every subject. Sequence-to-sequence models: at the last token that the
-    decoder is given before the object, the same at layer 0 for every query.
+    ``[SEP]``, as the released code encodes it. Causal models: at the last token before the object,
+    which may be the start token. Sequence-to-sequence models: at the last token that the decoder is
+    given before the object.
     """
     reader_of = getattr(model, "hidden_states", None)
     if reader_of is None:
@@ -158,11 +154,8 @@ def contradict(one: str, two: str) -> bool:
 class EmbeddingJudge:
     """Two answers mean the same if the cosine of their embeddings reaches a threshold.
 
-    Answers that ``contradict`` each other do not mean the same, however similar they are.
-
-    The text of an embedding is the question and the answer. The embedding is the mean of the last
-    hidden states of its tokens, as sentence encoders such as all-MiniLM-L6-v2 are trained (Reimers
-    and Gurevych 2019).
+    Answers that ``contradict`` each other do not. An embedding is the mean of the last hidden
+    states of question and answer, as all-MiniLM-L6-v2 is trained (Reimers and Gurevych 2019).
     """
 
     def __init__(

@@ -265,8 +265,7 @@ def load_classifier(
 ) -> Pretrained:
     """Load a model with a classification head that was trained.
 
-    ``new_head``: the labels of a new head, which is to be trained now; only the body has to be in
-    the checkpoint, and a head that is there is not used.
+    ``new_head``: the labels of a new head that is trained now; only the body is loaded.
     """
     options: dict[str, Any] = {}
     if new_head is not None:
@@ -307,8 +306,7 @@ def load_encoder(spec: str, loading: Loading = DEFAULT_LOADING) -> Pretrained:
 def keep_weights(loading: Loading) -> None:
     """Have this process read the weights of a model that is asked several suites only once.
 
-    The last model that is loaded like this stays in memory. Each load gives a copy of its modules,
-    which models replace parts of, around the same weights.
+    The last model stays in memory. Each load gives a copy of its modules around the same weights.
     """
     _KEPT.clear()
     _KEPT[loading] = None

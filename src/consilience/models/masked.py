@@ -338,9 +338,8 @@ class PiecewiseModel(MaskedModel):
     def _totals(self, filled: _FilledSlots, finish: Bools) -> Floats:
         """Scores (slot, candidate) of all in ``finish`` and the best; NaN for others, all worse.
 
-        After the sentences with masks only, each slot's most promising candidate is continued by a
-        token, then the two most promising, the four, and so on, until no unfinished one may still
-        win or come near it. The sentences of near ties are then read again, one at a time.
+        After the sentences with masks only, the most promising candidate of each slot is continued
+        by a token, then two, four, and so on. Near ties are then read again, one at a time.
         """
         partial = PartialScores(filled.tree, filled.steps, len(filled.slots))
         width = 1

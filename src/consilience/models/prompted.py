@@ -426,11 +426,7 @@ class AnswerWriter(OptionScorer):
         temperature: float = 0.0,
         seed: int = 0,
     ) -> None:
-        """``temperature``: 0 writes the most probable token each time, others sample tokens.
-
-        Tokens are sampled from the whole distribution, its logits divided by the temperature, by
-        ``seed``. ``longest``: tokens of a prompt, 0 for as many as the model takes.
-        """
+        """``temperature``: 0 for the most probable tokens; else they are sampled by ``seed``."""
         if temperature < 0:
             raise ConsilienceError(
                 f"--temperature {temperature:g}", expected="0 (no sampling) or more, such as 0.7"
@@ -467,8 +463,7 @@ class AnswerWriter(OptionScorer):
 class LabelWriter(PromptReader):
     """A sequence-to-sequence or causal language model that is asked for a label in words.
 
-    A label's score is that of all its tokens and of the end token after them, if the model ends its
-    answers with one (T5's form and chats).
+    A label's score is that of its tokens, and of an end token if the model ends answers with one.
     """
 
     refusal = (

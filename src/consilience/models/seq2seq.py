@@ -108,9 +108,8 @@ class Seq2SeqModel(ReadyModel, FactModel):
     def totals(self, inputs: list[list[int]], targets: list[list[int]]) -> Floats:
         """Log-probability (query, candidate) of targets after inputs of one length.
 
-        An input, and the prefix after it, is read once. Then the decoder reads the targets side by
-        side, the shortest first, padded at their end, which no token before it sees. Near ties are
-        decided by passes of their own.
+        An input with its prefix is read once. Then the decoder reads the targets side by side, the
+        shortest first, padded at their end. Near ties are decided by passes of their own.
         """
         device = self.model.device
         output = self.model(

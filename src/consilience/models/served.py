@@ -481,9 +481,8 @@ def load_served(
 ) -> ServedModel:
     """The model of that name, with the strategy that is named or the first that is proved.
 
-    A server without tokens, or of which no strategy with tokens is proved, is asked in chats: for
-    the most probable first tokens, and where it lists none, for answers alone. ``in_chats``: the
-    strategies of chats that may be used.
+    A server of which no strategy with tokens is proved is asked in chats, by the strategies
+    ``in_chats``: for the most probable first tokens, and where it lists none, for answers alone.
     """
     server = open_server(spec, connection, scoring)
     named, reasons = server.client.connection.scoring, {"tokens": NO_TOKENS}

@@ -95,14 +95,11 @@ def processor() -> str:
 
 
 def speed_up(model: PreTrainedModel, *, head: bool, library: Library | None = None) -> Products:
-    """Let linear layers multiply with the faster library; returns which one that is.
+    """Let linear layers multiply with the faster library, or with ``library``; returns which.
 
     With oneDNN the weights are stored in its order only. The output embedding is packed as a copy
-    if ``head`` is set, because input embeddings often share its weight, and left alone otherwise.
-
-    Nothing is changed where torch's own products are as fast, on an accelerator, in half precision,
-    where torch lacks oneDNN, and where the model would then fail or give other logits. ``library``
-    replaces the timing.
+    if ``head`` is set, because input embeddings often share its weight. Nothing is changed on an
+    accelerator, in half precision, and where the model would fail or give other logits.
     """
     output = model.get_output_embeddings()
     layers: list[Any] = [

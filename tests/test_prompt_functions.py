@@ -202,5 +202,5 @@ def test_a_model_is_loaded_by_its_name(model_folder):
     assert not is_chat_model(model)
     model.tokenizer.chat_template = "{{ messages }}"
     assert is_chat_model(model)
-    with pytest.raises(ConsilienceError, match="does not continue a prompt"):
+    with pytest.raises(ConsilienceError, match="does not write text"):
         load_prompt_model(str(model_folder("bert")), QUESTIONS)

@@ -178,16 +178,14 @@ class Manner:
 class PromptReader(ReadyModel):
     """A causal or sequence-to-sequence model that continues what it is shown."""
 
-    refusal = "does not continue a prompt", ""  # Of a model of another kind
-
     def __init__(self, loaded: Pretrained, *, most_written: int = 0, longest: int = 0) -> None:
         """``most_written``: tokens to write after a prompt; ``longest``: of a prompt, 0 for all."""
         if loaded.kind not in CONTINUATIONS:
-            what, todo = self.refusal
             raise ConsilienceError(
-                f"'{loaded.identity['model']}' {what}",
+                f"'{loaded.identity['model']}' does not write text",
                 expected="a sequence-to-sequence or causal language model",
-                todo=todo,
+                todo="Of sentence pairs: fine-tune it with `consilience finetune`, and leave "
+                "--generate out.",
             )
         super().__init__(loaded)
         self.continuation = CONTINUATIONS[loaded.kind](self.model, self.tokenizer)
@@ -427,10 +425,6 @@ class AnswerWriter(OptionScorer):
         seed: int = 0,
     ) -> None:
         """``temperature``: 0 for the most probable tokens; else they are sampled by ``seed``."""
-        if temperature < 0:
-            raise ConsilienceError(
-                f"--temperature {temperature:g}", expected="0 (no sampling) or more, such as 0.7"
-            )
         super().__init__(loaded, most_written=most_written, longest=longest)
         self.temperature, self.seed = temperature, seed
         self.identity = self.identity | {"max_new_tokens": most_written, "temperature": temperature}
@@ -465,11 +459,6 @@ class LabelWriter(PromptReader):
 
     A label's score is that of its tokens, and of an end token if the model ends answers with one.
     """
-
-    refusal = (
-        "does not write text",
-        "Fine-tune it with `consilience finetune`, and leave --generate out.",
-    )
 
     def __init__(
         self, loaded: Pretrained, task: Task, template: str | None, longest: int = 0

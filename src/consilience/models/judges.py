@@ -52,30 +52,13 @@ def vector_array(
             expected="a masked, causal or sequence-to-sequence model",
         )
     reader: StateReader = reader_of(queries, special_tokens=special_tokens)
-    width, device = _check_layers(layers, reader), reader.family.model.device
-    if not queries:
-        raise ConsilienceError("no queries", expected="one at least")
-    readable = [ids for ids in reader.inputs if reader.why_not(ids) is None]
-    lengths = [len(ids) for ids in readable]
+    device, budget = reader.family.model.device, reader.family.budget
 
     @torch.inference_mode()
-    def read_batch(batch: Ints) -> Vectors:
-        ids = torch.tensor([readable[at] for at in batch], device=device)
-        states = reader.states(ids)
-        return torch.stack([states[layer] for layer in layers], dim=1).float().cpu().numpy()
+    def states_of(rows: list[Sequence[int]]) -> list[torch.Tensor]:
+        return reader.states(torch.tensor(rows, device=device))
 
-    found = np.full((len(queries), len(layers), width), np.nan, dtype=np.float32)
-    for batch, states in score_batches(read_batch, lengths, reader.family.budget, device):
-        for at, of_sentence in zip(batch, states, strict=True):
-            found[reader.inputs[readable[at]]] = of_sentence
-    return found
-
-
-@torch.inference_mode()
-def _check_layers(layers: Sequence[int], reader: StateReader) -> int:
-    """The width of the layers; an error if the model lacks one, or they differ in width."""
-    ids = torch.tensor([[reader.shortest]], device=reader.family.model.device)
-    widths = [state.shape[-1] for state in reader.states(ids)]
+    widths = [state.shape[-1] for state in states_of([[reader.shortest]])]
     last = len(widths) - 1
     for layer in layers:
         if not -last - 1 <= layer <= last:
@@ -84,12 +67,22 @@ def _check_layers(layers: Sequence[int], reader: StateReader) -> int:
                 expected=f"0 (the embeddings) to {last}, or -1 (the last) to {-last - 1}",
             )
     chosen = {widths[layer] for layer in layers}
-    if len(chosen) != 1:
+    if len(chosen) != 1 or not queries:
         raise ConsilienceError(
-            f"layers of {len(chosen)} widths: {list(layers)}",
-            expected="one layer at least, all of the same width",
+            f"layers of {len(chosen)} widths: {list(layers)}" if queries else "no queries",
+            expected="one query and one layer at least, all layers of the same width",
         )
-    return int(chosen.pop())
+    readable = [ids for ids in reader.inputs if reader.why_not(ids) is None]
+
+    def read_batch(batch: Ints) -> Vectors:
+        states = states_of([readable[at] for at in batch])
+        return torch.stack([states[layer] for layer in layers], dim=1).float().cpu().numpy()
+
+    found = np.full((len(queries), len(layers), chosen.pop()), np.nan, dtype=np.float32)
+    for batch, states in score_batches(read_batch, list(map(len, readable)), budget, device):
+        for at, of_sentence in zip(batch, states, strict=True):
+            found[reader.inputs[readable[at]]] = of_sentence
+    return found
 
 
 THRESHOLD = 0.96

@@ -267,11 +267,6 @@ class _FilledSlots:
         ids, at = self.slots[slot].ids, self.slots[slot].at
         return ids[:at] + self.filling[node] + ids[at + 1 :]
 
-    def children(self, node: int) -> Ints:
-        first, last = self.tree.first_child[node : node + 2]
-        children: Ints = self.tree.children[first:last]
-        return children
-
     def totals(self) -> Floats:
         """The scores of the candidates (slot, candidate); NaN for one that is not finished."""
         totals: Floats = self.steps[:, self.tree.nodes].sum(axis=2)
@@ -368,7 +363,8 @@ class PiecewiseModel(MaskedModel):
 
         def read_batch(batch: Ints) -> None:
             chosen = list(zip(slots[batch].tolist(), nodes[batch].tolist(), strict=True))
-            children = [filled.children(node) for _, node in chosen]
+            tree, firsts = filled.tree, filled.tree.first_child
+            children = [tree.children[firsts[node] : firsts[node + 1]] for _, node in chosen]
             row = np.repeat(np.arange(len(batch)), [len(nodes) for nodes in children])
             child = np.concatenate(children)
             with reproducibly() if alone else nullcontext():
@@ -376,7 +372,7 @@ class PiecewiseModel(MaskedModel):
                     [filled.sentence(*sentence) for sentence in chosen],
                     [filled.slots[at].at + int(depths[node]) - 1 for at, node in chosen],
                     row,
-                    filled.tree.ids[child],
+                    tree.ids[child],
                 )
 
         def work(batch: Ints) -> None:

@@ -94,7 +94,7 @@ def test_the_example_is_asked_of_a_served_model(
             return
         if way == "in process":
             named = {"model": "llamacpp:packaged:smollm2", **FEW}
-            monkeypatch.setattr(server, "cores", lambda: 1)  # torch's OpenMP spins here
+            monkeypatch.setattr(endpoint, "cores", lambda: 1)  # torch's OpenMP spins here
         if way == "decisions":
             named["model"] = "systemone:tiny"
         options = [f"--{name.replace('_', '-')}={value}" for name, value in named.items()]

@@ -8,6 +8,7 @@ import pytest
 import consilience as cs
 from consilience import new_suite
 from consilience.core.errors import ConsilienceError
+from consilience.endpoints import server as endpoint
 from consilience.suites.questions import COLUMNS, read_question_file
 from scoring_server import VLLM, scoring_server
 from test_llamacpp import has_smollm2

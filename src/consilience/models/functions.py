@@ -34,15 +34,11 @@ class Chooser:
 
     tie = 0.0
     is_certain = False  # Whether its choice has the log-probability 0, others minus infinity
+    choose: Any  # (asked, candidates, every) -> ``Choices``; what it cannot do raises
 
     def __init__(self, identity: Mapping[str, object], words: Sequence[str] = ()) -> None:
         self.identity, self.words = dict(identity), tuple(words)
         self.notes: list[str] = []
-
-    def choose(
-        self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
-    ) -> Choices:
-        raise NotImplementedError
 
     def score(
         self, asked: Sequence[Any], candidates: Candidates | None = None, *, every: bool = True
@@ -99,6 +95,8 @@ class Function(Chooser):
     """
 
     kind: str  # What a text should be
+    read: Any  # (what is asked, answers) -> the input of the function
+    match: Any  # (text, what is asked, answers) -> the position of the answer; None for none
 
     def __init__(
         self,
@@ -109,12 +107,6 @@ class Function(Chooser):
     ) -> None:
         super().__init__(identity_of(function, returns) | identity, words)
         self.function = function
-
-    def read(self, asked: Any, words: Sequence[str]) -> Any:
-        raise NotImplementedError
-
-    def match(self, text: str, asked: Any, words: Sequence[str]) -> int | None:
-        raise NotImplementedError
 
     def choose(
         self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool

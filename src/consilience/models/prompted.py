@@ -178,6 +178,8 @@ class Manner:
 class PromptReader(ReadyModel):
     """A causal or sequence-to-sequence model that continues what it is shown."""
 
+    parts: Any  # What is shown -> ``Parts``: the token ids of each, and of its answers
+
     def __init__(self, loaded: Pretrained, *, most_written: int = 0, longest: int = 0) -> None:
         """``most_written``: tokens to write after a prompt; ``longest``: of a prompt, 0 for all."""
         if loaded.kind not in CONTINUATIONS:
@@ -218,9 +220,6 @@ class PromptReader(ReadyModel):
         self._tree_scorer = None
         if self.continuation.shares_context:
             self._tree_scorer = tree_scorer(loaded.model, 0, self.budget)
-
-    def parts(self, shown: Sequence[Any]) -> list[Parts]:
-        raise NotImplementedError
 
     def score(self, shown: Sequence[Any]) -> Iterator[Scores]:
         """Log-probabilities of the answers; those known since a text was written are used once."""

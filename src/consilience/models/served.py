@@ -93,6 +93,8 @@ class Served:
     """A server, and what a run records of it."""
 
     tie = 0.0
+    _why_not: Any  # What is shown -> why it cannot be asked; None where it can
+    scored: Any  # ``requests`` -> the scores of their answers
 
     def __init__(
         self, server: Server, spec: str, proof: Proof | None, chats: Chats | None = None
@@ -115,17 +117,11 @@ class Served:
     def why_not(self, shown: Sequence[Any]) -> list[str | None]:
         return [self._why_not(one) for one in shown]
 
-    def _why_not(self, shown: Any) -> str | None:
-        raise NotImplementedError
-
     def score(self, shown: Sequence[Any]) -> Iterator[Scores]:
-        return self.scored(self.requests(shown))
+        yield from self.scored(self.requests(shown))
 
     def requests(self, shown: Sequence[Any]) -> list[Any]:
         return [(PromptTokens.chats(one)[0], one.answers) for one in shown]
-
-    def scored(self, requests: Sequence[Any]) -> Iterator[Scores]:
-        raise NotImplementedError
 
 
 def prompt_tokens(server: Server, spec: str) -> PromptTokens:

@@ -224,7 +224,6 @@ all slots are in memory."""
 
 QUIET = -1  # The verbosity at which llama.cpp writes nothing
 WAITING = "OMP_WAIT_POLICY"  # The environment variable that says how OpenMP's threads wait
-BASE_URL = "http://localhost/v1"
 
 
 class LlamaCppClient(Client):
@@ -258,7 +257,7 @@ class LlamaCppClient(Client):
             ) from error
         self._folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         super().__init__(
-            Connection(BASE_URL, concurrency=SLOTS, scoring=scoring),
+            Connection("http://localhost/v1", concurrency=SLOTS, scoring=scoring),
             transport=httpx2.AsyncHTTPTransport(uds=socket),
         )
 

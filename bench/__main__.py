@@ -44,15 +44,9 @@ from consilience import load_model, measure
 from consilience.asking.facts import ask
 from consilience.core.errors import Loading
 from consilience.core.provenance import versions
-from consilience.models.batches import CPU_TOKENS
-from consilience.models.fast import (
-    AtMask,
-    Library,
-    Products,
-    speed_up,
-)
+from consilience.models.fast.products import CPU_TOKENS, Library, Products, speed_up
 from consilience.models.loading import Pretrained, load_pretrained
-from consilience.models.masked import MaskedModel
+from consilience.models.masked import AtMask, MaskedModel
 from consilience.models.prompt_tokens import LONGEST_LABEL
 from consilience.runs.folder import RunFolder
 from consilience.suites.facts import sample_facts

@@ -24,7 +24,7 @@ import questions
 from consilience import Candidates, Query, load_model, load_suite
 from consilience.core.errors import Connection
 from consilience.core.presentation import Prompt
-from consilience.models.prompt_models import load_prompt_model, load_writer
+from consilience.models import load_prompt_model, load_writer
 
 os.environ.setdefault("TQDM_DISABLE", "1")
 

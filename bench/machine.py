@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from consilience.models.fast import processor
+from consilience.models.fast.products import processor
 
 INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 """What decides how fast a processor multiplies, as Linux names it."""

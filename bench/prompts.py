@@ -17,8 +17,8 @@ from consilience.core.errors import Loading
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Question
 from consilience.core.presentation import Presentation, Prompt
-from consilience.models.batches import CPU_TOKENS
-from consilience.models.fast import Tree, speed_up
+from consilience.models.fast.products import CPU_TOKENS, speed_up
+from consilience.models.fast.trees import Tree
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.prompted import OptionScorer
 from consilience.suites.question_suites import mini_questions

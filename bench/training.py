@@ -12,7 +12,7 @@ import questions
 import torch
 from transformers import BertConfig, BertForMaskedLM, PreTrainedModel, TrainingArguments
 
-from consilience.models.fast import Library, Products, speed_up_training
+from consilience.models.fast.products import Library, Products, speed_up_training
 from consilience.models.loading import Pretrained
 from consilience.train.consistency import ConsistencyTrainer
 from consilience.train.objectives import Steps, collate, trained_relation

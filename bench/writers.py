@@ -10,12 +10,10 @@ from transformers import GenerationConfig
 
 from consilience.core.errors import Loading
 from consilience.core.items import Form, TextPair
-from consilience.models.batches import CPU_TOKENS
-from consilience.models.fast import speed_up
+from consilience.models.fast.products import CPU_TOKENS, speed_up
 from consilience.models.loading import load_pretrained
-from consilience.models.prompt_reader import Manner
 from consilience.models.prompt_tokens import LONGEST_LABEL
-from consilience.models.prompted import LabelWriter
+from consilience.models.prompted import LabelWriter, Manner
 from consilience.suites.pairs import TASKS, read_pairs
 from consilience.suites.perturbations import chosen, forms_of, original
 

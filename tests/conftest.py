@@ -65,7 +65,8 @@ def cache_of_the_tests(tmp_path_factory):
 @pytest.fixture
 def measured_next(monkeypatch):
     """``measured_next("onednn", "torch")``: what multiplies faster in the trainings that follow."""
-    from consilience.models.fast import Products, products
+    from consilience.models.fast import products
+    from consilience.models.fast.products import Products
 
     usual = products._choose
 

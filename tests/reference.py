@@ -18,7 +18,7 @@ from transformers import (
 
 from conftest import WORDS
 from consilience import Candidates, Pattern, Query
-from consilience.models.batches import one_thread
+from consilience.models.fast.products import one_thread
 
 PATTERNS = [
     Pattern.parse(text)

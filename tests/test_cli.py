@@ -312,7 +312,7 @@ def test_notes_stay_when_a_finished_run_is_repeated(consilience, model_folder, t
         "--protocol", "published", "--out", tmp_path / "r", "--json",
     )  # fmt: skip
     first, again = (json.loads(consilience(*command)[1])["warnings"] for _ in range(2))
-    assert any("split by the tokenizer" in note for note in first)
+    assert any("their first piece represents them" in note for note in first)
     assert again == first
 
 

@@ -18,7 +18,8 @@ from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, TextPair
 from consilience.core.presentation import Presentation, present
 from consilience.endpoints.client import Refused
-from consilience.endpoints.decisions import (
+from consilience.endpoints.usage import Journal
+from consilience.models.decisions import (
     ROUTES,
     DecisionModel,
     DecisionPairs,
@@ -26,7 +27,6 @@ from consilience.endpoints.decisions import (
     fault_of,
     log_scores,
 )
-from consilience.endpoints.journal import Journal
 from consilience.suites.pairs import load_task
 from consilience.suites.perturbations import original
 from pair_builders import SAME, write_pairs
@@ -93,7 +93,7 @@ def chat_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def local(chat_folder):
-    from consilience.models.prompt_models import load_prompt_model
+    from consilience.models import load_prompt_model
 
     return load_prompt_model(f"systemone:{chat_folder}", QUESTIONS)
 
@@ -156,7 +156,7 @@ def test_llama_cpp_gives_the_label_scores_of_the_same_weights_here(model_folder,
         labels = [ids[0] for ids in loaded.tokenizer(list("ABC"[: len(lines)]))["input_ids"]]
         expected = loaded.model(**inputs).logits[0, -1, labels].log_softmax(-1)
         assert values == pytest.approx(expected.tolist(), abs=0.1)  # kernels in eight bits
-    assert remote.notes == [f"the server calls the model '{file}'"]
+    assert remote.client.models and not remote.notes
     remote.client.close()
 
 
@@ -179,7 +179,7 @@ def test_a_decision_head_gives_the_probabilities_of_transformers(head_folder, lo
     """Loaded by transformers itself, and not those of the labels."""
     import transformers
 
-    from consilience.models.prompt_models import load_prompt_model
+    from consilience.models import load_prompt_model
 
     model = load_prompt_model(f"systemone:{head_folder}", QUESTIONS)
     assert (model.identity["architecture"], model.most_options) == ("JevForDecision", 16)
@@ -199,8 +199,7 @@ def test_a_decision_head_that_is_missing_or_elsewhere_is_refused(head_folder, tm
     import transformers
     from safetensors.torch import load_file, save_file
 
-    from consilience.models import load_model
-    from consilience.models.prompt_models import load_prompt_model
+    from consilience.models import load_model, load_prompt_model
 
     with pytest.raises(ConsilienceError, match="is a decision model.*--model systemone:"):
         load_model(str(head_folder))
@@ -327,11 +326,11 @@ SHARES = {"Paris": 0.7, "Berlin": 0.2, "Rome": 0.1}
     [
         (SHARES, None),
         ({**SHARES, "Rome": 0.104}, None),  # rounded
-        ({"Paris": 0.7, "Berlin": 0.3}, "the server gave no probability of 'Rome'"),
-        ({**SHARES, "Oslo": 0.0}, "the server gave a probability of 'Oslo', which is no option"),
+        ({"Paris": 0.7, "Berlin": 0.3}, "the server renamed, added or left out an option: 'Rome'"),
+        ({**SHARES, "Oslo": 0.0}, "the server renamed, added or left out an option: 'Oslo'"),
         (
             {"paris": 0.7, "Berlin": 0.2, "Rome": 0.1},
-            "the server renamed an option: 'paris' is there, and no 'Paris'",
+            "the server renamed, added or left out an option: 'Paris'",
         ),
         ({**SHARES, "Rome": 0.3}, "the probabilities sum to 1.2, not to 1"),
         ({**SHARES, "Rome": None}, "the server gave 'Rome' the probability None"),
@@ -386,7 +385,7 @@ def test_a_probability_of_0_is_a_bound_and_never_minus_infinity():
         ({"answers": {"q1": {"type": "refusal"}}}, "the model refused to answer"),
         ({"answers": {}}, "the server gave no answer to the question"),
         ({"answers": {"q1": {"type": "noul", "noul": 1}}}, "answered with 'noul' in place of"),
-        (choice({"Paris": 1.0}), "the server gave no probability of 'Berlin'"),
+        (choice({"Paris": 1.0}), "renamed, added or left out an option: 'Berlin'"),
     ],
 )
 def test_an_answer_that_cannot_be_used_is_excluded_with_its_reason(reply, reason):

@@ -14,7 +14,7 @@ import pytest
 
 from consilience.core.errors import ConsilienceError
 from consilience.endpoints.chats import KNOWN
-from consilience.endpoints.journal import REPLIES
+from consilience.endpoints.usage import REPLIES
 from consilience.kinds.probing import plan_probe, probe
 from consilience.options.probe import ProbeOptions
 from consilience.report.first_screen import server_line

@@ -11,8 +11,9 @@ import pytest
 
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.client import Client, Refused
-from consilience.endpoints.journal import REPLIES, Journal
 from consilience.endpoints.usage import (
+    REPLIES,
+    Journal,
     PlannedUsage,
     Usage,
     cost_in_words,
@@ -97,7 +98,7 @@ import os, sys
 from pathlib import Path
 from consilience.core.errors import Connection
 from consilience.endpoints.client import Client
-from consilience.endpoints.journal import Journal
+from consilience.endpoints.usage import Journal
 client = Client(Connection(sys.argv[1]), journal=Journal(Path(sys.argv[2])))
 for number, _ in enumerate(client.post_all("completions", ({"prompt": str(n)} for n in range(60)))):
     if number == 20:
@@ -150,7 +151,7 @@ def test_two_processes_in_one_folder_are_one_too_many(tmp_path):
     message = "another process asks a model in this folder"
     with ThreadPoolExecutor() as pool, pytest.raises(ConsilienceError, match=message):
         pool.submit(Journal, path).result()
-    open_it = "import sys; from pathlib import Path; from consilience.endpoints.journal import *; "
+    open_it = "import sys; from pathlib import Path; from consilience.endpoints.usage import *; "
     command = [sys.executable, "-c", open_it + "Journal(Path(sys.argv[1]))", str(path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 1 and message in done.stderr

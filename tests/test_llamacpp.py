@@ -10,12 +10,10 @@ import pytest
 
 from consilience import Pattern, Query
 from consilience.core.errors import ConsilienceError
-from consilience.endpoints import llamacpp
+from consilience.endpoints import server
 from consilience.endpoints.chats import Chats
-from consilience.endpoints.llamacpp import LlamaCppClient
-from consilience.endpoints.scorer import Continuations, Scorer
-from consilience.endpoints.server import Server
-from consilience.endpoints.strategies import STRATEGIES
+from consilience.endpoints.scorer import STRATEGIES, Continuations, Scorer
+from consilience.endpoints.server import LlamaCppClient, Server
 from consilience.models import load_model
 from consilience.models.served import file_of, prompt_tokens
 from reference import words_of
@@ -43,7 +41,7 @@ pytestmark = pytest.mark.skipif(not has_smollm2(), reason="needs the package wit
 def one_core():
     """One thread: torch is loaded here, and its OpenMP spins while other tests run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(llamacpp, "cores", lambda: 1)
+        patch.setattr(server, "cores", lambda: 1)
         yield
 
 
@@ -134,8 +132,8 @@ def test_nothing_is_left_when_a_model_is_no_longer_used(monkeypatch):
 def test_llama_cpp_enforces_one_of_the_options(model):
     """Options that the model would not write, with quotes and letters of other alphabets."""
     asked = Chats(model.server)
-    assert asked.prove_enforced().requests == 2 and not asked.notes
+    assert asked.prove("answers-only").requests == 2 and not asked.notes
     options = ['"quoted"', "日本", "7, or 8"]
     chats = [([{"role": "user", "content": "What is the capital of France?"}], options)] * 2
-    (_, first), (_, again) = asked.answers(chats)
+    (_, first), (_, again) = asked.replies("answers-only", chats)
     assert first == again and isinstance(first, int)

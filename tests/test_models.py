@@ -12,7 +12,7 @@ from consilience.asking.facts import judge
 from consilience.models import seq2seq
 from consilience.models.batches import Budget
 from consilience.models.candidates import candidates_in_slot, count_pieces
-from consilience.models.fast import reproducibly
+from consilience.models.fast.products import reproducibly
 from consilience.models.loading import Pretrained
 from consilience.models.masked import PiecewiseModel
 from consilience.models.seq2seq import Seq2SeqModel
@@ -46,8 +46,8 @@ def test_a_word_at_the_start_has_the_token_that_it_has_there(model_folder):
 @pytest.mark.parametrize(
     ("family", "words", "same", "notes"),
     [
-        ("bert", ("Paris", "Parisal"), [0, 0], ["1 of 2 candidates (Parisal) are split by the "
-         "tokenizer; their first piece represents them, as in the released code"]),
+        ("bert", ("Paris", "Parisal"), [0, 0], ["1 of 2 candidates (Parisal) are several "
+         "tokens; their first piece represents them, as in the released code"]),
         ("bert-uncased", ("Rome", "rome", "Oslo"), [0, 0, 2], []),
     ],
 )  # fmt: skip

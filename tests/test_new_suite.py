@@ -8,7 +8,7 @@ import pytest
 import consilience as cs
 from consilience import new_suite
 from consilience.core.errors import ConsilienceError
-from consilience.endpoints import llamacpp
+from consilience.endpoints import server as endpoint
 from consilience.suites.questions import COLUMNS, read_question_file
 from scoring_server import VLLM, scoring_server
 from test_llamacpp import has_smollm2
@@ -95,7 +95,7 @@ def test_the_example_is_asked_of_a_served_model(
             return
         if way == "in process":
             named = {"model": "llamacpp:packaged:smollm2", **FEW}
-            monkeypatch.setattr(llamacpp, "cores", lambda: 1)  # torch's OpenMP spins here
+            monkeypatch.setattr(endpoint, "cores", lambda: 1)  # torch's OpenMP spins here
         if way == "decisions":
             named["model"] = "systemone:tiny"
         options = [f"--{name.replace('_', '-')}={value}" for name, value in named.items()]

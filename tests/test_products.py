@@ -11,8 +11,9 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, BertConfig,
 
 from conftest import WORDS
 from consilience import load_model
-from consilience.models import batches, scoring
-from consilience.models.fast import processor, products, speed_up, speed_up_training
+from consilience.models import batches
+from consilience.models.fast import products
+from consilience.models.fast.products import processor, speed_up, speed_up_training
 from reference import QUERIES, scores_of, words_of
 
 pytestmark = [
@@ -94,7 +95,7 @@ def test_both_libraries_give_the_same_answers_and_near_ties_to_the_last_bit(
     """Near ties are decided with torch's own products, whatever multiplies otherwise."""
 
     def asked_with(library):
-        monkeypatch.setattr(scoring, "speed_up", partial(speed_up, library=library))
+        monkeypatch.setattr(batches, "speed_up", partial(speed_up, library=library))
         model = load_model(str(model_folder(family)))
         assert model.products.library == library
         return scores_of(model, QUERIES[:8], words_of(*WORDS, "New York", "Parisian"))[0]
@@ -102,7 +103,7 @@ def test_both_libraries_give_the_same_answers_and_near_ties_to_the_last_bit(
     one, other = asked_with("onednn"), asked_with("torch")
     np.testing.assert_allclose(one, other, atol=1e-4, rtol=1e-5)
     np.testing.assert_array_equal(np.nanargmax(one, axis=1), np.nanargmax(other, axis=1))
-    monkeypatch.setattr(scoring, "NEAR_TIE", dict.fromkeys(batches.NEAR_TIE, 1e9))
+    monkeypatch.setattr(batches, "NEAR_TIE", dict.fromkeys(batches.NEAR_TIE, 1e9))
     np.testing.assert_array_equal(asked_with("onednn"), asked_with("torch"))
 
 

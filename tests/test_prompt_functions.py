@@ -8,9 +8,12 @@ from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.free_text import RULES, rule_of
 from consilience.core.items import Choice, Question
 from consilience.core.presentation import Presentation, Template, present
-from consilience.models.baselines import PROMPT_BASELINES, prompt_baseline
-from consilience.models.functions import PromptFunction, match_answer
-from consilience.models.prompt_models import is_chat_model, load_prompt_model
+from consilience.models import is_chat_model, load_prompt_model
+from consilience.models.functions import (
+    PromptFunction,
+    match_answer,
+    prompt_baseline,
+)
 
 OPTIONS = (Choice("Rust"), Choice("Go", ("Golang",)), Choice("C"))
 QUESTIONS = tuple(
@@ -130,7 +133,7 @@ def test_a_function_answers_open_questions_each_sample_anew():
 def test_an_unknown_baseline_names_the_known_ones():
     with pytest.raises(ConsilienceError, match="Did you mean 'first'"):
         prompt_baseline("frist", QUESTIONS, 0)
-    for name in PROMPT_BASELINES:
+    for name in ("random", "majority", "constant", "first", "oracle"):
         assert prompt_baseline(name, (), 0).identity["model"] == f"baseline:{name}"
 
 
@@ -199,5 +202,5 @@ def test_a_model_is_loaded_by_its_name(model_folder):
     assert not is_chat_model(model)
     model.tokenizer.chat_template = "{{ messages }}"
     assert is_chat_model(model)
-    with pytest.raises(ConsilienceError, match="does not continue a prompt"):
+    with pytest.raises(ConsilienceError, match="does not write text"):
         load_prompt_model(str(model_folder("bert")), QUESTIONS)

@@ -18,8 +18,8 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
 from consilience.core.presentation import TEMPLATES, Presentation, Template
-from consilience.models import prompt_reader
-from consilience.models.fast.tree_attention import KeyValueStore
+from consilience.models import prompted
+from consilience.models.fast.trees import KeyValueStore
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
 
@@ -297,7 +297,7 @@ def test_every_token_that_prompts_and_answers_share_is_read_once(reader, monkeyp
         "read",
         lambda self, ids, *args, **options: tokens.extend(ids) or read(self, ids, *args, **options),
     )
-    monkeypatch.setattr(prompt_reader, "workers_on", lambda device: 1)
+    monkeypatch.setattr(prompted, "workers_on", lambda device: 1)
     scores = scores_of(model, prompts)
     assert len(tokens) == len({tuple(text[: at + 1]) for text in texts for at in range(len(text))})
     assert len(tokens) < sum(map(len, texts)) / 2

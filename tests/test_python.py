@@ -290,7 +290,7 @@ WRONG = [
     (lambda: cs.evaluate(PORTS, lambda prompts: prompts[:1]), "returned 1 value for 6 inputs"),
     (
         lambda: cs.evaluate(PORTS, lambda prompts: [1] * 6),
-        "returned 1 for input 1; expected a text",
+        "returned 1 for 6 inputs; expected a list with one text",
     ),
     (lambda: cs.evaluate(PORTS, ports, keep_scores=True), "Leave out keep_scores"),
     (lambda: cs.evaluate(PORTS, ports, candidates="vocabulary"), 'with candidates="objects"'),

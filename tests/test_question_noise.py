@@ -10,7 +10,7 @@ from consilience.asking.questions import Presenter
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
 from consilience.core.presentation import Presentation
-from consilience.models.baselines import prompt_baseline
+from consilience.models.functions import prompt_baseline
 
 OPTIONS = tuple(map(Choice, ("Rust", "Go", "C")))
 QUESTIONS = tuple(

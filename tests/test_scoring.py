@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import reference
 from conftest import MASKED, WORDS
 from consilience import Pattern, Query, load_model
-from consilience.models import batches, scoring
+from consilience.models import batches
 from reference import PATTERNS, QUERIES, TEMPLATE, budget_of, normalised, scores_of, words_of
 
 pytestmark = pytest.mark.usefixtures("two_threads")
@@ -115,7 +115,7 @@ def test_a_near_tie_is_decided_alone_so_to_the_last_bit_the_same(
     family, way, model_folder, monkeypatch
 ):
     """With a bound that makes every query a near tie, no company changes a single bit."""
-    monkeypatch.setattr(scoring, "NEAR_TIE", dict.fromkeys(batches.NEAR_TIE, 1e9))
+    monkeypatch.setattr(batches, "NEAR_TIE", dict.fromkeys(batches.NEAR_TIE, 1e9))
     model = load_model(str(model_folder(family)), **OPTIONS[way])
     together = [scores_of(model, FEW, CANDIDATES, every=every)[0] for every in (True, False)]
     torch.set_num_threads(1)
@@ -128,7 +128,7 @@ def test_a_near_tie_is_decided_alone_so_to_the_last_bit_the_same(
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
 def test_near_ties_of_the_whole_vocabulary_are_decided_alone_too(family, model_folder, monkeypatch):
     """Every query is made a near tie; batch, order and threads then do not change a single bit."""
-    monkeypatch.setattr(scoring, "NEAR_TIE", dict.fromkeys(batches.NEAR_TIE, 1e9))
+    monkeypatch.setattr(batches, "NEAR_TIE", dict.fromkeys(batches.NEAR_TIE, 1e9))
     model = load_model(str(model_folder(family)))
     queries = [query for query in QUERIES if query.pattern.object_last]
 

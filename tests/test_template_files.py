@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from consilience.asking.prompting import templates_of, with_system
+from consilience.asking.questions import templates_of, with_system
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Choice, Question
 from consilience.core.presentation import TEMPLATES, Presentation, Template, present

@@ -17,8 +17,7 @@ from consilience.core.presentation import Presentation, Prompt, Template, presen
 from consilience.kinds.writing import Writer, as_writer, sample_factor
 from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
-from consilience.models.prompted import AnswerWriter
-from consilience.models.steering import TokenNoise
+from consilience.models.prompted import AnswerWriter, TokenNoise
 
 CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }} | {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 TEXTS = ("Rome and Paris ?", "the capital Paris ?", "Rome and Rome ?", "the Italy ?")
@@ -98,8 +97,6 @@ def test_a_sample_depends_on_its_prompt_its_number_and_the_seed_only(writer):
     assert written(model, prompts, samples) != texts
     assert model.identity["temperature"] == 2.0
     assert model.identity["sampling_seed"] == 1
-    with pytest.raises(ConsilienceError, match="temperature -1"):
-        writer("llama", temperature=-1)
 
 
 def test_a_text_that_is_no_chat_ends_with_its_first_line(writer):
@@ -117,7 +114,7 @@ def test_a_text_that_is_no_chat_ends_with_its_first_line(writer):
 
 
 def prompts_manner(is_chat):
-    from consilience.models.prompt_reader import Manner
+    from consilience.models.prompted import Manner
 
     return Manner(is_one_line=not is_chat)
 

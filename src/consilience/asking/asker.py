@@ -14,11 +14,8 @@ from consilience.core.items import Ask, Bools, Floats, Group, Ints, Item, NoAnsw
 from consilience.models import Reader, WritingModel
 
 Progress = Callable[[int], None]  # Called with the number of queries that have just been answered
-
 Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
-
 HEADS = ("suite", "group", "item", "subject", "variant", "variant_index", "gold", "gold_option")
-"""The columns that say what was asked."""
 
 NUMBERS = (
     "logprob", "gold_logprob", "margin", "text_logprob", "gold_text_logprob", "gold_rank",
@@ -101,10 +98,7 @@ def ask_texts(
     samples: Sequence[int] = (),
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
-    """The answers in what a model writes; ``read`` makes the columns of a row of a text.
-
-    ``samples``: which sample is written in each variant; empty for the first in all.
-    """
+    """The answers in what a model writes; ``read`` makes the columns of a row of a text."""
     records: list[Mapping[str, Any]] = [{} for _ in group.asks]
     rows = [row for row, one in enumerate(group.asks) if one.why_not is None]
     asks = [group.asks[row] for row in rows]
@@ -129,7 +123,6 @@ def table_of(group: Group, records: Sequence[Mapping[str, Any]]) -> pl.DataFrame
 
 
 def _columns(group: Group) -> dict[str, Column]:
-    """The columns that answers fill in, with the reasons of what is not asked."""
     size, heads = len(group.asks), (*HEADS, *group.levels)
     columns: dict[str, Column] = {
         name: np.full(size, np.nan) if name in NUMBERS else np.full(size, None, dtype=np.object_)
@@ -141,7 +134,6 @@ def _columns(group: Group) -> dict[str, Column]:
 
 
 def _table(group: Group, columns: Mapping[str, Column]) -> pl.DataFrame:
-    """The answers table: what was asked, and the columns of the answers."""
     items = [group.items[one.item] for one in group.asks]
     variants = [one.variant for one in group.asks]
     values: dict[str, Any] = {
@@ -239,7 +231,6 @@ def _by_option(scores: Scores, asks: Sequence[Ask]) -> Scores:
 
 
 def _of_options(scores: Scores, asks: Sequence[Ask], best: Ints) -> dict[str, Column]:
-    """The columns of asks that have an order in which their answers are shown."""
     labels = [one.answers[one.order.index(at)] for one, at in zip(asks, best, strict=True)]
     columns: dict[str, Column] = {"option": best.astype(np.object_), "label": _objects(labels)}
     lists: dict[str, npt.NDArray[Any]] = {}
@@ -314,7 +305,6 @@ def _why_excluded(scores: Scores, row: int, gold_at: int, has_some: bool) -> str
 
 
 def _objects(values: Sequence[Any]) -> npt.NDArray[np.object_]:
-    """The values as an array of objects, whatever they are."""
     array = np.empty(len(values), dtype=np.object_)
     for at, value in enumerate(values):
         array[at] = value

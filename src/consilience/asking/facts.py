@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from consilience.asking import asker
-from consilience.asking.asker import UNCERTAIN, Column
+from consilience.asking.asker import Column
 from consilience.asking.asker import Progress as Progress  # noqa: PLC0414
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Ask, Group, Ints, Item, Scores
@@ -34,11 +34,7 @@ def ask_suite(
     keep_scores: bool = False,
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
-    """The answers to a whole suite (``ANSWERS_SCHEMA``).
-
-    With a ``folder`` each relation is kept there when it is complete, and a complete one is read
-    instead of asked.
-    """
+    """The answers to a whole suite (``ANSWERS_SCHEMA``); ``folder`` as in ``ask_groups``."""
     options = {"whole_vocabulary": whole_vocabulary, "keep_scores": keep_scores}
 
     def answers_of(group: str, progress: Progress) -> pl.DataFrame:
@@ -47,10 +43,7 @@ def ask_suite(
     if folder is not None:
         folder.note(suite.notes)
     tables = ask_groups(query_counts(suite), answers_of, model, folder, progress)
-    answers = pl.concat(tables.values(), how="diagonal")
-    if folder is not None:
-        folder.note(bound_notes(answers))
-    return answers.select(list(ANSWERS_SCHEMA))
+    return pl.concat(tables.values(), how="diagonal").select(list(ANSWERS_SCHEMA))
 
 
 def query_counts(suite: Suite) -> dict[str, int]:
@@ -90,19 +83,6 @@ def ask_groups(
     return tables
 
 
-def bound_notes(answers: pl.DataFrame) -> list[str]:
-    """A note on answers where a server gave only bounds of some candidates."""
-    if N_BOUNDS not in answers.columns:
-        return []
-    some = answers.filter(pl.col(N_BOUNDS) > 0)
-    lost = some.filter(pl.col("excluded") == UNCERTAIN).height
-    return [
-        f"the server gave only a bound of some candidates in {some.height:,} of "
-        f"{answers.height:,} answers; {lost:,} of these answers are excluded, because a candidate "
-        "with a bound may be the most probable. Scores, ranks and margins are unknown there"
-    ]
-
-
 def ask(
     relation: Relation,
     model: LanguageModel,
@@ -114,8 +94,7 @@ def ask(
 ) -> pl.DataFrame:
     """The answers of one relation, one row a query (``ANSWERS_SCHEMA``).
 
-    ``keep_scores`` has every candidate scored and adds the column ``scores``. Subjects, golds and
-    answers are those of the facts, in whatever language and form the patterns write them.
+    ``keep_scores`` has every candidate scored and adds the column ``scores``.
     """
     group = facts_of(relation, suite_name, whole_vocabulary=whole_vocabulary)
     width = len(relation.candidates.words) if keep_scores else 0

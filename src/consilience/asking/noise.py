@@ -30,11 +30,8 @@ if TYPE_CHECKING:
 
 LARGER = 8  # How many times more tokens a large batch holds
 MOST_SAMPLED_CELLS = 16  # Variants of a question that are asked again
-
 Answers = list[str | None]
-
 Sample = tuple[Callable[[Any, Sequence[Ask]], Answers], Sequence[Ask]]
-"""How a model answers some asks, and these asks."""
 
 
 def noise_floor(
@@ -47,8 +44,7 @@ def noise_floor(
 ) -> pl.DataFrame:
     """Rows of the metrics table (``METRICS_SCHEMA``): the share of changed answers of samples.
 
-    ``in_half_precision`` loads the same model in bfloat16. ``n`` counts the asks that were answered
-    both times; ``n_excluded`` the others.
+    ``in_half_precision`` loads the same model in bfloat16. ``n``: the asks answered both times.
     """
 
     def answers(of: Any, variation: Variation) -> Answers:
@@ -114,7 +110,6 @@ def question_samples(
 def _answers(
     group: Group, ask: Callable[[Group, Any], pl.DataFrame], model: Any, asks: Sequence[Ask]
 ) -> Answers:
-    """The answer to each of some asks of a group; the option where it has one."""
     table = ask(replace(group, asks=asks), model)
     if "option" in table.columns:
         option = pl.col("option").cast(pl.String)
@@ -142,10 +137,6 @@ Variation = Callable[[Any, Answer, Sequence[Ask]], Answers]
 
 def _repeated(model: object, answer: Answer, asks: Sequence[Ask]) -> Answers:
     return answer(asks)
-
-
-def _one_by_one(model: object, answer: Answer, asks: Sequence[Ask]) -> Answers:
-    return [answer([one])[0] for one in asks]
 
 
 def _reordered(model: object, answer: Answer, asks: Sequence[Ask]) -> Answers:
@@ -181,22 +172,18 @@ def _other_threads(model: object, answer: Answer, asks: Sequence[Ask]) -> Answer
 VARIATIONS: Mapping[str, Variation] = {
     "repeated": _repeated,
     "reordered": _reordered,
-    "one_by_one": _one_by_one,
+    "one_by_one": lambda model, answer, asks: [answer([one])[0] for one in asks],
     "large_batches": _large_batches,
     "other_threads": _other_threads,
 }
-"""What does not change a question and must not change its answer."""
 
 
 MOST, SHARE = 64, 10
 """Of a sample whose size nobody chose: its prompts at most, and how many times more the run has
 than all its repeats together."""
 
-TOGETHER, VARIANTS = 8, 2
-"""Prompts of each group that is sampled; variants of each item in a sample."""
-
-ALONE = "alone"
-"""The variation in which a prompt is sent when there is a reply to the one before it."""
+TOGETHER, VARIANTS = 8, 2  # Prompts of each group in a sample; variants of each item
+ALONE = "alone"  # A prompt is sent after the reply to the one before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +192,6 @@ class AskedGroup:
 
     answers: pl.DataFrame  # The answers of the run
     ask: Callable[[Sequence[str], Sequence[int]], pl.DataFrame]
-    """The answers to some items in some variants, by their positions; the same columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,12 +204,10 @@ class Part:
 
     @property
     def first(self) -> pl.DataFrame:
-        """The answers of the run."""
         is_in = pl.col("item").is_in(self.items) & pl.col("variant_index").is_in(self.variants)
         return self.group.answers.filter(is_in)
 
     def again(self, *, one_by_one: bool) -> pl.DataFrame:
-        """The answers now, to all prompts in one call or in a call for each prompt."""
         if not one_by_one:
             return self.group.ask(self.items, self.variants)
         calls = [([item], [variant]) for item in self.items for variant in self.variants]
@@ -231,11 +215,7 @@ class Part:
 
 
 def sample_size(prompts: int, variations: int, wanted: int | None) -> int:
-    """How many of the ``prompts`` of a run are sent again in each variation.
-
-    As many as are ``wanted`` by ``--noise-floor``. By default at most 64, and in all variations
-    together at most a tenth of the run.
-    """
+    """How many of the ``prompts`` of a run are sent again in each variation; see ``MOST``."""
     return min(MOST, prompts // (SHARE * variations)) if wanted is None else min(wanted, prompts)
 
 
@@ -275,10 +255,9 @@ def server_noise_floor(
 ) -> pl.DataFrame:
     """Rows of the metrics table (``METRICS_SCHEMA``): what changed of a sample, by variation.
 
-    ``value`` of ``flips`` is the share of answers that differ from those of the run, with Wilson's
-    95 % interval; that of ``score_change`` the largest absolute change, in nats, of the score of an
-    option, of the gold, or of an answer that is the same. ``n`` counts the prompts that were
-    answered both times, and scored both times; ``n_excluded`` the others.
+    ``value`` of ``flips`` is the share of answers that differ, with Wilson's 95 % interval; that of
+    ``score_change`` the largest absolute change, in nats, of the score of an option, of the gold,
+    or of an answer that is the same. ``n`` counts the prompts that were answered and scored twice.
     """
     rows, nan = [], float("nan")
     for name, varied in variations(client).items():

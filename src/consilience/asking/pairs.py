@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-import numpy as np
 import polars as pl
 
 from consilience.asking import asker
@@ -16,7 +15,6 @@ from consilience.core.factors import ORIGINAL
 from consilience.core.free_text import matched_word
 from consilience.core.items import Ask, Form, Group, Item, Task, TextPair
 from consilience.core.schemas import ANSWERS_SCHEMA
-from consilience.core.text import counted
 from consilience.models import PairModel, WritingModel
 from consilience.suites.pairs import TASK_SUITE, generated_group
 from consilience.suites.perturbations import Perturbation, forms_of
@@ -64,7 +62,7 @@ def present_pairs(
     forms = [tuple(forms_of(pair, original(pair), perturbations).values()) for pair in pairs]
     encoded = model.encode([form for of_pair in forms for form in of_pair])
     reasons: list[str | None] = []
-    effects = _Effects(names)
+    same, too_long, truncated = Counter[str](), 0, 0
     for at, of_pair in enumerate(forms):
         ids = encoded[at * len(names) : (at + 1) * len(names)]
         longest = max(len(form["input_ids"]) for form in ids)
@@ -73,71 +71,26 @@ def present_pairs(
             reason = reason or f"{longest} tokens, and the model takes {model.longest}"
         elif longest > model.longest and reason is None:
             forms[at] = tuple(model.fit(of_pair))
-            effects.add_truncated(of_pair, forms[at], ids, model.encode(forms[at]))
+            ids, too_long = model.encode(forms[at]), too_long + 1
+            truncated += sum(one != two for one, two in zip(of_pair, forms[at], strict=True))
         reasons.append(reason)
-        effects.same += [form == ids[0] for form in ids]
-    notes = effects.notes(len(pairs), model.longest)
+        same.update(
+            name for name, of_form in zip(names[1:], ids[1:], strict=True) if of_form == ids[0]
+        )
+    notes = []
+    if too_long:
+        notes.append(
+            f"{too_long} of {len(pairs)} items were too long for {model.longest} tokens: "
+            f"{truncated} of their {too_long * len(names)} forms were truncated, a sentence at the "
+            "same place in every form that contains it"
+        )
+    for count in sorted({*same.values()}):
+        alike = ", ".join(name for name in names if same[name] == count)
+        notes.append(
+            f"{alike}: the same tokens as the original in {count} of {len(pairs)} items, which "
+            "this model's tokenizer cannot tell apart"
+        )
     return Presented(task, tuple(pairs), names, tuple(forms), tuple(reasons), tuple(notes))
-
-
-@dataclass(slots=True)
-class _Effects:
-    """In how many items the tokenizer and truncation changed each form (form,)."""
-
-    names: Sequence[str]
-    same: Any = field(init=False)  # The form has the same tokens as the original
-    truncated: Any = field(init=False)  # The form was truncated
-    rewritten: Any = field(init=False)
-    """The form was truncated, and its sentences are not the original's."""
-    lost: Any = field(init=False)
-    """The truncated form has the same tokens as the truncated original; it had others before."""
-    too_long: int = 0  # How many items were truncated
-
-    def __post_init__(self) -> None:
-        shape = 4, len(self.names)
-        self.same, self.truncated, self.rewritten, self.lost = np.zeros(shape, dtype=np.int64)
-
-    def add_truncated(
-        self, forms: Sequence[Form], fitted: Sequence[Form], before: Sequence[Any], after: Any
-    ) -> None:
-        """Count an item with its forms and their tokens, before and after truncation."""
-        sentences = [sorted(segment.sentence for segment in form) for form in forms]
-        shorter = np.array([one != two for one, two in zip(forms, fitted, strict=True)])
-        self.too_long += 1
-        self.truncated += shorter
-        self.rewritten += shorter & [of_form != sentences[0] for of_form in sentences]
-        self.lost += np.array([one == after[0] for one in after]) & [
-            one != before[0] for one in before
-        ]
-
-    def notes(self, items: int, longest: int) -> list[str]:
-        """The counts as notes."""
-        notes = []
-        if self.too_long:
-            notes.append(
-                f"{self.too_long} of {items} items were too long for {longest} tokens: "
-                f"{self.truncated.sum()} of their {self.too_long * len(self.names)} forms were "
-                "truncated, a sentence at the same place in every form that contains it"
-            )
-        for name, count in zip(self.names, self.rewritten.tolist(), strict=True):
-            if count:
-                notes.append(
-                    f"{name}: its own sentences were truncated in {counted(count, 'item')}"
-                )
-        for name, count in zip(self.names, self.lost.tolist(), strict=True):
-            if count:
-                notes.append(
-                    f"{name}: in {counted(count, 'item')} the truncated form has the same tokens "
-                    "as the truncated original, so its consistency there is 100 %"
-                )
-        same = dict(zip(self.names[1:], self.same[1:].tolist(), strict=True))
-        for count in sorted({*same.values()} - {0}):
-            alike = ", ".join(name for name in same if same[name] == count)
-            notes.append(
-                f"{alike}: the same tokens as the original in {count} of {items} "
-                "items, which this model's tokenizer cannot tell apart"
-            )
-        return notes
 
 
 def pairs_of(presented: Presented, name: str) -> Group:

@@ -1,4 +1,4 @@
-"""Ask a model questions: every question in every variant is chosen among options, or written."""
+"""Questions: their templates and prompts, how they are asked, and answers that mean the same."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
+from typing import Protocol as Interface
 
 import numpy as np
 import polars as pl
 
 from consilience.asking import asker
 from consilience.asking.asker import Progress, ask_texts
-from consilience.core.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import FACTORS, Cell, FactorialDesign
 from consilience.core.free_text import NO_CHOICE, Rule, match, usual_rule
 from consilience.core.items import Ask, Floats, Group, Item, Question, Scores, is_near_tie
 from consilience.core.presentation import (
+    TEMPLATES,
     Presentation,
     Prompt,
     Template,
@@ -29,6 +32,8 @@ from consilience.core.presentation import (
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.core.scoring_rules import ScoringRule, rule_for
 from consilience.core.text import counted, truncated
+from consilience.files.read import read_document
+from consilience.metrics.statistics import wilson_interval
 from consilience.models import Model, Reader, WritingModel
 
 QUESTION_COLUMNS: Mapping[str, type[pl.DataType] | pl.DataType] = {
@@ -50,12 +55,8 @@ answers. The others are the levels of the factors.
 """
 
 SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)  # The columns of answers to questions
-
-PROMPTS_AT_ONCE = 4096
-"""Prompts whose texts and token ids are in memory at once; one question may have more."""
-
+PROMPTS_AT_ONCE = 4096  # Prompts in memory at once; one question may have more
 NO_PREMISE = "the score of an option without the question is not known"
-"""Why an option has no score by a rule that subtracts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,8 @@ class Presenter:
     base: Presentation  # The presentation where a factor does not vary
     examples: int = 0  # How many solved questions precede each question
     seed: int = 0  # Decides shuffled orders and which examples are drawn
-    pool: Sequence[Question] = field(default=(), repr=False)
-    """The questions that examples are drawn from."""
-    rule_name: str = ""
-    """A scoring rule (``scoring_rules.RULES``); empty for the usual one of the labels."""
+    pool: Sequence[Question] = field(default=(), repr=False)  # Examples are drawn from these
+    rule_name: str = ""  # Of ``scoring_rules.RULES``; empty for the usual one of the labels
     rule: ScoringRule = field(init=False)  # How options are scored
     _groups: Mapping[str, list[Question]] = field(init=False, repr=False)  # The pool by group
 
@@ -83,7 +82,6 @@ class Presenter:
         object.__setattr__(self, "_groups", groups)
 
     def presentation(self, cell: Cell) -> Presentation:
-        """The presentation of a variant."""
         pairs = zip(self.design.factors, cell, strict=True)
         levels = {factor.name: factor.levels[level] for factor, level in pairs}
         changes: dict[str, Any] = {
@@ -131,7 +129,6 @@ class Presenter:
 
 @lru_cache(maxsize=64)
 def _shuffled(size: int, seed: str) -> tuple[int, ...]:
-    """The positions of ``size`` things in a drawn order."""
     return tuple(random.Random(seed).sample(range(size), size))
 
 
@@ -147,16 +144,23 @@ def prompts_of(
     ]
 
 
-def slices_of(questions: Sequence[Question], presenter: Presenter) -> Iterator[Sequence[Question]]:
-    """Questions with at most ``PROMPTS_AT_ONCE`` prompts; of no questions one empty slice."""
+def slices_of(
+    questions: Sequence[Question],
+    presenter: Presenter,
+    suite: str = "",
+    schema: Mapping[str, Any] = SCHEMA,
+) -> Iterator[tuple[Sequence[Question], Group]]:
+    """Questions with at most ``PROMPTS_AT_ONCE`` asks, and these; of no questions one slice."""
     size = max(1, PROMPTS_AT_ONCE // len(presenter.design.cells))
     for start in range(0, max(1, len(questions)), size):
-        yield questions[start : start + size]
+        some = questions[start : start + size]
+        asks = [ask_of(*prompt) for prompt in prompts_of(some, presenter)]
+        yield some, group_of(some, presenter.design, asks, suite, schema)
 
 
 def prompt_count(questions: Sequence[Question], presenter: Presenter) -> int:
     """The number of prompts of questions."""
-    return sum(len(prompts_of(some, presenter)) for some in slices_of(questions, presenter))
+    return sum(len(group.asks) for _, group in slices_of(questions, presenter))
 
 
 def prompt_table(
@@ -164,20 +168,7 @@ def prompt_table(
 ) -> pl.DataFrame:
     """What a model is sent for questions (``asker.PROMPT_SCHEMA``), and what it cannot be."""
     slices = slices_of(questions, presenter)
-    return pl.concat(
-        asker.prompt_table(questions_of(some, presenter, ""), model) for some in slices
-    )
-
-
-def questions_of(
-    questions: Sequence[Question],
-    presenter: Presenter,
-    suite: str,
-    schema: Mapping[str, Any] = SCHEMA,
-) -> Group:
-    """Questions of one group in the variants of the presenter."""
-    asks = [ask_of(*prompt) for prompt in prompts_of(questions, presenter)]
-    return group_of(questions, presenter.design, asks, suite, schema)
+    return pl.concat(asker.prompt_table(group, model) for _, group in slices)
 
 
 def ask_of(at: int, variant: int, prompt: Prompt | None) -> Ask:
@@ -215,13 +206,10 @@ def ask_options(
     suite: str,
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
-    """The answers of one group of questions with options, a row for each prompt.
-
-    Options are scored by the rule of the presenter; a model without probabilities chooses itself.
-    """
+    """The answers of one group of questions with options, a row for each prompt."""
     return pl.concat(
-        ask_asks(presenter, questions_of(some, presenter, suite), model, progress)
-        for some in slices_of(questions, presenter)
+        ask_asks(presenter, group, model, progress)
+        for _, group in slices_of(questions, presenter, suite)
     )
 
 
@@ -288,9 +276,7 @@ question not the gold; it is null where it is one. ``answer`` is then the normal
 which the answers of other variants are compared, and ``option`` is null.
 """
 
-EMPTY = "(no text)"
-"""The answer of a model that wrote nothing but spaces; no normalized text has parentheses."""
-
+EMPTY = "(no text)"  # No normalized text has parentheses
 SHOWN, LONGEST_SHOWN = 3, 60  # Unmatched answers that a note quotes, and characters of each
 
 
@@ -304,33 +290,27 @@ def ask_writing(
 ) -> pl.DataFrame:
     """The written answers of one group of questions, a row for each prompt and sample.
 
-    Samples are the levels of the factor ``sample``: pairs that differ in it alone measure the noise
-    of sampling. ``rule``: how the answer is found in a text; None for that of its kind of question
-    (``free_text.DEFAULT_RULES``).
+    Samples are the levels of the factor ``sample``. ``rule``: how the answer is found in a text;
+    None for that of its kind of question (``free_text.DEFAULT_RULES``).
     """
     columns, design = SCHEMA | dict(WRITTEN_COLUMNS), presenter.design
     factors = [factor.name for factor in design.factors]
     samples = list(map(int, design.levels("sample") if "sample" in factors else ()))
     tables = []
-    for some in slices_of(questions, presenter):
+    for some, group in slices_of(questions, presenter, suite, columns):
 
         def read(text: str, one: Ask, some: Sequence[Question] = some) -> dict[str, object]:
             style = presenter.presentation(design.cells[one.variant]).labels
             return answered(text, one.shown, some[one.item], style, rule)
 
-        group = asker.askable(questions_of(some, presenter, suite, columns), model)
-        tables.append(ask_texts(group, model, read, samples, progress))
+        tables.append(ask_texts(asker.askable(group, model), model, read, samples, progress))
     return pl.concat(tables)
 
 
 def answered(
     text: str, prompt: Prompt, question: Question, style: str, rule: Rule | None = None
 ) -> dict[str, object]:
-    """The answer columns of a written text.
-
-    ``style``: of the labels that the options were shown with (``presentation.LABEL_STYLES``).
-    ``rule``: None for that of the kind of question.
-    """
+    """The answer columns of a written text; ``style``: of the labels (``LABEL_STYLES``)."""
     rule = rule or usual_rule(is_open=not question.options)
     if not question.options:
         matched = match(text, [question.gold], rule)
@@ -355,11 +335,7 @@ def answered(
 
 
 def notes_on_writing(answers: pl.DataFrame) -> list[str]:
-    """Notes on the written answers that match nothing, of those with options and of open ones.
-
-    With options they are wrong, and agree with no other answer. Without options they are not the
-    gold, and two are the same answer if their normalized texts are equal.
-    """
+    """Notes on the written answers that match nothing, of those with options and of open ones."""
     notes = []
     for is_open, kind in ((False, "no option"), (True, "not the gold answer")):
         written = answers.filter(
@@ -377,3 +353,235 @@ def notes_on_writing(answers: pl.DataFrame) -> list[str]:
                 f"({share:.1%}) are {kind}; most often: {quoted}"
             )
     return notes
+
+
+AUTO = "auto"  # The template ``chat`` for a model with a chat template, and ``plain`` for any other
+CHAT = "chat:"  # What a text begins with that is the user's turn of a chat
+FIELDS: Mapping[str, type] = {"name": str, "text": str, "chat": bool, "system": str}
+HEAD = ("name", "text")  # What each template in a file needs
+HAS = "name and text, and if wanted chat (true or false) and system"  # What a file has of each
+SUFFIXES = (".toml", ".yaml", ".yml", ".json")
+
+
+def templates_of(specs: Sequence[str], *, is_chat: bool = False) -> dict[str, Template]:
+    r"""Templates by name, in the order of ``specs``.
+
+    A spec is the name of a built-in template (``plain``, ``chat``, ``auto``), a text with
+    ``{question}``, or a TOML, YAML or JSON file with a list ``templates`` of name, text, chat and
+    system. In a text ``\n`` is a line break; it is a chat if it begins with ``chat:``. Texts are
+    named ``own``, ``own 2`` and so on. ``is_chat``: whether the model has a chat template.
+    """
+    templates: dict[str, Template] = {}
+    for spec in specs:
+        for template in _templates(spec, len(templates), is_chat=is_chat):
+            known = templates.setdefault(template.name, template)
+            if known != template:
+                raise ConsilienceError(
+                    f"two templates with the name '{template.name}'", todo="Rename one of them."
+                )
+    return templates
+
+
+def with_system(templates: Mapping[str, Template], system: str) -> dict[str, Template]:
+    """Templates whose chats have a system prompt, if they had none; without a chat it raises."""
+    if not any(template.is_chat for template in templates.values()):
+        raise ConsilienceError(
+            "a system prompt without a chat",
+            expected="a template that is a chat, and a model with a chat template",
+            todo="Write the text into a template: --template 'TEXT\\n{question}\\n{options}'.",
+        )
+    return {
+        name: replace(template, system=template.system or system) if template.is_chat else template
+        for name, template in templates.items()
+    }
+
+
+def _templates(spec: str, known: int, *, is_chat: bool) -> Iterator[Template]:
+    """The templates of a spec; ``known``: how many there are already."""
+    path = Path(spec) if spec.endswith(SUFFIXES) and "{" not in spec else None
+    if spec == AUTO:
+        yield TEMPLATES["chat" if is_chat else "plain"]
+    elif spec in TEMPLATES:
+        yield TEMPLATES[spec]
+    elif path is not None:
+        yield from templates_of_document(read_document(path), str(path))
+    elif "{" in spec:
+        text = spec.removeprefix(CHAT).replace("\\n", "\n")
+        name = f"own {known + 1}" if known else "own"
+        yield Template(name, text, is_chat=spec.startswith(CHAT))
+    else:
+        names = [AUTO, *TEMPLATES]
+        raise ConsilienceError(
+            f"no template '{spec}'",
+            expected=f"{', '.join(names)}, a text with {{question}}, or a file in "
+            f"{', '.join(SUFFIXES)}",
+            todo=did_you_mean(spec, names),
+        )
+
+
+def templates_of_document(document: Any, where: str) -> Iterator[Template]:
+    """The templates of a list of mappings, or of one that is called ``templates``."""
+    entries = document.get("templates") if isinstance(document, Mapping) else document
+    if not isinstance(entries, list) or not entries:
+        raise ConsilienceError(
+            "no list of templates", expected=f"[[templates]]: {HAS}", where=where
+        )
+    for number, entry in enumerate(entries, start=1):
+        place, fields = f"{where}, template {number}", entry if isinstance(entry, Mapping) else {}
+        for name in (*HEAD, *fields):
+            kind, value = FIELDS.get(name), fields.get(name)
+            if kind is None or not isinstance(value, kind) or (name in HEAD and not value):
+                raise ConsilienceError(
+                    f"'{name}' is {value!r}" if name in fields else f"no '{name}'",
+                    expected=HAS,
+                    where=place,
+                    todo=did_you_mean(str(name), list(FIELDS)) if kind is None else "",
+                )
+        try:
+            more = fields.get("chat", False), fields.get("system", "")
+            yield Template(fields["name"], fields["text"], *more)
+        except ConsilienceError as error:
+            raise ConsilienceError(
+                error.found, expected=error.expected, where=place, todo=error.todo
+            ) from error
+
+
+AnswerPair = tuple[str, str, str]  # A question and two answers to it
+LABELLED = Path(__file__).parents[1] / "suites" / "answer_pairs.tsv"
+
+
+class Judge(Interface):
+    """Says whether two answers mean the same."""
+
+    identity: dict[str, object]  # Which judge this is
+
+    def same(self, pairs: Sequence[AnswerPair]) -> list[bool]:
+        """Whether the answers of each pair mean the same; symmetric in the two answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledPair:
+    """Two answers to a question, and whether they mean the same."""
+
+    part: str  # ``tune``: thresholds may be chosen on it; ``test``: errors are reported on it
+    pair: AnswerPair
+    is_same: bool  # Whether whoever accepts one of the answers would accept the other
+    kind: str  # How the answers differ
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeError:
+    """How often a judge is right about labelled pairs."""
+
+    pairs: int
+    true_same: int  # Pairs that are the same and judged the same
+    false_same: int  # Pairs that are different and judged the same
+    false_different: int  # Pairs that are the same and judged different
+
+    @property
+    def shares(self) -> dict[str, tuple[int, int]]:
+        """Precision and recall of "the same", and the share of wrong judgements: hits and total."""
+        wrong = self.false_same + self.false_different
+        return {
+            "precision": (self.true_same, self.true_same + self.false_same),
+            "recall": (self.true_same, self.true_same + self.false_different),
+            "error": (wrong, self.pairs),
+        }
+
+    @property
+    def note(self) -> str:
+        texts = []
+        for name, (hits, total) in self.shares.items():
+            low, high = wilson_interval(hits / max(1, total), total)
+            interval = f"{hits / total:.0%} ({low:.0%} to {high:.0%})" if total else "undefined"
+            texts.append(f"{name} {interval}")
+        return f"on {counted(self.pairs, 'pair')} labelled by hand: {', '.join(texts)}"
+
+
+@cache
+def labelled_pairs(part: str = "") -> tuple[LabelledPair, ...]:
+    """The labelled pairs that come with the package; of one part where it is named."""
+    table = pl.read_csv(LABELLED, separator="\t", quote_char=None, infer_schema=False)
+    columns = table.select("part", "question", "first", "second", "label", "kind")
+    return tuple(
+        LabelledPair(of, (question, first, second), label == "same", kind)
+        for of, question, first, second, label, kind in columns.iter_rows()
+        if part in ("", of)
+    )
+
+
+def error_of(judge: Judge, pairs: Sequence[LabelledPair]) -> JudgeError:
+    """How often a judge is right about labelled pairs."""
+    judged = judge.same([labelled.pair for labelled in pairs])
+    outcomes = Counter(zip((pair.is_same for pair in pairs), judged, strict=True))
+    return JudgeError(
+        len(pairs), outcomes[True, True], outcomes[False, True], outcomes[True, False]
+    )
+
+
+def clusters(texts: Mapping[str, int], question: str, judge: Judge) -> list[list[str]]:
+    """Answers to a question that mean the same, from how often each occurs.
+
+    The most frequent answer, of equally frequent ones the first in alphabetical order, begins a
+    cluster, and every other one that the judge calls the same joins it; so on with the others. No
+    chain of small differences joins different answers.
+    """
+    rest = sorted(texts, key=lambda text: (-texts[text], text))
+    groups = []
+    while rest:
+        first, *others = rest
+        judged = judge.same([(question, first, other) for other in others])
+        pairs = list(zip(others, judged, strict=True))
+        groups.append([first, *(text for text, is_same in pairs if is_same)])
+        rest = [text for text, is_same in pairs if not is_same]
+    return groups
+
+
+def merge_answers(
+    answers: pl.DataFrame, questions: Sequence[Question], judge: Judge
+) -> pl.DataFrame:
+    """The table with one answer, the most frequent one, for each cluster of unmatched answers.
+
+    Answers are merged within an item; ``text`` and ``unmatched`` remain. No answer becomes an
+    option or the gold.
+    """
+    phrasings = _first_phrasings(questions)
+    unmatched = pl.col("unmatched").is_not_null() & (pl.col("answer") != EMPTY)
+    merged: dict[tuple[str, str, str], str] = {}
+    for (group, item), rows in answers.filter(unmatched).group_by(
+        "group", "item", maintain_order=True
+    ):
+        counts = Counter(rows["answer"].to_list())
+        for cluster in clusters(counts, phrasings[str(item)], judge):
+            merged |= {(str(group), str(item), text): cluster[0] for text in cluster[1:]}
+    rows_of = answers.select("group", "item", "answer", unmatched).iter_rows()
+    texts = [merged.get(tuple(key), key[-1]) if is_open else key[-1] for *key, is_open in rows_of]
+    return answers.with_columns(answer=pl.Series(texts, dtype=pl.String))
+
+
+def with_meanings(
+    answers: pl.DataFrame, questions: Sequence[Question], judge: Judge, links: Mapping[str, str]
+) -> pl.DataFrame:
+    """The table with a column ``meaning``: one text for answers that mean the same across items.
+
+    ``links``: item -> what its linked items have in common; null for other items. The question that
+    the judge reads is the first of linked ones.
+    """
+    phrasings = _first_phrasings(questions)
+    link = pl.col("item").replace_strict(links, default=None, return_dtype=pl.String)
+    rows = answers.with_columns(_link=link)
+    meanings: dict[tuple[str, str], str] = {}
+    known = rows.filter(pl.col("_link").is_not_null() & (pl.col("answer") != EMPTY))
+    for (name,), linked in known.group_by("_link", maintain_order=True):
+        counts = Counter(linked["answer"].to_list())
+        for cluster in clusters(counts, phrasings[linked["item"][0]], judge):
+            meanings |= {(str(name), text): cluster[0] for text in cluster}
+    texts = [
+        meanings.get(row, None if row[0] is None else row[1])
+        for row in rows.select("_link", "answer").iter_rows()
+    ]
+    return answers.with_columns(meaning=pl.Series(texts, dtype=pl.String))
+
+
+def _first_phrasings(questions: Sequence[Question]) -> dict[str, str]:
+    return {question.item: next(iter(question.paraphrases.values()))[0] for question in questions}

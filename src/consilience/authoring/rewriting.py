@@ -27,8 +27,7 @@ from consilience.core.process import SILENT, Watch
 from consilience.core.provenance import versions
 from consilience.core.text import control_in, counted
 from consilience.metrics.statistics import Floats
-from consilience.models import WritingModel
-from consilience.models.prompt_models import is_chat_model, load_writer
+from consilience.models import WritingModel, is_chat_model, load_writer
 from consilience.options import Output
 from consilience.options.suites import RewriteOptions
 from consilience.report.export import Shown

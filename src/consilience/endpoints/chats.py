@@ -11,7 +11,7 @@ to the model. So it is proved before it is used: by chats that ask for something
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,31 +19,24 @@ import numpy.typing as npt
 
 from consilience.core.errors import ConsilienceError, shortened
 from consilience.endpoints.client import Refused
-from consilience.endpoints.scorer import Proof
-from consilience.endpoints.server import ABSENT, Server
-from consilience.endpoints.strategies import (
+from consilience.endpoints.scorer import (
     ANSWERS_ONLY,
     CHAT_TOP_K,
+    Proof,
     UnprovedError,
     UnprovedServerError,
     bound_of,
     named_tokens,
+    rests_on,
 )
+from consilience.endpoints.server import ABSENT, Server
 from consilience.files.read import parse_json
 
 ROUTE = "chat/completions"
-
-LENGTHS = ("max_tokens", "max_completion_tokens")
-"""Names of the field that limits an answer; newer models of OpenAI refuse the first."""
-
-MOST_LISTED = 20
-"""Tokens that OpenAI and others list, at most."""
-
+LENGTHS = ("max_tokens", "max_completion_tokens")  # Newer models of OpenAI refuse the first
+MOST_LISTED = 20  # Tokens that OpenAI and others list, at most
 LISTING = {"logprobs": True, "top_logprobs": MOST_LISTED}
-"""The fields of a chat whose first token is listed."""
-
-ENFORCES = "response_format"
-"""The field that enforces an answer."""
+ENFORCES = "response_format"  # The field that enforces an answer
 
 KNOWN_LISTED = (
     ("Answer with one letter and nothing else. Which comes first in the alphabet?\nA\nB", "A"),
@@ -67,11 +60,8 @@ AROUND, ROOM = 32, 4096
 """Tokens around the answer in its JSON object, at most (``{"answer": ""}`` has 14 bytes), and
 tokens that a model may write before its answer, where it does so in the proof."""
 
-SHOWN = 80
-"""Characters of a reply that a message quotes."""
-
-Messages = Sequence[Mapping[str, str]]
-"""The turns of a chat."""
+SHOWN = 80  # Characters of a reply that a message quotes
+Messages = Sequence[Mapping[str, str]]  # The turns of a chat
 
 
 class Chats:
@@ -81,9 +71,7 @@ class Chats:
         """``temperature``: 0 for the most probable token each time."""
         self.server = server
         self.sampling: dict[str, Any] = {"temperature": temperature, **server.plain_sampling}
-        """The fields that say how tokens are chosen; without those that the server refuses."""
-        self.length, self.room = LENGTHS[0], 0
-        """The field that limits an answer, and tokens that may precede the answer."""
+        self.length, self.room = LENGTHS[0], 0  # ``room``: tokens before an answer
 
     @property
     def identity(self) -> dict[str, object]:
@@ -92,11 +80,9 @@ class Chats:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the answers should know."""
         return ["the server takes no temperature: its answers are sampled"] * bool(self.identity)
 
     def body(self, messages: Messages, length: int, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The request of a chat, whose answer has at most ``length`` tokens."""
         return {
             "model": self.server.name,
             "messages": list(messages),
@@ -104,10 +90,6 @@ class Chats:
             **self.sampling,
             **fields,
         }
-
-    def post_all(self, bodies: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        """The position of each request and its reply; see ``Client.post_all``."""
-        return self.server.client.post_all(ROUTE, bodies)
 
     def settle(self) -> None:
         """Find out which fields the server takes, by a short chat; nothing without chats."""
@@ -131,90 +113,76 @@ class Chats:
             else:
                 return reply
 
-    def prove_listed(self) -> Proof:
-        """The proof that a server lists first tokens: two chats, each twice."""
-        client = self.server.client
-        before, repeated, masses = client.usage.requests, 0.0, [0.0]
+    def prove(self, name: str) -> Proof:
+        usage = self.server.client.usage
+        before = usage.requests
         try:
-            for question, answer in KNOWN_LISTED:
-                replies = [self._known(question, 1, LISTING) for _ in range(2)]
-                for reply in replies:
-                    if isinstance(reply, Refused):
-                        raise UnprovedError("top_logprobs", reply.reason)
-                first, again = map(dict, map(_listed, replies))
-                masses.append(float(np.exp(list(first.values())).sum()))
-                if answer not in first:
-                    problem = f"'{answer}' is not listed as an answer to '{question}'"
-                    raise UnprovedError("top_logprobs", problem)
-                shared = first.keys() & again.keys()
-                repeated = max(repeated, *(abs(first[name] - again[name]) for name in shared))
+            is_listed = name == CHAT_TOP_K
+            repeated, total = self._prove_listed() if is_listed else self._prove_enforced()
         except UnprovedError as error:
-            raise UnprovedServerError({CHAT_TOP_K: str(error)}) from error
-        gives = f"the first token; a bound for labels that are not among the {MOST_LISTED} listed"
-        requests = client.usage.requests - before
-        return Proof(CHAT_TOP_K, gives, True, requests, repeated, None, max(masses))
+            raise UnprovedServerError({name: str(error)}) from error
+        requests = usage.requests - before
+        return Proof(name, STRATEGIES[name][0], True, requests, repeated, None, total)
 
-    def prove_enforced(self) -> Proof:
-        """The proof that a server enforces answers."""
-        client = self.server.client
-        before = client.usage.requests
-        try:
-            for question, options in KNOWN:
+    def _prove_listed(self) -> tuple[float, float]:
+        """How far equal chats differ whose first tokens are listed, and the sum of these."""
+        repeated, masses = 0.0, [0.0]
+        for question, answer in KNOWN_LISTED:
+            first, again = (
+                dict(_listed(_answered(self._known(question, 1, LISTING), "top_logprobs")))
+                for _ in range(2)
+            )
+            masses.append(float(np.exp(list(first.values())).sum()))
+            if answer not in first:
+                problem = f"'{answer}' is not listed as an answer to '{question}'"
+                raise UnprovedError("top_logprobs", problem)
+            shared = first.keys() & again.keys()
+            repeated = max(repeated, *(abs(first[name] - again[name]) for name in shared))
+        return repeated, max(masses)
+
+    def _prove_enforced(self) -> tuple[None, None]:
+        for question, options in KNOWN:
+            reply = self._known(question, *enforcing(options))
+            written, end = (_part_of_choice(reply, each) for each in ("message", "finish_reason"))
+            if not self.room and end == "length" and written and not written.get("content"):
+                self.room = ROOM  # nothing of an answer was written before the limit
                 reply = self._known(question, *enforcing(options))
-                written, end = (
-                    _part_of_choice(reply, each) for each in ("message", "finish_reason")
-                )
-                if not self.room and end == "length" and written and not written.get("content"):
-                    self.room = ROOM  # nothing of an answer was written before the limit
-                    reply = self._known(question, *enforcing(options))
-                answer = reply.reason if isinstance(reply, Refused) else _answer_of(reply, options)
-                if isinstance(answer, str):
-                    raise UnprovedError(ENFORCES, answer)
-        except UnprovedError as error:
-            raise UnprovedServerError({ANSWERS_ONLY: str(error)}) from error
-        requests = client.usage.requests - before
-        return Proof(
-            ANSWERS_ONLY, f"answers that '{ENFORCES}' enforces, and no scores", True, requests
-        )
+            answer = _answer_of(_answered(reply, ENFORCES), options)
+            if isinstance(answer, str):
+                raise UnprovedError(ENFORCES, answer)
+        return None, None
 
-    def listed(
-        self, chats: Sequence[tuple[Messages, Sequence[str]]]
-    ) -> Iterator[tuple[int, Refused | tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]]]:
-        """The position of each chat, and values and bounds of its labels (``values_of``)."""
-        bodies = (self.body(messages, 1, LISTING) for messages, _ in chats)
-        for at, reply in self.post_all(bodies):
-            if isinstance(reply, Refused):
-                yield at, reply
-                continue
-            try:
-                yield at, values_of(_listed(reply), chats[at][1])
-            except UnprovedError as error:
-                raise ConsilienceError(f"a reply that is not as in the proof: {error}") from error
+    def replies(
+        self, name: str, chats: Sequence[tuple[Messages, Sequence[str]]]
+    ) -> Iterator[tuple[int, Any]]:
+        """The position of each chat with options, and what a strategy reads; or why nothing.
 
-    def answers(
-        self, chats: Sequence[tuple[Messages, Sequence[str]]]
-    ) -> Iterator[tuple[int, int | str]]:
-        """The position of each chat, and that of its enforced answer; or why it has none."""
-        bodies = (self.body(messages, *enforcing(options)) for messages, options in chats)
-        for at, reply in self.post_all(bodies):
+        ``chat-top-k``: values and bounds of the options, which are labels (``values_of``).
+        ``answers-only``: the position of the answer.
+        """
+        _, ask, read = STRATEGIES[name]
+        bodies = (self.body(messages, *ask(options)) for messages, options in chats)
+        for at, reply in self.server.client.post_all(ROUTE, bodies):
             try:
                 is_refused = isinstance(reply, Refused)
-                yield at, reply.reason if is_refused else _answer_of(reply, chats[at][1])
+                yield at, reply.reason if is_refused else read(reply, chats[at][1])
             except UnprovedError as error:
                 raise ConsilienceError(
                     f"a reply that is not as in the proof: {error}",
-                    todo="Ask one server: some that share an address do not enforce answers.",
+                    todo="Ask one server: some that share an address do not do the same.",
                 ) from error
+
+
+def _answered(reply: Any, field: str) -> Any:
+    if isinstance(reply, Refused):
+        raise UnprovedError(field, reply.reason)
+    return reply
 
 
 def _listed(reply: Any) -> list[tuple[str, float]]:
     """The most probable first tokens of an answer, and their log-probabilities."""
-    record = _part_of_choice(reply, "logprobs")
-    if not isinstance(record, dict):
-        raise UnprovedError("logprobs", "the server ignored it")
-    if not isinstance(record.get("content"), list) or not record["content"]:
-        raise UnprovedError("logprobs", "no list `content`")
-    entries = named_tokens(record)
+    with rests_on("logprobs"):
+        entries = named_tokens(reply["choices"][0]["logprobs"])
     if len(entries) < MOST_LISTED:
         problem = f"{len(entries)} tokens where {MOST_LISTED} were asked for"
         raise UnprovedError("top_logprobs", problem)
@@ -225,10 +193,7 @@ def _listed(reply: Any) -> list[tuple[str, float]]:
 def values_of(
     entries: Sequence[tuple[str, float]], labels: Sequence[str]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """The value of each label (label,) among listed tokens, and whether it is an upper bound.
-
-    A label that is not listed as it is has the bound of all such tokens.
-    """
+    """The value (label,) of each label among listed tokens, or the bound of what is not listed."""
     known, bound = dict(entries), bound_of(entries, MOST_LISTED)
     values = np.array([known.get(label, bound) for label in labels])
     return values, np.array([label not in known for label in labels])
@@ -249,14 +214,9 @@ def enforcing(options: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
 
 def why_not_enforced(options: Sequence[str]) -> str | None:
     """Why a chat with these answers cannot be asked; None where it can."""
-    if len(options) > MOST_OPTIONS:
-        return f"{len(options):,} options, and an enum takes {MOST_OPTIONS:,}"
-    characters = sum(map(len, options))
-    if len(options) > MANY and characters > MOST_CHARACTERS:
-        return (
-            f"{len(options)} options of {characters:,} characters, and an enum of more than "
-            f"{MANY} values takes {MOST_CHARACTERS:,}"
-        )
+    size, characters = len(options), sum(map(len, options))
+    if size > MOST_OPTIONS or (size > MANY and characters > MOST_CHARACTERS):
+        return f"{size:,} options of {characters:,} characters, more than an enum takes"
     return "two options have the same text" if len({*options}) < len(options) else None
 
 
@@ -282,7 +242,6 @@ def _answer_of(reply: Any, options: Sequence[str]) -> int | str:
 
 
 def _part_of_choice(reply: Any, name: str) -> Any:
-    """A part of the first choice in a reply; None without it."""
     try:
         return reply["choices"][0][name]
     except (KeyError, IndexError, TypeError):
@@ -292,3 +251,15 @@ def _part_of_choice(reply: Any, name: str) -> Any:
 def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return f"'{shortened(' '.join(text.split()), SHOWN)}'"
+
+
+STRATEGIES: Mapping[str, tuple[str, Callable[..., Any], Callable[[Any, Sequence[str]], Any]]] = {
+    CHAT_TOP_K: (
+        f"the first token; a bound for labels that are not among the {MOST_LISTED} listed",
+        lambda labels: (1, LISTING),
+        lambda reply, labels: values_of(_listed(reply), labels),
+    ),
+    ANSWERS_ONLY: (f"answers that '{ENFORCES}' enforces, and no scores", enforcing, _answer_of),
+}
+"""The strategies of chats in the order in which they are tried: what they give, the most tokens and
+the fields of a chat with options, and what is read of the reply."""

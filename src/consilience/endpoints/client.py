@@ -1,34 +1,123 @@
-"""Requests to a server: how many at once, what a reply means, sending until there is one."""
+"""Requests to a server: its address, how many at once, and sending until there is a reply."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import math
+import os
 import random
 import re
-import ssl
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from ipaddress import ip_address
 from queue import SimpleQueue
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 
 from consilience.core.errors import Connection, ConsilienceError, UnansweredError
 from consilience.core.text import counted, duration, truncated
-from consilience.endpoints.address import base_url_of, host_of, is_here, key_of, url_of
-from consilience.endpoints.journal import Journal
-from consilience.endpoints.usage import FREE, Allowance, PlannedUsage, Usage
+from consilience.endpoints.usage import FREE, Allowance, Journal, PlannedUsage, Usage
 from consilience.files.read import parse_json
+
+DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"  # The environment variable of the key, where none is named
+EXAMPLE = "http://127.0.0.1:8000/v1"
+ROUTES = ("/chat/completions", "/completions", "/completion", "/decisions", "/systemone", "/models")
+SHORTEST_SECRET = 8  # Characters of a key; a shorter one, such as ``none``, is no secret
+
+
+def base_url_of(connection: Connection) -> str:
+    """The base URL of a connection, without a final slash; a wrong one raises."""
+    text = connection.base_url.strip().rstrip("/")
+    try:
+        parts = urlsplit(text)
+        is_right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        is_right = is_right and "@" not in parts.netloc and not re.search(r"[\s?#]", text)
+    except ValueError:
+        is_right = False
+    route = next(filter(text.endswith, ROUTES), None)
+    if is_right and not route:
+        return text
+    shown = text.rpartition("@")[2]
+    todo = f"Write {text.removesuffix(route)}; the route is added to it." if route else ""
+    raise ConsilienceError(
+        f"'{shown}'" if shown else "empty",
+        expected=f"a URL such as {EXAMPLE}, without a user, a password, a query and a route",
+        where="--base-url",
+        todo=todo if is_right else f"Write it as {EXAMPLE}; name a key with --api-key-env.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key that no text shows."""
+
+    _text: str = field(repr=False)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self._text}"} if self._text else {}
+
+    def removed_from(self, text: str) -> str:
+        """The text without the key, also where its characters are escapes of JSON."""
+        if len(self._text) < SHORTEST_SECRET:
+            return text
+        if "\\" in text:
+            escaped = (rf"(?:\\?{re.escape(one)}|\\u(?i:{ord(one):04x}))" for one in self._text)
+            text = re.sub("".join(escaped), "[key]", text)  # re keeps what it has compiled
+        return text.replace(self._text, "[key]")
+
+
+def key_of(connection: Connection) -> Key:
+    """The key that a server gets: that of the environment variable that the connection names.
+
+    Without a name that of ``OPENAI_API_KEY``, which is sent over https or to this machine only.
+    """
+    name = connection.key_variable
+    key = os.environ.get(name or DEFAULT_KEY_VARIABLE, "").strip()
+    url = base_url_of(connection)
+    if name is None and urlsplit(url).scheme.lower() != "https" and not is_here(url):
+        return Key("")
+    if name is not None and not key:
+        raise ConsilienceError(
+            f"the environment variable '{name}' is not set or empty",
+            expected="the key of the server in it",
+            where="--api-key-env",
+            todo=f"Set it, as in `export {name}=...`, or leave --api-key-env out if the server "
+            "wants no key.",
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise ConsilienceError(
+            f"the key in '{name or DEFAULT_KEY_VARIABLE}' has a character that no header can have",
+            expected="printable ASCII characters",
+            todo="Check how the variable was set.",
+        )
+    return Key(key)
+
+
+def is_here(url: str) -> bool:
+    """Whether the host is this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def url_of(base: str, path: str) -> str:
+    """The URL of a route: one with a slash at its start is beside ``/v1``, others are below it."""
+    return base.removesuffix("/v1") + path if path.startswith("/") else f"{base}/{path}"
+
 
 START, MOST, STEADY = 8, 32, 16
 
@@ -63,11 +152,9 @@ class Pace:
 
     @property
     def limit(self) -> int:
-        """Requests that may be in flight."""
         return int(self._size)
 
     def take_at_most(self, most: int) -> None:
-        """Have so many requests in flight, as the server takes; never more."""
         self.most = most
         if not self._is_fixed:
             self._size = float(most)
@@ -104,7 +191,6 @@ class Pace:
         return now
 
     def leave(self) -> None:
-        """A request has ended, whatever its end was."""
         self.in_flight -= 1
         if not self.in_flight:
             self.seconds += self._clock.now() - self._busy_since
@@ -134,7 +220,6 @@ class Pace:
             self._paused_until = max(self._paused_until, now + wait)
 
     def _wake(self) -> None:
-        """Let those look again that were not admitted, and as many others as may start."""
         turns, self._unadmitted = self._unadmitted, []
         room = len(turns) + max(0, self.limit - self.in_flight)
         while self._waiting and len(turns) < room:
@@ -149,14 +234,9 @@ REFUSALS, OVERLOADS, UNSUPPORTED = (400, 413, 422), (429, 503, 529), 501
 """Statuses of a server that refuses a request for its content, that has too many requests, and that
 lacks a route or what the route needs."""
 
-TRANSIENT = (408, 425, *OVERLOADS)
-"""Statuses that may be others a moment later, apart from those of 500 and more."""
-
-NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")
-"""Codes of a 429 that no wait ends."""
-
-LONGEST_MESSAGE = 300
-"""Characters of what a server says that a message quotes."""
+TRANSIENT = (408, 425, *OVERLOADS)  # Others a moment later, as 500 and more may be
+NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")  # Codes of a 429 that no wait ends
+LONGEST_MESSAGE = 300  # Characters of what a server says that a message quotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,22 +248,23 @@ class Refused:
 
     @property
     def reason(self) -> str:
-        """Why an answer is excluded, as a table of answers has it."""
         status = f" ({self.status})" if self.status else ""
         return f"the server refused the request{status}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A failure that may pass. ``status``: that of HTTP; 0 where there was no reply."""
+    """A failure that may pass.
+
+    ``status``: that of HTTP; 0 where there was no reply. ``wait``: seconds that the server asks to
+    wait, if any. ``error``: what ends the run if the next reply is of this kind, too.
+    """
 
     status: int
     message: str
     wait: float | None = None
-    """Seconds that the server asks to wait; None where it does not say."""
     is_timeout: bool = False
     error: ConsilienceError | None = None
-    """What ends the run if the next reply is of this kind, too."""
 
 
 def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str) -> Any:
@@ -192,47 +273,33 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
         try:
             return parse_json(body, last_wins=True)
         except json.JSONDecodeError as reason:
-            return _unreadable(headers, body, where, reason)
-    message, expected, todo = message_of(body) or "no message", "status 200", ""
+            kind = headers.get("content-type", "").partition(";")[0].strip()
+            is_page = body.lstrip()[:1] == "<"
+            found = "an HTML page" if is_page else f"no JSON: {reason}"
+            found += f" of type '{kind}'" if kind else ""
+            found += f": {truncated(' '.join(body.split()), LONGEST_MESSAGE) or 'an empty reply'}"
+            expected = "JSON from an API, whose address usually ends in /v1"
+            error = ConsilienceError(found, expected=expected, where=where)
+            if is_page:
+                raise error from reason
+            return Trouble(200, found, error=error)  # it may have been truncated
+    found, todo = message_of(body) or "no message", ""
     if status in REFUSALS:
-        return Refused(status, message)
+        return Refused(status, found)
     if status in TRANSIENT or (status >= 500 and status != UNSUPPORTED):
         if not any(code in body for code in NO_CREDIT):
-            return Trouble(status, message, wait_of(headers))
-        expected, todo = "", "Pay for more, and run the same command again to resume."
+            return Trouble(status, found, wait_of(headers))
+        todo = "Pay for more, and run the same command again to resume."
     elif status in (401, 403):
-        expected = "a key that the server accepts"
-        todo = "Put the key into an environment variable, and name it with --api-key-env."
+        todo = "Name the variable of a key that the server accepts: --api-key-env."
     elif status == 404:
-        expected = "a route and a model that the server has"
         todo = "Check --base-url (it usually ends in /v1) and the name of the model."
     elif status == UNSUPPORTED:
         todo = "Check that the server can do this with the model (docs/endpoints.md)."
     elif 300 <= status < 400:
-        message = f"a redirect to '{headers.get('location', '')}'"
-        expected = "an answer; a redirect is not followed, because the key goes to one server only"
-        todo = "Give the address that answers as --base-url."
-    found = f"status {status}: {message}"
-    raise ConsilienceError(found, expected=expected, where=where, todo=todo)
-
-
-def _unreadable(
-    headers: Mapping[str, str], body: str, where: str, reason: json.JSONDecodeError
-) -> Trouble:
-    """A reply that is no JSON and may have been truncated; a page raises."""
-    kind = headers.get("content-type", "").partition(";")[0].strip()
-    is_page = body.lstrip()[:1] == "<"
-    found = "an HTML page" if is_page else f"no JSON: {reason}"
-    found += f" of type '{kind}'" if kind else ""
-    error = ConsilienceError(
-        f"{found}: {truncated(' '.join(body.split()), LONGEST_MESSAGE) or 'an empty reply'}",
-        expected="JSON from an API",
-        where=where,
-        todo="Check --base-url: the address of the API usually ends in /v1." if is_page else "",
-    )
-    if is_page:
-        raise error from reason
-    return Trouble(200, error.found, error=error)
+        found = f"a redirect to '{headers.get('location', '')}'"
+        todo = "Give the address that answers as --base-url: the key goes to one server only."
+    raise ConsilienceError(f"status {status}: {found}", where=where, todo=todo)
 
 
 def message_of(body: str) -> str:
@@ -267,11 +334,8 @@ AHEAD, FIRST_REFUSED = 2, 8
 """Requests that are prepared, for each one that may be in flight; and those of a batch that are all
 refused for one reason, before any was answered: the reason is not what they ask."""
 
-LAST_REPLIES = 30.0
-"""Seconds in which replies to requests in flight are awaited when nothing more is sent."""
-
-TRIES, TIMEOUTS = 8, 3
-"""How often a request is sent at most, and how often it may end without a reply in time."""
+LAST_REPLIES = 30.0  # Seconds in which replies are awaited when nothing more is sent
+TRIES, TIMEOUTS = 8, 3  # How often a request is sent, and may end without a reply in time
 
 FIRST_WAIT, LONGEST_WAIT, LONGEST_REQUESTED_WAIT = 0.5, 30.0, 600.0
 """Seconds before the second try, and at most; each wait is about twice as long as the last one. A
@@ -280,9 +344,7 @@ server that asks to wait longer than the last of these ends the run, which can b
 CONNECT, LARGEST_REPLY, LONGEST_NAME = 15.0, 64 << 20, 200
 """Seconds to connect in, bytes of an unpacked reply, and characters of a model's name, at most."""
 
-ENCODINGS = ("", "identity", "gzip")
-"""Content encodings of replies that are read."""
-
+ENCODINGS = ("", "identity", "gzip")  # Content encodings of replies that are read
 RESUME = "Run the same command again to resume; replies are kept."
 
 
@@ -308,7 +370,6 @@ class _Batch:
     tasks: dict[asyncio.Task[Any], _Request] = field(default_factory=dict)
 
     async def end(self, seconds: float) -> None:
-        """Send nothing more, and await the replies to what is in flight."""
         try:
             for task, request in self.tasks.items():
                 request.is_last_try = True
@@ -353,18 +414,11 @@ class Client:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._random = random.Random(0)
         self._successes, self._is_answered = 0, False
-        self._ids, self._models = set[int](), set[str]()
-
-    @property
-    def models(self) -> Sequence[str]:
-        """The names that replies give the model, in alphabetical order."""
-        return sorted(self._models)
+        self._ids = set[int]()
+        self.models: set[str] = set()  # The names of the model in replies
 
     def post(self, path: str, body: Any) -> Any:
-        """The JSON value of the reply to one request, or ``Refused``; a GET without a body.
-
-        ``path``: a route below the base URL (``models``), or beside its ``/v1`` (``/props``).
-        """
+        """The JSON value of the reply to one request, or ``Refused``; a GET without a body."""
         [(_, reply)] = self.post_all(path, [body])
         return reply
 
@@ -420,7 +474,6 @@ class Client:
         self._pace.take_at_most(most)
 
     def close(self) -> None:
-        """Close the connections. The client may be used again."""
         loop, self._loop = self._loop, None
         http, self._http = self._http, None
         if loop is not None and not sys.is_finalizing():
@@ -460,7 +513,6 @@ class Client:
         self._loop.call_soon_threadsafe(start)
 
     async def _kept_reply(self, request: _Request) -> Any:
-        """The reply to a request, kept before anybody sees it."""
         journal, reply = self.journal, await self._reply(request)
         if isinstance(reply, Refused):
             self.usage.refused += 1
@@ -499,7 +551,6 @@ class Client:
         return outcome
 
     async def _try(self, request: _Request) -> Any:
-        """Send a request once, when its turn has come and the limits admit it."""
         if request.path in FREE:
             started, tokens = await self._pace.enter(), 0
         else:
@@ -567,7 +618,9 @@ class Client:
     def _new_http(self) -> httpx2.AsyncClient:
         headers = {"accept-encoding": "gzip", "user-agent": "consilience"}
         headers["content-type"] = headers["accept"] = "application/json"
-        direct = {f"all://{host_of(self._base)}": None} if is_here(self._base) else None
+        host = urlsplit(self._base).hostname or ""
+        host = f"[{host}]" if ":" in host else host  # IPv6
+        direct = {f"all://{host}": None} if is_here(self._base) else None
         try:
             return httpx2.AsyncClient(
                 headers={**headers, **self._key.headers},
@@ -585,19 +638,11 @@ class Client:
             ) from error
 
     def _unconnected(self, error: Exception, request: _Request) -> Trouble:
-        """A connection that was not made; what no wait mends raises."""
+        """A connection that was not made; before any reply it raises."""
         found = f"cannot connect: {self._shown(error)}"
-        cause: BaseException | None = error
-        for _ in range(10):
-            if cause is None or isinstance(cause, ssl.SSLCertVerificationError):
-                break
-            cause = cause.__cause__ or cause.__context__
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            todo = "Use the host name of the certificate, or set SSL_CERT_FILE to the authority's."
-        elif not self._successes:
-            todo = "Check --base-url, and that the server runs."
-        else:
+        if self._successes:
             return Trouble(0, found)
+        todo = "Check --base-url, that the server runs, and that SSL_CERT_FILE has its authority."
         expected = f"a server at {self._base}"
         raise self._error(request, found, expected=expected, todo=todo) from None
 
@@ -616,7 +661,7 @@ class Client:
         if (model := names.get("model")) and isinstance(model, str):
             is_path = model.lower().endswith(".gguf") or model[:1] in "/.~" or "\\" in model
             name = re.split(r"[/\\]", model.rstrip("/\\"))[-1] if is_path else model
-            self._models.add(truncated(name, LONGEST_NAME))
+            self.models.add(truncated(name, LONGEST_NAME))
         if (identity := names.get("id")) and isinstance(identity, str):
             self.usage.repeated_ids += hash(identity) in self._ids
             self._ids.add(hash(identity))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
@@ -12,30 +13,320 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from consilience.core.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.endpoints.client import Refused
 from consilience.endpoints.server import Server, ServerTokenizer
-from consilience.endpoints.strategies import (
-    ALL_TOKENS,
-    BROKEN,
-    EXACT,
-    FORCED,
-    STRATEGIES,
-    TOLERANCE,
-    Body,
-    Strategy,
-    UnprovedError,
-    UnprovedServerError,
-    named_tokens,
-    strategy_named,
-    top_k,
-)
 
-AT_ONCE = 512
-"""Prefixes whose continuations are scored together."""
+Ids = Sequence[int]
+Body = dict[str, Any]
+Piece = Callable[[int], str]  # The text of a token; empty where it is not known
+EXACT = "exact"  # What strategies give that have the value of every token
+TOLERANCE = 1e-3  # How far a log-probability may be above 0, and a sum above 1
+BROKEN = "\ufffd"  # In the text of a token that is part of a character
 
-MOST_MERGED = 16
-"""Prompts of one request to llama.cpp, which reads them side by side."""
+
+class UnprovedError(Exception):
+    """A server does not do what a field asks for."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        super().__init__(f"'{field}': {problem}")
+
+
+class UnprovedServerError(ConsilienceError):
+    """No strategy is proved for a server. ``reasons``: why not, by the name of the strategy."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        self.reasons = dict(reasons)
+        tried = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        super().__init__(
+            f"the server gives no log-probabilities of given texts ({tried})",
+            expected="a server in the table of docs/endpoints.md",
+            todo="Questions: add --generate, and the model writes its answers. Facts: add "
+            "--as-questions 3, with --generate if that is refused, too.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Log-probabilities by token id; no other has one above ``bound`` (None: all are here)."""
+
+    values: Mapping[int, float]
+    bound: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How a server is asked for log-probabilities.
+
+    ``gives``: what a reader of the scores should know. ``field``: that of a request on which it
+    rests. ``is_censored``: whether some tokens have only a bound. ``whole`` makes the request for
+    continuations of a prefix, and ``read_whole`` reads their log-probabilities; ``first`` makes
+    that for the next token among wanted ones, and ``read_first`` reads it.
+
+    ``is_native``: whether it is llama.cpp's own route. There requests that differ in their prompt
+    only are sent as one. The request for the next token writes one that nobody reads, a letter that
+    is forced: there are no log-probabilities if it is a part of a character.
+    """
+
+    name: str
+    gives: str
+    field: str
+    path: str = "completions"
+    whole: Callable[[Ids, Sequence[Ids]], Body] | None = None
+    read_whole: Callable[[Any, Ids, Sequence[Ids], Piece], list[float]] | None = None
+    first: Callable[[Ids, Ids], Body] | None = None
+    read_first: Callable[[Any, Ids, Piece], Known] | None = None
+    is_native: bool = False
+    is_censored: bool = False
+
+
+@contextmanager
+def rests_on(field: str) -> Iterator[None]:
+    """Inside, a reply that lacks what a field of the request asks for raises ``UnprovedError``."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UnprovedError(field, "the server ignored it") from error
+
+
+def _choices(reply: Any) -> list[Any]:
+    return sorted(reply["choices"], key=lambda choice: int(choice.get("index", 0)))
+
+
+def _number(value: Any, field: str) -> float:
+    """A log-probability: finite, because no next token of a model is impossible."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UnprovedError(field, f"{value!r} in place of a log-probability")
+    if value > TOLERANCE:
+        raise UnprovedError(field, f"a log-probability of {value:g}, above 0")
+    return float(value)
+
+
+def _continued(**fields: Any) -> Callable[[Ids, Sequence[Ids]], Body]:
+    def ask(prefix: Ids, targets: Sequence[Ids]) -> Body:
+        prompts = [[*prefix, *target] for target in targets]
+        return {"prompt": prompts, "max_tokens": 1, "temperature": 0, **fields}
+
+    return ask
+
+
+@rests_on("prompt_logprobs")
+def _read_prompt_logprobs(
+    reply: Any, prefix: Ids, targets: Sequence[Ids], piece: Piece
+) -> list[float]:
+    totals = []
+    for choice, target in zip(_choices(reply), targets, strict=True):
+        ids, entries = [*prefix, *target], choice["prompt_logprobs"]
+        values = [
+            _number(entry[str(token)]["logprob"], "prompt_logprobs")
+            for token, entry in list(zip(ids, entries, strict=True))[1:]
+        ]
+        totals.append(sum(values[-len(target) :]))
+    return totals
+
+
+@rests_on("echo")
+def _read_echo(reply: Any, prefix: Ids, targets: Sequence[Ids], piece: Piece) -> list[float]:
+    totals = []
+    expected = sum(len(prefix) + len(target) for target in targets)
+    read = (reply.get("usage") or {}).get("prompt_tokens")
+    for choice, target in zip(_choices(reply), targets, strict=True):
+        ids = [*prefix, *target]
+        with rests_on("logprobs"):
+            record = dict(choice["logprobs"])
+        values = record["token_logprobs"]
+        if len(values) not in (len(ids), len(ids) + 1) or read not in (None, expected):
+            problem = f"{len(values)} log-probabilities for {len(ids)} tokens of a prompt"
+            raise UnprovedError("echo", problem)
+        for name, token in zip(record.get("tokens") or (), ids, strict=False):
+            if _is_other(str(name), token, piece):
+                raise UnprovedError("echo", f"the token '{name}' in place of {token} of the prompt")
+        totals.append(sum(_number(value, "echo") for value in values[len(prefix) : len(ids)]))
+    return totals
+
+
+def _is_other(name: str, token: int, piece: Piece) -> bool:
+    """Whether a reply names another token; of texts only words, which all servers write alike."""
+    if name.startswith("token_id:"):
+        return name != f"token_id:{token}"
+    word, sent = name.strip(" \u0120\u2581"), piece(token).strip()
+    return word != sent and all(one.isascii() and one.isalnum() for one in (word, sent))
+
+
+REPLY_FIELDS = (
+    "index", "completion_probabilities", "tokens_evaluated", "tokens_predicted", "timings",
+)  # fmt: skip
+"""What llama.cpp is asked to reply; the rest, a copy of all settings, is four times as long."""
+
+MOST_LIKELY = 256  # Next tokens that llama.cpp is asked for; more take longer than the others alone
+ALL_TOKENS = {"n_probs": 1_000_000}  # Of all next tokens
+FORCED = 1000  # The bias, in nats, of the only token that may be written
+
+
+def _native(prefix: Ids, size: int, probabilities: int) -> Body:
+    """A request to llama.cpp's own route: greedy, with the ids of the tokens in the reply."""
+    return {
+        "prompt": list(prefix), "n_predict": size, "temperature": 0, "samplers": [],
+        "cache_prompt": True, "response_fields": REPLY_FIELDS, "n_probs": probabilities,
+    }  # fmt: skip
+
+
+def _ask_forced(prefix: Ids, targets: Sequence[Ids]) -> Body:
+    """One token by its bias, several by a grammar of tokens; a grammar of texts is inexact."""
+    (target,) = targets
+    body = _native(prefix, len(target), 1)
+    if len(target) == 1:
+        return body | {"logit_bias": [[target[0], FORCED]]}
+    tokens = " ".join(f"<[{token}]>" for token in target)
+    return body | {"grammar": f"root ::= {tokens}"}
+
+
+@rests_on("n_probs")
+def _read_forced(reply: Any, prefix: Ids, targets: Sequence[Ids], piece: Piece) -> list[float]:
+    (target,), entries = targets, reply["completion_probabilities"]
+    written = [entry["id"] for entry in entries]
+    if written != list(target):
+        field = "logit_bias" if len(target) == 1 else "grammar"
+        raise UnprovedError(field, f"the tokens {written} in place of {list(target)}")
+    return [sum(_number(entry["logprob"], "n_probs") for entry in entries)]
+
+
+@rests_on("n_probs")
+def _read_most_likely(reply: Any, wanted: Ids, piece: Piece) -> Known:
+    (entry,) = reply["completion_probabilities"]
+    values = {one["id"]: _number(one["logprob"], "n_probs") for one in entry["top_logprobs"]}
+    return _among(values, wanted, min(values.values(), default=0.0))
+
+
+def _among(values: Mapping[Any, float], wanted: Ids, bound: float) -> Known:
+    """What is known of wanted tokens; ``bound`` of the others."""
+    known = {token: values[token] for token in wanted if token in values}
+    return Known(known, None if len(known) == len(set(wanted)) else bound)
+
+
+def _next_token(prefix: Ids, **fields: Any) -> Body:
+    ids = {"return_tokens_as_token_ids": True}
+    return {"prompt": list(prefix), "max_tokens": 1, "temperature": 0, **ids, **fields}
+
+
+def _read_label_ids(reply: Any, wanted: Ids, piece: Piece) -> Known:
+    known = _among(_top(reply, wanted, piece)[0], wanted, 0.0)
+    if known.bound is not None:
+        missing = next(token for token in wanted if token not in known.values)
+        raise UnprovedError("logprob_token_ids", f"no value of the token {missing}; it was ignored")
+    return known
+
+
+def _top(reply: Any, wanted: Ids, piece: Piece) -> tuple[dict[int, float], list[tuple[str, float]]]:
+    """The wanted tokens among the next ones that a reply lists, and all of these by their text."""
+    with rests_on("logprobs"):
+        (choice,) = reply["choices"]
+        entries = named_tokens(choice["logprobs"])
+    ids = {f"token_id:{token}": token for token in wanted}
+    if not any(name.startswith("token_id:") for name, _ in entries):
+        pieces = {token: piece(token) for token in wanted}
+        readable = {token: text for token, text in pieces.items() if BROKEN not in text}
+        ids = {text: token for token, text in readable.items()}
+        if len(ids) < len(readable):
+            raise UnprovedError("return_tokens_as_token_ids", "two tokens with the same text")
+    known = {ids[name]: value for name, value in entries if name in ids and BROKEN not in name}
+    return known, entries
+
+
+def named_tokens(record: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """The texts and values of next tokens in a record ``logprobs`` of completions or chats."""
+    pairs: Iterable[tuple[Any, Any]]
+    with rests_on("logprobs"):
+        if record.get("content"):
+            tops = record["content"][0]["top_logprobs"]
+            pairs = [(entry["token"], entry["logprob"]) for entry in tops]
+        else:
+            pairs = record["top_logprobs"][0].items()
+    return [(str(name), _number(value, "top_logprobs")) for name, value in pairs]
+
+
+def bound_of(entries: Sequence[tuple[str, float]], size: int) -> float:
+    """What no token exceeds that is not listed: the smallest of the ``size`` largest values.
+
+    Fewer entries than ``size`` raise, and so do probabilities with a sum above 1. A token without a
+    readable text may be any; several of these may be listed as one.
+    """
+    broken = [value for name, value in entries if BROKEN in name]
+    if len(entries) < size and not broken:
+        raise UnprovedError("logprobs", f"{len(entries)} tokens where {size} were asked for")
+    largest = sorted((value for _, value in entries), reverse=True)[:size]
+    total = sum(map(math.exp, largest))
+    if total > 1 + TOLERANCE:
+        raise UnprovedError("logprobs", f"probabilities with a sum of {total:.3f}")
+    return max([largest[-1], *broken])
+
+
+def top_k(size: int) -> Strategy:
+    """The strategy that reads the ``size`` most probable tokens; others have a bound."""
+
+    def read(reply: Any, wanted: Ids, piece: Piece) -> Known:
+        values, entries = _top(reply, wanted, piece)
+        return _among(values, wanted, bound_of(entries, size))
+
+    return Strategy(
+        "top-k",
+        f"a bound for tokens that are not among the {size} most probable",
+        "logprobs",
+        first=lambda prefix, wanted: _next_token(prefix, logprobs=size),
+        read_first=read,
+        is_censored=True,
+    )
+
+
+STRATEGIES: Mapping[str, Strategy] = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy(
+            "prompt-logprobs", EXACT, "prompt_logprobs",
+            whole=_continued(prompt_logprobs=1), read_whole=_read_prompt_logprobs,
+        ),
+        Strategy(
+            "echo", EXACT, "echo",
+            whole=_continued(echo=True, logprobs=1, return_tokens_as_token_ids=True),
+            read_whole=_read_echo,
+        ),
+        Strategy(
+            "forced-tokens", EXACT, "logit_bias", "/completion",
+            whole=_ask_forced, read_whole=_read_forced,
+            first=lambda prefix, wanted: _native(prefix, 1, MOST_LIKELY),
+            read_first=_read_most_likely, is_native=True,
+        ),
+        Strategy(
+            "label-ids", EXACT, "logprob_token_ids",
+            first=lambda prefix, wanted: _next_token(
+                prefix, logprobs=1, logprob_token_ids=list(dict.fromkeys(wanted))
+            ),
+            read_first=_read_label_ids,
+        ),
+        top_k(20),
+    )
+}  # fmt: skip
+
+CHAT_TOP_K, ANSWERS_ONLY = "chat-top-k", "answers-only"  # Of chats
+
+
+def strategy_named(name: str) -> Strategy:
+    """The strategy of that name; an unknown one raises, and one of chats."""
+    if name in (CHAT_TOP_K, ANSWERS_ONLY):
+        raise ConsilienceError(
+            f"--scoring {name}, which asks questions with options in chats",
+            expected=", ".join(STRATEGIES),
+            todo="Ask facts as questions: add --as-questions 3.",
+        )
+    if name not in STRATEGIES:
+        known = [*STRATEGIES, CHAT_TOP_K, ANSWERS_ONLY]
+        raise unknown_name(f"no scoring strategy '{name}'", name, known)
+    return STRATEGIES[name]
+
+
+AT_ONCE = 512  # Prefixes whose continuations are scored together
+MOST_MERGED = 16  # Prompts of one request to llama.cpp, which reads them side by side
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +342,6 @@ class Totals:
     """The log-probabilities of the continuations of a prefix, as far as they are known.
 
     ``values`` (continuation,) in nats, and which of them are upper bounds (``is_bound``).
-    ``refused``: why the server refused a request; None where it answered all.
     """
 
     def __init__(self, parts: Continuations) -> None:
@@ -60,13 +350,10 @@ class Totals:
         self.values: npt.NDArray[np.float64] = np.zeros(size)
         self.is_bound: npt.NDArray[np.bool_] = np.ones(size, dtype=bool)
         self.refused: str | None = None
-        self.done = [0] * size
-        """Tokens of each continuation whose log-probabilities are in its value."""
-        self.is_closed = [False] * size
-        """Whether nothing more can be known of a continuation."""
+        self.done = [0] * size  # Tokens that are in the values
+        self.is_closed = [False] * size  # Whether nothing more can be known
 
     def add(self, at: int, value: float, tokens: int, *, is_bound: bool = False) -> None:
-        """Add the log-probability of the next ``tokens`` tokens of a continuation."""
         self.values[at] = value if self.done[at] == 0 else self.values[at] + value
         self.done[at] += tokens
         is_whole = self.done[at] == len(self.parts.targets[at])
@@ -87,20 +374,16 @@ class Totals:
         return [at for at in wanted if self.values[at] >= best or at == self.parts.gold]
 
     def before(self, at: int) -> tuple[int, ...]:
-        """The tokens of a continuation that are done."""
         return self.parts.targets[at][: self.done[at]]
 
     def rest(self, at: int) -> tuple[int, ...]:
-        """The tokens of a continuation that are not done."""
         return self.parts.targets[at][self.done[at] :]
 
 
-Job = tuple[Totals, int]
-"""A continuation of a prefix, by its position."""
+Job = tuple[Totals, int]  # A continuation of a prefix, by its position
 
 
 def _groups(jobs: Sequence[Job], alike: Callable[[Totals, int], object]) -> list[list[Job]]:
-    """The continuations of each prefix that are ``alike``, in their order."""
     groups: dict[object, list[Job]] = {}
     for work, at in jobs:
         groups.setdefault((id(work), alike(work, at)), []).append((work, at))
@@ -165,10 +448,7 @@ class Scorer:
         return any(BROKEN in self._piece(token) for token in work.rest(at))
 
     def _plan(self, jobs: Sequence[Job], every: bool) -> None:
-        """Make the requests of a dry run, which brings no reply and therefore ends after it.
-
-        Those that a reply to the first request of a prefix may make unnecessary are counted apart.
-        """
+        """Make the requests of a dry run; those that depend on a first reply are counted apart."""
         strategy, client = self.strategy, self.server.client
         plan = client.plan
         assert plan is not None
@@ -187,10 +467,7 @@ class Scorer:
         client.plan = plan
 
     def _look(self, jobs: Sequence[Job], *, lists_all: bool = False) -> None:
-        """Add the next token of continuations, one request for each different text before it.
-
-        ``lists_all``: the server lists all next tokens, which takes longer.
-        """
+        """Add the next token of continuations; ``lists_all``: of all tokens, which takes longer."""
         strategy = self.strategy
         assert strategy.first is not None and strategy.read_first is not None
         groups = _groups(jobs, Totals.before)
@@ -216,7 +493,6 @@ class Scorer:
                     work.values[at] = known.bound or 0.0
 
     def _complete(self, jobs: Sequence[Job]) -> None:
-        """Finish continuations: those of a prefix by one request, or each by its own."""
         strategy = self.strategy
         assert strategy.whole is not None and strategy.read_whole is not None
         is_alone = strategy.is_native or self.as_text
@@ -305,19 +581,14 @@ class Scorer:
 
 
 def _prefix(work: Totals, at: int) -> list[int]:
-    """What precedes the rest of a continuation."""
     return [*work.parts.prefix, *work.before(at)]
 
 
 BEGIN, END = "The capital of France is", " Paris."
 OTHERS = (" London", " Madrid", " the", " a", " not")
 NONSENSE = " Qzx vjk wfp."
-
-AGREEMENT = 0.05
-"""By how many nats two routes may differ: servers compute batches in half precision."""
-
-SMALLER_K = 5
-"""How many of the most probable tokens a server lists that refuses 20."""
+AGREEMENT = 0.05  # Nats by which two routes may differ: batches are in half precision
+SMALLER_K = 5  # How many of the most probable tokens a server lists that refuses 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,9 +596,8 @@ class Proof:
     """What the proof of a strategy found, by so many requests.
 
     ``gives``: what a reader of the scores should know. ``as_text``: whether prompts are sent as
-    texts and not as token ids. Without scores None: ``repeated``, the largest difference between
-    equal requests, and ``other_route``, that between two routes, in nats (None also where there is
-    only one route); ``total_probability``, the sum of the probabilities of some next tokens.
+    texts. Without scores None: ``repeated`` and ``other_route``, the largest differences of equal
+    requests and of two routes in nats; ``total_probability``, the sum of some next tokens.
     ``refused``: why strategies that were tried before it are not used, by their name.
     """
 
@@ -341,12 +611,10 @@ class Proof:
     refused: dict[str, str] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """All fields, for ``run.json``."""
         return asdict(self)
 
     @property
     def note(self) -> str:
-        """What a reader of the scores should know."""
         if self.repeated is None:
             return f"the server gives {self.gives} ({self.strategy}); proved on known prompts"
         form = ", prompts sent as texts" if self.as_text else ""

@@ -1,14 +1,22 @@
-"""What a server has: its name, its limits, its tokenizer."""
+"""What a server has: its name, limits and tokenizer; llama.cpp as one in this process."""
 
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
-from consilience.core.errors import ConsilienceError
+import httpx2
+
+from consilience.core.errors import Connection, ConsilienceError, needs_extra
+from consilience.core.provenance import cores
 from consilience.endpoints.client import Client, Refused
 
 KNOWN_SPECIAL = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>")
@@ -72,12 +80,10 @@ class ServerTokenizer:
         return {"input_ids": ids[0] if isinstance(texts, str) else ids}
 
     def ids(self, text: str) -> list[int]:
-        """The token ids of a text, without special tokens around it."""
         ids: list[int] = self(text, add_special_tokens=False)["input_ids"]
         return ids
 
     def _requested(self, texts: Iterable[str], special: bool) -> Iterator[tuple[int, list[int]]]:
-        """Position and token ids of each text, by one request each."""
         bodies = ({"content": text, "add_special": special, "with_pieces": True} for text in texts)
         for at, reply in self._client.post_all("/tokenize", bodies):
             tokens = reply.get("tokens") if isinstance(reply, dict) else None
@@ -106,7 +112,6 @@ class ServerTokenizer:
         return proved
 
     def get_vocab(self) -> dict[str, int]:
-        """The special tokens that are found, with their ids."""
         return self._vocabulary
 
     def special_in(self, text: str) -> str | None:
@@ -115,20 +120,17 @@ class ServerTokenizer:
         return next((token for token in [*marks, *self._vocabulary] if token in text), None)
 
     def decode(self, ids: Sequence[int], **_: Any) -> str:
-        """The text of token ids."""
         reply = self._client.post("/detokenize", {"tokens": list(ids)})
         if not isinstance(reply, dict) or not isinstance(reply.get("content"), str):
             raise self._failed("has no text for token ids", reply)
         return str(reply["content"])
 
     def convert_ids_to_tokens(self, ids: int) -> str:
-        """The text of a token."""
         return self.decode([ids])
 
     def apply_chat_template(
         self, turns: Sequence[Turn], *, add_generation_prompt: bool = False, **_: Any
     ) -> str:
-        """A chat as the text that the model reads."""
         key = str(_chat_body(turns, add_generation_prompt))
         if key not in self._chats:
             self.read_chats([(turns, add_generation_prompt)])
@@ -153,19 +155,13 @@ def _chat_body(turns: Sequence[Turn], is_asked: bool) -> dict[str, Any]:
 
 
 def _split(ids: Sequence[int], separator: int) -> list[list[int]]:
-    """Token ids between separators."""
     ends = [-1, *(at for at, id_ in enumerate(ids) if id_ == separator), len(ids)]
     return [list(ids[a + 1 : b]) for a, b in itertools.pairwise(ends)]
 
 
-ServerKind = Literal["llama.cpp", "vLLM", "other"]
-"""Servers that take token ids, and all others. SGLang has the routes of vLLM."""
-
-QUEUED = 2
-"""Requests that wait in llama.cpp's server for a slot. Of more, some wait for all others."""
-
+ServerKind = Literal["llama.cpp", "vLLM", "other"]  # SGLang: vLLM
+QUEUED = 2  # Requests that wait for a slot; of more, some wait for all others
 ABSENT = ("status 404", "status 405", "status 501", "an HTML page")
-"""How an error begins where a server does not have a route."""
 
 
 class Server:
@@ -220,3 +216,68 @@ def optional(client: Client, path: str, body: Any = None) -> Any:
 def _whole(values: Any, name: str) -> int | None:
     value = values.get(name) if isinstance(values, Mapping) else None
     return value if isinstance(value, int) and value > 0 else None
+
+
+SLOTS, TOKENS_A_SLOT = 8, 2048
+"""Prompts that are read at once, and tokens of each with its answer, at most; keys and values of
+all slots are in memory."""
+
+QUIET = -1  # The verbosity at which llama.cpp writes nothing
+WAITING = "OMP_WAIT_POLICY"  # The environment variable that says how OpenMP's threads wait
+
+
+class LlamaCppClient(Client):
+    """A client of a server that runs in this process, and ends with it."""
+
+    is_free = True
+
+    def __init__(self, path: Path, scoring: str | None = None) -> None:
+        """``path``: a GGUF file."""
+        if not path.is_file():
+            raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
+        xllamacpp = _library()
+        folder = tempfile.mkdtemp(prefix="consilience-")
+        socket = f"{folder}/s.sock"
+        parameters = xllamacpp.CommonParams()
+        parameters.model.path, parameters.hostnames = str(path), [socket]
+        parameters.n_parallel, parameters.n_ctx = SLOTS, SLOTS * TOKENS_A_SLOT
+        parameters.verbosity, parameters.warmup = QUIET, False
+        for threads in (parameters.cpuparams, parameters.cpuparams_batch):
+            threads.n_threads, threads.poll = cores(), 0
+        try:
+            self.server = xllamacpp.Server(parameters)
+        except BaseException as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            if not isinstance(error, RuntimeError | ValueError | OSError):
+                raise
+            raise ConsilienceError(
+                f"llama.cpp cannot load '{path.name}': {error}",
+                expected="a GGUF file of a language model",
+                where=str(path),
+            ) from error
+        self._folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        super().__init__(
+            Connection("http://localhost/v1", concurrency=SLOTS, scoring=scoring),
+            transport=httpx2.AsyncHTTPTransport(uds=socket),
+        )
+
+    def close(self) -> None:
+        super().close()
+        self.server = None
+        self._folder()
+
+
+def _library() -> Any:
+    """The package of llama.cpp, whose threads wait without spinning (docs/log.md).
+
+    OpenMP reads how from the environment when it is loaded.
+    """
+    before = os.environ.get(WAITING)
+    os.environ.setdefault(WAITING, "passive")
+    try:
+        with needs_extra("llamacpp"):
+            import xllamacpp
+    finally:
+        if before is None:
+            del os.environ[WAITING]
+    return xllamacpp

@@ -1,39 +1,43 @@
-"""What a run sends to a server and what it costs: counted, limited, and planned."""
+"""What a run sends to a server and what it costs: counted, limited, planned, and kept."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import math
+import sqlite3
+import threading
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary, finalize
 
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.core.text import counted
+from consilience.files.read import parse_json
+from consilience.files.write import cannot_write
 
 FREE = ("/tokenize", "/detokenize", "/apply-template", "/props", "/health", "models")
 """Routes that compute nothing: they are not counted, limited or kept."""
 
 ANSWER_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
-"""Fields of a request that say how many tokens may be written."""
-
 TOKENS_READ = ("prompt_tokens", "input_tokens", "tokens_evaluated")
 TOKENS_WRITTEN = ("completion_tokens", "output_tokens", "tokens_predicted")
 TOKENS_CACHED = ("cached_tokens", "cache_n")
 """What servers call the numbers of tokens that they read, wrote, and had in a cache."""
 
-DETAILS = ("prompt_tokens_details", "input_tokens_details", "timings")
-"""Names of the record that has the number of cached tokens."""
-
+DETAILS = ("prompt_tokens_details", "input_tokens_details", "timings")  # With cached tokens
 MILLION = 1_000_000
 
 BYTES_A_TOKEN = 2
 """Bytes of a text for each of its tokens, where nothing says how many there are. Most texts have
 fewer tokens: English has four bytes a token and more."""
 
-ROUNDING = 1e-9
-"""What is not rounded up."""
+ROUNDING = 1e-9  # What is not rounded up
 
 
 @dataclass(slots=True)
@@ -56,7 +60,6 @@ class Usage:
     seconds: float = 0.0
 
     def add_tokens(self, reply: Any) -> None:
-        """Count the tokens of a reply."""
         if (counts := tokens_of(reply)) is None:
             self.uncounted += 1
             return
@@ -65,7 +68,6 @@ class Usage:
         self.tokens_written += counts[2]
 
     def cost(self, price: tuple[float, float]) -> float:
-        """The cost at a price for a million tokens read and a million written."""
         return (self.tokens_read * price[0] + self.tokens_written * price[1]) / MILLION
 
 
@@ -132,10 +134,9 @@ def tokens_of(reply: Any) -> tuple[int, int, int] | None:
 class Allowance:
     """What may still be sent.
 
-    The tokens of a request are known after its reply only. Until then they are estimated from its
-    bytes, by the most tokens a byte that a reply of this server showed (one token a byte before the
-    first reply), and the tokens that it may write. A server that counts no tokens is believed to
-    have used the estimate. ``spent``: tokens of replies; ``reserved``: estimated ones in flight.
+    The tokens of a request are known after its reply. Until then they are estimated from its bytes,
+    by the most tokens a byte so far (at first one), and the tokens that it may write; so they are
+    of a server that counts none. ``spent``: tokens of replies; ``reserved``: estimated ones.
     """
 
     def __init__(self, connection: Connection, usage: Usage) -> None:
@@ -144,7 +145,6 @@ class Allowance:
         self._tokens_per_byte: float | None = None
 
     def estimate(self, content: bytes, body: Any) -> int:
-        """Tokens that a request may use."""
         ratio = 1.0 if self._tokens_per_byte is None else self._tokens_per_byte
         return int(len(content) * ratio) + 1 + most_written(body)
 
@@ -212,7 +212,6 @@ class PlannedUsage:
     more: PlannedUsage | None = None
 
     def add(self, body: Any) -> None:
-        """Count a request."""
         self.requests += 1
         self.tokens_written += most_written(body)
         for prompt in prompts_of(body):
@@ -233,7 +232,6 @@ class PlannedUsage:
         )
 
     def times(self, factor: float) -> PlannedUsage:
-        """That of more requests of the same kind, rounded up."""
         return PlannedUsage(
             math.ceil(self.requests * factor - ROUNDING),
             self.tokens_read * factor,
@@ -253,5 +251,133 @@ class PlannedUsage:
         return self.more
 
     def cost(self, price: tuple[float, float]) -> float:
-        """The cost at a price for a million tokens read and a million written."""
         return (round(self.tokens_read) * price[0] + self.tokens_written * price[1]) / MILLION
+
+
+REPLIES = "replies.sqlite"  # The file in the folder of a run; it is there until the run is complete
+BEGIN = """
+PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS replies (
+    key TEXT PRIMARY KEY, sent INTEGER NOT NULL, retries INTEGER NOT NULL DEFAULT 0,
+    unrecorded INTEGER NOT NULL DEFAULT 1, reply TEXT
+);
+BEGIN IMMEDIATE; COMMIT;
+"""
+"""One row a request: how often it was sent and sent again since its cost was recorded, and its
+reply. A transaction is whole or absent when the process is killed. The last line takes the lock."""
+
+_OPENED: WeakValueDictionary[tuple[Path, int], Journal] = WeakValueDictionary()
+"""The journals that are open, by their file and the thread that opened them."""
+
+
+class Journal:
+    """Replies by their requests, in a table of SQLite.
+
+    A request is noted before it is sent, so what a killed command paid for is known:
+    ``unrecorded`` is the usage that no record has yet. A reply belongs to the n-th request of the
+    same route and body in a section, such as a group.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, which no other process may have open: both would pay for the same replies.
+
+        One that this thread had open, as an interrupted call in a notebook, is closed.
+        """
+        thread = path.absolute(), threading.get_ident()
+        if (earlier := _OPENED.get(thread)) is not None:
+            earlier.close()
+        self.path, self.unrecorded = path, Usage()
+        self._section, self._times, self._lock = "", Counter[str](), threading.Lock()
+        table = None
+        try:
+            table = self._table = sqlite3.connect(
+                path, timeout=0, isolation_level=None, check_same_thread=False
+            )
+            self._table.executescript(BEGIN)
+            (fault,) = self._table.execute("PRAGMA quick_check(1)").fetchone()
+            if fault != "ok":
+                raise sqlite3.DatabaseError(fault)
+            for sent, retries, reply in self._rows(
+                "SELECT sent, retries, reply FROM replies WHERE unrecorded"
+            ):
+                self.unrecorded.requests += sent
+                self.unrecorded.retries += retries
+                if reply is not None:
+                    self.unrecorded.add_tokens(self._value(reply))
+        except sqlite3.Error as error:
+            if table is not None:
+                table.close()
+            raise self._error(error) from error
+        finalize(self, self._table.close)  # a connection refers to itself
+        _OPENED[thread] = self
+
+    def begin(self, section: str) -> None:
+        self._section = section
+        self._times.clear()
+
+    def key(self, path: str, body: Any) -> str:
+        content = json.dumps([self._section, path, body])  # the order of options is in its keys
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        self._times[digest] += 1
+        return f"{digest}.{self._times[digest]}"
+
+    def __contains__(self, key: str) -> bool:
+        return bool(self._rows("SELECT 1 FROM replies WHERE key = ? AND reply NOTNULL", key))
+
+    def reply(self, key: str) -> Any:
+        [(reply,)] = self._rows("SELECT reply FROM replies WHERE key = ?", key)
+        return self._value(reply)
+
+    def note_sent(self, key: str) -> None:
+        self._rows(
+            "INSERT INTO replies (key, sent) VALUES (?, 1) "
+            "ON CONFLICT (key) DO UPDATE SET sent = sent + 1, unrecorded = 1",
+            key,
+        )
+
+    def keep(self, key: str, reply: Any, tries: int = 1) -> None:
+        self._rows(
+            "INSERT INTO replies (key, sent, retries, reply) VALUES (?, 0, ?, ?) ON CONFLICT (key) "
+            "DO UPDATE SET retries = excluded.retries, reply = excluded.reply, unrecorded = 1",
+            key, tries - 1, json.dumps(reply),
+        )  # fmt: skip
+
+    def note_recorded(self) -> None:
+        self._rows("UPDATE replies SET sent = 0, retries = 0, unrecorded = 0 WHERE unrecorded")
+
+    def close(self) -> None:
+        self._table.close()
+
+    def remove(self) -> None:
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    def _rows(self, statement: str, *values: object) -> list[Any]:
+        try:
+            with self._lock:
+                return self._table.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def _value(self, reply: str) -> Any:
+        with suppress(ValueError, TypeError):
+            return parse_json(reply, last_wins=True)
+        raise self._error(sqlite3.DatabaseError("a reply that is no JSON"))
+
+    def _error(self, error: sqlite3.Error) -> ConsilienceError:
+        """The message of a table that is locked, cannot be written or is damaged."""
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return ConsilienceError(
+                "another process asks a model in this folder",
+                where=str(self.path.parent),
+                todo="Wait until it has ended, or choose another folder.",
+            )
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+            return ConsilienceError(
+                f"the replies of an interrupted run are damaged: {error}",
+                where=str(self.path),
+                todo="Remove the file. Groups that are complete stay; the others are asked again.",
+            )
+        number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
+        return cannot_write(self.path, OSError(number, str(error)))

@@ -14,7 +14,7 @@ import polars as pl
 
 from consilience import suites
 from consilience.analysis.examples import KINDS
-from consilience.asking.facts import Progress, ask, bound_notes, query_counts
+from consilience.asking.facts import Progress, ask, query_counts
 from consilience.asking.noise import Sample, fact_samples
 from consilience.core.errors import ConsilienceError, Loading, Protocol
 from consilience.core.free_text import rule_of
@@ -212,9 +212,6 @@ class Facts(Inquiry):
 
     def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
         return fact_samples(self.suite, size, generator, whole_vocabulary=self.is_open)
-
-    def notes_on(self, answers: pl.DataFrame) -> Sequence[str]:
-        return bound_notes(answers)
 
     def rows(self) -> Iterator[ExportedRow]:
         return fact_rows(self.suite)

@@ -42,7 +42,7 @@ from consilience.kinds.base import (
 )
 from consilience.kinds.writing import decides, load_decider
 from consilience.models import PairModel
-from consilience.models.baselines import label_baseline
+from consilience.models.functions import label_baseline
 from consilience.options.probe import DEFAULT_MODEL, SERVED, ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder, digest_of

@@ -33,7 +33,7 @@ from consilience.core.items import Question
 from consilience.core.presentation import Prompt
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted, evenly, spread
-from consilience.endpoints.strategies import ANSWERS_ONLY
+from consilience.endpoints.scorer import ANSWERS_ONLY
 from consilience.files.tables import LOG_PROBABILITIES
 from consilience.kinds.answers import answers_to_questions, model_of_answers, refuse_published
 from consilience.kinds.base import (
@@ -52,8 +52,7 @@ from consilience.kinds.variants import (
     fixed_note,
 )
 from consilience.kinds.writing import Writer, as_writer, decides, decision_prompting, sample_factor
-from consilience.models import Model
-from consilience.models.prompt_models import is_chat_model, load_prompt_model, load_writer
+from consilience.models import Model, is_chat_model, load_prompt_model, load_writer
 from consilience.options.probe import SERVED, ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder

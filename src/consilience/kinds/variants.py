@@ -8,8 +8,7 @@ from itertools import islice, permutations
 from math import factorial
 from string import ascii_uppercase
 
-from consilience.asking.prompting import AUTO, templates_of, with_system
-from consilience.asking.questions import Presenter
+from consilience.asking.questions import AUTO, Presenter, templates_of, with_system
 from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.core.factors import FACTORS, MOST_CELLS, Factor, FactorialDesign
 from consilience.core.items import Question

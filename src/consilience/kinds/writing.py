@@ -8,19 +8,17 @@ from typing import cast
 
 import polars as pl
 
-from consilience.asking.answer_clusters import (
-    Judge,
-    error_of,
-    labelled_pairs,
-    merge_answers,
-    with_meanings,
-)
 from consilience.asking.facts import Progress
 from consilience.asking.questions import (
     EMPTY,
+    Judge,
     Presenter,
     ask_writing,
+    error_of,
+    labelled_pairs,
+    merge_answers,
     notes_on_writing,
+    with_meanings,
 )
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor
@@ -29,10 +27,9 @@ from consilience.core.items import Question, Task
 from consilience.core.presentation import Template
 from consilience.core.scoring_rules import DECISION
 from consilience.core.text import counted
-from consilience.endpoints.decisions import ROUTES, DecisionModel, DecisionPairs
 from consilience.kinds.variants import Prompting
-from consilience.models import WritingModel
-from consilience.models.prompt_models import load_prompt_model
+from consilience.models import WritingModel, load_prompt_model
+from consilience.models.decisions import ROUTES, DecisionModel, DecisionPairs
 from consilience.options.probe import ProbeOptions
 from consilience.suites.question_suites import GroupOfQuestions
 

@@ -7,17 +7,18 @@ by the rule of the released code under the ``published`` protocol. It is *steady
 gets the same answer whatever the other queries are, and in any order.
 
 To follow a score, read a family (``masked.py``, ``causal.py``, ``seq2seq.py``; for sentence pairs
-``classifier.py``; for questions and labels in words ``prompted.py``), ``candidates.py``,
-``scoring.py`` and ``forward.py``. ``fast/`` only saves time.
+``classifier.py``; for questions and labels in words ``prompted.py``), ``candidates.py``
+and ``batches.py``. ``fast/`` only saves time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from typing import Protocol as Interface
 
 from consilience.core.errors import (
+    DEFAULT_LOADING,
     SERVED,
     Connection,
     ConsilienceError,
@@ -26,20 +27,27 @@ from consilience.core.errors import (
     Protocol,
     missing,
 )
-from consilience.core.items import Form, Ints, NoAnswer
+from consilience.core.items import Form, Ints, NoAnswer, Question
 from consilience.core.provenance import plugin
-from consilience.endpoints.decisions import ROUTES
-from consilience.models.baselines import load_baseline
+from consilience.models.decisions import (
+    ROUTES,
+    DecisionModel,
+    connected,
+    load_decision_pipeline,
+)
+from consilience.models.functions import PromptBaseline, load_baseline, prompt_baseline
 from consilience.types import Candidates, Query, Scores
+
+if TYPE_CHECKING:
+    from consilience.models.prompted import OptionScorer
+    from consilience.models.served import ServedModel
 
 
 class LanguageModel(Interface):
     """A model that scores candidates."""
 
-    identity: dict[str, object]
-    """Which model this is; two models with the same identity give the same scores."""
-    notes: list[str]
-    """What a reader of the scores should know."""
+    identity: dict[str, object]  # Which model this is; equal ones give the same scores
+    notes: list[str]  # What a reader of the scores should know
 
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
@@ -57,10 +65,8 @@ class LanguageModel(Interface):
 class Reader(Interface):
     """A model of sentence pairs or questions: what it is shown is a ``Form`` or a ``Prompt``."""
 
-    identity: dict[str, object]
-    """Which model this is."""
-    notes: list[str]
-    """What a reader of the answers should know."""
+    identity: dict[str, object]  # Which model this is
+    notes: list[str]  # What a reader of the answers should know
 
     def why_not(self, shown: Sequence[Any]) -> list[str | None]:
         """Why each of what is shown cannot be asked; None where it can."""
@@ -122,18 +128,15 @@ def load_model(
 ) -> LanguageModel:
     """Load a model.
 
-    - ``spec``: a Hub id, a local folder, a GGUF file, ``packaged:smollm2`` (in a PyPI package),
-      ``baseline:majority|random|oracle|constant``, ``openai:NAME`` behind a URL, or
+    - ``spec``: a Hub id, a folder, a GGUF file, ``packaged:smollm2`` (in a PyPI package),
+      ``baseline:majority|random|oracle|constant``, ``openai:NAME`` behind a URL,
       ``llamacpp:FILE`` for llama.cpp in this process, or ``PLUGIN:NAME`` of another package.
-    - ``protocol``: which token represents a candidate (``models/candidates.py``).
-    - ``seed``: of ``baseline:random``.
-    - ``multi_token``: what a masked model does with a candidate of several tokens
-      (``models/masked.py``); all others always take them.
-    - ``template``: a text with ``{sentence}`` that a sequence-to-sequence model reads
-      (``models/seq2seq.py``); without one it fills in a sentinel.
-    - ``trust_remote_code``: run the Python code that comes with the model.
+    - ``protocol``: which token represents a candidate. ``seed``: of ``baseline:random``.
+    - ``multi_token``: what a masked model does with a candidate of several tokens.
+    - ``template``: a text with ``{sentence}`` that a sequence-to-sequence model reads; without one
+      it fills in a sentinel. ``trust_remote_code``: run the Python code of the model.
     - ``connection``: how a model behind a URL is reached. ``scoring``: the strategy of one that a
-      server scores (``endpoints/strategies.py``); None for the first that is proved.
+      server scores (``endpoints/scorer.py``); None for the first that is proved.
     """
     scheme, _, name = spec.partition(":")
     loader: Callable[[str], LanguageModel] | None = None
@@ -177,3 +180,66 @@ def _refuse_template(template: str | None, kind: str) -> None:
             expected="a sequence-to-sequence model",
             todo="Leave it out.",
         )
+
+
+def load_prompt_model(
+    spec: str,
+    questions: Sequence[Question],
+    *,
+    loading: Loading = DEFAULT_LOADING,
+    seed: int = 0,
+    longest: int = 0,
+    connection: Connection | None = None,
+    scoring: str | None = None,
+) -> OptionScorer | PromptBaseline | DecisionModel | ServedModel:
+    """The model of questions of that name; options as in ``load_model``.
+
+    ``questions``: those of the suite, for ``baseline:majority``. ``longest``: tokens of a prompt
+    with its answer, 0 for as many as the model takes.
+    """
+    scheme, _, name = spec.partition(":")
+    if scheme == "baseline":
+        return prompt_baseline(name, questions, seed)
+    if scheme in ROUTES and connection is not None:
+        return connected(spec, connection)
+    if scheme in ROUTES:
+        return load_decision_pipeline(name, loading, longest)
+    if scheme in SERVED:
+        from consilience.models.served import load_served
+
+        return load_served(spec, connection, scoring, longest=longest)
+    from consilience.models.loading import load_pretrained
+    from consilience.models.prompted import OptionScorer
+
+    return OptionScorer(load_pretrained(spec, loading), longest=longest)
+
+
+def is_chat_model(model: object) -> bool:
+    """Whether a model has a chat template, or a server that has one for it."""
+    tokenizer = getattr(model, "tokenizer", None)
+    return bool(getattr(tokenizer, "chat_template", None) or getattr(model, "takes_chats", False))
+
+
+def load_writer(
+    spec: str,
+    loading: Loading = DEFAULT_LOADING,
+    *,
+    longest: int = 0,
+    connection: Connection | None = None,
+    chooser: Any = None,
+    **how: Any,
+) -> Any:
+    """The language model of that name, which writes; other options as in ``load_prompt_model``.
+
+    ``chooser``: the same served model as one that chooses among options. ``how``: ``most_written``
+    tokens, ``temperature`` and ``seed``.
+    """
+    if spec.partition(":")[0] in SERVED:
+        from consilience.models.served import Writer, open_server
+
+        server = chooser.server if chooser else open_server(spec, connection)
+        return Writer(server, spec, longest=longest, chooser=chooser, **how)
+    from consilience.models.loading import load_pretrained
+    from consilience.models.prompted import AnswerWriter
+
+    return AnswerWriter(load_pretrained(spec, loading), longest=longest, **how)

@@ -1,27 +1,32 @@
-"""Batches of equal length, computed in parallel; one that runs out of memory is halved."""
+"""Plain forward passes, which define every score, and what all families do around them.
+
+Equal inputs are computed once, inputs of equal length go through the model in batches, near ties
+are decided by a pass of their own, and the numbers become ``Scores`` for the queries.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 
 from consilience.core.items import Floats, Ints
+from consilience.models.candidates import CandidateTokens, scores_of
+from consilience.models.fast.products import CPU_TOKENS, reproducibly, speed_up
+from consilience.models.loading import Pretrained
+from consilience.types import Scores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-CPU_TOKENS = 512
-"""Tokens in a batch for one core: its activations fit the core's cache (docs/log.md)."""
-
 MOST_TOKENS = 32_768  # Tokens in a batch on an accelerator; more are not faster
 MOST_WORKERS = 16  # Threads that drive a model; more would wait for Python's interpreter lock
 ACTIVATIONS = 40  # Numbers of the width of a layer that a token needs at once, estimated from above
@@ -42,16 +47,11 @@ class Budget:
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> Budget:
-        """The budget for the model's device and half of its free memory."""
         if model.device.type != "cuda":
             return cls(CPU_TOKENS)
         free, _ = torch.cuda.mem_get_info(model.device)
         width = getattr(model.config, "hidden_size", 1024) * ACTIVATIONS * model.dtype.itemsize
         return cls(max(1, min(MOST_TOKENS, free // 2 // width)))
-
-    def shrink(self, failed: int) -> None:
-        """Allow at most half of the ``failed`` tokens from now on."""
-        self.tokens = min(self.tokens, max(1, failed // 2))
 
 
 def equal_length_batches(lengths: Sequence[int], budget: Budget) -> Iterator[Ints]:
@@ -87,7 +87,7 @@ def halving(
             raise
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    budget.shrink(len(batch) * length)
+    budget.tokens = min(budget.tokens, max(1, len(batch) * length // 2))
     half = len(batch) // 2
     return [
         result
@@ -145,17 +145,6 @@ def give_memory_back() -> None:
             trim(0)
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one thread, whatever the run uses."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def margins(scores: Floats) -> Floats:
     """Best minus second of ``scores`` (row, candidate): (row,). Infinite with one candidate."""
     if scores.shape[1] < 2:
@@ -166,6 +155,157 @@ def margins(scores: Floats) -> Floats:
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch ran out of memory, on an accelerator or in its allocator on a processor."""
     is_named = "out of memory" in str(error) or "can't allocate memory" in str(error)
     return isinstance(error, torch.OutOfMemoryError) or is_named
+
+
+@torch.inference_mode()
+def logits_of(model: PreTrainedModel, rows: list[list[int]]) -> torch.Tensor:
+    """Logits (row, token, entry) of token sequences of one length."""
+    ids = torch.tensor(rows, device=model.device)
+    logits: torch.Tensor = model(input_ids=ids, use_cache=False).logits
+    return logits
+
+
+@torch.inference_mode()
+def next_token_logits(model: PreTrainedModel, rows: list[list[int]]) -> torch.Tensor:
+    """Logits (row, entry) of the token that follows token sequences of one length."""
+    ids = torch.tensor(rows, device=model.device)
+    logits: torch.Tensor = model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[:, -1]
+    return logits
+
+
+def sentence_logprobs(
+    model: PreTrainedModel, start: int, sentences: list[list[int]], budget: Budget
+) -> Floats:
+    """``sum_t log p(token_t | start, preceding tokens)`` (sentence,) in nats, each alone."""
+    logprob = np.zeros(len(sentences))
+    lengths = [len(ids) for ids in sentences]
+
+    def score_batch(batch: Ints) -> None:
+        rows = [[start, *sentences[at]] for at in batch]
+        logits = logits_of(model, [row[:-1] for row in rows]).float()
+        targets = torch.tensor([row[1:] for row in rows], device=logits.device)
+        chosen = logits.gather(2, targets[..., None])[..., 0].double()
+        steps = chosen - torch.logsumexp(logits, dim=-1).double()
+        logprob[batch] = steps.sum(dim=1).cpu().numpy()
+
+    for batch in equal_length_batches(lengths, budget):
+        halving(score_batch, batch, lengths[batch[0]], budget)
+    return logprob
+
+
+def token_logprobs(logits: torch.Tensor, rows: Ints, tokens: Ints) -> Floats:
+    """Log-probability (token,) of ``tokens`` (token,) in rows of ``logits`` (row, entry)."""
+    logits = logits.float()
+    row = torch.from_numpy(rows).to(logits.device)
+    token = torch.from_numpy(tokens).to(logits.device)
+    steps = logits[row, token].double() - torch.logsumexp(logits, dim=-1)[row].double()
+    logprob: Floats = steps.cpu().numpy()
+    return logprob
+
+
+def target_logprobs(logits: torch.Tensor, target: Sequence[int]) -> Floats:
+    """Log-probability (row,) of a token sequence, from ``logits`` (row, token, entry)."""
+    steps = logits[:, : len(target)].double().log_softmax(dim=-1)
+    columns = torch.arange(len(target), device=logits.device)
+    tokens = torch.tensor(target, device=logits.device)
+    logprob: Floats = steps[:, columns, tokens].sum(dim=1).cpu().numpy()
+    return logprob
+
+
+Input = TypeVar("Input")
+Array = TypeVar("Array", bound=npt.NDArray[Any])
+
+
+class ReadyModel:
+    """What every family has: a loaded model that is ready to score."""
+
+    head_is_packed = True  # Whether the output embedding is sped up too (``fast.speed_up``)
+
+    def __init__(self, loaded: Pretrained) -> None:
+        self.model = loaded.model.eval()
+        self.tokenizer = loaded.tokenizer
+        self.identity = loaded.identity
+        self.notes: list[str] = []
+        self.products = speed_up(loaded.model, head=self.head_is_packed)
+        self.budget = Budget.of(loaded.model)
+        self.tie = NEAR_TIE[loaded.model.dtype]
+
+    def settled(
+        self,
+        logits_of: Callable[[list[Input]], Floats],
+        inputs: Sequence[Input],
+        lengths: Sequence[int],
+    ) -> Iterator[tuple[Ints, Floats]]:
+        """Positions of inputs, with their logits (input, candidate), near ties decided."""
+
+        def score_batch(batch: Ints) -> Floats:
+            logits = logits_of([inputs[at] for at in batch])
+            settle_rows(logits, self.tie, lambda row: logits_of([inputs[batch[row]]])[0])
+            return logits
+
+        yield from score_batches(score_batch, lengths, self.budget, self.model.device)
+
+    def score_slot(
+        self,
+        logits_of: Callable[[list[list[int]]], Floats],
+        inputs: Sequence[tuple[list[int], list[int]]],
+        sheet: CandidateTokens,
+    ) -> Iterator[Scores]:
+        """Scores of inputs, rows and token ids, whose candidates have the same tokens."""
+        sentences = [ids for _, ids in inputs]
+        for batch, logits in self.settled(logits_of, sentences, [len(ids) for ids in sentences]):
+            yield scores_of([inputs[at][0] for at in batch], sheet.spread(logits), sheet)
+
+
+@dataclass(frozen=True, slots=True)
+class StateReader:
+    """How a family reads queries for their hidden states (its method ``hidden_states``)."""
+
+    family: ReadyModel  # The model
+    inputs: Mapping[tuple[int, ...], list[int]]  # Token sequences, and their queries
+    states: Callable[[torch.Tensor], list[torch.Tensor]]
+    """After each layer, the state (batch, width) that predicts the object in (batch, token)."""
+    why_not: Callable[[Sequence[int]], str | None]  # Why the model cannot read one
+    shortest: int  # A token that is a readable sequence
+
+
+def score_batches(
+    score_batch: Callable[[Ints], Array],
+    lengths: Sequence[int],
+    budget: Budget,
+    device: torch.device,
+    most: int | None = None,
+) -> Iterator[tuple[Ints, Array]]:
+    """Positions of inputs of one length and ``score_batch`` of at most ``most``, in parallel."""
+
+    def halved(batch: Ints) -> Any:
+        return np.concatenate(halving(score_batch, batch, lengths[batch[0]], budget))
+
+    batches = (
+        batch[start : start + (most or len(batch))]
+        for batch in equal_length_batches(lengths, budget)
+        for start in range(0, len(batch), most or len(batch))
+    )
+    yield from side_by_side(halved, batches, device)
+
+
+def settle_rows(logits: Floats, tie: float, score_alone: Callable[[int], Floats]) -> None:
+    """Replace the logits (row, candidate) of every row whose best two are closer than ``tie``.
+
+    ``score_alone`` computes a row in a pass of its own, so that the answer does not depend on the
+    batch or the number of threads (docs/decisions/0007).
+    """
+    for row in np.flatnonzero(margins(logits) < tie).tolist():
+        with reproducibly():
+            logits[row] = score_alone(row)
+
+
+def settle_candidates(totals: Floats, tie: float, score_alone: Callable[[int, int], float]) -> None:
+    """The same for totals (row, candidate), of which a pass computes one."""
+    near = totals >= np.nanmax(totals, axis=1, keepdims=True) - tie
+    for row in np.flatnonzero(near.sum(axis=1) > 1).tolist():
+        for candidate in np.flatnonzero(near[row]).tolist():
+            with reproducibly():
+                totals[row, candidate] = score_alone(row, candidate)

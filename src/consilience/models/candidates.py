@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 
 
 AFTER_SPACE = " "
-
 NAMED = 3  # Candidates of several tokens that a note names
-
-DOCUMENT_SEPARATORS = ("<|endoftext|>",)
-"""Tokens that separate documents in pre-training: a sentence alone begins after one."""
+DOCUMENT_SEPARATORS = ("<|endoftext|>",)  # A sentence alone begins after one
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +31,7 @@ class CandidateTokens:
     tokens: tuple[tuple[int, ...], ...]  # The token ids of each candidate; empty if it is excluded
     same: Ints  # (candidate,) Position of the first candidate with the same tokens
     reasons: Mapping[str, str]  # Why a candidate is excluded, by candidate
-    entries: tuple[str | None, ...] | None = None
-    """The vocabulary entry of each candidate that is one token."""
+    entries: tuple[str | None, ...] | None = None  # Of candidates of one token
     several: tuple[str, ...] = ()
     """Candidates of several tokens that take part; ``published`` keeps their first token only."""
 
@@ -47,7 +43,6 @@ class CandidateTokens:
 
     @property
     def sequences(self) -> list[list[int]]:
-        """The tokens of the candidates that are scored."""
         return [list(self.tokens[position]) for position in self.scored]
 
     @property
@@ -67,30 +62,21 @@ class CandidateTokens:
         return every
 
     def index_of_scored(self) -> dict[str, int]:
-        """Position among the scored candidates, by word."""
         return {self.words[position]: at for at, position in enumerate(self.scored.tolist())}
 
 
 class FactModel:
-    """A model of facts: among candidates, and with its whole vocabulary."""
+    """A model of facts: among candidates, in their order, and with its whole vocabulary."""
+
+    score_words: Any
+    score_vocabulary: Any
 
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
     ) -> Iterator[Scores]:
-        """See ``LanguageModel.score``."""
         if candidates is None:
-            return self.score_vocabulary(queries)
-        return self.score_words(queries, candidates.words, every=every)
-
-    def score_words(
-        self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
-    ) -> Iterator[Scores]:
-        """The scores of the candidates, in the order of ``words``."""
-        raise NotImplementedError
-
-    def score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
-        """The scores of every word of the model."""
-        raise NotImplementedError
+            return iter(self.score_vocabulary(queries))
+        return iter(self.score_words(queries, candidates.words, every=every))
 
 
 class CandidateLookup:
@@ -115,36 +101,26 @@ class CandidateLookup:
     def in_slot(
         self, words: tuple[str, ...], anchor: str, *, merge: bool = False
     ) -> CandidateTokens:
-        """See ``candidates_in_slot``."""
         if (words, anchor) not in self._known:
             sheet = candidates_in_slot(
                 self._tokenizer, words, anchor, self._protocol, several=self._several, merge=merge
             )
             self._known[words, anchor] = sheet
-            self._note(sheet)
+            if sheet.several:
+                named = listed(sheet.several, NAMED)
+                rule = "they are filled in from left to right (PLL-word-l2r)"
+                if self._protocol == "published":
+                    rule = "their first piece represents them, as in the released code"
+                self._notes.append(
+                    f"{len(sheet.several)} of {len(words)} candidates ({named}) are several "
+                    f"tokens; {rule}"
+                )
         return self._known[words, anchor]
 
     def vocabulary(self, queries: Iterable[Query]) -> tuple[str, ...]:
-        """The whole vocabulary, and golds that are spelt otherwise there."""
         if self._vocabulary is None:
             self._vocabulary = vocabulary_words(self._tokenizer)
         return with_golds(self._vocabulary, queries)
-
-    def _note(self, sheet: CandidateTokens) -> None:
-        if not sheet.several:
-            return
-        named = listed(sheet.several, NAMED)
-        candidates = f"{len(sheet.several)} of {len(sheet.words)} candidates ({named})"
-        if self._protocol == "published":
-            self._notes.append(
-                f"{candidates} are split by the tokenizer; their first piece represents them, as "
-                "in the released code"
-            )
-        else:
-            self._notes.append(
-                f"{candidates} are several tokens; they are filled in from left to right "
-                "(PLL-word-l2r)"
-            )
 
 
 def distinct_candidates(

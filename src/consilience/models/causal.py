@@ -12,14 +12,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 
 from consilience.core.items import Floats, Ints
 from consilience.core.patterns import Pattern
-from consilience.models.batches import side_by_side, workers_on
+from consilience.models.batches import (
+    ReadyModel,
+    StateReader,
+    next_token_logits,
+    sentence_logprobs,
+    settle_candidates,
+    side_by_side,
+    workers_on,
+)
 from consilience.models.candidates import (
     CandidateLookup,
     CandidateTokens,
@@ -32,10 +39,8 @@ from consilience.models.candidates import (
     slot_anchor,
     start_token,
 )
-from consilience.models.fast import room_for_tokens, tree_scorer
-from consilience.models.forward import next_token_logits, sentence_logprobs
+from consilience.models.fast.trees import room_for_tokens, tree_scorer
 from consilience.models.loading import Pretrained
-from consilience.models.scoring import ReadyModel, StateReader, settle_candidates
 from consilience.types import Query, Scores
 
 MOST_QUERIES = 128  # Queries of one pattern that are scored together, at most
@@ -44,8 +49,7 @@ FEW = 16
 """Queries of several patterns that are scored together, at most. A pass over one token takes as
 long as over some dozens, so only runs of a few queries gain."""
 
-TOKENS_A_QUERY = 48
-"""Tokens of a query whose keys and values are stored at once, estimated from above."""
+TOKENS_A_QUERY = 48  # Tokens of a query whose keys and values are stored, estimated from above
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,7 @@ class _Chunk:
     """Inputs, each a subject in a pattern, that are scored together."""
 
     rows: list[list[int]]  # The queries of each input
-    golds: list[int]
-    """Position of each input's gold among the scored candidates; -1 for none or several."""
+    golds: list[int]  # Positions among the scored candidates; -1 for none or several
     sentences: list[list[int]]
     """Token ids: the sentences of the first input's candidates, then the second's, and so on."""
 
@@ -156,18 +159,17 @@ class CausalModel(ReadyModel, FactModel):
         for anchor, inputs in slots.items():
             sheet = self._lookup.in_slot(words, anchor, merge=True)
             columns = torch.from_numpy(sheet.first_tokens[sheet.scored]).to(self.model.device)
-            yield from self.score_slot(partial(self._next_logits, columns=columns), inputs, sheet)
 
-    def _next_logits(self, sentences: list[list[int]], columns: torch.Tensor) -> Floats:
-        """Logits (sentence, column) of the next token after sentences of one length."""
-        logits = next_token_logits(self.model, sentences)[:, columns]
-        values: Floats = logits.double().cpu().numpy()
-        return values
+            def next_logits(sentences: list[list[int]], columns: torch.Tensor = columns) -> Floats:
+                logits = next_token_logits(self.model, sentences)[:, columns]
+                values: Floats = logits.double().cpu().numpy()
+                return values
+
+            yield from self.score_slot(next_logits, inputs, sheet)
 
     def hidden_states(
         self, queries: Sequence[Query], *, special_tokens: bool = True
     ) -> StateReader:
-        """Reads the hidden states at the last token before the object."""
         base = self.model.base_model
         lefts = [query.pattern.around_object(query.subject)[0].rstrip() for query in queries]
 
@@ -179,12 +181,10 @@ class CausalModel(ReadyModel, FactModel):
         return StateReader(self, inputs, states, lambda ids: self.why_not(len(ids)), self.start)
 
     def why_not(self, tokens: int) -> str | None:
-        """Why the model cannot read so many tokens; None if it can."""
         longest = getattr(self.model.config, "max_position_embeddings", None) or tokens
         return f"{tokens} tokens, and the model takes {longest}" if tokens > longest else None
 
     def one_by_one(self, sentences: list[list[int]]) -> Floats:
-        """Log-probability (sentence,) of token sequences, each alone after the start token."""
         return sentence_logprobs(self.model, self.start, sentences, self.budget)
 
 

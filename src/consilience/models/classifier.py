@@ -16,15 +16,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Joined, Loading, Pool
 from consilience.core.items import Floats, Form, Ints, as_lines, as_string
 from consilience.files.read import parse_json
-from consilience.models.batches import Budget
+from consilience.models.batches import Budget, ReadyModel, score_batches
 from consilience.models.candidates import group_rows, log_softmax
 from consilience.models.loading import Kind, Pretrained, load_classifier
 from consilience.models.masked import positions
-from consilience.models.scoring import ReadyModel, score_batches
 from consilience.types import Scores
 
-FILE = "consilience.json"
-"""The file beside a fine-tuned model with the format that it was trained on."""
+FILE = "consilience.json"  # Beside a fine-tuned model: the format that it was trained on
 
 USUAL: Mapping[Kind, Joined] = {"masked": "pair", "causal": "string", "seq2seq": "string"}
 """Two segments for encoders, one string for all others."""
@@ -44,34 +42,26 @@ class PairFormat:
 
     @classmethod
     def of(cls, kind: Kind) -> PairFormat:
-        """The usual format of a kind of model."""
         return cls(USUAL[kind])
 
     def save(self, folder: Path) -> None:
-        """Write the format to the folder of a model."""
         text = json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
         (folder / FILE).write_text(text, encoding="utf-8")
 
     @classmethod
     def beside(cls, folder: Path) -> PairFormat | None:
-        """The format in the folder of a model; None if there is none."""
         path = folder / FILE
         if not path.is_file():
             return None
         try:
             record = parse_json(path.read_text(encoding="utf-8"))
             indicators = record["indicators"]
-            saved = cls(
-                record["joined"],
-                record["pool"],
-                int(record["longest"]),
-                (str(indicators[0]), str(indicators[1])) if indicators else None,
-            )
+            pair = (str(indicators[0]), str(indicators[1])) if indicators else None
+            if record["joined"] in get_args(Joined) and record["pool"] in get_args(Pool):
+                return cls(record["joined"], record["pool"], int(record["longest"]), pair)
+            raise ValueError("a reading that is not known")
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise ConsilienceError("not the record of a reading", where=str(path)) from error
-        if saved.joined not in get_args(Joined) or saved.pool not in get_args(Pool):
-            raise ConsilienceError("a reading that is not known", where=str(path))
-        return saved
 
 
 def has_decoder_head(model: PreTrainedModel) -> bool:
@@ -107,7 +97,6 @@ class PairInput:
         self.longest = reading.longest or most
 
     def encode(self, forms: Sequence[Form]) -> list[Encoded]:
-        """The ids of each form, of any length."""
         encoded: list[Encoded] = []
         end = [int(self.tokenizer.eos_token_id)] if self.reading.pool == "end" else []
         for start in range(0, len(forms), PART):
@@ -125,7 +114,6 @@ class PairInput:
         return encoded
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
-        """All variants of one item, truncated so that each fits (function ``fit``)."""
         return fit(forms, self.encode, self.tokenizer, self.longest)
 
 
@@ -180,8 +168,7 @@ def fit(
         ]
 
 
-_SentenceKey = tuple[str, int]
-"""A sentence of an item, and its number among equal sentences of a form."""
+_SentenceKey = tuple[str, int]  # A sentence, and its number among equal ones of a form
 
 
 def _sentence_keys(form: Form) -> list[_SentenceKey]:
@@ -222,10 +209,7 @@ class PairClassifier(ReadyModel):
         reading: PairFormat,
         model_labels: Sequence[str] | None = None,
     ) -> None:
-        """``labels``: those of the task, in its order; they are matched with the model's by name.
-
-        ``model_labels``: the names of the model's labels, for a model that does not name them.
-        """
+        """``model_labels``: names of the model's labels, for a model that does not name them."""
         super().__init__(loaded)
         self.input = PairInput(loaded.model, loaded.tokenizer, reading)
         self.longest = self.input.longest
@@ -242,11 +226,9 @@ class PairClassifier(ReadyModel):
         }
 
     def text(self, shown: Form) -> str:
-        """The text that the model reads; of two texts, a line each."""
         return as_string(shown) if self.input.reading.joined == "string" else as_lines(shown)
 
     def why_not(self, shown: Sequence[Form]) -> list[str | None]:
-        """None for each: a classifier can read every form."""
         return [None] * len(shown)
 
     def score(self, shown: Sequence[Form]) -> Iterator[Scores]:
@@ -268,7 +250,6 @@ class PairClassifier(ReadyModel):
             )
 
     def _logits(self, forms: list[Encoded]) -> Floats:
-        """Logits (form, label) of a few forms, for the labels of the task."""
         logits: Floats = read(forms, self.model, self.input.reading).double().cpu().numpy()
         return logits[:, self._columns]
 
@@ -352,20 +333,12 @@ def label_positions(
 ) -> list[int]:
     """Position of each of the task's labels among the model's, whatever the case."""
     names = list(model_labels or (str(id2label[number]) for number in sorted(id2label)))
-    if len(names) != len(id2label):
-        raise ConsilienceError(
-            f"{len(names)} labels in --model-labels", expected=f"the model's {len(id2label)}"
-        )
     positions = {name.casefold(): position for position, name in enumerate(names)}
-    for label in labels:
-        if label.casefold() not in positions:
-            raise ConsilienceError(
-                f"the model's labels are {', '.join(names)}",
-                expected=", ".join(labels),
-                todo="Say what they mean, in the model's order: --model-labels A,B.",
-            )
-    if len(names) != len(labels):
+    is_known = all(label.casefold() in positions for label in labels)
+    if not is_known or not len(names) == len(id2label) == len(labels):
         raise ConsilienceError(
-            f"the model has {len(names)} labels: {', '.join(names)}", expected=", ".join(labels)
+            f"the model's labels are {', '.join(names)}",
+            expected=", ".join(labels),
+            todo="Say what they mean, in the model's order: --model-labels A,B.",
         )
     return [positions[label.casefold()] for label in labels]

@@ -1,63 +1,48 @@
-"""Python functions as models: of facts, of sentence pairs and of questions."""
+"""Models without weights: Python functions, and baselines to compare numbers with."""
 
 from __future__ import annotations
 
+import random
 import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from consilience.core.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.free_text import DEFAULT_RULE, Rule, match, matched_word, rule_of
-from consilience.core.items import Form, Ints, Scores, as_lines
+from consilience.core.items import Form, Ints, Question, Scores, TextPair, as_lines
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted, fold_case, truncated
 from consilience.files.read import whole_characters
-from consilience.models.candidates import FactModel
 from consilience.types import Candidates, Query
 
 BLANK = "___"  # Replaces the object in the sentence of a prompt
-
-SENTENCE, CHOICES = "{sentence}", "{candidates}"
-"""What a template is filled with: the sentence with its blank, and all candidates."""
-
+SENTENCE, CHOICES = "{sentence}", "{candidates}"  # In a template
 QUOTED = 60  # Characters of a text that a note or an error quotes
 CELLS = 4_000_000  # Scores that are held in memory at once, unless one query has more
-
-Choices = tuple[Sequence[int | None], Sequence[str]]
-"""The positions of chosen answers, None for none, and what was written, if anything."""
+Choices = tuple[Sequence[int | None], Sequence[str]]  # Chosen positions, and texts
 
 TwoTexts = tuple[str, str]
 """The two texts of a form, as a model reads them: ``("Premise: ...", "Hypothesis: ...")``."""
 
 
 class Chooser:
-    """A model without probabilities, which chooses one of the answers or writes something else.
-
-    It takes queries of facts, forms of sentence pairs, or prompts.
-    """
+    """A model without probabilities, which chooses one of the answers or writes something else."""
 
     tie = 0.0
-    is_certain = False
-    """Whether its choice has a log-probability: 0, and minus infinity for all others."""
+    is_certain = False  # Whether its choice has the log-probability 0, others minus infinity
+    choose: Any  # (asked, candidates, every) -> ``Choices``; what it cannot do raises
 
     def __init__(self, identity: Mapping[str, object], words: Sequence[str] = ()) -> None:
-        """``words``: the answers, where all that is asked has the same."""
         self.identity, self.words = dict(identity), tuple(words)
         self.notes: list[str] = []
-
-    def choose(
-        self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
-    ) -> Choices:
-        """The choices; what the model cannot do raises."""
-        raise NotImplementedError
 
     def score(
         self, asked: Sequence[Any], candidates: Candidates | None = None, *, every: bool = True
     ) -> Iterator[Scores]:
-        """The chosen answers."""
         chosen, texts = self.choose(asked, candidates, every=every)
         words = candidates.words if candidates else self.words
         sizes = np.array([len(words) if words else len(one.answers) for one in asked])
@@ -87,7 +72,6 @@ class PlainReader:
         return [None] * len(shown)
 
     def text(self, shown: Any) -> str:
-        """The prompt, or the two texts of a form."""
         return shown.text if isinstance(shown, Prompt) else as_lines(shown)
 
 
@@ -97,7 +81,6 @@ class PlainPairs(PlainReader):
     longest = sys.maxsize
 
     def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
-        """The characters of each form."""
         return [{"input_ids": list(map(ord, as_lines(form)))} for form in forms]
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
@@ -112,6 +95,8 @@ class Function(Chooser):
     """
 
     kind: str  # What a text should be
+    read: Any  # (what is asked, answers) -> the input of the function
+    match: Any  # (text, what is asked, answers) -> the position of the answer; None for none
 
     def __init__(
         self,
@@ -120,17 +105,8 @@ class Function(Chooser):
         words: Sequence[str] = (),
         **identity: str,
     ) -> None:
-        """``returns``: what the function gives a list of."""
         super().__init__(identity_of(function, returns) | identity, words)
         self.function = function
-
-    def read(self, asked: Any, words: Sequence[str]) -> Any:
-        """The input of what is asked with these answers."""
-        raise NotImplementedError
-
-    def match(self, text: str, asked: Any, words: Sequence[str]) -> int | None:
-        """The position of the answer that a text is; None for none."""
-        raise NotImplementedError
 
     def choose(
         self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
@@ -151,9 +127,8 @@ class Function(Chooser):
 class TextFunction(Function):
     """A function from a list of prompts to a list of texts, as a model of facts.
 
-    A prompt is ``template`` with ``{sentence}`` and ``{candidates}`` filled in; the sentence has
-    ``___`` instead of the object. ``match_candidate`` finds the candidate of a text. A text
-    that matches none counts as a wrong answer. An empty text is no answer.
+    A prompt is ``template`` with ``{sentence}``, which has ``___`` instead of the object, and
+    ``{candidates}`` filled in. ``match_candidate`` finds the candidate of a text.
     """
 
     kind = "candidate"
@@ -171,7 +146,8 @@ class TextFunction(Function):
     def choose(
         self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
     ) -> Choices:
-        _refuse_vocabulary(candidates)
+        if candidates is None:
+            raise _no_vocabulary()
         if every:
             raise ConsilienceError(
                 "a function that writes texts has no scores of candidates",
@@ -188,11 +164,10 @@ class TextFunction(Function):
         return None if word is None else words.index(word)
 
 
-class ScoringFunction(FactModel):
+class ScoringFunction:
     """A function from a list of sentences to their log-probabilities in nats, as a model of facts.
 
-    Each query becomes one sentence for each candidate. The answer is the candidate whose sentence
-    has the highest log-probability.
+    Each query becomes one sentence for each candidate, and the most probable one is the answer.
     """
 
     def __init__(self, function: Callable[[list[str]], Sequence[float]]) -> None:
@@ -200,16 +175,14 @@ class ScoringFunction(FactModel):
         self.identity = identity_of(function, "log-probabilities")
         self.notes: list[str] = []
 
-    def score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
-        _refuse_vocabulary(None)
-        return iter(())
-
-    def score_words(
-        self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
+    def score(
+        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
     ) -> Iterator[Scores]:
-        """Log-probabilities of the sentences, normalised over the candidates."""
         from scipy.special import log_softmax
 
+        if candidates is None:
+            raise _no_vocabulary()
+        words = candidates.words
         sentences = [query.pattern.fill(query.subject, word) for query in queries for word in words]
         values = call(self.function, sentences, float)
         totals = np.array(values, dtype=np.float64).reshape(len(queries), len(words))
@@ -220,8 +193,7 @@ class ScoringFunction(FactModel):
 class LabelFunction(PlainPairs, Function):
     """A function from a list of two texts to a list of labels, as a model of sentence pairs.
 
-    A text is a label by the rule ``normalized`` (``free_text``). A text that is no label counts as
-    a wrong answer. An empty text is no answer.
+    A text is a label by the rule ``normalized`` (``free_text``).
     """
 
     kind = "label"
@@ -252,12 +224,10 @@ class PromptFunction(PlainReader, Function):
     def __init__(
         self, function: Callable[[list[str]], Sequence[str]], rule: str = DEFAULT_RULE
     ) -> None:
-        """``rule``: the name of one of ``free_text.RULES``, or ``regex:PATTERN``."""
         self.rule = rule_of(rule)
         super().__init__(function, "answers", rule=rule)
 
     def text(self, shown: Prompt) -> str:
-        """The prompt that the function gets."""
         return f"{shown.system}\n\n{shown.text}" if shown.system else shown.text
 
     def read(self, asked: Prompt, words: Sequence[str]) -> str:
@@ -269,14 +239,13 @@ class PromptFunction(PlainReader, Function):
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]
     ) -> Iterator[tuple[Ints, list[str]]]:
-        """Positions of prompts, and the texts. Equal prompts are asked once for each sample."""
         for sample in sorted(set(samples)):
             rows = [row for row, of_prompt in enumerate(samples) if of_prompt == sample]
             yield np.array(rows), texts_of(self.function, [self.text(prompts[at]) for at in rows])
 
 
 def match_answer(text: str, prompt: Prompt, rule: Rule) -> int | None:
-    """The position of the answer that a text is: by label, text or alias; None for none."""
+    """The position of the answer that a text is: by label, text or alias."""
     labels = prompt.answers if prompt.are_labels else ()
     return match(text, prompt.choices, rule, labels).position
 
@@ -312,12 +281,10 @@ def _plain(text: str) -> str:
     return " ".join(letters.split())
 
 
-def _refuse_vocabulary(candidates: Candidates | None) -> Candidates:
-    if candidates is None:
-        raise ConsilienceError(
-            "a function has no vocabulary", todo='Ask it with candidates="objects".'
-        )
-    return candidates
+def _no_vocabulary() -> ConsilienceError:
+    return ConsilienceError(
+        "a function has no vocabulary", todo='Ask it with candidates="objects".'
+    )
 
 
 def identity_of(function: Callable[..., Any], kind: str) -> dict[str, object]:
@@ -346,23 +313,155 @@ def call(function: Callable[[list[Any]], Any], inputs: list[Any], kind: type) ->
             f"{counted(len(inputs), 'input')}, from '{first}' to '{last}'",
             todo="Correct the function. With a folder for the run, complete groups are kept.",
         ) from error
-    noun = "text" if kind is str else "number"
-    if isinstance(values, str | Mapping) or not hasattr(values, "__iter__"):
+    found, odd = f"a value of type {type(values).__name__}", [values]
+    if hasattr(values, "__iter__") and not isinstance(values, str | Mapping):
+        values, kinds = list(values), str if kind is str else int | float | np.floating
+        odd = [
+            value
+            for value in values
+            if not isinstance(value, kinds) or (not isinstance(value, str) and np.isnan(value))
+        ]
+        found = repr(odd[0]) if odd else counted(len(values), "value")
+    if odd or len(values) != len(inputs):
         raise ConsilienceError(
-            f"the function returned a value of type {type(values).__name__}",
-            expected=f"a list with one {noun} for each of {counted(len(inputs), 'input')}",
+            f"the function returned {found} for {counted(len(inputs), 'input')}",
+            expected=f"a list with one {'text' if kind is str else 'number'} for each",
         )
-    values = list(values)
-    if len(values) != len(inputs):
-        raise ConsilienceError(
-            f"the function returned {counted(len(values), 'value')} for "
-            f"{counted(len(inputs), 'input')}",
-            expected=f"one {noun} for each",
-        )
-    for at, value in enumerate(values):
-        is_number = isinstance(value, int | float | np.floating) and not np.isnan(value)
-        if not (isinstance(value, str) if kind is str else is_number):
+    return list(values)
+
+
+Rules = Mapping[str, Callable[[Any, Candidates | None], int]]
+
+
+class Baseline(Chooser):
+    """A model that chooses by a rule; that of facts puts all probability on one candidate."""
+
+    def __init__(
+        self, name: str, seed: int, rules: Rules, words: Sequence[str] = (), *, of: str = ""
+    ) -> None:
+        if name not in rules:
             raise ConsilienceError(
-                f"the function returned {value!r} for input {at + 1}", expected=f"a {noun}"
+                f"no baseline '{name}'{of}",
+                expected=", ".join(f"baseline:{known}" for known in rules),
+                todo=did_you_mean(name, list(rules)),
             )
-    return values
+        identity: dict[str, object] = {"model": f"baseline:{name}", "kind": "baseline"}
+        super().__init__(identity | ({"seed": seed} if name == "random" else {}), words)
+        self.rule = rules[name]
+
+    def choose(
+        self, asked: Sequence[Any], candidates: Candidates | None, *, every: bool
+    ) -> Choices:
+        if self.is_certain and candidates is None:
+            raise ConsilienceError(
+                "a baseline has no vocabulary", todo="Ask it with --candidates objects."
+            )
+        return [self.rule(one, candidates) for one in asked], ()
+
+
+class PairBaseline(PlainPairs, Baseline):
+    """A baseline for sentence pairs."""
+
+
+class PromptBaseline(PlainReader, Baseline):
+    """A baseline for questions; ``say``: what it writes to an open one, as a sample of a number."""
+
+    say: Callable[[Prompt, int], str]
+
+    def write(
+        self, prompts: Sequence[Prompt], samples: Sequence[int]
+    ) -> Iterator[tuple[Ints, list[str]]]:
+        texts = [
+            prompt.choices[self.rule(prompt, None)].text
+            if prompt.choices
+            else self.say(prompt, sample)
+            for prompt, sample in zip(prompts, samples, strict=True)
+        ]
+        yield np.arange(len(prompts)), texts
+
+
+def load_baseline(name: str, seed: int) -> Baseline:
+    """The baseline of that name for facts; an unknown name is an error.
+
+    ``majority`` is that of the paper (Section 5.1): the most frequent object of the relation, of
+    equally frequent ones the first. ``random`` is drawn for each query.
+    """
+    rules: dict[str, Any] = {
+        "majority": lambda query, candidates: candidates.counts.index(max(candidates.counts)),
+        "random": lambda query, candidates: _drawn(
+            range(len(candidates.words)), seed, query.pattern.text, query.subject
+        ),
+        "oracle": lambda query, candidates: candidates.words.index(query.gold),
+        "constant": lambda query, candidates: 0,
+    }
+    baseline = Baseline(name, seed, rules)
+    baseline.is_certain = True
+    return baseline
+
+
+def label_baseline(
+    name: str, labels: Sequence[str], pairs: Sequence[TextPair], seed: int
+) -> PairBaseline:
+    """The baseline of that name for sentence pairs; one that does not exist for them raises.
+
+    ``majority`` answers with the most frequent label of ``pairs``, of equally frequent ones the
+    first; ``constant`` with the first label; ``random`` with a label drawn for each text.
+    """
+    majority = Counter(pair.label for pair in pairs).most_common(1)[0][0]
+
+    rules: Rules = {
+        "majority": lambda form, candidates: labels.index(majority),
+        "constant": lambda form, candidates: 0,
+        "random": lambda form, _: _drawn(
+            range(len(labels)), seed, *(segment.text for segment in form)
+        ),
+    }
+    return PairBaseline(name, seed, rules, labels, of=" for sentence pairs")
+
+
+def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> PromptBaseline:
+    """The baseline of that name for questions; an unknown name raises.
+
+    ``random`` draws an option by the seed for each prompt. ``majority`` chooses the position in the
+    file's order that the gold of the group has most often, of equally frequent ones the first;
+    ``constant`` the first one there, ``first`` the one that is shown first, ``oracle`` the gold. To
+    open questions they write golds of the group: a drawn one, the most frequent one, that of the
+    first question, and their own. Of too few options the last is chosen.
+    """
+    positions: dict[str, Counter[int]] = {}
+    golds: dict[str, list[str]] = {}
+    for question in questions:
+        if question.options:
+            positions.setdefault(question.group, Counter())[question.gold_position] += 1
+        else:
+            golds.setdefault(question.group, []).append(question.gold.text)
+    # Of equally frequent positions the first in the order of the options, not of the questions.
+    most = {
+        group: min(counts, key=lambda position: (-counts[position], position))
+        for group, counts in positions.items()
+    }
+    common = {group: Counter(texts).most_common(1)[0][0] for group, texts in golds.items()}
+
+    def at_position(prompt: Prompt, position: int) -> int:
+        return prompt.options.index(min(position, len(prompt.options) - 1))
+
+    rules: Rules = {
+        "random": lambda prompt, _: _drawn(range(len(prompt.answers)), seed, prompt.text),
+        "majority": lambda prompt, _: at_position(prompt, most.get(prompt.group, 0)),
+        "constant": lambda prompt, _: at_position(prompt, 0),
+        "first": lambda prompt, _: 0,
+        "oracle": lambda prompt, _: prompt.gold,
+    }
+    baseline = PromptBaseline(name, seed, rules, of=" for questions")
+    baseline.say = {
+        "random": lambda prompt, sample: _drawn(golds[prompt.group], seed, sample, prompt.text),
+        "majority": lambda prompt, sample: common[prompt.group],
+        "constant": lambda prompt, sample: golds[prompt.group][0],
+        "first": lambda prompt, sample: golds[prompt.group][0],
+        "oracle": lambda prompt, sample: prompt.answers[prompt.gold],
+    }[name]
+    return baseline
+
+
+def _drawn(things: Sequence[Any], *key: object) -> Any:
+    return random.Random("\t".join(map(str, key))).choice(things)

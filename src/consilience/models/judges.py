@@ -17,15 +17,13 @@ from consilience.core.free_text import numbers_in
 from consilience.core.items import Floats, Ints, Segment
 from consilience.core.presentation import Prompt, Role
 from consilience.core.text import NEGATIONS
-from consilience.models import LanguageModel
+from consilience.models import LanguageModel, is_chat_model
+from consilience.models.batches import StateReader, score_batches, sentence_logprobs
 from consilience.models.candidates import start_token
 from consilience.models.classifier import PairClassifier, PairFormat
-from consilience.models.fast import reproducibly
-from consilience.models.forward import sentence_logprobs
+from consilience.models.fast.products import reproducibly
 from consilience.models.loading import load_classifier, load_encoder
-from consilience.models.prompt_models import is_chat_model
 from consilience.models.prompted import OptionScorer
-from consilience.models.scoring import StateReader, score_batches
 from consilience.types import Query
 
 Vectors = npt.NDArray[np.float32]
@@ -38,18 +36,14 @@ def vector_array(
     *,
     special_tokens: bool = True,
 ) -> Vectors:
-    """Hidden states (query, layer, width) where the object is predicted.
+    """Hidden states (query, layer, width) where the object is predicted; NaN where not readable.
 
-    NaN for a query that the model cannot read. Layers are those of transformers' ``hidden_states``:
-    0 is the input of the first layer (the embeddings), 1 its output, -1 the last. The last one is
-    the input of the language-model head: in families that end in a layer norm (GPT-2, Llama, T5,
-    ModernBERT) after that norm, unlike any other layer.
-
+    Layers are those of transformers' ``hidden_states``: 0 is the input of the first layer, 1 its
+    output, -1 the last; families that end in a layer norm (GPT-2, Llama, T5) have that after it.
     Masked models: at the mask; without ``special_tokens`` of the sentence without ``[CLS]`` and
-    ``[SEP]``, as the released code encodes it (other kinds ignore the option). Causal models: at
-    the last token before the object; where the object comes first that is the start token, whose
-    vectors are the same for every subject. Sequence-to-sequence models: at the last token that the
-    decoder is given before the object, the same at layer 0 for every query.
+    ``[SEP]``, as the released code encodes it. Causal models: at the last token before the object,
+    which may be the start token. Sequence-to-sequence models: at the last token that the decoder is
+    given before the object.
     """
     reader_of = getattr(model, "hidden_states", None)
     if reader_of is None:
@@ -58,30 +52,13 @@ def vector_array(
             expected="a masked, causal or sequence-to-sequence model",
         )
     reader: StateReader = reader_of(queries, special_tokens=special_tokens)
-    width, device = _check_layers(layers, reader), reader.family.model.device
-    if not queries:
-        raise ConsilienceError("no queries", expected="one at least")
-    readable = [ids for ids in reader.inputs if reader.why_not(ids) is None]
-    lengths = [len(ids) for ids in readable]
+    device, budget = reader.family.model.device, reader.family.budget
 
     @torch.inference_mode()
-    def read_batch(batch: Ints) -> Vectors:
-        ids = torch.tensor([readable[at] for at in batch], device=device)
-        states = reader.states(ids)
-        return torch.stack([states[layer] for layer in layers], dim=1).float().cpu().numpy()
+    def states_of(rows: list[Sequence[int]]) -> list[torch.Tensor]:
+        return reader.states(torch.tensor(rows, device=device))
 
-    found = np.full((len(queries), len(layers), width), np.nan, dtype=np.float32)
-    for batch, states in score_batches(read_batch, lengths, reader.family.budget, device):
-        for at, of_sentence in zip(batch, states, strict=True):
-            found[reader.inputs[readable[at]]] = of_sentence
-    return found
-
-
-@torch.inference_mode()
-def _check_layers(layers: Sequence[int], reader: StateReader) -> int:
-    """The width of the layers; an error if the model lacks one, or they differ in width."""
-    ids = torch.tensor([[reader.shortest]], device=reader.family.model.device)
-    widths = [state.shape[-1] for state in reader.states(ids)]
+    widths = [state.shape[-1] for state in states_of([[reader.shortest]])]
     last = len(widths) - 1
     for layer in layers:
         if not -last - 1 <= layer <= last:
@@ -90,12 +67,22 @@ def _check_layers(layers: Sequence[int], reader: StateReader) -> int:
                 expected=f"0 (the embeddings) to {last}, or -1 (the last) to {-last - 1}",
             )
     chosen = {widths[layer] for layer in layers}
-    if len(chosen) != 1:
+    if len(chosen) != 1 or not queries:
         raise ConsilienceError(
-            f"layers of {len(chosen)} widths: {list(layers)}",
-            expected="one layer at least, all of the same width",
+            f"layers of {len(chosen)} widths: {list(layers)}" if queries else "no queries",
+            expected="one query and one layer at least, all layers of the same width",
         )
-    return int(chosen.pop())
+    readable = [ids for ids in reader.inputs if reader.why_not(ids) is None]
+
+    def read_batch(batch: Ints) -> Vectors:
+        states = states_of([readable[at] for at in batch])
+        return torch.stack([states[layer] for layer in layers], dim=1).float().cpu().numpy()
+
+    found = np.full((len(queries), len(layers), chosen.pop()), np.nan, dtype=np.float32)
+    for batch, states in score_batches(read_batch, list(map(len, readable)), budget, device):
+        for at, of_sentence in zip(batch, states, strict=True):
+            found[reader.inputs[readable[at]]] = of_sentence
+    return found
 
 
 THRESHOLD = 0.96
@@ -131,7 +118,6 @@ class EntailmentJudge:
         self.identity: dict[str, object] = {"judge": "nli", **self._classifier.identity}
 
     def same(self, pairs: Sequence[AnswerPair]) -> list[bool]:
-        """Whether the answers of each pair entail each other."""
         if not pairs:
             return []
         forms = [
@@ -161,11 +147,8 @@ def contradict(one: str, two: str) -> bool:
 class EmbeddingJudge:
     """Two answers mean the same if the cosine of their embeddings reaches a threshold.
 
-    Answers that ``contradict`` each other do not mean the same, however similar they are.
-
-    The text of an embedding is the question and the answer. The embedding is the mean of the last
-    hidden states of its tokens, as sentence encoders such as all-MiniLM-L6-v2 are trained (Reimers
-    and Gurevych 2019).
+    Answers that ``contradict`` each other do not. An embedding is the mean of the last hidden
+    states of question and answer, as all-MiniLM-L6-v2 is trained (Reimers and Gurevych 2019).
     """
 
     def __init__(
@@ -187,13 +170,11 @@ class EmbeddingJudge:
         self._embeddings: dict[str, Floats] = {}
 
     def same(self, pairs: Sequence[AnswerPair]) -> list[bool]:
-        """Whether the answers of each pair are as similar as the threshold."""
         similar = [similarity >= self.threshold for similarity in self.similarities(pairs)]
         both = zip(similar, pairs, strict=True)
         return [is_similar and not contradict(*answers) for is_similar, (_, *answers) in both]
 
     def similarities(self, pairs: Sequence[AnswerPair]) -> list[float]:
-        """The cosine similarity of the answers of each pair."""
         return [
             float(self._embedding(f"{question} {one}") @ self._embedding(f"{question} {two}"))
             for question, one, two in pairs
@@ -201,7 +182,6 @@ class EmbeddingJudge:
 
     @torch.inference_mode()
     def _embedding(self, text: str) -> Floats:
-        """The unit vector (width,) of a text, which is read alone."""
         if text not in self._embeddings:
             encoded = self._tokenizer(text, return_tensors="pt", truncation=True)
             with reproducibly():
@@ -231,14 +211,12 @@ def load_judge(spec: str, loading: Loading = DEFAULT_LOADING) -> EntailmentJudge
 
 
 QUESTION = "Sentence 1: {}\nSentence 2: {}\nDo the two sentences mean the same? Answer Yes or No."
-
 ANSWERS = ("Yes", "No")
 
 EXAMPLES = (
     ("The bridge was built by Anna Weber.", "Anna Weber constructed the bridge.", "Yes"),
     ("The bridge was built by Anna Weber.", "Anna Weber crossed the bridge.", "No"),
 )
-"""Solved pairs that precede each question; the second has the same names and another meaning."""
 
 
 class ParaphraseJudge:
@@ -256,7 +234,6 @@ class ParaphraseJudge:
         self._is_chat = is_chat_model(scorer)
 
     def prompt(self, first: str, second: str) -> Prompt:
-        """The question about two sentences, after the solved examples."""
         ending = "" if self._is_chat else "\nAnswer:"
         turns: list[tuple[Role, str]] = []
         for *pair, answer in EXAMPLES:

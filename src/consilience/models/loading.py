@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from safetensors.torch import save_file
@@ -42,30 +42,14 @@ from transformers.utils import logging
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
 from consilience.models.sources import ModelSource, errors_of, first_line, locate
 
-LARGEST = 8 * 2**30
-"""Bytes of expanded weights in the cache; the least recently used are removed first."""
-
-ABANDONED = 24 * 60 * 60
-"""Seconds after which an unfinished expansion belongs to a process that was killed."""
-
-NAME = "weights-"
-RULES = (
-    "special_tokens_map",
-    "chat_template",
-    "model_max_length",
-    "padding_side",
-    "truncation_side",
-    "model_input_names",
-)
-"""Settings of a tokenizer beside its ``tokenizer.json``."""
-
-WEIGHTS, STAMP = "model.safetensors", "consilience.json"
+LARGEST = 8 * 2**30  # Bytes of expanded weights in the cache; the least recently used go first
+ABANDONED = 24 * 60 * 60  # Seconds after which an unfinished expansion was of a killed process
+NAME, WEIGHTS, STAMP = "weights-", "model.safetensors", "consilience.json"
 
 _alone = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(NamedTuple):
     """What transformers loads for a model."""
 
     config: Any
@@ -73,8 +57,7 @@ class Parts:
     model: PreTrainedModel
 
 
-Load = Callable[[Path, Mapping[str, Any]], Parts]
-"""Loads a language model in single precision from a folder, with options for transformers."""
+Load = Callable[[Path, Mapping[str, Any]], Parts]  # From a folder, in single precision
 
 
 @contextmanager
@@ -135,9 +118,8 @@ def expanded(file: Path, digest: str, load: Load) -> Path | None:
 def _expand(parts: Parts, folder: Path, load: Load) -> bool:
     """Save a model in single precision; whether it loads again identical to the last bit."""
     folder.mkdir()
-    parts.config.save_pretrained(folder)
-    parts.model.generation_config.save_pretrained(folder)
-    parts.tokenizer.save_pretrained(folder)
+    for part in (parts.config, parts.model.generation_config, parts.tokenizer):
+        part.save_pretrained(str(folder))
     save_file(untied_weights(parts.model), folder / WEIGHTS, {"format": "pt"})
     (folder / STAMP).write_text(json.dumps(_stamp(folder)), encoding="utf-8")
     described = _described(parts)
@@ -170,7 +152,6 @@ def cache_folder() -> Path | None:
 
 
 def _folder(digest: str) -> Path | None:
-    """The cache folder for a model's digest and the versions of the packages that expand it."""
     cache = cache_folder()
     if cache is None:
         return None
@@ -184,7 +165,6 @@ def _folder(digest: str) -> Path | None:
 
 
 def _stamp(folder: Path) -> dict[str, list[int]]:
-    """Sizes and times of a model's files: they differ if one was changed, copied or truncated."""
     files = {path.name: path.stat() for path in folder.iterdir() if path.name != STAMP}
     return {name: [status.st_size, status.st_mtime_ns] for name, status in files.items()}
 
@@ -217,29 +197,21 @@ def untied_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
 
 
 def _described(parts: Parts) -> tuple[object, ...]:
-    """Everything that decides what a model answers: settings, tokenizer, weights."""
     tokenizer: Any = parts.tokenizer
-    rules = [getattr(tokenizer, name) for name in RULES]
-    return (
-        type(parts.model),
-        _settings(parts.config),
-        _settings(parts.model.generation_config),
-        type(tokenizer),
-        tokenizer.backend_tokenizer.to_str(),
-        rules,
-        {
-            name: (f"{weight.dtype}", hashlib.sha256(weight.contiguous().numpy()).digest())
-            for name, weight in parts.model.state_dict().items()
-        },
-    )
-
-
-def _settings(config: Any) -> dict[str, Any]:
-    """A configuration without the fields that only say how it was saved."""
-    settings = dict(config.to_dict())
-    for name in ("_name_or_path", "transformers_version", "dtype", "quantization_config"):
-        settings.pop(name, None)
-    return settings
+    configs = [dict(one.to_dict()) for one in (parts.config, parts.model.generation_config)]
+    for config in configs:  # how it was saved
+        for name in ("_name_or_path", "transformers_version", "dtype", "quantization_config"):
+            config.pop(name, None)
+    rules = (
+        tokenizer.special_tokens_map, tokenizer.chat_template, tokenizer.model_max_length,
+        tokenizer.padding_side, tokenizer.truncation_side, tokenizer.model_input_names,
+    )  # fmt: skip
+    weights = {
+        name: (f"{weight.dtype}", hashlib.sha256(weight.contiguous().numpy()).digest())
+        for name, weight in parts.model.state_dict().items()
+    }
+    backend = tokenizer.backend_tokenizer.to_str()
+    return type(parts.model), configs, type(tokenizer), backend, rules, weights
 
 
 Kind = Literal["masked", "causal", "seq2seq", "decision"]
@@ -272,25 +244,19 @@ def load_pretrained(
 ) -> Pretrained:
     """Load a language model with its head; ``more``: classes of other kinds."""
     loaded, missing, mismatched = _loaded(spec, loading, {**AUTO_CLASSES, **(more or {})})
-    _refuse_absent(
-        spec,
-        missing | mismatched,
-        f" of a {loaded.kind} {'language ' * (loaded.kind in AUTO_CLASSES)}model",
-        expected="a checkpoint with its head",
-        todo="An encoder alone cannot answer; use the checkpoint that it was trained as.",
-    )
+    kind = f"{loaded.kind} {'language ' * (loaded.kind in AUTO_CLASSES)}model"
+    _refuse_absent(spec, missing | mismatched, kind)
     return loaded
 
 
-def _refuse_absent(
-    spec: str, absent: Collection[str], of: str, *, expected: str, todo: str
-) -> None:
-    """Raise for weights that a checkpoint lacks, or has in another shape."""
+def _refuse_absent(spec: str, absent: Collection[str], kind: str) -> None:
     if absent:
         raise ConsilienceError(
-            f"the weights of '{spec}' lack {len(absent)} tensors{of}, such as '{min(absent)}'",
-            expected=expected,
-            todo=todo,
+            f"the weights of '{spec}' lack {len(absent)} tensors of a {kind}, such as "
+            f"'{min(absent)}'",
+            expected="a checkpoint with all its weights, its head included",
+            todo="Use the checkpoint that it was trained as, or train a classifier with "
+            "`consilience finetune`.",
         )
 
 
@@ -299,8 +265,7 @@ def load_classifier(
 ) -> Pretrained:
     """Load a model with a classification head that was trained.
 
-    ``new_head``: the labels of a new head, which is to be trained now; only the body has to be in
-    the checkpoint, and a head that is there is not used.
+    ``new_head``: the labels of a new head that is trained now; only the body is loaded.
     """
     options: dict[str, Any] = {}
     if new_head is not None:
@@ -309,9 +274,7 @@ def load_classifier(
         options["ignore_mismatched_sizes"] = True
     classes = dict.fromkeys(AUTO_CLASSES, AutoModelForSequenceClassification)
     loaded, missing, mismatched = _loaded(spec, loading, classes, **options)
-    absent, expected = missing | mismatched, "a classifier whose head was trained"
-    todo = "Its numbers would mean nothing. Train one with `consilience finetune`, or ask a "
-    todo += "language model with --generate."
+    absent = missing | mismatched
     if new_head is not None:
         model, body = loaded.model, f"{loaded.model.base_model_prefix}."
         if all(name.startswith(body) for name in missing):  # the checkpoint is a classifier
@@ -323,9 +286,7 @@ def load_classifier(
                     setattr(model, name, part.to(model.device, model.dtype))
         # poolers are trained with the head
         absent = {name for name in absent if name.startswith(body) and "pooler" not in name}
-    if new_head:
-        expected, todo = "a pretrained model", "Check the checkpoint."
-    _refuse_absent(spec, absent, " of a classifier", expected=expected, todo=todo)
+    _refuse_absent(spec, absent, "classifier")
     if loaded.kind == "causal" and not hasattr(loaded.model, "score"):
         raise ConsilienceError(
             f"'{spec}' is a decoder, and {type(loaded.model).__name__} does not read one token",
@@ -338,15 +299,14 @@ def load_encoder(spec: str, loading: Loading = DEFAULT_LOADING) -> Pretrained:
     """Load the body of a model, without a head; a checkpoint that lacks some of it is refused."""
     loaded, missing, mismatched = _load(spec, loading, dict.fromkeys(AUTO_CLASSES, AutoModel))
     absent = {name for name in missing | mismatched if "pooler" not in name}
-    _refuse_absent(spec, absent, "", expected="a sentence encoder", todo="Check the checkpoint.")
+    _refuse_absent(spec, absent, "sentence encoder")
     return loaded
 
 
 def keep_weights(loading: Loading) -> None:
     """Have this process read the weights of a model that is asked several suites only once.
 
-    The last model that is loaded like this stays in memory. Each load gives a copy of its modules,
-    which models replace parts of, around the same weights.
+    The last model stays in memory. Each load gives a copy of its modules around the same weights.
     """
     _KEPT.clear()
     _KEPT[loading] = None
@@ -359,7 +319,6 @@ _KEPT: dict[Loading, tuple[object, tuple[Pretrained, set[str], set[str]]] | None
 def _loaded(
     spec: str, loading: Loading, classes: Mapping[Kind, Any], **more: Any
 ) -> tuple[Pretrained, set[str], set[str]]:
-    """``_load``, or the kept weights."""
     if loading not in _KEPT:
         return _load(spec, loading, classes, **more)
     request = (spec, dict(classes), more)
@@ -498,17 +457,13 @@ def find_device(name: str) -> torch.device:
     """The device of that name, such as ``cuda:1``; one that does not exist is an error."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    known = "auto, cpu, cuda, cuda:1 or mps"
     try:
         device = torch.device(name)
-    except RuntimeError as error:
-        raise ConsilienceError(f"no device '{name}'", expected=known) from error
-    try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ConsilienceError(
-            f"no device '{name}' here: {first_line(error)}",
-            expected=known,
-            todo="Use --device cpu, or install a torch for that device.",
+            f"no device '{name}'",
+            expected="auto, cpu, cuda, cuda:1 or mps, and a torch for that device",
+            todo=f"Use --device cpu. ({first_line(error)})",
         ) from error
     return device

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +17,14 @@ from transformers import PreTrainedModel
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.items import Bools, Floats, Ints
-from consilience.models.batches import equal_length_batches, halving, side_by_side
+from consilience.models.batches import (
+    ReadyModel,
+    StateReader,
+    equal_length_batches,
+    halving,
+    side_by_side,
+    token_logprobs,
+)
 from consilience.models.candidates import (
     CandidateLookup,
     CandidateTokens,
@@ -26,11 +35,87 @@ from consilience.models.candidates import (
     scores_of,
     slot_anchor,
 )
-from consilience.models.fast import AtMask, HeadRows, PartialScores, Tree, reproducibly, search
-from consilience.models.forward import token_logprobs
+from consilience.models.fast.products import one_thread, reproducibly
+from consilience.models.fast.trees import PartialScores, Tree, search
 from consilience.models.loading import Pretrained
-from consilience.models.scoring import ReadyModel, StateReader
 from consilience.types import Query, Scores
+
+
+@dataclass(frozen=True, slots=True)
+class HeadRows:
+    """What the head needs for some vocabulary entries: their ids, and weights in float32."""
+
+    ids: torch.Tensor
+    weight: torch.Tensor | None = None  # (entry, width) None where the head is computed whole
+    bias: torch.Tensor | None = None  # (entry,) None where the head has none
+
+
+class AtMask:
+    """A masked model whose head is computed at the mask only: it is a quarter of BERT-base.
+
+    ``is_reduced``: whether the family's head can be taken apart; where not, it is computed whole.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self._head: Any = model.get_output_embeddings()
+        self._thread = threading.local()
+        self.is_reduced = isinstance(self._head, torch.nn.Linear)
+        if self.is_reduced:
+            self._whole = self._head.forward
+            self._head.forward = self._at_mask
+            with one_thread():  # distributing a few tokens takes longer than computing them
+                self.is_reduced = self._is_same()
+
+    def _at_mask(self, hidden: torch.Tensor) -> torch.Tensor:
+        request = getattr(self._thread, "request", None)
+        if request is None:
+            whole: torch.Tensor = self._whole(hidden)
+            return whole
+        at, rows = request
+        hidden = hidden[torch.arange(len(at), device=at.device), at][:, None]
+        if rows is None:
+            return self._whole(hidden)  # type: ignore[no-any-return]
+        return torch.nn.functional.linear(hidden.float(), rows.weight, rows.bias)
+
+    @torch.inference_mode()
+    def head_rows(self, ids: torch.Tensor) -> HeadRows:
+        """What the head needs for the vocabulary entries ``ids`` (entry,)."""
+        ids = ids.to(self.model.device)
+        if not self.is_reduced:
+            return HeadRows(ids)
+        bias = None if self._head.bias is None else self._head.bias[ids].float()
+        return HeadRows(ids, self._head.weight[ids].float(), bias)
+
+    @torch.inference_mode()
+    def logits(self, ids: torch.Tensor, at: torch.Tensor, rows: HeadRows | None) -> torch.Tensor:
+        """Logits (query, entry) at ``at`` (query,) of ``ids`` (query, token); None: all entries."""
+        self._thread.request = (at, rows) if self.is_reduced else None
+        try:
+            logits: torch.Tensor = self.model(input_ids=ids).logits
+        finally:
+            self._thread.request = None
+        if self.is_reduced:
+            return logits[:, 0]
+        logits = logits[torch.arange(len(ids), device=ids.device), at]
+        return logits if rows is None else logits[:, rows.ids]
+
+    @torch.inference_mode()
+    def _is_same(self) -> bool:
+        size, device = self.model.config.vocab_size, self.model.device
+        ids = (torch.arange(21, device=device).reshape(3, 7) * 31 + 5) % size
+        at = torch.tensor([1, 5, 3], device=device)
+        some = torch.tensor([size // 2, 1, size - 1, 7 % size], device=device)
+        plain = self.model(input_ids=ids).logits[torch.arange(3, device=device), at][:, some]
+        try:
+            reduced = self.logits(ids, at, self.head_rows(some)).float()
+        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError):
+            return False
+        scale = max(1.0, float(plain.abs().max()))
+        tolerance = scale * (1e-4 if self.model.dtype == torch.float32 else 5e-2)
+        return reduced.shape == plain.shape and bool(
+            torch.allclose(reduced, plain.float(), atol=tolerance, rtol=0)
+        )
 
 
 class MaskedModel(ReadyModel, FactModel):
@@ -97,7 +182,6 @@ class MaskedModel(ReadyModel, FactModel):
         return refused, slots
 
     def why_not(self, ids: Sequence[int], pieces: int = 1) -> str | None:
-        """Why the model cannot read a sentence with ``pieces`` tokens for its mask."""
         masks, size = list(ids).count(self.tokenizer.mask_token_id), len(ids) - 1 + pieces
         if masks != 1:
             return f"{masks} mask tokens in the sentence"
@@ -108,7 +192,6 @@ class MaskedModel(ReadyModel, FactModel):
     def hidden_states(
         self, queries: Sequence[Query], *, special_tokens: bool = True
     ) -> StateReader:
-        """Reads the hidden states at the mask."""
         base, mask = self.model.base_model, self.tokenizer.mask_token_id
         texts = [
             query.pattern.fill_blank(query.subject, str(self.tokenizer.mask_token))
@@ -125,7 +208,6 @@ class MaskedModel(ReadyModel, FactModel):
         return StateReader(self, inputs, states, self.why_not, int(mask or 0))
 
     def _logits(self, sentences: list[list[int]], rows: HeadRows) -> Floats:
-        """Logits (sentence, entry) at the mask of sentences of one length."""
         ids = torch.tensor(sentences)
         at = (ids == self.tokenizer.mask_token_id).int().argmax(dim=1)
         if self.model.device.type == "cuda":
@@ -146,9 +228,7 @@ def positions(model: PreTrainedModel) -> int:
     return int(limit)
 
 
-MOST_SLOTS = {"cpu": 256, "cuda": 4096}
-"""Sentences that are scored together, at most: enough of them for full batches."""
-
+MOST_SLOTS = {"cpu": 256, "cuda": 4096}  # Sentences that are scored together, at most
 MOST_STEPS = 2**22  # Numbers (slot, candidate, token) that are held at once
 
 
@@ -180,20 +260,12 @@ class _FilledSlots:
         for node, path in zip(sentences, self.tree.paths(sentences), strict=True):
             count, *tokens = self.tree.ids[path[1 : self.tree.depths[node] + 1]].tolist()
             self.filling[int(node)] = tokens + [mask] * (count - len(tokens))
-        self.steps = np.full((len(slots), len(self.tree.ids)), np.nan)
-        """(slot, node) Log-probability of the node's token; NaN until it is known."""
+        self.steps = np.full((len(slots), len(self.tree.ids)), np.nan)  # (slot, node); NaN: unknown
         self.steps[:, self.tree.depths < 2] = 0.0
 
     def sentence(self, slot: int, node: int) -> list[int]:
-        """The tokens of a sentence."""
         ids, at = self.slots[slot].ids, self.slots[slot].at
         return ids[:at] + self.filling[node] + ids[at + 1 :]
-
-    def children(self, node: int) -> Ints:
-        """The nodes whose tokens are read at a sentence's first mask."""
-        first, last = self.tree.first_child[node : node + 2]
-        children: Ints = self.tree.children[first:last]
-        return children
 
     def totals(self) -> Floats:
         """The scores of the candidates (slot, candidate); NaN for one that is not finished."""
@@ -209,10 +281,7 @@ class _FilledSlots:
 
 
 class PiecewiseModel(MaskedModel):
-    """A masked model that takes candidates of any number of tokens, filled in from left to right.
-
-    The definition is at the head of this file. Only for the ``strict`` protocol.
-    """
+    """A masked model of candidates of any number of tokens, filled in from left to right."""
 
     def __init__(self, loaded: Pretrained, protocol: Protocol) -> None:
         if protocol != "strict":
@@ -233,11 +302,7 @@ class PiecewiseModel(MaskedModel):
     def score_words(
         self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
     ) -> Iterator[Scores]:
-        """``totals`` are the pseudo-log-likelihoods.
-
-        ``every`` False leaves out candidates whose first tokens are less probable than the whole of
-        another, if any has several tokens.
-        """
+        """``totals`` are pseudo-log-likelihoods, without ``every`` of candidates that may win."""
         index = {word: position for position, word in enumerate(words)}
         refused, slots = self._slots(queries, words, self._pieces)
         yield from refused
@@ -255,7 +320,6 @@ class PiecewiseModel(MaskedModel):
                 yield self._scores(same_anchor[start : start + most], sheet, every=every)
 
     def _scores(self, slots: list[_Slot], sheet: CandidateTokens, *, every: bool) -> Scores:
-        """The scores of the queries of some slots; see ``score``."""
         every = every or sheet.longest == 1
         totals = np.full((len(slots), len(sheet.words)), np.nan)
         finish = np.full(totals.shape, every)
@@ -269,9 +333,8 @@ class PiecewiseModel(MaskedModel):
     def _totals(self, filled: _FilledSlots, finish: Bools) -> Floats:
         """Scores (slot, candidate) of all in ``finish`` and the best; NaN for others, all worse.
 
-        After the sentences with masks only, each slot's most promising candidate is continued by a
-        token, then the two most promising, the four, and so on, until no unfinished one may still
-        win or come near it. The sentences of near ties are then read again, one at a time.
+        After the sentences with masks only, the most promising candidate of each slot is continued
+        by a token, then two, four, and so on. Near ties are then read again, one at a time.
         """
         partial = PartialScores(filled.tree, filled.steps, len(filled.slots))
         width = 1
@@ -300,7 +363,8 @@ class PiecewiseModel(MaskedModel):
 
         def read_batch(batch: Ints) -> None:
             chosen = list(zip(slots[batch].tolist(), nodes[batch].tolist(), strict=True))
-            children = [filled.children(node) for _, node in chosen]
+            tree, firsts = filled.tree, filled.tree.first_child
+            children = [tree.children[firsts[node] : firsts[node + 1]] for _, node in chosen]
             row = np.repeat(np.arange(len(batch)), [len(nodes) for nodes in children])
             child = np.concatenate(children)
             with reproducibly() if alone else nullcontext():
@@ -308,7 +372,7 @@ class PiecewiseModel(MaskedModel):
                     [filled.sentence(*sentence) for sentence in chosen],
                     [filled.slots[at].at + int(depths[node]) - 1 for at, node in chosen],
                     row,
-                    filled.tree.ids[child],
+                    tree.ids[child],
                 )
 
         def work(batch: Ints) -> None:

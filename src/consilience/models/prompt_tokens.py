@@ -31,25 +31,22 @@ Small models that are not given the beginning of the reply write about the sente
 
 
 def filled(template: str, task: Task) -> str:
-    """A template with the labels and the indicators of the task in it."""
-    if template.count("{text}") != 1:
-        raise ConsilienceError(
-            f"the template '{template}'", expected="exactly one {text}, where the pair stands"
-        )
+    """A template with the ``{labels}`` and the indicators, ``{first}`` and ``{second}``, in it.
+
+    ``{text}`` is where a pair stands, and what follows ``{reply}`` is the beginning of the reply.
+    """
     names = {"labels": ", ".join(task.labels)}
     names |= dict(zip(("first", "second"), task.indicators, strict=True))
     reply = template.partition(REPLY)[2]
-    if REPLY in reply or "{text}" in reply:
-        raise ConsilienceError(
-            f"the template '{template}'", expected=f"at most one {REPLY}, after {{text}}"
-        )
+    if template.count("{text}") != 1 or REPLY in reply or "{text}" in reply:
+        expected = f"exactly one {{text}}, where the pair stands, and at most one {REPLY} after it"
+        raise ConsilienceError(f"the template '{template}'", expected=expected)
     for name, value in names.items():
         template = template.replace("{" + name + "}", value)
     return template
 
 
-ANSWER = "\u2603answer\u2603"
-"""Represents an answer in a chat, to find out what the chat template puts around it."""
+ANSWER = "\u2603answer\u2603"  # Shows what a chat template puts around an answer
 
 
 Turn = dict[str, str]  # The role and the content of a turn of a chat
@@ -65,12 +62,10 @@ class PromptTokens:
         self.name = name
 
     def is_chat(self, prompt: Prompt) -> bool:
-        """Whether a prompt is read as a chat."""
         return prompt.is_chat and self.has_template
 
     @property
     def has_template(self) -> bool:
-        """Whether the model has a chat template."""
         return bool(getattr(self.tokenizer, "chat_template", None))
 
     @cached_property
@@ -80,7 +75,6 @@ class PromptTokens:
         return [token for token in ids if token == self.tokenizer.bos_token_id]
 
     def ids(self, texts: list[str]) -> list[list[int]]:
-        """The token ids of texts, without special tokens around them."""
         encoded: Any = self.tokenizer(texts, add_special_tokens=False, verbose=False)
         return [list(ids) for ids in encoded["input_ids"]]
 
@@ -99,12 +93,10 @@ class PromptTokens:
         return [*self.ids([gap + label])[0], *end]
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """The token ids of a prompt, of any length, that a written answer follows."""
         start = [] if self.is_chat(prompt) else self.beginning
         return [*start, *self.ids([self.prompt_text(prompt)])[0]]
 
     def prompt_text(self, prompt: Prompt) -> str:
-        """The text of a prompt that a written answer follows."""
         text = self.around(prompt)[0]
         return text if self.is_chat(prompt) else text.rstrip(" ")
 
@@ -168,7 +160,9 @@ class PromptTokens:
         start = [] if self.is_chat(prompt) else self.beginning
         texts, after = self.texts(prompt)
         prompt_ids, *whole = ([*start, *ids] for ids in self.ids(texts))
-        shared = min(len(_common([prompt_ids, *whole])), *(len(ids) - 1 for ids in whole))
+        columns = zip(prompt_ids, *whole, strict=False)
+        common = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+        shared = min(common, *(len(ids) - 1 for ids in whole))
         targets = [ids[shared:] for ids in whole]
         if begins_another(targets) or (prompt.is_chat and not prompt.are_labels):
             ends = self.ids([after])[0] if after else []
@@ -210,7 +204,6 @@ class PromptTokens:
         return token and f"has the special token '{token}' in it"
 
     def special_in(self, text: str) -> str | None:
-        """The first special token that a text contains, None for none."""
         find = getattr(self.tokenizer, "special_in", None)
         if find is not None:  # of a server
             return str(token) if (token := find(text)) else None
@@ -218,10 +211,38 @@ class PromptTokens:
         return next((token for token in tokens if token in text), None)
 
 
-def _common(sequences: Sequence[list[int]]) -> list[int]:
-    """What all sequences begin with."""
-    columns = zip(*sequences, strict=False)
-    return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
+class OptionPrompts:
+    """How a model that scores options reads prompts; ``longest``: tokens that it takes."""
+
+    tokens: PromptTokens
+    longest: Any
+    takes_answers = True  # Whether an answer takes up positions after the prompt
+
+    def encode(self, prompt: Prompt) -> tuple[list[int], list[list[int]]]:
+        """The token ids of a prompt, of any length, and those of each of its answers."""
+        return self.tokens.encode(prompt)
+
+    def text(self, shown: Prompt) -> str:
+        """What the model reads before an answer: a chat in its own form, or the text itself."""
+        return self.tokens.around(shown)[0]
+
+    def why_not(self, shown: Sequence[Prompt]) -> list[str | None]:
+        """Why each prompt cannot be asked; None where it can."""
+        self.tokens.read_ahead(shown)
+        return [self._why_not(prompt) for prompt in shown]
+
+    def _why_not(self, prompt: Prompt) -> str | None:
+        if reason := self.tokens.refused(prompt, prompt.answers):
+            return reason
+        ids, targets = self.encode(prompt)
+        if len({tuple(target) for target in targets}) < len(targets):
+            return "two options have the same tokens"
+        more = max(map(len, targets), default=1) - 1 if self.takes_answers else 0
+        return self.too_long(len(ids) + more)
+
+    def too_long(self, tokens: int) -> str | None:
+        is_long = self.longest and tokens > self.longest
+        return f"{tokens} tokens, and the model takes {self.longest}" if is_long else None
 
 
 def begins_another(targets: Sequence[list[int]]) -> bool:
@@ -245,7 +266,6 @@ class LabelPrompts:
         return [{"role": "user", "content": content}]
 
     def text(self, form: Form) -> str:
-        """What the model reads, or the turn of a chat."""
         turns = self.turns(form)
         if self.tokens is None or not self.is_chat:
             return turns[0]["content"] + self.reply

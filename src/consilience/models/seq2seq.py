@@ -23,7 +23,14 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Floats, Ints
-from consilience.models.batches import in_parts
+from consilience.models.batches import (
+    ReadyModel,
+    StateReader,
+    in_parts,
+    score_batches,
+    settle_candidates,
+    target_logprobs,
+)
 from consilience.models.candidates import (
     CandidateTokens,
     FactModel,
@@ -34,21 +41,14 @@ from consilience.models.candidates import (
     unusable,
     with_golds,
 )
-from consilience.models.forward import target_logprobs
 from consilience.models.loading import Pretrained
-from consilience.models.scoring import ReadyModel, StateReader, score_batches, settle_candidates
 from consilience.types import Query, Scores
 
 SENTENCE = "{sentence}"  # The sentence in a template
 BLANK = "_"  # Marks the object in the sentence of a template
-
-SENTINELS = ("<extra_id_0>", "<extra_id_1>")
-"""The tokens that open and close the first span that a decoder fills."""
-
+SENTINELS = ("<extra_id_0>", "<extra_id_1>")  # Around the first span that a decoder fills
 MOST_QUERIES = 128  # Sentences whose decoding is stored at once, at most
-
 NOT_THE_VOCABULARY = "a sequence-to-sequence model is asked for the relation's objects only"
-
 _SENTINEL = re.compile(r"▁?<extra_id_\d+>")
 
 
@@ -59,8 +59,7 @@ class Seq2SeqModel(ReadyModel, FactModel):
         model, tokenizer, name = loaded.model, loaded.tokenizer, str(loaded.identity["model"])
         start = _start_token(model, name)
         self.template = template
-        self.prefix = [start, *_before_targets(tokenizer, start)]
-        """The tokens that the decoder is given before a candidate."""
+        self.prefix = [start, *_before_targets(tokenizer, start)]  # Before a candidate
         self.slot = BLANK  # Marks the object in the encoder's text
         if template is None:
             opening, self.close = (_sentinel(tokenizer, text, name) for text in SENTINELS)
@@ -109,9 +108,8 @@ class Seq2SeqModel(ReadyModel, FactModel):
     def totals(self, inputs: list[list[int]], targets: list[list[int]]) -> Floats:
         """Log-probability (query, candidate) of targets after inputs of one length.
 
-        An input, and the prefix after it, is read once. Then the decoder reads the targets side by
-        side, the shortest first, padded at their end, which no token before it sees. Near ties are
-        decided by passes of their own.
+        An input with its prefix is read once. Then the decoder reads the targets side by side, the
+        shortest first, padded at their end. Near ties are decided by passes of their own.
         """
         device = self.model.device
         output = self.model(
@@ -159,7 +157,6 @@ class Seq2SeqModel(ReadyModel, FactModel):
 
     @torch.inference_mode()
     def alone(self, ids: list[int], target: list[int]) -> float:
-        """Log-probability of one target after one input, in a pass of its own."""
         decoder_ids = [*self.prefix, *target[:-1]]
         logits = self.model(
             input_ids=torch.tensor([ids], device=self.model.device),
@@ -170,8 +167,6 @@ class Seq2SeqModel(ReadyModel, FactModel):
     def hidden_states(
         self, queries: Sequence[Query], *, special_tokens: bool = True
     ) -> StateReader:
-        """Reads the hidden states at the decoder's last token before the object."""
-
         def states(ids: torch.Tensor) -> list[torch.Tensor]:
             prefix = torch.tensor([self.prefix] * len(ids), device=ids.device)
             output = self.model(input_ids=ids, decoder_input_ids=prefix, output_hidden_states=True)
@@ -181,7 +176,6 @@ class Seq2SeqModel(ReadyModel, FactModel):
         return StateReader(self, inputs, states, self.why_not, self.close)
 
     def inputs(self, queries: Sequence[Query]) -> dict[tuple[int, ...], list[int]]:
-        """What the encoder reads, with the rows of the queries."""
         texts = [query.pattern.fill_blank(query.subject, self.slot) for query in queries]
         if self.template is not None:
             before, _, after = self.template.partition(SENTENCE)
@@ -214,7 +208,6 @@ class Seq2SeqModel(ReadyModel, FactModel):
         return distinct_candidates(words, targets, reasons)
 
     def why_not(self, ids: Sequence[int]) -> str | None:
-        """Why the model cannot read an input; None if it can."""
         sentinels = sum(id_ in self._sentinels for id_ in ids)
         expected = 1 if self.template is None else 0
         if sentinels != expected:
@@ -233,7 +226,6 @@ def _rows(cache: Cache, rows: torch.Tensor) -> Cache:
 
 
 def _start_token(model: PreTrainedModel, name: str) -> int:
-    """The first token of the decoder."""
     for config in (model.config, model.generation_config):
         start = getattr(config, "decoder_start_token_id", None)
         if start is not None:
@@ -269,7 +261,6 @@ def _sentinel(tokenizer: PreTrainedTokenizerBase, text: str, name: str) -> int:
 
 
 def _check_template(template: str, tokenizer: PreTrainedTokenizerBase, name: str) -> int:
-    """The token that closes what the decoder writes."""
     count = template.count(SENTENCE)
     if count != 1:
         raise ConsilienceError(

@@ -1,16 +1,15 @@
 """Models behind a URL: one family for facts, sentence pairs and questions.
 
 A server with tokens scores what may follow a prompt (``TokenScorer``). One of chats lists the most
-probable first tokens (``ListedScorer``) or answers with an option that it enforces (``Answerer``).
-All write (``Writer``). ``ServedFacts`` and ``ServedLabels`` ask these about facts and sentence
-pairs.
+probable first tokens or answers with an option that it enforces (``ChatScorer``). All write
+(``Writer``). ``ServedFacts`` and ``ServedLabels`` ask these about facts and sentence pairs.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,17 +19,19 @@ import numpy as np
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Form, Ints, NoAnswer, Task
 from consilience.core.presentation import Prompt
-from consilience.endpoints.chats import ROUTE, Chats, why_not_enforced
+from consilience.endpoints.chats import ROUTE, STRATEGIES, Chats, why_not_enforced
 from consilience.endpoints.client import Client, Refused
-from consilience.endpoints.llamacpp import LlamaCppClient
-from consilience.endpoints.scorer import Continuations, Proof, Scorer, prove
-from consilience.endpoints.server import Server
-from consilience.endpoints.strategies import (
+from consilience.endpoints.scorer import (
     ANSWERS_ONLY,
     CHAT_TOP_K,
+    Continuations,
+    Proof,
+    Scorer,
     UnprovedServerError,
+    prove,
     strategy_named,
 )
+from consilience.endpoints.server import LlamaCppClient, Server
 from consilience.models.candidates import (
     FactModel,
     candidates_after_space,
@@ -45,6 +46,7 @@ from consilience.models.prompt_tokens import (
     REPLY,
     TEMPLATES,
     LabelPrompts,
+    OptionPrompts,
     PromptTokens,
 )
 from consilience.types import Query, Scores
@@ -53,9 +55,7 @@ if TYPE_CHECKING:
     from consilience.core.errors import Connection
 
 AT_ONCE = 64  # Queries whose sentences are tokenised together
-
 NO_TOKENS = "no tokenizer is known; name a local tokenizer with --tokenizer"
-"""Why nothing is scored by tokens."""
 
 
 def open_server(spec: str, connection: Connection | None, scoring: str | None = None) -> Server:
@@ -93,7 +93,8 @@ class Served:
     """A server, and what a run records of it."""
 
     tie = 0.0
-    notes_bounds = True
+    _why_not: Any  # What is shown -> why it cannot be asked; None where it can
+    scored: Any  # ``requests`` -> the scores of their answers
 
     def __init__(
         self, server: Server, spec: str, proof: Proof | None, chats: Chats | None = None
@@ -110,34 +111,17 @@ class Served:
         self.notes = [*([proof.note] if proof else []), *(chats.notes if chats else [])]
 
     def text(self, shown: Any) -> str:
-        """What the model reads; of a chat that the server joins, its turns."""
         turns = PromptTokens.chats(shown)[0]
         return "".join(f"{turn['role']}: {turn['content']}\n" for turn in turns)
 
     def why_not(self, shown: Sequence[Any]) -> list[str | None]:
-        """Why each of what is shown cannot be asked; None where it can."""
         return [self._why_not(one) for one in shown]
 
-    def _why_not(self, shown: Any) -> str | None:
-        raise NotImplementedError
-
     def score(self, shown: Sequence[Any]) -> Iterator[Scores]:
-        """The scores of the answers to what is shown, or bounds of these."""
-        some = 0
-        for scores in self.scored(self.requests(shown)):
-            some += scores.bounds is not None
-            yield scores
-        if some and self.notes_bounds:
-            only_bounds = f"only a bound of some options of {some:,} of {len(shown):,} prompts"
-            self.notes.append(f"the server gave {only_bounds}")
+        yield from self.scored(self.requests(shown))
 
     def requests(self, shown: Sequence[Any]) -> list[Any]:
-        """What the server is asked: here the turns of each chat, and its answers."""
         return [(PromptTokens.chats(one)[0], one.answers) for one in shown]
-
-    def scored(self, requests: Sequence[Any]) -> Iterator[Scores]:
-        """The scores of the answers of requests."""
-        raise NotImplementedError
 
 
 def prompt_tokens(server: Server, spec: str) -> PromptTokens:
@@ -146,7 +130,7 @@ def prompt_tokens(server: Server, spec: str) -> PromptTokens:
     return PromptTokens(server.tokenizer, [] if end is None else [end], spec)
 
 
-class TokenScorer(Served):
+class TokenScorer(OptionPrompts, Served):
     """Scores what prompts may be answered with, by the tokens of the server (``prompted.py``)."""
 
     def __init__(self, server: Server, spec: str, scorer: Scorer, proof: Proof) -> None:
@@ -155,34 +139,12 @@ class TokenScorer(Served):
         self.longest = server.context  # Tokens of a prompt with its answer; None for any number
         self.tokens = prompt_tokens(server, spec)
 
-    def text(self, shown: Any) -> str:
-        """What the model reads before an answer: a chat in its own form, or the text itself."""
-        return self.tokens.around(shown)[0]
-
-    def why_not(self, shown: Sequence[Any]) -> list[str | None]:
-        self.tokens.read_ahead(shown)
-        return super().why_not(shown)
-
-    def _why_not(self, shown: Prompt) -> str | None:
-        if reason := self.tokens.refused(shown, shown.answers):
-            return reason
-        ids, targets = self.tokens.encode(shown)
-        if len({tuple(target) for target in targets}) < len(targets):
-            return "two options have the same tokens"
-        return self.too_long(len(ids) + max(map(len, targets), default=1) - 1)
-
-    def too_long(self, tokens: int) -> str | None:
-        """Why the server cannot read so many tokens; None if it can."""
-        is_long = self.longest and tokens > self.longest
-        return f"{tokens} tokens, and the model takes {self.longest}" if is_long else None
-
     def requests(self, shown: Sequence[Prompt]) -> list[Continuations]:
         self.tokens.read_ahead(shown)
         encoded = map(self.tokens.encode, shown)
         return [Continuations(tuple(ids), tuple(map(tuple, targets))) for ids, targets in encoded]
 
     def scored(self, requests: Sequence[Continuations]) -> Iterator[Scores]:
-        """The log-probabilities of the answers, and the numbers of their tokens."""
         for at, totals in self.scorer.totals(requests):
             sizes = np.array([len(target) for target in requests[at].targets])
             values, bounds, refused = [totals.values], [totals.is_bound], [totals.refused]
@@ -190,61 +152,43 @@ class TokenScorer(Served):
 
 
 class ChatScorer(Served):
-    """A server of chats, of which a strategy is proved."""
+    """A server of chats that lists first tokens or, without scores, enforces an answer.
 
-    takes_chats = True
-    prove: Any  # Gives the proof of its strategy
-
-    def __init__(self, server: Server, spec: str) -> None:
-        self.chats = Chats(server)
-        super().__init__(server, spec, type(self).prove(self.chats), self.chats)
-
-
-class ListedScorer(ChatScorer):
-    """Scores labels of options by the first token of a chat's answer, which the server lists."""
-
-    prove = Chats.prove_listed
-
-    def _why_not(self, shown: Prompt) -> str | None:
-        if shown.is_chat and shown.are_labels:
-            return None
-        return "the server scores labels of options in chats; texts need --scoring answers-only"
-
-    def scored(self, requests: Sequence[Any]) -> Iterator[Scores]:
-        """The log-probabilities of the labels, or bounds of these."""
-        for at, values in self.chats.listed(requests):
-            rows, sizes = np.array([at]), [np.ones(len(requests[at][1]), dtype=np.int64)]
-            if isinstance(values, Refused):
-                yield Scores.of_rows(
-                    rows, [np.zeros(len(sizes[0]))], sizes, refused=[values.reason]
-                )
-            else:
-                yield Scores.of_rows(rows, [values[0]], sizes, bounds=[values[1]])
-
-
-class Answerer(ChatScorer):
-    """Answers with an option that the server enforces; there are no scores.
-
-    The answer is what the model writes where it can write nothing but an option, token by token. Of
-    options of several tokens that is not always the most probable one.
+    With ``chat-top-k`` labels of options are scored by the first token of an answer. With
+    ``answers-only`` the answer is what the model writes where it can write nothing but an option,
+    token by token. Of options of several tokens that is not always the most probable one.
     """
 
-    prove = Chats.prove_enforced
+    takes_chats = True
+
+    def __init__(self, server: Server, spec: str, strategy: str) -> None:
+        self.chats, self.strategy = Chats(server), strategy
+        super().__init__(server, spec, self.chats.prove(strategy), self.chats)
 
     def _why_not(self, shown: Prompt) -> str | None:
+        if self.strategy == CHAT_TOP_K:
+            if shown.is_chat and shown.are_labels:
+                return None
+            return "the server scores labels of options in chats; texts need --scoring answers-only"
         if shown.is_chat:
             return why_not_enforced(shown.answers)
         return "the server enforces answers in chats only"
 
     def scored(self, requests: Sequence[Any]) -> Iterator[Scores]:
-        """The answer that each request gets, or why it has none."""
-        for at, answer in self.chats.answers(requests):
-            answers, reason = requests[at][1], answer if isinstance(answer, str) else None
+        for at, found in self.chats.replies(self.strategy, requests):
+            answers, rows = requests[at][1], np.array([at])
+            reason = found if isinstance(found, str) else None
+            if self.strategy == CHAT_TOP_K:
+                size = len(answers)
+                values, bounds = (np.zeros(size), np.zeros(size, bool)) if reason else found
+                lengths = [np.ones(size, dtype=np.int64)]
+                yield Scores.of_rows(rows, [values], lengths, bounds=[bounds], refused=[reason])
+                continue
             totals = np.full(len(answers), -np.inf)
-            if not isinstance(answer, str):
-                totals[answer] = 0.0
-            texts = ["" if isinstance(answer, str) else answers[answer]]
-            yield Scores.of_rows(np.array([at]), [totals], texts=texts, refused=[reason])
+            if reason is None:
+                totals[found] = 0.0
+            texts = [answers[found] if reason is None else ""]
+            yield Scores.of_rows(rows, [totals], texts=texts, refused=[reason])
 
 
 class Writer(Served):
@@ -268,7 +212,6 @@ class Writer(Served):
     ) -> None:
         self.chooser = chooser
         self.takes_chats = server.tokenizer is None or hasattr(chooser, "chats")
-        """Whether a chat is sent as messages, whose form the server knows."""
         self.most_written, self.temperature, self.seed = most_written, temperature, seed
         self.longest = longest or server.context
         self.tokens = None if self.takes_chats else prompt_tokens(server, spec)
@@ -306,10 +249,6 @@ class Writer(Served):
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]
     ) -> Iterator[tuple[Ints, list[str | NoAnswer]]]:
-        """Positions of prompts, and what the model writes after them; see ``AnswerWriter.write``.
-
-        A text that is no chat ends with its first line. A server without seeds samples anew.
-        """
         if self.tokens is not None:
             self.tokens.read_ahead(prompts, has_answers=False)
         bodies = [self._body(*one) for one in zip(prompts, samples, strict=True)]
@@ -355,10 +294,7 @@ class Writer(Served):
 
 
 def text_of(reply: Any) -> str | NoAnswer:
-    """The text of a reply; or why there is none.
-
-    A model that reasons first may use up all tokens before its text begins.
-    """
+    """The text of a reply; or why there is none."""
     if isinstance(reply, Refused):
         return NoAnswer(reply.reason)
     try:
@@ -444,15 +380,10 @@ def _continuations(start: int, sentences: Sequence[Sequence[int]], gold: int) ->
 class ServedLabels(Served):
     """Asks sentence pairs for the word of a label, which is scored or, in chats, enforced."""
 
-    notes_bounds = False
-
     def __init__(
-        self, model: TokenScorer | Answerer, task: Task, template: str | None, longest: int = 0
+        self, model: ServedModel, task: Task, template: str | None, longest: int = 0
     ) -> None:
-        """``template``: None for ours.
-
-        The beginning of the reply, which only a server with tokens takes, is left out of ours.
-        """
+        """``template``: None for ours; only a server with tokens takes the beginning of a reply."""
         self.model, self.server, self.client = model, model.server, model.client
         self.proof, self.notes, self.labels = model.proof, model.notes, task.labels
         text = TEMPLATES[task.kind] if template is None else template
@@ -478,11 +409,9 @@ class ServedLabels(Served):
             self.targets = tuple(tuple(target(label, reply)) for label in task.labels)
 
     def text(self, shown: Any) -> str:
-        """The text that the model reads, or the turn of a chat."""
         return self.prompts.text(shown)
 
     def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
-        """The ids of each prompt, of any length; of a server of chats its characters."""
         if self.tokens is None:
             return [{"input_ids": list(map(ord, self.text(form)))} for form in forms]
         if self.prompts.is_chat:
@@ -510,10 +439,10 @@ class ServedLabels(Served):
     def write(
         self, forms: Sequence[Form], samples: Sequence[int] = ()
     ) -> Iterator[tuple[Ints, list[str | NoAnswer]]]:
-        """Positions of forms, and what the model writes after them, greedily."""
-        if isinstance(self.model, Answerer):
+        if isinstance(self.model, ChatScorer):
             chats, turns = self.model.chats, map(self.prompts.turns, forms)
-            replies = chats.post_all([chats.body(one, LONGEST_LABEL, {}) for one in turns])
+            bodies = [chats.body(one, LONGEST_LABEL, {}) for one in turns]
+            replies = self.client.post_all(ROUTE, bodies)
         else:
             fields = {"max_tokens": LONGEST_LABEL, "temperature": 0, **self.server.plain_sampling}
             prompts = (encoded["input_ids"] for encoded in self.encode(forms))
@@ -535,14 +464,7 @@ class ServedLabels(Served):
             yield replace(scores, is_complete=scores.is_complete and scores.bounds is None)
 
 
-ServedModel = TokenScorer | ListedScorer | Answerer
-"""A model on a server that chooses among options."""
-
-IN_CHATS: Mapping[str, type[ListedScorer | Answerer]] = {
-    CHAT_TOP_K: ListedScorer,
-    ANSWERS_ONLY: Answerer,
-}
-"""The strategies of chats by name, in the order in which they are tried."""
+ServedModel = TokenScorer | ChatScorer  # A model on a server that chooses among options
 
 
 def load_served(
@@ -551,18 +473,17 @@ def load_served(
     scoring: str | None = None,
     *,
     longest: int = 0,
-    in_chats: Sequence[str] = tuple(IN_CHATS),
+    in_chats: Sequence[str] = tuple(STRATEGIES),
 ) -> ServedModel:
     """The model of that name, with the strategy that is named or the first that is proved.
 
-    A server without tokens, or of which no strategy with tokens is proved, is asked in chats: for
-    the most probable first tokens, and where it lists none, for answers alone. ``in_chats``: the
-    strategies of chats that may be used.
+    A server of which no strategy with tokens is proved is asked in chats, by the strategies
+    ``in_chats``: for the most probable first tokens, and where it lists none, for answers alone.
     """
     server = open_server(spec, connection, scoring)
     named, reasons = server.client.connection.scoring, {"tokens": NO_TOKENS}
     if named and named in in_chats:
-        return IN_CHATS[named](server, spec)
+        return ChatScorer(server, spec, named)
     if server.tokenizer is not None:
         try:
             model = TokenScorer(server, spec, *prove(server))
@@ -576,7 +497,7 @@ def load_served(
         raise ConsilienceError(f"--scoring {named}: {NO_TOKENS}")
     for name in in_chats:
         try:
-            chosen = IN_CHATS[name](server, spec)
+            chosen = ChatScorer(server, spec, name)
         except UnprovedServerError as error:
             reasons |= error.reasons
         else:
@@ -610,5 +531,4 @@ def load_served_labels(
             todo=f"Write --scoring {ANSWERS_ONLY}.",
         )
     model = load_served(spec, connection, scoring, in_chats=(ANSWERS_ONLY,))
-    assert not isinstance(model, ListedScorer)
     return ServedLabels(model, task, template, longest)

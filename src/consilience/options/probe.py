@@ -135,7 +135,7 @@ class ProbeOptions(Options):
     def check_connection(self) -> None:
         """Raise for options of models behind a URL that do not fit the model."""
         if (connection := self.connection) is not None:
-            from consilience.endpoints.address import base_url_of, key_of
+            from consilience.endpoints.client import base_url_of, key_of
 
             base_url_of(connection)
             key_of(connection)

@@ -20,8 +20,7 @@ from consilience.core.errors import OTHER_OUT, ConsilienceError, Kind
 from consilience.core.provenance import command_line, git_revision, versions
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.core.text import fold_case, truncated
-from consilience.endpoints.journal import REPLIES, Journal
-from consilience.endpoints.usage import cost_record
+from consilience.endpoints.usage import REPLIES, Journal, cost_record
 from consilience.files.read import POLARS_FAULTS, parse_json
 from consilience.files.write import (
     cannot_write,

@@ -16,7 +16,7 @@ from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
 from consilience.core.process import SILENT, Advance, Silent, Watch
 from consilience.core.provenance import cores
 from consilience.core.text import counted
-from consilience.endpoints.address import base_url_of
+from consilience.endpoints.client import base_url_of
 from consilience.files.read import parse_json
 from consilience.files.write import write_whole
 from consilience.kinds import inquiries_of, kind_of

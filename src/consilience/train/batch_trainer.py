@@ -35,7 +35,7 @@ from consilience.core.text import counted, duration
 from consilience.files.read import parse_json
 from consilience.files.write import is_disk_full, write_whole
 from consilience.models.batches import give_memory_back
-from consilience.models.fast import speed_up_training
+from consilience.models.fast.products import speed_up_training
 from consilience.models.loading import find_device
 from consilience.runs.folder import Fields, fault
 from consilience.train.plan import TrainingPlan

@@ -31,7 +31,7 @@ from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import headline_metrics
 from consilience.models import load_model
-from consilience.models.fast import speed_up_training
+from consilience.models.fast.products import speed_up_training
 from consilience.models.loading import Kind, Pretrained, load_pretrained
 from consilience.runs.folder import RunFolder
 from consilience.suites.facts import sample_facts, select_relations

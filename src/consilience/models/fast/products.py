@@ -26,10 +26,9 @@ from torch.nn.functional import linear
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from consilience.models.batches import CPU_TOKENS, one_thread
-
 Library = Literal["onednn", "torch"]
 Tensor = torch.Tensor
+CPU_TOKENS = 512  # Tokens in a batch for one core: it fits the core's cache (docs/log.md)
 
 CLEARLY = 1.2
 """How many times faster a library has to be to replace the usual one. Those processors are far from
@@ -47,8 +46,7 @@ Each takes a third of a megabyte, and a batch needs fewer than ten (docs/log.md)
 
 ALIGNED = 64  # Torch allocates tensors at multiples of so many bytes
 
-_thread = threading.local()
-"""``is_plain``: whether this thread uses torch's own products, whatever was chosen."""
+_thread = threading.local()  # ``is_plain``: this thread uses torch's own products
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +56,26 @@ class Products:
     library: str
     processor: str
     threads: int  # Threads that torch used when it was timed
-    gflops: Mapping[str, float] = field(default_factory=dict)
-    """10^9 operations a second of each library, in its fastest round; empty if not timed."""
+    gflops: Mapping[str, float] = field(default_factory=dict)  # If timed, at best
 
     def record(self) -> dict[str, object]:
-        """For ``run.json``."""
         return asdict(self)
 
 
 @contextmanager
-def reproducibly() -> Iterator[None]:
-    """Compute on one thread and with torch's own products: near ties are decided so.
+def one_thread() -> Iterator[None]:
+    """Compute on one thread, whatever the run uses."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
-    The result depends neither on the number of threads nor on the library that was chosen.
-    """
+
+@contextmanager
+def reproducibly() -> Iterator[None]:
+    """Compute on one thread and with torch's own products, whatever is chosen: for near ties."""
     _thread.is_plain = True
     try:
         with one_thread():
@@ -91,14 +95,11 @@ def processor() -> str:
 
 
 def speed_up(model: PreTrainedModel, *, head: bool, library: Library | None = None) -> Products:
-    """Let linear layers multiply with the faster library; returns which one that is.
+    """Let linear layers multiply with the faster library, or with ``library``; returns which.
 
     With oneDNN the weights are stored in its order only. The output embedding is packed as a copy
-    if ``head`` is set, because input embeddings often share its weight, and left alone otherwise.
-
-    Nothing is changed where torch's own products are as fast, on an accelerator, in half precision,
-    where torch lacks oneDNN, and where the model would then fail or give other logits. ``library``
-    replaces the timing.
+    if ``head`` is set, because input embeddings often share its weight. Nothing is changed on an
+    accelerator, in half precision, and where the model would fail or give other logits.
     """
     output = model.get_output_embeddings()
     layers: list[Any] = [
@@ -164,10 +165,7 @@ def _choose(
 
 
 def is_faster(seconds: list[float], than: list[float]) -> bool:
-    """Whether the first is ``CLEARLY`` faster, in the median and in the fastest round.
-
-    Other programs on the machine disturb one of the two at most.
-    """
+    """Whether the first is ``CLEARLY`` faster, in the median and in the fastest round."""
     return all(of(than) >= CLEARLY * of(seconds) for of in (statistics.median, min))
 
 
@@ -197,7 +195,6 @@ def _product(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _weight(layer: Any) -> Tensor:
-    """The weight (out, in) of a linear layer."""
     weight: Tensor = layer.weight.detach()
     return weight.T if isinstance(layer, Conv1D) else weight
 
@@ -236,7 +233,6 @@ def _logits(model: PreTrainedModel) -> Tensor:
 
 
 def _multiply(layer: Any, packed: Tensor, hidden: Tensor) -> Tensor:
-    """The forward method of a packed layer."""
     if not getattr(_thread, "is_plain", False):
         return _product(hidden, packed, layer.bias)
     weight = packed.to_dense()
@@ -247,7 +243,6 @@ def _multiply(layer: Any, packed: Tensor, hidden: Tensor) -> Tensor:
 
 
 def _trained(layer: Any, hidden: Tensor) -> Tensor:
-    """The forward method of a layer that is trained."""
     apply: Any = _TrainedProduct.apply
     product: Tensor = apply(hidden, layer.weight, layer.bias)
     return product

@@ -4,47 +4,46 @@ A request has a text (the context of the question) and a question with options. 
 routes for it: ``/v1/systemone`` (the System One API of TypeSafe; transformers, llama.cpp, vLLM,
 SGLang and others) and ``/v1/decisions`` (the Decisions API of OpenAI; SGLang, Fireworks and
 others). An option is named by its text or, in a variant with labels, by its label, and then its
-text is the description.
+text is the description. In this process the DecisionPipeline of transformers asks: a model with a
+decision head scores the options itself, of other chat models their labels are read.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import string
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from consilience.core.errors import Connection, ConsilienceError, shortened
+from consilience.core.errors import (
+    DEFAULT_LOADING,
+    Connection,
+    ConsilienceError,
+    Loading,
+    shortened,
+)
 from consilience.core.items import Choice, Form, Task, TaskKind, as_lines
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted
-from consilience.endpoints.client import Refused
+from consilience.endpoints.client import Client, Refused
+from consilience.models.functions import PlainPairs
 from consilience.types import Scores
 
 if TYPE_CHECKING:
-    from consilience.endpoints.client import Client
+    from consilience.models.loading import Pretrained
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-
-Body = dict[str, Any]
-"""The JSON value of a request."""
-
+Body = dict[str, Any]  # The JSON value of a request
 Send = Callable[[Sequence[Body]], Iterator[tuple[int, Any]]]
-"""Sends requests; yields the position of each and its reply, or ``Refused``, in any order."""
-
-MOST_OPTIONS = 255
-"""Options of a question that both APIs take at most; a server may take fewer."""
-
-ROUNDING = 0.01
-"""How far from 1 the probabilities of a question may sum up to, because servers round them."""
+MOST_OPTIONS = 255  # Options of a question that both APIs take at most; a server may take fewer
+ROUNDING = 0.01  # How far from 1 the sum of probabilities may be, because servers round them
 
 OF_PAIRS: Mapping[TaskKind, str] = {
     "NLI": "How does {second} relate to {first}?",
@@ -52,11 +51,8 @@ OF_PAIRS: Mapping[TaskKind, str] = {
 }
 """The question about a sentence pair, with the indicators of the task; its context is the pair."""
 
-NAME = "q1"
-"""What the question is called in a request."""
-
-Answer = Mapping[str, float] | str
-"""The probability of each option by its name; or why a question has none."""
+NAME = "q1"  # What the question is called in a request
+Answer = Mapping[str, float] | str  # The probability of each option by its name; or why none
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +60,35 @@ class Route:
     """How a route of decisions, after the base URL, is asked and what it replies.
 
     ``body``: the request of a model, by its name, with a question. ``entry``: the answer to it in
-    a reply, if any. ``pairs``: the probabilities in this answer, by the names of options.
+    a reply, None without one. ``pairs``: the probabilities in this answer, by the names of options.
     """
 
     path: str
     body: Callable[[str, Prompt], Body]
     entry: Callable[[Any], Any]
-    pairs: Callable[[Any], list[tuple[str, Any]]]
+    pairs: Callable[[Any], Iterable[tuple[str, Any]]]
 
     def answer(self, reply: Any) -> Answer:
         """The probability of each option, or why there is none; a malformed reply raises."""
-        entry = self.entry(reply)
-        if entry is None:
-            return "the server gave no answer to the question"
-        kind = _field(entry, "type", str, self.path)
-        if kind == "refusal":
-            return "the model refused to answer"
-        if kind != "choice":
-            return f"the server answered with '{kind}' in place of 'choice'"
-        pairs = self.pairs(entry)
-        probabilities = dict(pairs)
+        try:
+            entry = self.entry(reply)
+            if entry is None:
+                return "the server gave no answer to the question"
+            if (kind := entry["type"]) == "refusal":
+                return "the model refused to answer"
+            if kind != "choice":
+                return f"the server answered with '{kind}' in place of 'choice'"
+            pairs = list(self.pairs(entry))
+            probabilities = dict(pairs)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            shown = shortened(json.dumps(reply, ensure_ascii=False), 120)
+            raise ConsilienceError(
+                f"a reply of another API: {shown}",
+                expected=f"the reply of /v1/{self.path}, with a probability for every option",
+                where="--base-url",
+                todo=f"Check that the server has /v1/{self.path}, and that the model is a decision "
+                "model.",
+            ) from error
         if len(probabilities) < len(pairs):
             return "the server gave several probabilities of one option"
         return probabilities
@@ -95,20 +100,6 @@ def _options(prompt: Prompt) -> dict[str, str | None]:
         return dict.fromkeys(choice.text for choice in prompt.choices)
     texts = (choice.text for choice in prompt.choices)
     return dict(zip(prompt.answers, texts, strict=True))
-
-
-def _field(value: Any, name: str, kind: type, route: str) -> Any:
-    """A field of a reply; a reply that is of another API raises."""
-    content = value.get(name) if isinstance(value, dict) else None
-    if not isinstance(content, kind):
-        shown = shortened(json.dumps(value, ensure_ascii=False), 120)
-        raise ConsilienceError(
-            f"a reply without '{name}': {shown}",
-            expected=f"the reply of /v1/{route}, with a probability for every option",
-            where="--base-url",
-            todo=f"Check that the server has /v1/{route}, and that the model is a decision model.",
-        )
-    return content
 
 
 def _systemone_body(model: str, prompt: Prompt) -> Body:
@@ -127,40 +118,35 @@ def _decisions_body(model: str, prompt: Prompt) -> Body:
 
 def _decisions_entry(reply: Any) -> Any:
     answer = None
-    for at, entry in enumerate(_field(reply, "answers", list, "decisions")):
-        name = entry.get("name") if isinstance(entry, dict) else None
-        if name == NAME or (name is None and at == 0):
+    for at, entry in enumerate(reply["answers"]):
+        if entry.get("name") == NAME or (entry.get("name") is None and at == 0):
             answer = entry
     return answer
-
-
-def _decisions_pairs(entry: Any) -> list[tuple[str, Any]]:
-    listed = _field(entry, "probabilities", list, "decisions")
-    return [(_field(one, "value", str, "decisions"), one.get("probability")) for one in listed]
 
 
 ROUTES: Mapping[str, Route] = {
     "systemone": Route(
         "systemone",
         _systemone_body,
-        lambda reply: _field(reply, "answers", dict, "systemone").get(NAME),
-        lambda entry: list(_field(entry, "probabilities", dict, "systemone").items()),
+        lambda reply: reply["answers"].get(NAME),
+        lambda entry: entry["probabilities"].items(),
     ),
-    "decisions": Route("decisions", _decisions_body, _decisions_entry, _decisions_pairs),
+    "decisions": Route(
+        "decisions",
+        _decisions_body,
+        _decisions_entry,
+        lambda entry: ((one["value"], one.get("probability")) for one in entry["probabilities"]),
+    ),
 }
 """The routes, by the prefix of the models that they have."""
 
 
 def fault_of(probabilities: Mapping[str, Any], names: Sequence[str]) -> str | None:
     """Why the probabilities of an answer are not those of these options; None where they are."""
-    lacking = [name for name in names if name not in probabilities]
-    others = [name for name in probabilities if name not in names]
-    if lacking and others:
-        return f"the server renamed an option: '{others[0]}' is there, and no '{lacking[0]}'"
-    if lacking:
-        return f"the server gave no probability of '{lacking[0]}'"
-    if others:
-        return f"the server gave a probability of '{others[0]}', which is no option"
+    odd = [name for name in names if name not in probabilities]
+    odd += [name for name in probabilities if name not in names]
+    if odd:
+        return f"the server renamed, added or left out an option: '{odd[0]}'"
     for name, value in probabilities.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (is_number and 0 <= value <= 1 + ROUNDING):
@@ -182,8 +168,6 @@ def log_scores(probabilities: Sequence[float]) -> tuple[Floats, Bools]:
 
 def connected(spec: str, connection: Connection) -> DecisionModel:
     """The model of ``systemone:NAME`` or ``decisions:NAME`` behind a URL."""
-    from consilience.endpoints.client import Client
-
     scheme, _, name = spec.partition(":")
     client, route = Client(connection), ROUTES[scheme]
     identity = {"model": spec, "kind": "decisions", "server": connection.base_url}
@@ -213,14 +197,11 @@ class DecisionModel:
         self.client: Client | None = None
         self._send = send
         self._zeros = self._options = 0
-        self._named: Counter[str] = Counter()
 
     def text(self, prompt: Prompt) -> str:
-        """The request in JSON."""
         return json.dumps(self.route.body(self.name, prompt), ensure_ascii=False)
 
     def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        """Why each prompt cannot be asked; None where it can."""
         return [self._why_not(prompt) for prompt in prompts]
 
     def _why_not(self, prompt: Prompt) -> str | None:
@@ -243,7 +224,6 @@ class DecisionModel:
                 answer: Answer = reply.reason
             else:
                 answer = self.route.answer(reply)
-                self._named[str(reply.get("model", ""))] += 1
             read = [self._read(answer, prompts[row]) for row in requests[at]]
             yield Scores.of_rows(
                 np.array(requests[at]),
@@ -252,7 +232,11 @@ class DecisionModel:
                 bounds=[is_bound for _, is_bound, _ in read],
                 refused=[reason for _, _, reason in read],
             )
-        self.notes[:] = self._remarks()
+        if self._zeros:
+            self.notes[:] = [
+                f"{self._zeros:,} of {self._options:,} probabilities of options are 0, as the "
+                "server rounds them: their logarithms are unknown"
+            ]
 
     def _read(self, answer: Answer, prompt: Prompt) -> tuple[Floats, Bools, str | None]:
         """The scores (option,) of an answer, which are bounds, and why there are none."""
@@ -265,24 +249,10 @@ class DecisionModel:
         self._options += len(names)
         return scores, is_bound, None
 
-    def _remarks(self) -> Iterator[str]:
-        """Notes on what the server replied so far."""
-        if self._zeros:
-            yield (
-                f"{self._zeros:,} of {self._options:,} probabilities of options are 0, as the "
-                "server rounds them: their logarithms are unknown"
-            )
-        served = [name for name in self._named if name not in ("", self.name)]
-        if len(self._named) > 1:
-            yield f"the replies are of several models: {', '.join(sorted(self._named))}"
-        elif served:
-            yield f"the server calls the model '{served[0]}'"
 
-
-class DecisionPairs:
+class DecisionPairs(PlainPairs):
     """A decision model that is asked for the label of a sentence pair (``asking/pairs.py``)."""
 
-    longest = sys.maxsize
     tie = 0.0
 
     def __init__(self, model: DecisionModel, task: Task) -> None:
@@ -293,27 +263,11 @@ class DecisionPairs:
         self.question = OF_PAIRS[task.kind].format(first=first, second=second)
         self.identity: dict[str, object] = {**model.identity, "question": self.question}
 
-    def text(self, form: Form) -> str:
-        """The text of a request: the context and the question."""
-        return self._prompt(form).text
-
-    def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
-        """The characters of each form."""
-        return [{"input_ids": list(map(ord, as_lines(form)))} for form in forms]
-
-    def fit(self, forms: Sequence[Form]) -> list[Form]:
-        """The forms: the server says which are too long."""
-        return list(forms)
-
-    def why_not(self, forms: Sequence[Form]) -> list[str | None]:
-        """None for each: every form can be asked."""
-        return [None] * len(forms)
+    def text(self, shown: Form) -> str:
+        return self._prompt(shown).text
 
     def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
-        """Log-probabilities of the labels (form, label).
-
-        Where a server rounds one to 0, the scores only order the labels.
-        """
+        """Log-probabilities of the labels (form, label); rounded to 0 they only order these."""
         for scores in self.model.score([self._prompt(form) for form in forms]):
             assert scores.totals is not None
             is_bound = np.zeros(1, bool) if scores.bounds is None else scores.bounds
@@ -336,3 +290,88 @@ class DecisionPairs:
             context=as_lines(form),
             question=self.question,
         )
+
+
+class _WithHead:
+    """Loads a model that was saved with its decision head, and says which weights it lacks."""
+
+    @staticmethod
+    def from_pretrained(location: str, **options: Any) -> tuple[Any, Any]:
+        from transformers import JevForDecision
+        from transformers.decision import DecisionConfig
+        from transformers.decision.modeling_utils import DecisionMixin
+
+        load: Any = super(DecisionMixin, JevForDecision).from_pretrained
+        model, information = load(location, **options)
+        model.decision_config = DecisionConfig.from_pretrained(location)
+        return model, information
+
+
+def load_decision_pipeline(
+    spec: str, loading: Loading = DEFAULT_LOADING, longest: int = 0
+) -> DecisionModel:
+    """A decision model, or a chat model, asked as ``transformers serve`` asks it.
+
+    The probabilities of a chat model are those of the labels (A, B, ...) that the pipeline gives
+    the options. ``longest``: tokens of a request, 0 for as many as the model takes.
+    """
+    from transformers.pipelines.decision import DecisionPipeline
+
+    from consilience.models.loading import load_pretrained
+
+    loaded = load_pretrained(spec, loading, {"decision": _WithHead})
+    _refuse(spec, loaded)
+    pipeline: Any = DecisionPipeline(
+        model=loaded.model, tokenizer=loaded.tokenizer, device=loaded.model.device
+    )
+    config: Any = loaded.model.config
+    sizes = config.get_text_config() if loaded.kind == "decision" else config
+    most = longest or getattr(sizes, "max_position_embeddings", None) or 0
+    identity = {**loaded.identity, "model": f"systemone:{spec}", "asked_by": "DecisionPipeline"}
+    labels = pipeline.decision_config.labels.get("choice") or string.ascii_uppercase
+    options = len(labels)
+    if loaded.kind == "decision":
+        options = min(options, config.num_verbalizers - config.offsets["choice"])
+    return DecisionModel(
+        spec, ROUTES["systemone"], partial(_send, pipeline, most), identity, most_options=options
+    )
+
+
+def _refuse(spec: str, loaded: Pretrained) -> None:
+    from transformers import JevForDecision
+    from transformers.models.auto.modeling_auto import MODEL_FOR_DECISION_MAPPING_NAMES
+
+    model: Any = loaded.model
+    is_decision, find = loaded.kind == "decision", cast(Any, JevForDecision.checkpoint_config)
+    template = is_decision and model.decision_config.chat_template
+    has_family = model.config.model_type in MODEL_FOR_DECISION_MAPPING_NAMES
+    problem, todo = "", f"Ask it without systemone: --model {spec}."
+    if not is_decision and has_family and find(model.name_or_path)[0] is not None:
+        problem = f"'{spec}' has a decision head beside its weights, which is not read here"
+        todo = "Load it with JevForDecision.from_pretrained, save_pretrained to a folder, and ask "
+        todo += "systemone:FOLDER; or ask `transformers serve`."
+    elif not is_decision and loaded.kind != "causal":
+        problem = f"'{spec}' is a {loaded.kind} language model"
+    elif not (template or getattr(loaded.tokenizer, "chat_template", None)):
+        problem = f"'{spec}' has no chat template"
+        todo = "Add its decision_template.jinja." if is_decision else todo
+    if problem:
+        raise ConsilienceError(
+            problem,
+            expected="a chat model, which the DecisionPipeline of transformers can ask",
+            todo=todo,
+        )
+
+
+def _send(pipeline: Any, longest: int, bodies: Sequence[Body]) -> Iterator[tuple[int, Any]]:
+    for at, body in enumerate(bodies):
+        request = {name: body[name] for name in ("state", "questions")}
+        try:
+            inputs = pipeline.preprocess(request)
+            tokens = max(prompt["input_ids"].shape[-1] for prompt, _ in inputs["prompts"])
+            if longest and tokens > longest:
+                yield at, Refused(0, f"{tokens} tokens, and the model takes {longest}")
+                continue
+            yield at, {"answers": pipeline.postprocess(pipeline.forward(inputs))}
+        except ValueError as error:
+            yield at, Refused(0, str(error))

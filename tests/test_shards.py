@@ -10,8 +10,7 @@ import pytest
 from consilience.core.errors import ConsilienceError
 from consilience.core.process import Silent
 from consilience.kinds.counting import CountedRun
-from consilience.kinds.planning import Shard
-from consilience.kinds.probing import plan_shard, probe, probe_shard
+from consilience.kinds.probing import Shard, plan_shard, probe, probe_shard
 from consilience.options.probe import ProbeOptions
 from consilience.runs.folder import record_of
 

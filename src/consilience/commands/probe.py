@@ -10,11 +10,10 @@ from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 
 if TYPE_CHECKING:
-    from consilience.kinds import planning, probing
+    from consilience.kinds import probing
     from consilience.report.export import Shown
     from consilience.results import evaluation
 else:
-    planning = Lazy("kinds.planning")
     probing = Lazy("kinds.probing")
     evaluation = Lazy("results.evaluation")
 
@@ -47,7 +46,7 @@ def probe(options: ProbeCommand) -> Shown:
     phrasing and order of options. The run is kept in a folder. Rerun the same command to resume
     an interrupted run.
     """
-    shard = None if options.shard is None else planning.Shard.parse(options.shard)
+    shard = None if options.shard is None else probing.Shard.parse(options.shard)
     if options.dry_run:
         if shard is None:
             return probing.plan_probe(options, options.watch)
@@ -57,7 +56,7 @@ def probe(options: ProbeCommand) -> Shown:
     if shard is None:
         return evaluation.printed_probe(probing.probe(options, options.watch))
     done = probing.probe_shard(options, shard, options.watch)
-    if isinstance(done, planning.ShardReport):
+    if isinstance(done, probing.ShardReport):
         return evaluation.printed_shard(done)
     return evaluation.printed_probe(done)
 

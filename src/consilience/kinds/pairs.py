@@ -40,7 +40,7 @@ from consilience.kinds.base import (
     perturbation_settings,
     refuse_choices,
 )
-from consilience.kinds.writing import decides, load_decider
+from consilience.kinds.variants import decides, load_decider
 from consilience.models import PairModel
 from consilience.models.baselines import label_baseline
 from consilience.options.probe import DEFAULT_MODEL, SERVED, ProbeOptions

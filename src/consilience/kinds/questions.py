@@ -47,11 +47,15 @@ from consilience.kinds.base import (
 )
 from consilience.kinds.variants import (
     Prompting,
+    Writer,
+    as_writer,
+    decides,
+    decision_prompting,
     design_of,
     factors_of,
     fixed_note,
+    sample_factor,
 )
-from consilience.kinds.writing import Writer, as_writer, decides, decision_prompting, sample_factor
 from consilience.models import Model
 from consilience.models.prompt_models import is_chat_model, load_prompt_model, load_writer
 from consilience.options.probe import SERVED, ProbeOptions

@@ -22,7 +22,7 @@ from consilience.files.tables import as_polars
 from consilience.files.write import path_of, write_whole
 from consilience.kinds import inquiries_of, kind_of, probing, protocol_notes, suite_notes, suite_of
 from consilience.kinds.counting import CountedRun, count_run, record_notes
-from consilience.kinds.planning import ProbePlan, ShardReport
+from consilience.kinds.probing import ProbePlan, ShardReport
 from consilience.kinds.promptfoo import is_promptfoo
 from consilience.models import LanguageModel, Model, PairModel
 from consilience.models.functions import (

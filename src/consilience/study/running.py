@@ -21,7 +21,7 @@ from consilience.endpoints.address import base_url_of
 from consilience.files.write import write_whole
 from consilience.kinds import kind_of
 from consilience.kinds.base import Inquiry
-from consilience.kinds.planning import Shard
+from consilience.kinds.probing import Shard
 from consilience.options import option_fields
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import StudyRunOptions

@@ -26,7 +26,7 @@ from consilience.runs.run import options_record, seed_folders
 from consilience.study.file import FAILURES, Study, StudyRun, read_study
 
 if TYPE_CHECKING:
-    from consilience.kinds.planning import ProbePlan
+    from consilience.kinds.probing import ProbePlan
 
 
 RECORD = "run.json"
@@ -220,7 +220,7 @@ class StudyState(Shown):
 
         The cost is that of the models with a price.
         """
-        from consilience.kinds.planning import together
+        from consilience.kinds.probing import together
 
         plans = [state.plan for state in self.runs if state.plan]
         if not plans:

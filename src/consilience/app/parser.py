@@ -18,7 +18,6 @@ from click.core import ParameterSource
 
 from consilience.app.command import KNOWN, Command, Group
 from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.core.provenance import from_file
 from consilience.options import OptionField, Output, Panel, option_fields
 
 METAVARS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH"}
@@ -46,8 +45,6 @@ NAME = "consilience.toml"
 SHARED = ("model", "suite", "device", "dtype", "data-dir", "trust-remote-code", "quiet")
 """Options that may have one default for all commands."""
 
-IN_ALL = "a default for all commands (those of one command are in its table, such as [probe])"
-"""What a key at the top of the file has to be."""
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
@@ -78,13 +75,18 @@ def defaults_of(
     table = _read(file)
     shared = {key: value for key, value in table.items() if not isinstance(value, dict)}
     sections = [key for key in table if key not in shared]
-    _refuse_unknown(shared, SHARED, file, IN_ALL)
+    in_all = "a default for all commands (those of one command are in its table, such as [probe])"
+    _refuse_unknown(shared, SHARED, file, in_all)
     _refuse_unknown(sections, commands, file, "a command")
     section = _section(table, command, file)
     _refuse_unknown(section, list(fields), file, f"an option of `consilience {' '.join(command)}`")
     values = {key: value for key, value in shared.items() if key in fields}
     for key, value in (values | dict(section)).items():
-        _check(key, fields[key], value, file)
+        try:
+            Value(fields[key]).convert(value, None, None)
+        except ConsilienceError as error:
+            found = f"invalid value for '{key}': {value!r}"
+            raise ConsilienceError(found, expected=error.expected, where=str(file)) from error
     values = {key: value for key, value in values.items() if not fields[key].option.is_of_run}
     values |= section
     if named is None and ENVIRONMENT not in os.environ:
@@ -151,17 +153,6 @@ def _section(table: Mapping[str, Any], command: Sequence[str], file: Path) -> Ma
     return {key: value for key, value in table.items() if not isinstance(value, dict)}
 
 
-def _check(key: str, field: OptionField, value: Any, file: Path) -> None:
-    """Raise for a value that the option does not take, with the file."""
-    is_typed = isinstance(value, str) and field.type is not bool
-    try:
-        field.parse(value) if is_typed else field.check(value)
-    except ConsilienceError as error:
-        raise ConsilienceError(
-            f"invalid value for '{key}': {value!r}", expected=error.expected, where=str(file)
-        ) from error
-
-
 def _refuse_unknown(keys: Iterable[str], known: Sequence[str], file: Path, kind: str) -> None:
     for key in keys:
         if key not in known:
@@ -177,8 +168,9 @@ class Value(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The value; a wrong one raises our error."""
+        is_text = isinstance(value, str) and self.field.type is not bool
         try:
-            return self.field.parse(value) if isinstance(value, str) else self.field.check(value)
+            return self.field.parse(value) if is_text else self.field.check(value)
         except ConsilienceError as error:
             where = ctx.command_path if ctx else ""
             name = getattr(param, "shown", self.field.flag)
@@ -328,6 +320,7 @@ class ClickCommand(Entry):
     def invoke(self, ctx: click.Context) -> int:
         """Call the function with the values of its options, and print its result; the status."""
         from consilience.app.console import Screen, err, out, present
+        from consilience.core.provenance import from_file
 
         err.quiet = bool(_general(ctx, "quiet"))
         if self.used:
@@ -338,10 +331,11 @@ class ClickCommand(Entry):
         chosen = {name: value for name, value in _given(Output, ctx).items() if name in names}
         output = Output(**chosen, width=out.table_width)
         more = {"watch": Screen()} if hasattr(kind, "watch") else {}
+        token, data_dir = from_file.set(self._typed(ctx)), self.defaults.data_dir
+        os.environ |= {"CONSILIENCE_DATA": data_dir} if data_dir else {}
         try:
-            with in_force(self._typed(ctx), self.defaults.data_dir):
-                shown = self.entry.run(kind(**_given(kind, ctx), **more))
-                return 0 if shown is None else present(shown, output)
+            shown = self.entry.run(kind(**_given(kind, ctx), **more))
+            return 0 if shown is None else present(shown, output)
         except ConsilienceError as error:
             key = next((one.key for one in self.used if one.name == error.option), None)
             if key is None:
@@ -351,6 +345,10 @@ class ClickCommand(Entry):
                 error.found, expected=error.expected, where=error.where, kind=error.kind,
                 todo=f"{error.todo} {origin}".strip(),
             ) from error  # fmt: skip
+        finally:
+            from_file.reset(token)
+            if data_dir:
+                del os.environ["CONSILIENCE_DATA"]
 
     def _typed(self, ctx: click.Context) -> list[str]:
         """The values of the file as arguments, where they are not the program's own defaults."""

@@ -283,8 +283,14 @@ WRONG = [
     (lambda: cs.finetune(model="m", qqqq=1), "Known: model, task, train, .* trust_remote_code.$"),
     (lambda: cs.finetune(batch_size="x"), "no value for 'model'"),
     (lambda: cs.improve("m"), "keywords: model, suite, train_groups, .* mlm, text, train_facts, b"),
-    (lambda: cs.evaluate("mini", 3), "a model of type int; expected a name, a folder, a function"),
-    (lambda: cs.evaluate("mrpc", cs.load_model(MAJORITY)), "a loaded language model with the sent"),
+    (
+        lambda: cs.evaluate("mini", 3),
+        "a model of type int with facts; expected a name, a folder, or a",
+    ),
+    (
+        lambda: cs.evaluate("mrpc", cs.load_model(MAJORITY)),
+        "a model of type Baseline with the sent",
+    ),
     (lambda: cs.evaluate("mrpc", ports), "--suite mrpc without --data"),
     (lambda: cs.evaluate(PORTS, lambda prompts: "6379"), "returned a value of type str"),
     (lambda: cs.evaluate(PORTS, lambda prompts: prompts[:1]), "returned 1 value for 6 inputs"),

@@ -71,14 +71,14 @@ def analyze_edits(options: EditsOptions) -> analyses.Analysis:
 @command(ExamplesOptions, "analyze examples", output=TABLE, examples=(
     "analyze examples runs/bert",
     "analyze examples runs/bert --kind same_wrong --examples 10"))
-def analyze_examples(options: ExamplesOptions) -> analyses.FoundExamples:
+def analyze_examples(options: ExamplesOptions) -> analyses.Analysis:
     """Show examples: items with right and wrong answers, with one wrong answer, and so on.
 
     An item is a fact or a question; of written answers the text is shown, and how it was matched.
     docs/analyses.md explains the kinds of examples. The file of --csv has a row for each reply
     to each item.
     """
-    return analyses.FoundExamples(*analyses.find_examples(options))
+    return analyses.analyze_examples(options)
 
 
 @command(ExpectationsOptions, "analyze expectations", output=TABLE, examples=(
@@ -109,7 +109,7 @@ def analyze_knowledge(options: KnowledgeOptions) -> analyses.Analysis:
 @command(FactorsOptions, "analyze factors", output=("csv", "format", "json"), examples=(
     "analyze factors runs/questions",
     "analyze factors small=runs/small large=runs/large --format latex"))
-def analyze_factors(options: FactorsOptions) -> analyses.FactorAnalysis:
+def analyze_factors(options: FactorsOptions) -> analyses.Analysis:
     """Show where inconsistency comes from: what each factor of a run of questions changes.
 
     For each factor: the consistency of the variants that differ in it alone, its main effect and
@@ -146,10 +146,10 @@ def analyze_tasks(options: TaskEffectsOptions) -> analyses.Analysis:
 @command(VectorOptions, "analyze representations", examples=(
     "analyze representations --model packaged:smollm2 --groups capital --limit 8",
     "analyze representations --model bert-base-cased --suite pararel --draw P36"))
-def analyze_representations(options: VectorOptions) -> analyses.VectorClusters:
+def analyze_representations(options: VectorOptions) -> analyses.Analysis:
     """Cluster a model's vectors by pattern, subject and object (ParaRel paper, Section 7.2).
 
     The run's folder gets the answers, vectors/RELATION.npy with an index, clusters.csv and the
     figure. Rerun the same command to resume an interrupted run.
     """
-    return analyses.cluster_representations(options, options.watch)
+    return analyses.analyze_representations(options, options.watch)

@@ -50,15 +50,12 @@ def probe(options: ProbeCommand) -> Shown:
     if options.dry_run:
         if shard is None:
             return probing.plan_probe(options, options.watch)
-        planned = probing.plan_shard(options, shard, options.watch)
-        return evaluation.printed_shard(planned, is_plan=True)
+        return probing.plan_shard(options, shard, options.watch)
     evaluation.refuse_table(options.by, options)
     if shard is None:
-        return evaluation.printed_probe(probing.probe(options, options.watch))
+        return evaluation.printed_run(probing.probe(options, options.watch))
     done = probing.probe_shard(options, shard, options.watch)
-    if isinstance(done, probing.ShardReport):
-        return evaluation.printed_shard(done)
-    return evaluation.printed_probe(done)
+    return done if isinstance(done, probing.ShardReport) else evaluation.printed_run(done)
 
 
 @command(ScoreOptions, "score", panel="Measure", output=("by", "csv", "format", "json"), examples=(
@@ -72,4 +69,4 @@ def score(options: ScoreOptions) -> Shown:
     an example. The results of promptfoo (.json) need no suite. Logs of lm-evaluation-harness
     (--log_samples) and inspect_ai (.eval) are read, too: docs/harnesses.md.
     """
-    return evaluation.printed_score(options, probing.score(options))
+    return evaluation.printed_run(probing.score(options), options)

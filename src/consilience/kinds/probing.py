@@ -94,9 +94,9 @@ class Shard:
         return f"{self.number}/{self.count}"
 
 
-@dataclass(frozen=True, slots=True)
-class ShardReport:
-    """What a shard did, where the run is not complete."""
+@dataclass(frozen=True, slots=True, repr=False)
+class ShardReport(Shown):
+    """What a shard would ask, or has asked, where the run is not complete."""
 
     shard: str
     """Which part, such as ``2/8``."""
@@ -111,9 +111,19 @@ class ShardReport:
     folder: str = ""
     """The folder of the run; empty where nothing was asked."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields, for a JSON document."""
-        return asdict(self)
+    def printed(self, output: Output) -> list[str]:
+        every = counted(self.total_groups, "group")
+        if not self.groups:
+            return [f"Shard {self.shard} has none of {every}; nothing to ask."]
+        part = f"Shard {self.shard}: {len(self.groups):,} of {every}"
+        queries = f"{self.queries:,} of {self.total_queries:,} queries"
+        if self.folder:
+            done = f"{part} complete ({queries}) in {self.folder}"
+            return [done, f"Left: {', '.join(self.left)}"]
+        return [f"{part}, {queries}. Nothing is written.", f"Groups: {', '.join(self.groups)}"]
+
+    def document(self) -> dict[str, Any]:
+        return {"shard": asdict(self)}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -154,18 +164,12 @@ class ProbePlan(Shown):
     """What these requests and tokens would cost, at most; None where no price was given."""
 
     def __repr__(self) -> str:
-        return "\n".join(self.lines())
-
-    def printed(self, output: Output) -> list[str]:
-        """The plan in words."""
-        return self.lines()
+        return "\n".join(self.printed(Output()))
 
     def document(self) -> dict[str, Any]:
-        """All fields and the estimate."""
         return {"plan": self.to_dict()}
 
-    def lines(self) -> list[str]:
-        """The plan in words, as ``--dry-run`` prints it."""
+    def printed(self, output: Output) -> list[str]:
         left = self.queries - self.complete
         resumes = f"resumes: {self.complete:,} of {self.queries:,} complete"
         rows = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import polars as pl
 from consilience import suites
 from consilience.analysis import patterns
 from consilience.analysis.examples import (
-    Example,
     about,
     examples,
     reply_table,
@@ -70,31 +69,29 @@ class Analysis(Shown):
 
     tables: Mapping[str, pl.DataFrame]
     """By their names in a JSON document."""
-    main: str
-    """The table of ``--csv``."""
-    shown: Iterable[Table | str]
+    shown: Sequence[Table | str]
     """What is printed."""
+    numbers: pl.DataFrame | None = None
+    """The table of ``--csv``; None for the first of ``tables``."""
     notes: Sequence[str] = ()
     """What a reader should know."""
     suite: Suite | None = None
     """The suite, where there is one."""
     protocol: Protocol | None = None
     """How answers were counted, where they were."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """What else a JSON document has."""
 
-    def printed(self, output: Output) -> Iterable[Table | str]:
+    def printed(self, output: Output) -> Sequence[Table | str]:
         """The tables as people read them."""
         return self.shown
 
     def document(self) -> dict[str, Any]:
         tables = {name: rows_of(table) for name, table in self.tables.items()}
-        return tables | {"warnings": self.notes}
+        return tables | self.more | {"warnings": self.notes}
 
     def frame(self) -> pl.DataFrame:
-        return self.tables[self.main]
-
-    def __repr__(self) -> str:
-        sizes = [f"{name} {table.shape}" for name, table in self.tables.items()]
-        return f"Analysis({', '.join(sizes)}; rows and columns)"
+        return next(iter(self.tables.values())) if self.numbers is None else self.numbers
 
 
 def _open(options: PatternsOptions | EditsOptions) -> tuple[Run, Suite, Protocol, list[str]]:
@@ -124,7 +121,7 @@ def analyze_patterns(options: PatternsOptions) -> Analysis:
         if len(relation.patterns) > MANY_VARIANTS
     ]
     shown = [*layouts.matrix_tables(pairs, rows)]
-    return Analysis({"patterns": rows, "pairs": pairs}, "pairs", shown, notes, suite, protocol)
+    return Analysis({"patterns": rows, "pairs": pairs}, shown, pairs, notes, suite, protocol)
 
 
 def analyze_edits(options: EditsOptions) -> Analysis:
@@ -141,42 +138,15 @@ def analyze_edits(options: EditsOptions) -> Analysis:
             f"the suite '{suite.name}' does not say how its patterns differ",
             todo="Derive it: --derive.",
         )
-    title = f"{suite.name}, protocol {protocol}: edits, in percent"
-    shown = [frame_table(table, title, EDITS)]
-    return Analysis({"edits": table}, "edits", shown, notes, suite, protocol)
+    shown = frame_table(table, f"{suite.name}, protocol {protocol}: edits, in percent", EDITS)
+    return Analysis({"edits": table}, [shown], None, notes, suite, protocol)
 
 
-class FoundExamples(Shown):
-    """Examples of each kind."""
-
-    def __init__(self, by_kind: Mapping[str, Sequence[Example]], notes: Sequence[str]) -> None:
-        self.by_kind, self.notes = by_kind, notes
-
-    def printed(self, output: Output) -> Iterator[Table | str]:
-        shown = [reply for items in self.by_kind.values() for one in items for reply in one.replies]
-        has_prompts = any(reply.prompt is not None for reply in shown)
-        for kind, items in self.by_kind.items():
-            title = about(kind)
-            if has_prompts:
-                title = title.partition(" (example")[0].replace("pattern", "variant")
-            table_of = layouts.question_example_table if has_prompts else layouts.example_table
-            yield table_of(items, title) if items else f"{title}: none"
-
-    def document(self) -> dict[str, Any]:
-        rows = [asdict(example) for items in self.by_kind.values() for example in items]
-        for row in rows:
-            row["other_golds"] = sorted(row["other_golds"])
-        return {"examples": rows, "warnings": self.notes}
-
-    def frame(self) -> pl.DataFrame:
-        """A row for each reply to each item."""
-        return reply_table(self.by_kind)
-
-
-def find_examples(options: ExamplesOptions) -> tuple[dict[str, list[Example]], list[str]]:
-    """Examples of each kind, of the first seed, and what a reader should know."""
+def analyze_examples(options: ExamplesOptions) -> Analysis:
+    """Examples of each kind, of the first seed; the table has a row for each reply to each item."""
     run = Run.open(options.run)
-    known = list(kind_of_run(run).example_kinds)
+    kind_of_suite, first = kind_of_run(run), run.seeds[0]
+    known = list(kind_of_suite.example_kinds)
     if not known:
         refuse_other_kinds(run)
     suite, _ = suite_of(run, options.suite, None, options.data_dir)
@@ -188,14 +158,25 @@ def find_examples(options: ExamplesOptions) -> tuple[dict[str, list[Example]], l
             todo="The other kinds are of facts, which have a subject.",
         )
     kinds = known if options.kind is None else [options.kind]
-    notes, first = [], run.seeds[0]
+    notes = suite_notes(run, suite)
     if len(run.seeds) > 1:
         notes.append(f"the examples are those of {first.label}")
-    chosen = examples(first.answers, suite, kinds, options.examples)
-    notes = [*suite_notes(run, suite), *notes]
     if writing := run.settings.get("writing"):
         notes.append(f"written answers are matched by the rule: {writing['match']}")
-    return kind_of_run(run).with_texts(run, chosen), notes
+    found = kind_of_suite.with_texts(run, examples(first.answers, suite, kinds, options.examples))
+    replies = [reply for items in found.values() for one in items for reply in one.replies]
+    has_prompts = any(reply.prompt is not None for reply in replies)
+    table_of = layouts.question_example_table if has_prompts else layouts.example_table
+    shown: list[Table | str] = []
+    for kind, items in found.items():
+        title = about(kind)
+        if has_prompts:
+            title = title.partition(" (example")[0].replace("pattern", "variant")
+        shown.append(table_of(items, title) if items else f"{title}: none")
+    rows = [asdict(example) for items in found.values() for example in items]
+    for row in rows:
+        row["other_golds"] = sorted(row["other_golds"])
+    return Analysis({}, shown, reply_table(found), notes, suite, more={"examples": rows})
 
 
 def analyze_expectations(options: ExpectationsOptions) -> Analysis:
@@ -211,7 +192,7 @@ def analyze_expectations(options: ExpectationsOptions) -> Analysis:
             where=str(run.path),
             todo="Write some into expectations.csv of the suite (docs/expectations.md), and probe.",
         )
-    suite, protocol = suite_of(run, None, None, None)
+    suite, protocol = suite_of(run)
     seeds = prepared_seeds(run.tables, suite)
     metrics = measure(seeds, suite, protocol, options.seed)
     by_group, notes = seeds[0].instances, suite_notes(run, suite)
@@ -223,7 +204,7 @@ def analyze_expectations(options: ExpectationsOptions) -> Analysis:
     notes += unchecked_note(suite, by_group)
     tables = {"violations": violations, "examples": found}
     shown = [*layouts.violation_tables(violations, found, suite.name)]
-    return Analysis(tables, "violations", shown, notes, suite, protocol)
+    return Analysis(tables, shown, None, notes, suite, protocol)
 
 
 def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
@@ -254,7 +235,7 @@ def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
         short = pl.col("size").map_elements(patterns.short_number, pl.String)
         names = by_size["metric"].to_list()
         shown += layouts.size_tables(sizes.with_columns(short), by_size, names)
-    return Analysis(tables, "correlations", shown, notes)
+    return Analysis(tables, shown, None, notes)
 
 
 def analyze_syntax(options: SyntaxOptions) -> Analysis:
@@ -274,7 +255,7 @@ def analyze_syntax(options: SyntaxOptions) -> Analysis:
     overall = edges.filter(pl.col("group") == "MICRO")
     pairs = sum(len(relation.patterns) - 1 for relation in suite.relations)
     shown = layouts.syntax_tables(overall, types, suite.name, pairs)
-    return Analysis({"edges": edges, "types": types}, "edges", shown, suite=suite)
+    return Analysis({"edges": edges, "types": types}, shown, suite=suite)
 
 
 TITLE = "Accuracy, and consistency when reversed (C_R) and with other punctuation (C_S), in percent"
@@ -289,7 +270,7 @@ def analyze_tasks(options: TaskEffectsOptions) -> Analysis:
     effects = task_effects(tested, kinds, options.small)
     shown = [*layouts.calum_tables(metrics, TITLE), *layouts.effects_tables(with_tests(effects))]
     tables = {"metrics": metrics, "effects": effects}
-    return Analysis(tables, "effects", shown, _notes(tested, effects))
+    return Analysis(tables, shown, effects, _notes(tested, effects))
 
 
 def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
@@ -328,91 +309,66 @@ def _notes(metrics: pl.DataFrame, effects: pl.DataFrame) -> list[str]:
     return notes
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class FactorAnalysis(Shown):
-    """What each factor changes in the answers of runs."""
+def analyze_factors(options: FactorsOptions) -> Analysis:
+    """Consistency by factor, variance components and sensitivity indices of each run.
 
-    views: Sequence[FactorView]
-    """The tables of each run; of a run with several designs those of each design."""
-
-    def printed(self, output: Output) -> Iterator[Table | str]:
-        of_run = f" of {self.views[0].name}" if len(self.views) == 1 else ""
-        title = f"What each factor changes in the answers{of_run}, in percent"
-        yield factor_table(self.views, title)
-        yield ""
-        yield index_table(self.views, f"How sensitive the answers{of_run} are to the prompt")
-
-    def document(self) -> dict[str, Any]:
-        tables = {name: rows_of(table) for name, table in self.tables.items()}
-        return tables | {"warnings": self.notes}
-
-    @property
-    def notes(self) -> list[str]:
-        return view_notes(self.views)
-
-    @property
-    def tables(self) -> Mapping[str, pl.DataFrame]:
-        """``consistency, components, indices, levels, noise``, each with the column ``run``."""
-        frames = {
-            name: [getattr(view.tables, name) for view in self.views]
-            for name in ("consistency", "components", "indices", "levels")
-        }
-        noise = [view.noise.select("subset", "value", "n", "n_excluded") for view in self.views]
-        return {
-            name: pl.concat(
-                frame.select(pl.lit(view.name).alias("run"), pl.all())
-                for view, frame in zip(self.views, of_views, strict=True)
-            )
-            for name, of_views in (*frames.items(), ("noise", noise))
-        }
-
-    def frame(self) -> pl.DataFrame:
-        return self.numbers
-
-    @property
-    def numbers(self) -> pl.DataFrame:
-        """Every number of ``tables`` in one table: ``run, number, factor, value, low, high, ...``.
-
-        ``number`` is a metric, an index, ``flips`` (of the noise floor), or an outcome with the
-        kind of its part: ``answer: main``.
-        """
-        tables = self.tables
-        pairs, counts = tables["consistency"], ("n", "n_excluded")
-        kept = ("run", "factor", *counts)
-        bounds = {"low": "corrected_low", "high": "corrected_high"}
-        frames = [
-            pairs.select(*kept, "value", "low", "high", number=pl.lit("consistency")),
-            pairs.select(*kept, value="chance", number=pl.lit("chance_consistency")),
-            pairs.select(
-                *kept, value="corrected", **bounds, number=pl.lit("corrected_consistency")
-            ),
-            tables["components"].rename({"factors": "factor"}).with_columns(
-                number=pl.format("{}: {}", "outcome", "effect")
-            ),
-            tables["indices"].rename({"index": "number"}),
-            tables["levels"].with_columns(
-                number=pl.lit("accuracy"), factor=pl.format("{}={}", "factor", "level")
-            ),
-            tables["noise"].rename({"subset": "factor"}).with_columns(number=pl.lit("flips")),
-        ]  # fmt: skip
-        columns = ("run", "number", "factor", "value", "low", "high")
-        shares = ("share", "share_low", "share_high")
-        return pl.concat(frames, how="diagonal").select(*columns, *shares, *counts)
-
-
-def analyze_factors(options: FactorsOptions) -> FactorAnalysis:
-    """Consistency by factor, variance components and sensitivity indices of each run."""
+    The tables ``consistency, components, indices, levels, noise`` have the column ``run``.
+    """
     views: list[FactorView] = []
     for run in open_runs(options.runs):
         first, *others = factor_views(run, options.groups, options.seed)
         answers = pl.concat(run.tables, how="diagonal")
         if options.groups is not None:
             answers = answers.filter(pl.col("group").is_in(options.groups))
-        changes = suite_notes(run, suite_of(run, None, None, None)[0])
+        changes = suite_notes(run, suite_of(run)[0])
         notes = [*changes, *position_notes(answers), *first.tables.notes]
-        tables = replace(first.tables, notes=notes)
-        views += [replace(first, tables=tables), *others]
-    return FactorAnalysis(views)
+        views += [replace(first, tables=replace(first.tables, notes=notes)), *others]
+    of_run = f" of {views[0].name}" if len(views) == 1 else ""
+    shown = [
+        factor_table(views, f"What each factor changes in the answers{of_run}, in percent"),
+        "",
+        index_table(views, f"How sensitive the answers{of_run} are to the prompt"),
+    ]
+    frames = {
+        name: [getattr(view.tables, name) for view in views]
+        for name in ("consistency", "components", "indices", "levels")
+    }
+    frames["noise"] = [view.noise.select("subset", "value", "n", "n_excluded") for view in views]
+    tables = {
+        name: pl.concat(
+            frame.select(pl.lit(view.name).alias("run"), pl.all())
+            for view, frame in zip(views, of_views, strict=True)
+        )
+        for name, of_views in frames.items()
+    }
+    return Analysis(tables, shown, _numbers(tables), view_notes(views))
+
+
+def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Every number of the tables in one: ``run, number, factor, value, low, high, ...``.
+
+    ``number`` is a metric, an index, ``flips`` (of the noise floor), or an outcome with the kind of
+    its part: ``answer: main``.
+    """
+    pairs, counts = tables["consistency"], ("n", "n_excluded")
+    kept = ("run", "factor", *counts)
+    bounds = {"low": "corrected_low", "high": "corrected_high"}
+    frames = [
+        pairs.select(*kept, "value", "low", "high", number=pl.lit("consistency")),
+        pairs.select(*kept, value="chance", number=pl.lit("chance_consistency")),
+        pairs.select(*kept, value="corrected", **bounds, number=pl.lit("corrected_consistency")),
+        tables["components"].rename({"factors": "factor"}).with_columns(
+            number=pl.format("{}: {}", "outcome", "effect")
+        ),
+        tables["indices"].rename({"index": "number"}),
+        tables["levels"].with_columns(
+            number=pl.lit("accuracy"), factor=pl.format("{}={}", "factor", "level")
+        ),
+        tables["noise"].rename({"subset": "factor"}).with_columns(number=pl.lit("flips")),
+    ]  # fmt: skip
+    columns = ("run", "number", "factor", "value", "low", "high")
+    shares = ("share", "share_low", "share_high")
+    return pl.concat(frames, how="diagonal").select(*columns, *shares, *counts)
 
 
 def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -> list[FactorView]:
@@ -421,7 +377,7 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
     Groups with the same factors are counted together: open questions have no options that vary.
     """
     _refuse_without_factors(run)
-    suite, _ = suite_of(run, None, None, None)
+    suite, _ = suite_of(run)
     if groups is not None:
         suite = select_relations(suite, groups)
     designs: dict[FactorialDesign, list[str]] = {}
@@ -486,38 +442,12 @@ SETTINGS = ("suite", "suite_digest", "groups", "limit", "seed", "protocol", "mod
 """The settings of a probe that decide vectors too."""
 
 
-@dataclass(frozen=True, slots=True)
-class VectorClusters(Shown):
-    """What the vectors of a run cluster by."""
+def analyze_representations(options: VectorOptions, watch: Watch = SILENT) -> Analysis:
+    """Ask a model, keep its vectors where the object is predicted, and cluster them.
 
-    clusters: pl.DataFrame
-    """One row a relation, layer and property (``CLUSTERS_SCHEMA``)."""
-    correlations: pl.DataFrame
-    """One row a layer and property: means, and the correlation with consistency."""
-    figure: Path | None
-    record: Mapping[str, Any]
-    """Settings, versions and the like, and the run's path."""
-
-    @property
-    def notes(self) -> Sequence[str]:
-        notes: Sequence[str] = self.record["warnings"]
-        return notes
-
-    def printed(self, output: Output) -> Iterator[Table | str]:
-        yield from layouts.cluster_tables(self.clusters, self.correlations)
-        if self.figure:
-            yield f"Figure: {self.figure}"
-        yield f"Run: {self.record['path']}"
-
-    def document(self) -> dict[str, Any]:
-        tables = {"clusters": self.clusters, "correlations": self.correlations}
-        document = {name: rows_of(frame) for name, frame in tables.items()}
-        figure = str(self.figure) if self.figure else None
-        return {"run": self.record, **document, "figure": figure, "warnings": self.notes}
-
-
-def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> VectorClusters:
-    """Ask a model, keep its vectors where the object is predicted, and cluster them."""
+    ``clusters``: a row a relation, layer and property (``CLUSTERS_SCHEMA``). ``correlations``: a
+    row a layer and property: means, and the correlation with consistency.
+    """
     inquiry = Facts(ProbeOptions(**shared_fields(options, ProbeOptions)), watch)
     suite, protocol = inquiry.suite, inquiry.protocol
     if options.draw is not None:
@@ -530,12 +460,12 @@ def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> Ve
     with watch.steps("asking", sum(inquiry.groups.values()), inquiry.unit) as advance:
         answers = ask_suite(suite, model, run, progress=advance)
     metrics = measure(answers, suite, protocol)
-    tables = []
+    parts = []
     with watch.steps("clustering", len(suite.relations), "relations") as advance:
         for relation in suite.relations:
-            tables.append(_clusters(relation, model, run.path, options, protocol))
+            parts.append(_clusters(relation, model, run.path, options, protocol))
             advance(1)
-    clusters = pl.concat(tables)
+    clusters = pl.concat(parts)
     write_whole(run.path / "clusters.csv", csv_of(clusters))
     run.finish(metrics)
     figure = None
@@ -545,8 +475,12 @@ def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> Ve
         title = f"{options.model}, {suite.name}: {options.draw}"
         of = (options.draw, options.draw_facts, options.color_by, title, options.seed)
         save_figure(drawing_of(run.path, *of), figure)
+    tables = {"clusters": clusters, "correlations": correlations_of(metrics, clusters)}
+    shown = [*layouts.cluster_tables(*tables.values())]
+    shown += [f"Figure: {figure}"] * bool(figure) + [f"Run: {run.path}"]
     record = {**run.record, "path": str(run.path)}
-    return VectorClusters(clusters, correlations_of(metrics, clusters), figure, record)
+    more = {"run": record, "figure": str(figure) if figure else None}
+    return Analysis(tables, shown, None, record["warnings"], suite, protocol, more)
 
 
 def _clusters(

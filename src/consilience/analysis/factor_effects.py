@@ -67,7 +67,7 @@ class OptionScores:
 def option_scores(answers: pl.DataFrame, cells: int, rule: str) -> OptionScores | None:
     """The scores in an answers table of one group with ``questions.QUESTION_COLUMNS``.
 
-    ``rule``: the scoring rule, one of ``scoring_rules.RULES``. None where the table has no scores,
+    ``rule``: the scoring rule, one of ``presentation.RULES``. None where the table has no scores,
     or where no log-probability follows from them: those of ``bytes`` and ``pmi``.
     """
     if rule not in LOG_PROBABILITIES or "option_scores" not in answers.columns:

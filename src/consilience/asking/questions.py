@@ -21,13 +21,14 @@ from consilience.core.items import Ask, Floats, Group, Item, Question, Scores, i
 from consilience.core.presentation import (
     Presentation,
     Prompt,
+    ScoringRule,
     Template,
     labels_of,
     premise_of,
     present,
+    rule_for,
 )
 from consilience.core.schemas import ANSWERS_SCHEMA
-from consilience.core.scoring_rules import ScoringRule, rule_for
 from consilience.core.text import counted, truncated
 from consilience.models import Model, Reader, WritingModel
 
@@ -70,7 +71,7 @@ class Presenter:
     pool: Sequence[Question] = field(default=(), repr=False)
     """The questions that examples are drawn from."""
     rule_name: str = ""
-    """A scoring rule (``scoring_rules.RULES``); empty for the usual one of the labels."""
+    """A scoring rule (``presentation.RULES``); empty for the usual one of the labels."""
     rule: ScoringRule = field(init=False)  # How options are scored
     _groups: Mapping[str, list[Question]] = field(init=False, repr=False)  # The pool by group
 

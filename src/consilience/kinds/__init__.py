@@ -81,13 +81,13 @@ def facts_of(
 def refuse_other_kinds(run: Run) -> None:
     """Raise for a run that is not of facts."""
     kind = kind_of_run(run)
-    if kind.instead:
+    if kind is not Facts:
         several = f" with {len(run.seeds)} seeds" if run.parts else ""
         raise ConsilienceError(
             f"a run of {kind.words.item}s{several}",
             expected="a run of facts",
             where=str(run.path),
-            todo=kind.instead,
+            todo="`consilience compare` and `consilience report` take such runs.",
         )
 
 

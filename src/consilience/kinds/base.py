@@ -30,7 +30,7 @@ from consilience.asking.noise import (
 )
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.process import SILENT, Watch
-from consilience.core.text import counted
+from consilience.core.text import counted, evenly, spread
 from consilience.kinds.counting import noise_floor_of
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import ScoreOptions
@@ -91,11 +91,6 @@ class Inquiry(ABC):
     """What queries are called, in the plural."""
     in_record: ClassVar[str | None] = None
     """The ``kind`` in the settings of a run."""
-    instead: ClassVar[str] = ""
-    """What to do with a run where one of facts is needed."""
-
-    what_variants_change: ClassVar[str] = ""
-    """What shows the effect of a variant, where variants differ in one factor."""
     example_kinds: ClassVar[Sequence[str]] = ()
     """The kinds of examples (``analysis.examples``) that there are."""
     is_same_for_models: ClassVar[bool] = False
@@ -199,14 +194,21 @@ class Inquiry(ABC):
         """The number of queries of each group, in the order of asking."""
 
     @property
-    @abstractmethod
     def extent(self) -> Mapping[str, Any]:
         """Fields of a ``ProbePlan``: suite, items, variants and candidates."""
+        designs = [group.design for group in self.suite]
+        variants = spread([len(design.variants) for design in designs])
+        return {
+            "suite": self.suite.name,
+            "items": sum(len(group.facts) for group in self.suite),
+            "variants": f"{variants} {self.words.variant}s",
+            "candidates": spread([len(design.labels) for design in designs]),
+        }
 
     @property
-    @abstractmethod
     def samples(self) -> Mapping[str, Sequence[str]]:
         """Some items of each group, which a plan asks to measure the rate."""
+        return {group.id: evenly([fact.item for fact in group.facts]) for group in self.suite}
 
     @abstractmethod
     def new_model(self, **changes: Any) -> Any:

@@ -19,7 +19,7 @@ from consilience.asking.noise import Sample, fact_samples
 from consilience.core.errors import ConsilienceError, Loading, Protocol
 from consilience.core.free_text import rule_of
 from consilience.core.process import SILENT, Watch
-from consilience.core.text import evenly, spread
+from consilience.core.text import spread
 from consilience.kinds.answers import answers_to_facts, model_of_answers, recorded, with_facts
 from consilience.kinds.base import (
     AnswersElsewhere,
@@ -61,9 +61,6 @@ class Facts(Inquiry):
     a_suite = "a suite of facts"
     words = FACT_WORDS
     unit = "queries"
-    what_variants_change = (
-        "`consilience analyze patterns` and `consilience analyze edits` show what it changes."
-    )
     example_kinds = tuple(KINDS)
     is_same_for_models = True
 
@@ -127,21 +124,9 @@ class Facts(Inquiry):
 
     @property
     def extent(self) -> Mapping[str, Any]:
-        relations = self.suite.relations
-        sizes = [len(relation.candidates.words) for relation in relations]
-        return {
-            "suite": self.suite.name,
-            "items": sum(len(relation.facts) for relation in relations),
-            "variants": f"{spread([len(relation.patterns) for relation in relations])} patterns",
-            "candidates": "the vocabulary" if self.is_open else spread(sizes),
-        }
-
-    @property
-    def samples(self) -> Mapping[str, Sequence[str]]:
-        return {
-            relation.id: evenly([fact.item for fact in relation.facts])
-            for relation in self.suite.relations
-        }
+        sizes = [len(relation.candidates.words) for relation in self.suite]
+        known = "the vocabulary" if self.is_open else spread(sizes)
+        return {**super().extent, "candidates": known}
 
     def new_model(self, **changes: Any) -> LanguageModel:
         options = self.options

@@ -87,12 +87,7 @@ class SentencePairs(Inquiry):
     a_suite = "a task of sentence pairs"
     words = PAIR_WORDS
     unit = "forms"
-    what_variants_change = "`consilience report` shows what each form changes."
     in_record = SENTENCE_PAIRS
-    instead = (
-        "Its changed answers are in inconsistent.csv; `consilience compare`, `consilience report` "
-        "and `consilience analyze tasks` take such runs."
-    )
 
     @classmethod
     def accepts(cls, suite: SuiteValue) -> bool:
@@ -170,12 +165,7 @@ class SentencePairs(Inquiry):
 
     @property
     def extent(self) -> Mapping[str, Any]:
-        return {
-            "suite": self.task.name,
-            "items": len(self.pairs.items),
-            "variants": f"{len(self.variants)} forms",
-            "candidates": str(len(self.task.labels)),
-        }
+        return {**super().extent, "suite": self.task.name, "items": len(self.pairs.items)}
 
     @property
     def samples(self) -> Mapping[str, Sequence[str]]:

@@ -32,7 +32,7 @@ from consilience.core.free_text import DEFAULT_RULES, OPEN_RULE, RULES, rule_of
 from consilience.core.items import Question
 from consilience.core.presentation import Prompt
 from consilience.core.process import SILENT, Watch
-from consilience.core.text import counted, evenly, spread
+from consilience.core.text import counted
 from consilience.endpoints.strategies import ANSWERS_ONLY
 from consilience.files.tables import LOG_PROBABILITIES
 from consilience.kinds.answers import answers_to_questions, model_of_answers, refuse_published
@@ -96,10 +96,6 @@ class OwnQuestions(Inquiry):
     unit = "prompts"
     in_record = QUESTIONS
     example_kinds = tuple(name for name in KINDS if name not in OF_FACTS)
-    instead = (
-        "`consilience score`, `compare`, `report`, `analyze factors` and `analyze expectations` "
-        "take such runs."
-    )
 
     @classmethod
     def accepts(cls, suite: SuiteValue) -> bool:
@@ -170,22 +166,6 @@ class OwnQuestions(Inquiry):
     def groups(self) -> Mapping[str, int]:
         return {
             name: prompt_count(items, self.presenter(name)) for name, items in self.by_group.items()
-        }
-
-    @property
-    def extent(self) -> Mapping[str, Any]:
-        return {
-            "suite": self.questions.name,
-            "items": len(self.questions),
-            "variants": f"{len(self.design.cells)} variants",
-            "candidates": spread([group.options for group in self.members.values()]),
-        }
-
-    @property
-    def samples(self) -> Mapping[str, Sequence[str]]:
-        return {
-            name: evenly([question.item for question in items])
-            for name, items in self.by_group.items()
         }
 
     def load(self) -> None:

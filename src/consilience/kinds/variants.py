@@ -27,13 +27,14 @@ from consilience.core.free_text import Rule, normalized, rule_of, usual_rule
 from consilience.core.items import Question, Task
 from consilience.core.presentation import (
     CASES,
+    DECISION,
     LABEL_STYLES,
+    RULES,
     TEMPLATES,
     Presentation,
     Template,
     permutation,
 )
-from consilience.core.scoring_rules import DECISION, RULES
 from consilience.core.text import counted
 from consilience.endpoints.decisions import ROUTES, DecisionModel, DecisionPairs
 from consilience.models import WritingModel

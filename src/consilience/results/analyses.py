@@ -429,7 +429,7 @@ def _refuse_without_factors(run: Run) -> None:
         f"a run of {kind.words.item}s, whose variants differ in one factor: the "
         f"{kind.words.variant}"
     )
-    todo = kind.what_variants_change
+    todo = f"`consilience report` shows what each {kind.words.variant} changes."
     if not run.settings:
         problem = "not the folder of a run, which says what its variants differ in"
         todo = "Name the folder of a run of `consilience probe`."

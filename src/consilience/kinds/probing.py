@@ -327,16 +327,11 @@ def probe(
 ) -> CountedRun:
     """Ask a model a suite, measure its answers and keep the run; values may replace the names."""
     inquiries = inquiries_of(options, watch, suite=suite, model=model)
-    return probe_all(inquiries, options_record(options, {"suite": suite, "model": model}), watch)
-
-
-def probe_all(
-    inquiries: Sequence[Inquiry], named: Mapping[str, Any], watch: Watch = SILENT
-) -> CountedRun:
-    """Ask what is not complete, count all answers, finish the run; ``named``: the options."""
+    named = options_record(options, {"suite": suite, "model": model})
     runs = []
     for inquiry in inquiries:
-        runs.append(_finished(inquiry, _open_run(inquiry, named), watch))
+        inquiry.load()
+        runs.append(_finished(inquiry, open_folder(inquiry.folder, inquiry, named), watch))
         inquiry.release()
     return _together(inquiries, runs)
 
@@ -401,7 +396,8 @@ def probe_shard(
         if left and not parts[inquiry.seed]:
             left += _names(inquiry, inquiry.groups)
             continue
-        folder = _open_run(inquiry, named)
+        inquiry.load()
+        folder = open_folder(inquiry.folder, inquiry, named)
         ask_in_folder(inquiry, folder, parts[inquiry.seed], watch)
         complete = complete_groups(folder.path)[1]
         left += _names(inquiry, [group for group in inquiry.groups if group not in complete])
@@ -467,12 +463,6 @@ def _refuse_unanswered(answers: pl.DataFrame, model: Any, folder: RunFolder) -> 
         where=str(folder.path),
         todo="Nothing was counted. Correct the cause; the same command asks all queries again.",
     )
-
-
-def _open_run(inquiry: Inquiry, named: Mapping[str, Any]) -> RunFolder:
-    """Load the model; the folder of its run."""
-    inquiry.load()
-    return open_folder(inquiry.folder, inquiry, named)
 
 
 def open_folder(path: Path, inquiry: Inquiry, named: Mapping[str, Any]) -> RunFolder:

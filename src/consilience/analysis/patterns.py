@@ -67,8 +67,6 @@ def pair_table(answers: Seeds, suite: Suite, protocol: Protocol, seed: int = 0) 
 
 
 def _pair_table(ready: Prepared, protocol: Protocol, seed: int) -> pl.DataFrame:
-    """``pair_table`` of one seed."""
-
     def of(group: tuple[Relation, Grid]) -> pl.DataFrame:
         relation, grid = group
         if grid.has_many_pairs:
@@ -121,7 +119,6 @@ def pattern_table(answers: Seeds, suite: Suite, protocol: Protocol) -> pl.DataFr
 
 
 def _pattern_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
-    """``pattern_table`` of one seed."""
     rows: list[dict[str, object]] = []
     for relation, grid in _grids(ready, protocol):
         agreement = agreement_matrix(grid)
@@ -270,7 +267,6 @@ def edit_table(
 
 
 def _edit_table(ready: Prepared, protocol: Protocol, kinds: Kinds, seed: int) -> pl.DataFrame:
-    """``edit_table`` of one seed."""
     shares: dict[str, list[tuple[float, float]]] = {}
     pairs: dict[str, int] = {}
     for relation, grid in _grids(ready, protocol):

@@ -68,15 +68,6 @@ class RelationVectors:
     index: pl.DataFrame
     """The query of each row (``INDEX_SCHEMA``)."""
 
-    def __post_init__(self) -> None:
-        shape = self.array.shape
-        if len(shape) != 3 or shape[:2] != (self.index.height, len(self.layers)):
-            raise ConsilienceError(
-                f"vectors of the shape {shape}",
-                expected=f"({self.index.height} rows, {len(self.layers)} layers, width)",
-                where=self.relation,
-            )
-
     def first(self, facts: int) -> RelationVectors:
         """The rows of the first facts (the paper's Figure 3 has 30)."""
         items = self.index["item"].unique(maintain_order=True).head(facts)
@@ -105,11 +96,7 @@ def write_vectors(folder: Path, vectors: RelationVectors) -> None:
     digest = hashlib.sha256(content.getbuffer()).hexdigest()
     layers = " ".join(map(str, vectors.layers))
     vectors.index.write_parquet(table, metadata={"vectors": digest, "layers": layers})
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        found = f"cannot be made: {error.strerror or error}"
-        raise ConsilienceError(found, where=str(folder)) from error
+    folder.mkdir(parents=True, exist_ok=True)
     write_whole(path_in(folder, vectors.relation, ".npy"), content.getvalue())
     write_whole(path_in(folder, vectors.relation, ".parquet"), table.getvalue())
 
@@ -208,10 +195,6 @@ def tsne(array: npt.NDArray[np.float32], seed: int = 0) -> npt.NDArray[np.float3
             f"{len(array)} vectors for a t-SNE of perplexity {PERPLEXITY}",
             expected=f"at least {PERPLEXITY + 1}",
             todo="Take more facts, or a relation with more patterns.",
-        )
-    if np.isnan(array).any():
-        raise ConsilienceError(
-            "vectors that are NaN", todo="Leave out the rows that the model could not read."
         )
     with threadpool_limits(1):
         points: npt.NDArray[np.float32] = TSNE(

@@ -10,7 +10,7 @@ from itertools import chain, combinations, product
 from math import prod
 from typing import Literal
 
-from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError
 from consilience.core.patterns import Pattern
 
 FACTORS: Mapping[str, str] = {
@@ -44,16 +44,10 @@ class Factor:
     levels: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if self.name not in FACTORS:
-            todo = did_you_mean(self.name, list(FACTORS))
-            raise ConsilienceError(f"no factor '{self.name}'", todo=todo)
-        known = f"the factor '{self.name}'"
         for level in self.levels:
             if self.levels.count(level) > 1:
-                found = f"the level '{level}' of {known} more than once"
+                found = f"the level '{level}' of the factor '{self.name}' more than once"
                 raise ConsilienceError(found, todo="Remove one of them.")
-        if not self.levels:
-            raise ConsilienceError(f"{known} without a level", expected="one level or more")
 
 
 @dataclass(frozen=True, slots=True)

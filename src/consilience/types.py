@@ -46,7 +46,6 @@ class Fact:
     item: str
     subject: str
     object: str
-    """The gold."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -77,7 +76,6 @@ class SuiteWords:
     base: str
     """The variant that others are compared with."""
     choice: str
-    """What may be answered."""
     answer: str
     """What is the same where two variants agree."""
     clusters: str
@@ -85,9 +83,7 @@ class SuiteWords:
     pool: Literal["MACRO", "MICRO", ""]
     """The headline numbers: means over groups, all items together, or each group alone."""
     tables: Sequence[By]
-    """The tables of details."""
     protocols: Sequence[Protocol] = ("strict",)
-    """How answers may be counted."""
 
     @property
     def instead(self) -> dict[str, str]:
@@ -143,7 +139,6 @@ class Relation:
     def of_design(
         cls, id_: str, facts: tuple[Fact, ...], candidates: Candidates, design: Design
     ) -> Relation:
-        """A task or a group of questions."""
         return cls(id_, id_, "N-1", (), facts, {}, candidates, design)
 
     @property
@@ -203,7 +198,6 @@ class Suite:
     left_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Relation -> objects that the authors leave out, also of other facts (ParaRel, note 11)."""
     expectations: tuple[Expectation, ...] = ()
-    """What should hold between the answers to its questions."""
     language: str = ENGLISH
     """The language that its facts are written in, as a BCP 47 tag."""
     words: SuiteWords = FACT_WORDS
@@ -513,7 +507,6 @@ def _pairs(facts: object, relation: object) -> Iterator[tuple[object, object]]:
 
 
 def _listed(words: Sequence[str], most: int = 3) -> str:
-    """The first of many words."""
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
 
 

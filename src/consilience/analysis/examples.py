@@ -122,7 +122,6 @@ class Reply:
 
 
 OF_ANOTHER = "right for another fact"
-"""The verdict on an answer that is the gold of another fact of the same subject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,7 +436,6 @@ def _is_violated(instance: Instance) -> bool:
 
 
 def _permitted(instance: Instance) -> str:
-    """The permitted answers in words."""
     expectation, premises = instance.expectation, instance.answers[:-1]
     options = expectation.conclusion.options
     if options:

@@ -111,12 +111,10 @@ class CellAnswers:
 
     @property
     def right(self) -> Bools:
-        """Whether they are right (item, cell)."""
         return np.concatenate([grid.right for grid in self.grids.values()])
 
     @property
     def subjects(self) -> npt.NDArray[np.object_]:
-        """The subject of each item (item,)."""
         return np.concatenate([grid.subjects for grid in self.grids.values()])
 
 
@@ -133,7 +131,6 @@ class FactorTables:
     levels: pl.DataFrame
     """A row a level of each factor: the accuracy of the variants that have it."""
     notes: Sequence[str]
-    """What a reader should know."""
 
 
 def factor_tables(

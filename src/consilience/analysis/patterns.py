@@ -322,7 +322,6 @@ def over_seeds(tables: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFr
 
 
 def _merged(name: str, dtype: pl.DataType) -> pl.Expr:
-    """A column over seeds."""
     column = pl.col(name)
     if name in ("low", "high", "p") or name.startswith("p_") or name.endswith(("_low", "_high")):
         return pl.lit(NAN).alias(name)

@@ -70,9 +70,7 @@ class Word:
 
     text: str
     lemma: str
-    """In lower case."""
     pos: str
-    """The universal part of speech."""
     tag: str
     """Penn Treebank's part of speech."""
     label: str
@@ -89,9 +87,7 @@ class Parsed:
     words: tuple[Word, ...]
     """Its words, with fillers in the slots."""
     subject: int
-    """The position of the subject's filler."""
     object: int
-    """The position of the object's filler."""
 
     @property
     def pattern_words(self) -> list[Word]:

@@ -23,13 +23,11 @@ class Command:
     """A command of the program."""
 
     path: str
-    """Its words, without ``consilience``."""
     options: type[Options]
     run: Callable[[Any], Shown | None]
     """Does the work; None where another process has the result."""
     help: str
     panel: str
-    """The heading that it is listed under."""
     examples: Sequence[str]
     output: Sequence[str]
     """The fields of ``Output`` that it has, besides those that all commands have."""

@@ -60,7 +60,6 @@ class Terminal(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """The segments of something to print, cleaned."""
         for segment in super().render(renderable, options):
             if not segment.control and CONTROLS.search(segment.text):
                 yield Segment(visible(segment.text), segment.style)
@@ -76,8 +75,6 @@ err = Terminal(stderr=True, markup=False, highlight=False)
 
 
 class _Rate(ProgressColumn):
-    """How many steps a second."""
-
     def render(self, task: Task) -> Text:
         return Text(_rate(task.speed) if task.speed else "", style="dim")
 
@@ -127,13 +124,11 @@ class _Log:
 
 
 def _counted(number: int, unit: str) -> str:
-    """A number of steps; ``unit`` is a plural."""
     singular = "query" if unit == "queries" else unit.removesuffix("s")
     return f"{number:,} {singular if number == 1 else unit}"
 
 
 def _rate(steps_a_second: float) -> str:
-    """A rate for people: ``12.5/s``, or ``0.8/min`` where it is below one a second."""
     if steps_a_second < 1:
         return f"{60 * steps_a_second:,.1f}/min"
     return f"{steps_a_second:,.1f}/s"
@@ -172,11 +167,9 @@ class Screen:
             yield _Bar(progress, text, total)
 
     def say(self, step: str) -> None:
-        """One line."""
         err.print(f"{step} ...")
 
     def inform(self, line: str) -> None:
-        """The line as it is."""
         err.print(line)
 
 

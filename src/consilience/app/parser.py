@@ -27,7 +27,6 @@ WIDTH = 100
 """Characters of the longest line of a help text."""
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
-"""What all commands have in common."""
 
 GENERALS = ("config", "quiet")
 """Options of the output that every command has, and that may be before its name."""
@@ -40,7 +39,6 @@ ENVIRONMENT = "CONSILIENCE_CONFIG"
 """The environment variable that names the file; if it is empty, no file is read."""
 
 NAME = "consilience.toml"
-"""The file that is searched for."""
 
 SHARED = ("model", "suite", "device", "dtype", "data-dir", "trust-remote-code", "quiet")
 """Options that may have one default for all commands."""
@@ -52,7 +50,6 @@ class Defaults:
 
     file: Path | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
-    """The values by the names of the fields."""
     data_dir: str = ""
     """The folder of fetched suites, which is ``CONSILIENCE_DATA`` while the command runs."""
 
@@ -167,7 +164,6 @@ class Value(click.ParamType):  # type: ignore[type-arg]
         self.field, self.name = field, field.name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value; a wrong one raises our error."""
         is_text = isinstance(value, str) and self.field.type is not bool
         try:
             return self.field.parse(value) if is_text else self.field.check(value)
@@ -233,12 +229,10 @@ class FieldArgument(click.Argument):
         self.shown = field.option.metavar or field.name.upper()
 
     def make_metavar(self, ctx: click.Context) -> str:
-        """Its name in the first line of the help."""
         shown = f"{self.shown}..." if self.field.is_list else self.shown
         return shown if self.required else f"[{shown}]"
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        """Its name, and what it is."""
         return self.shown, self.field.option.help
 
 
@@ -397,11 +391,9 @@ class ClickGroup(Entry, click.Group):
         self.entry, self.load, self.names = entry, load, names
 
     def list_commands(self, ctx: click.Context | None) -> list[str]:
-        """The names of the commands, in the order of the help."""
         return list(self.names or within(self.entry.path))
 
     def get_command(self, ctx: click.Context | None, name: str) -> ClickCommand | ClickGroup | None:
-        """The command of a name."""
         self.load(name)
         entry = within(self.entry.path).get(name)
         if entry is None:
@@ -456,7 +448,6 @@ def run_program(program: ClickGroup) -> None:
 
 
 def _usage_error(error: click.ClickException) -> ConsilienceError:
-    """Our error for one of the parser."""
     ctx = getattr(error, "ctx", None)
     where = ctx.command_path if ctx else ""
     todo = f"See `{where} --help`." if where else ""

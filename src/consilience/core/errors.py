@@ -15,7 +15,6 @@ Kind = Literal["", "usage", "occupied", "model"]
 """What code asks for: a wrong command line, a folder of something else, a model that fails."""
 
 OTHER_OUT = "Choose another folder"
-"""What to do where a folder holds something else."""
 
 
 class ConsilienceError(Exception):
@@ -211,7 +210,6 @@ class Loading:
     device: str = "auto"
     dtype: str = "float32"
     revision: str | None = None
-    """None for the latest."""
     trust_remote_code: bool = False
     """Whether the Python code that comes with it is run; without, a model that needs it raises."""
 
@@ -235,8 +233,6 @@ class Connection:
     concurrency: int | None = None
     """Requests in flight, at most; None for 8, and up to 32 while the server answers."""
     timeout: float = 120.0
-    """Seconds after which a request without a complete reply is sent again."""
     scoring: str | None = None
-    """How candidates are scored; None for the first strategy that is proved."""
     tokenizer: str | None = None
     """A local tokenizer in place of the server's; None for the server's."""

@@ -79,12 +79,10 @@ class Expectation:
 
     @property
     def references(self) -> tuple[Reference, ...]:
-        """The premises and the conclusion."""
         return *self.premises, self.conclusion
 
     @property
     def items(self) -> Texts:
-        """The questions that it is about."""
         return tuple(reference.item for reference in self.references)
 
     @property
@@ -163,10 +161,8 @@ Probabilities = tuple[float, ...]
 """The probability of each option of a question, in the order of the file."""
 
 Levels = Mapping[str, str]
-"""Factor -> level, of a variant."""
 
 PARAPHRASE = "paraphrase"
-"""The factor that an expectation may name."""
 
 
 def linked_questions(expectations: Iterable[Expectation]) -> dict[str, str]:
@@ -197,7 +193,6 @@ class Instance:
 
     @property
     def is_answered(self) -> bool:
-        """Whether no answer is missing."""
         return None not in self.answers
 
     @property
@@ -268,7 +263,6 @@ def instances(
 
 
 Counted = tuple[tuple[Instance, ...], ...]
-"""The instances of each expectation."""
 
 
 def with_answers_of(counted: Counted, others: Counted) -> Counted:

@@ -60,7 +60,6 @@ class FactorialDesign:
 
     @classmethod
     def full(cls, factors: Sequence[Factor]) -> FactorialDesign:
-        """Every combination of the levels."""
         _refuse_too_many(_size(factors), factors)
         cells = product(*(range(len(factor.levels)) for factor in factors))
         return cls(tuple(factors), tuple(cells))
@@ -121,11 +120,9 @@ class FactorialDesign:
 
     @property
     def is_full(self) -> bool:
-        """Whether it has every combination of the levels."""
         return len(self.cells) == _size(self.factors)
 
     def levels(self, name: str) -> tuple[str, ...]:
-        """The level of a factor in each cell."""
         at = [factor.name for factor in self.factors].index(name)
         return tuple(self.factors[at].levels[cell[at]] for cell in self.cells)
 
@@ -157,7 +154,6 @@ def levels_of(variant: str) -> dict[str, str]:
 
 
 def _size(factors: Sequence[Factor]) -> int:
-    """How many combinations of levels there are."""
     return prod(len(factor.levels) for factor in factors)
 
 
@@ -177,7 +173,6 @@ def _refuse_too_many(size: int, factors: Sequence[Factor]) -> None:
 
 
 VariantPair = tuple[int, int]
-"""Positions of two variants of a group."""
 
 ORIGINAL = "original"
 """The base form: items as the suite has them. Perturbations make the other forms."""
@@ -232,7 +227,6 @@ def _language_kind(pair: Iterable[str]) -> str:
 
 
 def _positions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """The positions of each name."""
     positions: dict[str, list[int]] = {}
     for at, name in enumerate(names):
         positions.setdefault(name, []).append(at)
@@ -248,7 +242,6 @@ class Design:
     """
 
     variants: tuple[str, ...]
-    """The names of the variants, the base variant first."""
     forms: Mapping[str, tuple[int, ...]] = field(repr=False)
     """The variants of each form, the base form first. Each form has numbers of its own."""
     compared: tuple[VariantPair, ...] | None = field(repr=False)
@@ -270,7 +263,6 @@ class Design:
     is_ragged: bool = False
     """Whether an item may lack variants, which then do not count against it."""
     languages: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
-    """The variants in each language, where there are several."""
 
     @classmethod
     def of_patterns(cls, patterns: Sequence[Pattern], edges: Mapping[VariantPair, Edge]) -> Design:

@@ -278,7 +278,6 @@ def _value(match: re.Match[str]) -> str | None:
 
 
 def _iso(year: str | None, month: int, day: int) -> str | None:
-    """The date in ISO 8601; None for a day that does not exist."""
     try:
         return date(int(year or 0), month, day).isoformat()
     except ValueError:
@@ -286,7 +285,6 @@ def _iso(year: str | None, month: int, day: int) -> str | None:
 
 
 DEFAULT_RULE = "normalized"
-"""The rule where none is named, but for open questions."""
 
 OPEN_RULE = "contains"
 """The rule of open questions where none is named: models answer them in sentences."""
@@ -346,7 +344,6 @@ class Rule:
     meaning: str
     """When a text is a choice, in one sentence."""
     source: str
-    """Where the rule comes from."""
     extract: Callable[[str], Extracted]
     """Makes of a written text what is compared."""
     key: Callable[[str], str]

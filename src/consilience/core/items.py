@@ -51,10 +51,8 @@ class Group:
     id: str
     items: Sequence[Item]
     variants: Sequence[str]
-    """The names of the variants."""
     asks: Sequence[Ask]
     schema: Mapping[str, Any]
-    """The columns of the table, and their types."""
     levels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Factor -> its level in each variant."""
 
@@ -85,7 +83,6 @@ class Scores:
     """Natural log-probability, normalised over the candidates that take part (row, candidate). None
     where ``totals`` are all there is."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """Why a candidate was excluded."""
     same: Ints | None = None
     """Position of the candidate whose score is used; differs from its own only where two candidates
     are the same token (candidate,)."""
@@ -180,7 +177,6 @@ class Task:
     metrics: tuple[str, ...] = ("accuracy",)
     """Metrics of the original form; f1 is that of the last label."""
     hub: tuple[str, ...] = ()
-    """Dataset and configuration on the Hub."""
     splits: tuple[str, str, str] = ("train", "validation", "")
     """Training, validation and test split; empty for none."""
     threshold: float | None = None
@@ -247,7 +243,6 @@ class Choice:
     text: str
     """What is shown, and what the answers table calls it."""
     aliases: tuple[str, ...] = ()
-    """Other texts that count as this answer."""
 
     @classmethod
     def parse(cls, text: str) -> Choice:
@@ -271,7 +266,6 @@ class Question:
 
     item: str
     group: str
-    """The group that it is reported in."""
     paraphrases: Mapping[str, tuple[str, ...]] = field(hash=False)
     """Language -> the question in one or several phrasings, the base phrasing first."""
     gold: Choice

@@ -84,9 +84,7 @@ class Pattern:
     """
 
     text: str
-    """The pattern with its two slots."""
     lemma: str = ""
-    """The lemma of the predicate, as ParaRel annotates it."""
     extended_lemma: str = ""
     """The lemma with its particles and prepositions."""
     tense: str = ""
@@ -124,7 +122,6 @@ class Pattern:
         return f"{self.form}: {self.text}" if self.form else self.text
 
     def fill(self, subject: str, object_: str) -> str:
-        """The sentence with both slots filled."""
         left, right = self.around_object(subject)
         return left + object_ + with_particle(object_, right)
 
@@ -205,7 +202,6 @@ class WrittenName:
 
     text: str
     where: str
-    """``file:line``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,6 @@ LABEL_STYLES = {"A": ascii_uppercase, "a": ascii_lowercase, "1": "", "none": ""}
 """The styles of option labels, and their letters; numbers have no end."""
 
 CASES = ("given", "upper", "lower")
-"""What may be done to the words of a template."""
 
 INSTRUCTIONS: Mapping[str, str] = {
     "A": "Answer with the letter of the right option and nothing else.",
@@ -86,7 +85,6 @@ class Template:
 
     @property
     def slots(self) -> frozenset[str]:
-        """The slots that it has."""
         return frozenset(slot for _, slot in self.parts if slot)
 
     def fill(self, values: Mapping[str, str], case: str = "given") -> str:
@@ -121,7 +119,6 @@ TEMPLATES: Mapping[str, Template] = {
         Template("chat", "{context}\n{question}\n{options}\n{instruction}", is_chat=True),
     )
 }
-"""The templates that are built in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +128,6 @@ class Presentation:
     language: str = ""
     paraphrase: int = 0
     order: str = "given"
-    """The order of the options (``orders``)."""
     labels: str = "A"
     template: Template = TEMPLATES["plain"]
     separator: str = ": "
@@ -142,7 +138,6 @@ class Presentation:
 
     @property
     def asks_for_labels(self) -> bool:
-        """Whether the answers are labels."""
         return self.reply == "label" and self.labels != "none"
 
 
@@ -157,7 +152,6 @@ class Prompt:
     options: tuple[int, ...]
     """The position of each answer among the options of the question."""
     choices: tuple[Choice, ...] = ()
-    """The option of each answer."""
     gold: int = -1
     """The position of the gold among the answers; no model but a baseline may read it."""
     are_labels: bool = True
@@ -257,7 +251,6 @@ def _answers(
 def _filled(
     question: Question, presentation: Presentation, paraphrase: int, order: Sequence[int]
 ) -> str:
-    """The user's turn."""
     style = presentation.labels if presentation.asks_for_labels else "none"
     style = style if question.options else "open"
     language = presentation.language
@@ -333,11 +326,8 @@ class ScoringRule:
 
     name: str
     reply: Reply
-    """What is scored."""
     meaning: str
-    """The score of an option."""
     source: str
-    """Who uses it."""
     per: Literal["", "token", "byte"] = ""
     """What the log-probability is divided by the number of, if anything."""
     has_premise: bool = False

@@ -30,11 +30,9 @@ class Silent:
     """Shows nothing."""
 
     def loading(self, model: str) -> AbstractContextManager[None]:
-        """Nothing."""
         return nullcontext()
 
     def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
-        """Nothing."""
         return nullcontext(lambda *steps: None)
 
     def say(self, step: str) -> None:

@@ -47,10 +47,8 @@ SuiteValue = str | Suite | Questions
 """A suite: its name, folder or file, or a Python value."""
 
 ShownTexts = dict[tuple[str, str, str], str]
-"""Texts by group, item and variant."""
 
 ExamplesOfKinds = dict[str, list[Example]]
-"""Examples by their kind."""
 
 ExportedRow = dict[str, Any]
 """A prompt of ``suite export``: the columns that its kind of suite has."""
@@ -85,7 +83,6 @@ class Inquiry(ABC):
     kind: ClassVar[str]
     """Names the options of ``probe`` that it has."""
     a_suite: ClassVar[str]
-    """A suite of the kind, for messages."""
     words: ClassVar[SuiteWords]
     unit: ClassVar[str]
     """What queries are called, in the plural."""

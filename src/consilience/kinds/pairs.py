@@ -77,7 +77,6 @@ HALF_SEED = 0
 """Seed of the halves: always the same ones."""
 
 OriginalForm = Callable[[TextPair], Form]
-"""Makes the original form of a pair."""
 
 
 class SentencePairs(Inquiry):
@@ -248,7 +247,6 @@ class SentencePairs(Inquiry):
 
     @cached_property
     def presented(self) -> Presented:
-        """All pairs in all forms, as the model reads them."""
         return self._present(self.pairs.items)
 
     def _present(self, pairs: Sequence[TextPair]) -> Presented:

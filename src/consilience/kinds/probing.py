@@ -104,7 +104,6 @@ class ShardReport(Shown):
     """The groups of the part; of several seeds with the seed before the group."""
     queries: int
     total_groups: int
-    """The number of groups of the run."""
     total_queries: int
     left: Sequence[str] = ()
     """The groups of other shards that are not known to be complete."""
@@ -137,18 +136,13 @@ class ProbePlan(Shown):
     groups: int
     items: int
     variants: str
-    """Number of variants of each item."""
     candidates: str
-    """Number of candidates of each query."""
     queries: int
-    """Number of queries of the whole run."""
     complete: int
     """Number of queries that the folder already has answers to."""
     folder: str
     is_new: bool
-    """Whether the folder has no run yet."""
     loading: float
-    """Seconds that loading the model took."""
     sampled: int
     """Number of queries that were asked to measure the rate."""
     rate: float
@@ -428,7 +422,6 @@ def _part_of(
 
 
 def _names(inquiry: Inquiry, groups: Iterable[str]) -> list[str]:
-    """The groups of a seed, with its name before each."""
     return [f"{inquiry.seed}/{group}" if inquiry.seed else group for group in groups]
 
 

@@ -93,7 +93,6 @@ def _is_result(entry: Any) -> bool:
 
 
 def _provider(entry: Entry) -> str:
-    """What the configuration calls the provider."""
     return str(entry["provider"].get("label") or entry["provider"].get("id"))
 
 
@@ -115,7 +114,6 @@ def _of_provider(entries: Sequence[Entry], options: ScoreOptions, where: str) ->
 
 
 def _output(entry: Entry) -> str | None:
-    """What the model wrote; None where it gave no reply."""
     response = entry.get("response")
     return _text(response.get("output") if isinstance(response, dict) else None)
 
@@ -143,8 +141,6 @@ def _text(value: Any) -> str | None:
 
 @dataclass(slots=True)
 class _TestDraft:
-    """An item while its results are read."""
-
     group: str
     gold: Choice
     phrasings: dict[str, int] = field(default_factory=dict)

@@ -81,10 +81,8 @@ from consilience.suites.questions import Questions
 from consilience.types import QUESTION_WORDS, Fact, Suite
 
 OF_WRITING = ("match", "samples", "temperature", "max_new_tokens", "equivalence")
-"""Options of written answers."""
 
 SHOWN = 5
-"""Groups without a row that a note names."""
 
 
 class OwnQuestions(Inquiry):
@@ -159,7 +157,6 @@ class OwnQuestions(Inquiry):
         return [name for name, group in self.members.items() if not group.writes_freely]
 
     def presenter(self, group: str) -> Presenter:
-        """How the questions of a group are presented."""
         return self.prompting.presenter(self.members[group].design(self.design), self.pool)
 
     @cached_property
@@ -215,7 +212,6 @@ class OwnQuestions(Inquiry):
         return writer
 
     def _writer(self) -> Writer:
-        """The model as one that writes."""
         options, judge = self.options, None
         if options.equivalence is not None:
             from consilience.models.judges import load_judge

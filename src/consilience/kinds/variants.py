@@ -44,7 +44,6 @@ from consilience.suites.question_suites import GroupOfQuestions
 from consilience.suites.questions import Questions
 
 ALL = "all"
-"""All levels that the questions have."""
 
 MORE_LEVELS: Mapping[str, str] = {
     "language": "Add phrasings in another language, with a column 'language' in the file",
@@ -126,7 +125,6 @@ def design_of(kind: str, factors: Sequence[Factor], seed: int) -> FactorialDesig
 
 
 def _usual_factors(questions: Questions) -> list[Factor]:
-    """What varies if nothing is said."""
     orders = _orders("rotations", questions) if _most_options(questions) > 1 else ()
     levels = {
         "language": questions.languages,
@@ -307,7 +305,6 @@ class Prompting:
 
     @property
     def base(self) -> Presentation:
-        """The presentation where no factor varies."""
         template = next(iter(self.templates.values()))
         return Presentation(template=template, labels=self.labels)
 
@@ -444,7 +441,6 @@ class Writer:
 
     @property
     def rule(self) -> Rule | None:
-        """The rule; None for that of each kind of question."""
         return rule_of(self.match) if self.match else None
 
     def ask(

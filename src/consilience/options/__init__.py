@@ -96,7 +96,6 @@ class Option:
     is_of_run: bool = False
     """Whether a run has a value of its own, which no default for all commands replaces."""
     is_rare: bool = False
-    """Whether only ``--help --all`` shows it."""
     needs_trust: Callable[[Any], bool] | None = None
     """Whether a value runs code, sends a key, or uploads unasked.
 
@@ -236,7 +235,6 @@ class OptionField:
             raise self._wrong(text, EXPECTED[self.type]) from None
 
     def _checked(self, value: Any) -> Any:
-        """A single value, checked."""
         if self.choices and not (isinstance(value, str) and value in self.choices):
             raise self._wrong(value, " or ".join(map(repr, self.choices)))
         if self.type in (str, Path) and isinstance(value, str | os.PathLike):
@@ -410,7 +408,6 @@ class Output(Options):
         short="-q", panel="General")
 
     width: int = field(default=UNLIMITED, repr=False)
-    """Characters of the widest table."""
 
     @property
     def is_document(self) -> bool:

@@ -16,7 +16,6 @@ from consilience.core.errors import (
 from consilience.options import Options, opt, option_fields, shared
 
 DEFAULT_MODEL = "packaged:smollm2"
-"""The model that is asked if none is named."""
 
 BEHIND_A_URL = ("openai", "decisions", "systemone")
 """Prefixes of models that a server has; one of ``systemone`` runs here if no URL is given."""
@@ -129,7 +128,6 @@ class ProbeOptions(Options):
 
     @property
     def loading(self) -> Loading:
-        """How the model is loaded."""
         return Loading(self.device, self.dtype, self.revision, self.trust_remote_code)
 
     def check_connection(self) -> None:

@@ -70,20 +70,14 @@ class Analysis(Shown):
     tables: Mapping[str, pl.DataFrame]
     """By their names in a JSON document."""
     shown: Sequence[Table | str]
-    """What is printed."""
     numbers: pl.DataFrame | None = None
     """The table of ``--csv``; None for the first of ``tables``."""
     notes: Sequence[str] = ()
-    """What a reader should know."""
     suite: Suite | None = None
-    """The suite, where there is one."""
     protocol: Protocol | None = None
-    """How answers were counted, where they were."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """What else a JSON document has."""
 
     def printed(self, output: Output) -> Sequence[Table | str]:
-        """The tables as people read them."""
         return self.shown
 
     def document(self) -> dict[str, Any]:

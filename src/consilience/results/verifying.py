@@ -63,11 +63,9 @@ class Verification(Shown):
     temperature: float
     """The temperature at which a server sampled its answers; 0 where they were not sampled."""
     record: Mapping[str, Any] = field(repr=False)
-    """The sample, and versions."""
 
     @property
     def differing(self) -> pl.DataFrame:
-        """The rows with another answer."""
         return self.rows.filter(pl.col("answer").ne_missing(pl.col("now")))
 
     @property

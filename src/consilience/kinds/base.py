@@ -18,16 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import polars as pl
 
 from consilience.analysis.examples import Example
+from consilience.asking import noise
 from consilience.asking.facts import Progress
-from consilience.asking.noise import (
-    AskedGroup,
-    Sample,
-    noise_floor,
-    sample,
-    sample_size,
-    server_noise_floor,
-    variations,
-)
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted, evenly, spread
@@ -248,7 +240,7 @@ class Inquiry(ABC):
         """The answers of a group; to some items, in the variants at some positions, only."""
 
     @abstractmethod
-    def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
+    def sample(self, size: int, generator: random.Random) -> Sequence[noise.Sample]:
         """Queries for the noise floor of a model that runs here."""
 
     @abstractmethod
@@ -296,7 +288,9 @@ class Inquiry(ABC):
         is_exact = not self.is_given and self.model.identity.get("dtype") == "float32"
         half = partial(self.new_model, dtype="bfloat16") if is_exact else None
         name = self.suite.name
-        return noise_floor(samples, self.model, name, in_half_precision=half, progress=progress)
+        return noise.noise_floor(
+            samples, self.model, name, in_half_precision=half, progress=progress
+        )
 
     def _noise_of_server(
         self, client: Client, folder: RunFolder, tables: Mapping[str, pl.DataFrame]
@@ -313,12 +307,12 @@ class Inquiry(ABC):
             return self._as_written(self.ask(group, items, variants))
 
         groups = [
-            AskedGroup(self._as_written(answers), partial(ask, group))
+            noise.AskedGroup(self._as_written(answers), partial(ask, group))
             for group, answers in tables.items()
         ]
         prompts = sum(group.answers.height for group in groups)
-        ways = len(variations(client))
-        parts = sample(groups, sample_size(prompts, ways, wanted), self.options.seed)
+        ways = len(noise.variations(client))
+        parts = noise.sample(groups, noise.sample_size(prompts, ways, wanted), self.options.seed)
         sampled = sum(part.first.height for part in parts)
         known = noise_floor_of(folder.path)
         if known is not None and known.height:
@@ -333,7 +327,7 @@ class Inquiry(ABC):
         folder.begin("noise floor")
         try:
             with self.watch.steps("noise floor", sampled * ways, "prompts") as advance:
-                return server_noise_floor(parts, client, self.suite.name, advance)
+                return noise.server_noise_floor(parts, client, self.suite.name, advance)
         except ConsilienceError as error:
             if wanted:
                 raise

@@ -20,15 +20,8 @@ from consilience.core.errors import ConsilienceError, Loading, Protocol
 from consilience.core.free_text import rule_of
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import spread
+from consilience.kinds import base
 from consilience.kinds.answers import answers_to_facts, model_of_answers, recorded, with_facts
-from consilience.kinds.base import (
-    AnswersElsewhere,
-    ExportedRow,
-    Inquiry,
-    ShownTexts,
-    SuiteValue,
-    perturbation_settings,
-)
 from consilience.metrics.counts import prepare, unknown_answers
 from consilience.models import LanguageModel, load_model
 from consilience.options.probe import ProbeOptions
@@ -54,7 +47,7 @@ from consilience.suites.questions import Questions
 from consilience.types import FACT_WORDS, Suite
 
 
-class Facts(Inquiry):
+class Facts(base.Inquiry):
     """Facts in all patterns of their relations."""
 
     kind = "facts"
@@ -65,7 +58,7 @@ class Facts(Inquiry):
     is_same_for_models = True
 
     @classmethod
-    def accepts(cls, suite: SuiteValue) -> bool:
+    def accepts(cls, suite: base.SuiteValue) -> bool:
         return True
 
     @classmethod
@@ -159,7 +152,7 @@ class Facts(Inquiry):
             "keep_scores": options.keep_scores,
             "model": self.model.identity,
             **({"languages": self.languages} if self.languages else {}),
-            **(perturbation_settings(self.forms) if self.forms else {}),
+            **(base.perturbation_settings(self.forms) if self.forms else {}),
         }
 
     def describe(self, folder: RunFolder) -> None:
@@ -201,7 +194,7 @@ class Facts(Inquiry):
     def notes_on(self, answers: pl.DataFrame) -> Sequence[str]:
         return bound_notes(answers)
 
-    def rows(self) -> Iterator[ExportedRow]:
+    def rows(self) -> Iterator[base.ExportedRow]:
         return fact_rows(self.suite)
 
     @classmethod
@@ -243,7 +236,7 @@ class Facts(Inquiry):
     @classmethod
     def read_answers(
         cls, run: Run, options: ScoreOptions, suite: Questions | None
-    ) -> AnswersElsewhere:
+    ) -> base.AnswersElsewhere:
         whole, protocol = cls.suite_of(run, options.suite, options.protocol, options.data_dir)
         variants = run.answers["variant"] if "variant" in run.answers.columns else ()
         names = {str(variant).partition(": ")[0] for variant in variants}  # NAME: TEXT
@@ -255,7 +248,7 @@ class Facts(Inquiry):
         rule = rule_of(options.match) if options.match else None
         answers = answers_to_facts(run.answers, whole, rule)
         table = prepare(answers, whole)
-        return AnswersElsewhere(
+        return base.AnswersElsewhere(
             whole,
             protocol,
             answers,
@@ -266,7 +259,7 @@ class Facts(Inquiry):
                 "suite_digest": whole.digest,
                 "groups": table["group"].unique(maintain_order=True).to_list(),
                 "protocol": protocol,
-                **(perturbation_settings(forms) if forms else {}),
+                **(base.perturbation_settings(forms) if forms else {}),
                 **model_of_answers(options, options.match),
             },
             described={"suite_source": _source_of(whole, options.suite or "", options.data_dir)},
@@ -286,7 +279,7 @@ class Facts(Inquiry):
         return pl.DataFrame(rows).join(items, on=["group", "item"], how="semi")
 
     @classmethod
-    def shown_texts(cls, run: Run, suite: Suite, items: Set[tuple[str, str]]) -> ShownTexts:
+    def shown_texts(cls, run: Run, suite: Suite, items: Set[tuple[str, str]]) -> base.ShownTexts:
         filled = {}
         for relation in suite:
             facts = [fact for fact in relation.facts if (relation.id, fact.item) in items]
@@ -297,7 +290,7 @@ class Facts(Inquiry):
         return filled
 
 
-def fact_rows(suite: Suite) -> Iterator[ExportedRow]:
+def fact_rows(suite: Suite) -> Iterator[base.ExportedRow]:
     """Every fact in every pattern, with a blank in place of the object."""
     for relation in suite.relations:
         candidates = {

@@ -35,16 +35,8 @@ from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted
 from consilience.endpoints.strategies import ANSWERS_ONLY
 from consilience.files.tables import LOG_PROBABILITIES
+from consilience.kinds import base
 from consilience.kinds.answers import answers_to_questions, model_of_answers, refuse_published
-from consilience.kinds.base import (
-    AnswersElsewhere,
-    ExamplesOfKinds,
-    ExportedRow,
-    Inquiry,
-    ShownTexts,
-    SuiteValue,
-    refuse_choices,
-)
 from consilience.kinds.variants import (
     Prompting,
     Writer,
@@ -85,7 +77,7 @@ OF_WRITING = ("match", "samples", "temperature", "max_new_tokens", "equivalence"
 SHOWN = 5
 
 
-class OwnQuestions(Inquiry):
+class OwnQuestions(base.Inquiry):
     """Questions of a file, a folder or the Hub, or facts that are asked as questions."""
 
     kind = "questions"
@@ -96,7 +88,7 @@ class OwnQuestions(Inquiry):
     example_kinds = tuple(name for name in KINDS if name not in OF_FACTS)
 
     @classmethod
-    def accepts(cls, suite: SuiteValue) -> bool:
+    def accepts(cls, suite: base.SuiteValue) -> bool:
         return isinstance(suite, Questions) or (isinstance(suite, str) and is_questions(suite))
 
     @classmethod
@@ -285,7 +277,7 @@ class OwnQuestions(Inquiry):
     def notes_on(self, answers: pl.DataFrame) -> Sequence[str]:
         return self.writer.notes(answers) if self.writes else ()
 
-    def rows(self) -> Iterator[ExportedRow]:
+    def rows(self) -> Iterator[base.ExportedRow]:
         for group, questions in self.by_group.items():
             presenter = self.presenter(group)
             names = presenter.design.names
@@ -309,7 +301,7 @@ class OwnQuestions(Inquiry):
     def suite_of(
         cls, run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
     ) -> tuple[Suite, Protocol]:
-        refuse_choices("questions", suite=name, protocol=protocol, data_dir=data_dir)
+        base.refuse_choices("questions", suite=name, protocol=protocol, data_dir=data_dir)
         items = (
             run.seeds[0]
             .answers.select("group", "item", "gold", "gold_option")
@@ -343,7 +335,7 @@ class OwnQuestions(Inquiry):
     @classmethod
     def read_answers(
         cls, run: Run, options: ScoreOptions, suite: Questions | None
-    ) -> AnswersElsewhere:
+    ) -> base.AnswersElsewhere:
         """Texts or log-probabilities of options.
 
         A question that has rows and lacks some has no answer there. Questions without any row are
@@ -361,7 +353,7 @@ class OwnQuestions(Inquiry):
         notes = notes_on_writing(answers)
         if options.match is None:
             notes = [*notes, *_found_within(run.answers, whole, answers)]
-        return AnswersElsewhere(
+        return base.AnswersElsewhere(
             suite_of_questions(questions.name, groups, design, questions.expectations),
             "strict",
             answers,
@@ -392,12 +384,12 @@ class OwnQuestions(Inquiry):
         return dataset, config, split
 
     @classmethod
-    def with_texts(cls, run: Run, examples: ExamplesOfKinds) -> ExamplesOfKinds:
+    def with_texts(cls, run: Run, examples: base.ExamplesOfKinds) -> base.ExamplesOfKinds:
         texts = {(item, variant): text for _, item, variant, text in run.prompts.iter_rows()}
         return with_prompts(examples, run.seeds[0].answers, texts)
 
     @classmethod
-    def shown_texts(cls, run: Run, suite: Suite, items: Set[tuple[str, str]]) -> ShownTexts:
+    def shown_texts(cls, run: Run, suite: Suite, items: Set[tuple[str, str]]) -> base.ShownTexts:
         return {row[:3]: row[3] for row in run.prompts.iter_rows() if row[:2] in items}
 
 

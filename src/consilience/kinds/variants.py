@@ -21,20 +21,11 @@ from consilience.asking.answer_clusters import (
 from consilience.asking.facts import Progress
 from consilience.asking.prompting import AUTO, templates_of, with_system
 from consilience.asking.questions import EMPTY, Presenter, ask_writing, notes_on_writing
+from consilience.core import presentation
 from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.core.factors import FACTORS, MOST_CELLS, Factor, FactorialDesign
 from consilience.core.free_text import Rule, normalized, rule_of, usual_rule
 from consilience.core.items import Question, Task
-from consilience.core.presentation import (
-    CASES,
-    DECISION,
-    LABEL_STYLES,
-    RULES,
-    TEMPLATES,
-    Presentation,
-    Template,
-    permutation,
-)
 from consilience.core.text import counted
 from consilience.endpoints.decisions import ROUTES, DecisionModel, DecisionPairs
 from consilience.models import WritingModel
@@ -201,7 +192,7 @@ def _orders(value: str, questions: Questions) -> Sequence[str]:
     levels = levels if "given" in levels else ["given", *levels]
     for level in levels:
         try:
-            is_order = permutation(level, size) is not None
+            is_order = presentation.permutation(level, size) is not None
         except ValueError:
             is_order = False
         if not is_order:
@@ -251,9 +242,9 @@ LEVELS: Mapping[str, Levels] = {
     "language": _languages,
     "paraphrase": _paraphrases,
     "order": _orders,
-    "labels": lambda value, _: _some_of("labels", value, list(LABEL_STYLES)),
+    "labels": lambda value, _: _some_of("labels", value, list(presentation.LABEL_STYLES)),
     "separator": _separators,
-    "case": lambda value, _: _some_of("case", value, CASES),
+    "case": lambda value, _: _some_of("case", value, presentation.CASES),
     "examples": _examples,
     "sample": _samples,
 }
@@ -262,14 +253,14 @@ LEVELS: Mapping[str, Levels] = {
 
 def template_names(spec: str | None) -> list[str]:
     """The names that ``--vary template=`` may have: those of ``--template``, and the built-in."""
-    return list(templates_of([*([spec] if spec else []), *TEMPLATES]))
+    return list(templates_of([*([spec] if spec else []), *presentation.TEMPLATES]))
 
 
 @dataclass(frozen=True, slots=True)
 class Prompting:
     """How questions become prompts, and how their options are scored."""
 
-    templates: Mapping[str, Template]
+    templates: Mapping[str, presentation.Template]
     """The templates that are used, the base template first."""
     rule_name: str = ""
     """A scoring rule; empty for ``label``, or ``sum`` where options have no labels."""
@@ -277,7 +268,7 @@ class Prompting:
     """How many solved questions precede each question."""
     seed: int = 0
     """Decides shuffled orders and the draws of examples."""
-    labels: str = Presentation().labels
+    labels: str = presentation.Presentation().labels
     """The style of the labels where it does not vary."""
 
     @classmethod
@@ -290,10 +281,10 @@ class Prompting:
         ``template`` name templates.
         """
         rule_name = options.option_score or ""
-        if rule_name == DECISION.name:
-            raise unknown_name(f"no scoring rule '{rule_name}'", rule_name, RULES)
+        if rule_name == presentation.DECISION.name:
+            raise unknown_name(f"no scoring rule '{rule_name}'", rule_name, presentation.RULES)
         named = templates_of([options.template or AUTO], is_chat=is_chat)
-        known = {**TEMPLATES, **named}
+        known = {**presentation.TEMPLATES, **named}
         varied = {factor.name: factor.levels for factor in factors}.get("template")
         used = {name: known[name] for name in varied or list(named)[:1]}
         if not options.shots and any(factor.name == "examples" for factor in factors):
@@ -304,9 +295,9 @@ class Prompting:
         return cls(used, rule_name, options.shots, options.seed)
 
     @property
-    def base(self) -> Presentation:
+    def base(self) -> presentation.Presentation:
         template = next(iter(self.templates.values()))
-        return Presentation(template=template, labels=self.labels)
+        return presentation.Presentation(template=template, labels=self.labels)
 
     def presenter(self, design: FactorialDesign, pool: Sequence[Question]) -> Presenter:
         """The presenter of a group; ``pool``: the questions that examples are drawn from."""
@@ -336,7 +327,7 @@ class Prompting:
         }
 
 
-OF_DECISIONS = {"decision": Template("decision", "{context}\n{question}\n{options}")}
+OF_DECISIONS = {"decision": presentation.Template("decision", "{context}\n{question}\n{options}")}
 """What a request says, as one text; the server has a template of its own."""
 
 OF_TEMPLATES = ("template", "separator", "case", "examples", "sample")
@@ -373,7 +364,7 @@ def decision_prompting(
         if factor.name in OF_TEMPLATES:
             expected = "the factors language, paraphrase, order and labels"
             raise _unused(f"--vary {factor.name}", expected)
-    return Prompting(OF_DECISIONS, DECISION.name, 0, options.seed, labels="none")
+    return Prompting(OF_DECISIONS, presentation.DECISION.name, 0, options.seed, labels="none")
 
 
 def load_decider(options: ProbeOptions, task: Task) -> DecisionPairs:

@@ -37,19 +37,8 @@ from consilience.metrics.grid import MANY_VARIANTS
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import headline_metrics
 from consilience.models import LanguageModel
-from consilience.options import Output, shared_fields
+from consilience.options import Output, runs, shared_fields
 from consilience.options.probe import ProbeOptions
-from consilience.options.runs import (
-    EditsOptions,
-    ExamplesOptions,
-    ExpectationsOptions,
-    FactorsOptions,
-    KnowledgeOptions,
-    PatternsOptions,
-    SyntaxOptions,
-    TaskEffectsOptions,
-    VectorOptions,
-)
 from consilience.report import analysis_tables as layouts
 from consilience.report.columns import EDITS, frame_table
 from consilience.report.export import Shown, rows_of, save_figure, tsne_figure
@@ -88,7 +77,9 @@ class Analysis(Shown):
         return next(iter(self.tables.values())) if self.numbers is None else self.numbers
 
 
-def _open(options: PatternsOptions | EditsOptions) -> tuple[Run, Suite, Protocol, list[str]]:
+def _open(
+    options: runs.PatternsOptions | runs.EditsOptions,
+) -> tuple[Run, Suite, Protocol, list[str]]:
     """The run, the suite and the protocol that options name, and notes on them."""
     run = Run.open(options.run)
     suite, protocol = facts_of(run, options.suite, options.protocol, options.data_dir)
@@ -98,7 +89,7 @@ def _open(options: PatternsOptions | EditsOptions) -> tuple[Run, Suite, Protocol
     return run, suite, protocol, notes
 
 
-def analyze_patterns(options: PatternsOptions) -> Analysis:
+def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
     """How often each two patterns agree, and what each pattern gives: ``patterns, pairs``."""
     run, suite, protocol, notes = _open(options)
     answers = run.tables
@@ -118,7 +109,7 @@ def analyze_patterns(options: PatternsOptions) -> Analysis:
     return Analysis({"patterns": rows, "pairs": pairs}, shown, pairs, notes, suite, protocol)
 
 
-def analyze_edits(options: EditsOptions) -> Analysis:
+def analyze_edits(options: runs.EditsOptions) -> Analysis:
     """Consistency of the pairs that differ in a way, against the other pairs: ``edits``."""
     run, suite, protocol, notes = _open(options)
     kinds: patterns.Kinds = patterns.annotated_kinds(suite)
@@ -136,7 +127,7 @@ def analyze_edits(options: EditsOptions) -> Analysis:
     return Analysis({"edits": table}, [shown], None, notes, suite, protocol)
 
 
-def analyze_examples(options: ExamplesOptions) -> Analysis:
+def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
     """Examples of each kind, of the first seed; the table has a row for each reply to each item."""
     run = Run.open(options.run)
     kind_of_suite, first = kind_of_run(run), run.seeds[0]
@@ -173,7 +164,7 @@ def analyze_examples(options: ExamplesOptions) -> Analysis:
     return Analysis({}, shown, reply_table(found), notes, suite, more={"examples": rows})
 
 
-def analyze_expectations(options: ExpectationsOptions) -> Analysis:
+def analyze_expectations(options: runs.ExpectationsOptions) -> Analysis:
     """How often each kind of expectation is violated, and examples: ``violations, examples``.
 
     The examples are those of the first seed.
@@ -201,7 +192,7 @@ def analyze_expectations(options: ExpectationsOptions) -> Analysis:
     return Analysis(tables, shown, None, notes, suite, protocol)
 
 
-def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
+def analyze_knowledge(options: runs.KnowledgeOptions) -> Analysis:
     """Correlations over relations: ``correlations``.
 
     With sizes also means by the size of the training data, and correlations over runs: ``sizes,
@@ -232,7 +223,7 @@ def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
     return Analysis(tables, shown, None, notes)
 
 
-def analyze_syntax(options: SyntaxOptions) -> Analysis:
+def analyze_syntax(options: runs.SyntaxOptions) -> Analysis:
     """Derived edges against those of the suite, and paraphrase types: ``edges, types``."""
     from consilience.analysis.syntax import (
         agreement_with_released,
@@ -255,7 +246,7 @@ def analyze_syntax(options: SyntaxOptions) -> Analysis:
 TITLE = "Accuracy, and consistency when reversed (C_R) and with other punctuation (C_S), in percent"
 
 
-def analyze_tasks(options: TaskEffectsOptions) -> Analysis:
+def analyze_tasks(options: runs.TaskEffectsOptions) -> Analysis:
     """The numbers of all runs, and tests of tasks against tasks: ``metrics, effects``."""
     names, paths = _labelled(options.runs)
     metrics = read_runs(paths, names, tasks=TASKS, perturbations=PERTURBATIONS)
@@ -272,9 +263,9 @@ def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
     return effects.filter(pl.col("p").is_not_nan().any().over("first", "second"))
 
 
-def _labelled(runs: Sequence[str]) -> tuple[list[str], list[Path]]:
+def _labelled(specs: Sequence[str]) -> tuple[list[str], list[Path]]:
     """The model and the path of each run; a run without a model is named by its folder."""
-    models, paths = zip(*map(split_label, runs), strict=True)
+    models, paths = zip(*map(split_label, specs), strict=True)
     files = [Path(path) for path in paths]
     folders = [file.parent if file.name == "metrics.csv" else file for file in files]
     unnamed = [folder for folder, model in zip(folders, models, strict=True) if not model]
@@ -303,7 +294,7 @@ def _notes(metrics: pl.DataFrame, effects: pl.DataFrame) -> list[str]:
     return notes
 
 
-def analyze_factors(options: FactorsOptions) -> Analysis:
+def analyze_factors(options: runs.FactorsOptions) -> Analysis:
     """Consistency by factor, variance components and sensitivity indices of each run.
 
     The tables ``consistency, components, indices, levels, noise`` have the column ``run``.
@@ -430,7 +421,7 @@ SETTINGS = ("suite", "suite_digest", "groups", "limit", "seed", "protocol", "mod
 """The settings of a probe that decide vectors too."""
 
 
-def analyze_representations(options: VectorOptions, watch: Watch = SILENT) -> Analysis:
+def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) -> Analysis:
     """Ask a model, keep its vectors where the object is predicted, and cluster them.
 
     ``clusters``: a row a relation, layer and property (``CLUSTERS_SCHEMA``). ``correlations``: a
@@ -472,7 +463,11 @@ def analyze_representations(options: VectorOptions, watch: Watch = SILENT) -> An
 
 
 def _clusters(
-    relation: Relation, model: LanguageModel, run: Path, options: VectorOptions, protocol: Protocol
+    relation: Relation,
+    model: LanguageModel,
+    run: Path,
+    options: runs.VectorOptions,
+    protocol: Protocol,
 ) -> pl.DataFrame:
     """Clusters of one relation's vectors; an earlier run's vectors are read."""
     from consilience.analysis.representations import (

@@ -420,19 +420,16 @@ def violated_examples(
     for group, counted in by_group.items():
         for kind in EXPECTATION_SUBSETS:
             units = [of for of in counted if of[0].expectation.subset == kind]
-            firsts = (next(filter(_is_violated, of), None) for of in units)
-            violated = [one for one in firsts if one]
-            for number, one in enumerate(violated[:most], start=1):
+            answered = ([one for one in of if one.is_answered] for of in units)
+            violated = ([one for one in of if one.is_permitted is False] for of in answered)
+            firsts = [of[0] for of in violated if of]
+            for number, one in enumerate(firsts[:most], start=1):
                 queries = [*zip(one.expectation.items, one.variants, strict=True)]
                 permitted = ["" for _ in one.expectation.premises] + [_permitted(one)]
                 for query, answer, texts in zip(queries, one.answers, permitted, strict=True):
                     shown = prompts.get(query, ""), answer or NO_ANSWER, texts
                     rows.append((group, kind, number, *query, *shown))
     return pl.DataFrame(rows, schema=EXAMPLES, orient="row")
-
-
-def _is_violated(instance: Instance) -> bool:
-    return instance.is_answered and instance.is_permitted is False
 
 
 def _permitted(instance: Instance) -> str:

@@ -178,11 +178,14 @@ def present(shown: Shown, output: Output) -> int:
     for path, content in shown.written(output):
         write_whole(path, content)
     if not output.is_document:
+        write = {"csv": as_csv, "md": as_markdown, "latex": as_latex}.get(output.format)
         for item in shown.printed(output):
-            if isinstance(item, Table):
-                _print_table(item, output)
-            else:
+            if not isinstance(item, Table) or write is None:
                 out.print(item)
+            elif output.format == "csv":
+                out.print(write(item), end="")
+            else:
+                out.print(write(replace(item, notes=all_notes(item))), end="")
         for remark in shown.remarks(output):
             err.print(f"note: {shortened(remark)}")
     if after := shown.then(output):
@@ -191,12 +194,3 @@ def present(shown: Shown, output: Output) -> int:
         print(json_text(without_nan(shown.document())))
     print_errors(shown.faults())
     return shown.exit_status()
-
-
-def _print_table(table: Table, output: Output) -> None:
-    writers = {"csv": as_csv, "md": as_markdown, "latex": as_latex}
-    if (write := writers.get(output.format)) is None:
-        out.print(table)
-        return
-    is_csv = output.format == "csv"
-    out.print(write(table if is_csv else replace(table, notes=all_notes(table))), end="")

@@ -268,29 +268,23 @@ class Inquiry(ABC):
     ) -> pl.DataFrame | None:
         """Rows of the metrics table on a sample that is asked again; None without one.
 
-        A model that runs here is asked on request, a server by default. ``tables``: the answers of
-        the run to each group.
+        A model that runs here is asked on request, as ``VARIATIONS`` say and in bfloat16; a server
+        by default. ``tables``: the answers of the run to each group.
         """
         if (client := getattr(self.model, "client", None)) is not None:
             return self._noise_of_server(client, folder, tables)
-        if not self.options.noise_floor:
+        if not (size := self.options.noise_floor):
             return None
         with self.watch.loading(""), self.watch.steps("noise floor", None, self.unit) as advance:
-            return self.measured_noise(self.options.noise_floor, advance)
-
-    def measured_noise(
-        self, size: int, progress: Progress = lambda done: None
-    ) -> pl.DataFrame | None:
-        """The changed answers of a sample that is asked as ``VARIATIONS`` say, and in bfloat16."""
-        samples = self.sample(size, random.Random(self.options.seed))
-        if not samples:
-            return None
-        is_exact = not self.is_given and self.model.identity.get("dtype") == "float32"
-        half = partial(self.new_model, dtype="bfloat16") if is_exact else None
-        name = self.suite.name
-        return noise.noise_floor(
-            samples, self.model, name, in_half_precision=half, progress=progress
-        )
+            samples = self.sample(size, random.Random(self.options.seed))
+            if not samples:
+                return None
+            is_exact = not self.is_given and self.model.identity.get("dtype") == "float32"
+            half = partial(self.new_model, dtype="bfloat16") if is_exact else None
+            name = self.suite.name
+            return noise.noise_floor(
+                samples, self.model, name, in_half_precision=half, progress=advance
+            )
 
     def _noise_of_server(
         self, client: Client, folder: RunFolder, tables: Mapping[str, pl.DataFrame]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -139,14 +139,6 @@ def _text(value: Any) -> str | None:
     return value if is_text else json.dumps(value, ensure_ascii=False)
 
 
-@dataclass(slots=True)
-class _TestDraft:
-    group: str
-    gold: Choice
-    phrasings: dict[str, int] = field(default_factory=dict)
-    """Its tests by their text, numbered from 1."""
-
-
 def questions_of(entries: Sequence[Entry], name: str, where: str) -> tuple[Questions, pl.DataFrame]:
     """The tests as questions, and the answers: ``item, variant, answer``.
 
@@ -155,7 +147,8 @@ def questions_of(entries: Sequence[Entry], name: str, where: str) -> tuple[Quest
     """
     prompts: dict[str, int] = {}
     labels: dict[int, str] = {}
-    drafts: dict[str, _TestDraft] = {}
+    golds: dict[str, tuple[str, Choice]] = {}
+    phrasings: dict[str, dict[str, int]] = {}
     counts: dict[tuple[str, int, int], int] = {}
     cells: list[tuple[str, dict[str, int], str | None]] = []
     for entry in entries:
@@ -165,10 +158,15 @@ def questions_of(entries: Sequence[Entry], name: str, where: str) -> tuple[Quest
         text = visible(_phrasing(entry["vars"]))
         metadata = entry["testCase"].get("metadata") or {}
         item = " ".join(visible(str(metadata.get("item") or text)).split())
-        if item not in drafts:
-            drafts[item] = _TestDraft(_group(metadata, name, where), _gold(entry, where))
-        phrasings = drafts[item].phrasings
-        phrasing = phrasings.setdefault(text, len(phrasings) + 1)
+        if item not in golds:
+            group = str(metadata.get("group") or name)
+            if not names_a_group(group):
+                raise ConsilienceError(
+                    f"metadata.group '{group}'", expected=GROUP_NAME, where=where
+                )
+            golds[item] = group, _gold(entry, where)
+        of_item = phrasings.setdefault(item, {})
+        phrasing = of_item.setdefault(text, len(of_item) + 1)
         key = item, phrasing, prompt
         counts[key] = counts.get(key, 0) + 1
         levels = {"paraphrase": phrasing, "template": prompt, "sample": counts[key]}
@@ -196,8 +194,8 @@ def questions_of(entries: Sequence[Entry], name: str, where: str) -> tuple[Quest
         for number, label in labels.items()
     ]
     questions = tuple(
-        Question(item, draft.group, {DEFAULT_LANGUAGE: tuple(draft.phrasings)}, draft.gold)
-        for item, draft in drafts.items()
+        Question(item, group, {DEFAULT_LANGUAGE: tuple(phrasings[item])}, gold)
+        for item, (group, gold) in golds.items()
     )
     return Questions(name, questions, tuple(notes if len(notes) > 1 else ())), table
 
@@ -208,17 +206,6 @@ def _phrasing(variables: Mapping[str, Any]) -> str:
     if len(values) == 1 and isinstance(values[0], str) and values[0].strip():
         return values[0]
     return json.dumps(variables, ensure_ascii=False, sort_keys=True)
-
-
-def _group(metadata: Mapping[str, Any], name: str, where: str) -> str:
-    group = str(metadata.get("group") or name)
-    if not names_a_group(group):
-        raise ConsilienceError(
-            f"metadata.group '{group}'",
-            expected=GROUP_NAME,
-            where=where,
-        )
-    return group
 
 
 def _gold(entry: Entry, where: str) -> Choice:

@@ -25,13 +25,7 @@ from consilience.kinds.counting import CountedRun, count_run, record_notes
 from consilience.kinds.probing import ProbePlan
 from consilience.kinds.promptfoo import is_promptfoo
 from consilience.models import LanguageModel, Model
-from consilience.models.functions import (
-    LabelFunction,
-    PromptFunction,
-    ScoringFunction,
-    TextFunction,
-    TwoTexts,
-)
+from consilience.models.functions import LabelFunction, PromptFunction, TextFunction, TwoTexts
 from consilience.options import Output, options_of, refuse_unknown, signature_of
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
@@ -79,11 +73,15 @@ def evaluate(
     refuse_swapped(suite, model, "evaluate(suite, model)")
     fields, chosen, loaded = _values_of(suite, model, options)
     temporary = None
-    if fields.get("out") is not None:
-        _refuse_unnamed(loaded)
-    else:
+    function = getattr(loaded, "function", None)
+    if fields.get("out") is None:
         temporary = TemporaryDirectory(prefix="consilience-")
         fields["out"] = Path(temporary.name, "run")
+    elif function and getattr(function, "__name__", "<lambda>") == "<lambda>":
+        raise ConsilienceError(
+            "a function without a name, and a folder",
+            expected="a function with a name (def), because a kept run is resumed by it",
+        )
     probed = probing.probe(options_of(ProbeOptions, fields), watch, suite=chosen, model=loaded)
     return _result_of(probed, Run.open(probed.record["path"]), temporary)
 
@@ -294,17 +292,6 @@ def _model_of(
     if task:
         return LabelFunction(model, load_task(task).labels)
     return PromptFunction(model) if of_questions else TextFunction(model, options.get("template"))
-
-
-def _refuse_unnamed(model: LanguageModel | Model | None) -> None:
-    """Raise for a function without a name: a kept run of another one would be resumed."""
-    if not isinstance(model, TextFunction | ScoringFunction | LabelFunction | PromptFunction):
-        return
-    if getattr(model.function, "__name__", "<lambda>") == "<lambda>":
-        raise ConsilienceError(
-            "a function without a name, and a folder",
-            expected="a function with a name (def), because a kept run is resumed by it",
-        )
 
 
 def _result_of(

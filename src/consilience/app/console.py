@@ -25,7 +25,7 @@ from rich.text import Text
 
 from consilience.app.process import collect_garbage, json_text, print_errors
 from consilience.core.errors import shortened
-from consilience.core.process import Advance
+from consilience.core.process import Advance, Watch
 from consilience.core.text import CONTROLS, duration, visible
 from consilience.files.write import write_whole
 from consilience.options import UNLIMITED, Output
@@ -134,8 +134,8 @@ def _rate(steps_a_second: float) -> str:
     return f"{steps_a_second:,.1f}/s"
 
 
-class Screen:
-    """Shows the progress of a command on standard error (``core/process.py``)."""
+class Screen(Watch):
+    """Shows the progress of a command on standard error."""
 
     @contextmanager
     def loading(self, model: str) -> Iterator[None]:

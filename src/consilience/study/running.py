@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
-from consilience.core.process import SILENT, Advance, Silent, Watch
+from consilience.core.process import SILENT, Advance, Watch
 from consilience.core.provenance import cores
 from consilience.core.text import counted
 from consilience.endpoints.address import base_url_of
@@ -147,7 +147,7 @@ def _moved(error: ConsilienceError, where: str) -> ConsilienceError:
     return ConsilienceError(error.found, expected=error.expected, where=where, todo=error.todo)
 
 
-class _Relay(Silent):
+class _Relay(Watch):
     """Shows nothing but steps, which go to the process that started the study."""
 
     def __init__(self, advance: Advance) -> None:

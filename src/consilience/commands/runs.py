@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.app.command import Lazy, command
-from consilience.options import opt, options_of, takes
+from consilience.options import opt, options_of, takes, typed
 from consilience.options.runs import (
     CompareOptions,
     GateOptions,
@@ -113,12 +113,13 @@ def report(options: ReportOptions) -> export.Lines:
     return export.Lines(document, *files, notes=made.notes)
 
 
-def write_report(runs: Any, page: str | PathLike[str], **options: Any) -> Path:
+@typed(ReportOptions)
+def write_report(runs: Any, out: str | PathLike[str], **options: Any) -> Path:
     """Write one run, or several with the first as the reference, as one HTML page; its path.
 
     A run is a result, a ``Run`` or a folder. ``options`` are those of ``consilience report``.
     """
-    chosen = options_of(ReportOptions, {"runs": runs, "out": page, **options})
+    chosen = options_of(ReportOptions, {"runs": runs, "out": out, **options})
     return reporting.save_report(reporting.report(chosen, chosen.watch), chosen)[0]
 
 

@@ -340,14 +340,24 @@ def takes(kind: Callable[P, T]) -> Callable[[Callable[[T], R]], Callable[P, R]]:
     return decorate
 
 
-def signature_of(kind: type, function: Callable[..., Any] | None = None) -> Signature:
+def typed(kind: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """Show the options of a class in place of the ``**options`` of a function."""
+
+    def decorate(function: Callable[..., R]) -> Callable[P, R]:
+        vars(function)["takes_options"] = kind
+        return function
+
+    return decorate
+
+
+def signature_of(kind: type, function: Callable[..., Any]) -> Signature:
     """The options as parameters, with their defaults; those by position are first.
 
-    ``function``: one whose ``**options`` are these; its own parameters stay as it has them.
+    The parameters beside the ``**options`` of a ``function`` (``typed``) stay as it has them.
     """
     from inspect import Parameter, Signature, signature
 
-    whole = signature(function) if function else Signature()
+    whole = Signature() if hasattr(function, "__wrapped__") else signature(function)
     own = {
         name: one for name, one in whole.parameters.items() if one.kind is not Parameter.VAR_KEYWORD
     }

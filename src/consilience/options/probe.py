@@ -28,12 +28,12 @@ SERVED = (*BEHIND_A_URL, "llamacpp")
 class ProbeOptions(Options):
     """The options of ``probe``."""
 
+    suite: shared.SuiteName = "mini"
     model: str = opt(
         "Ask this model: a Hub id, a folder, a GGUF file, packaged:smollm2 or "
         "baseline:majority|random|oracle|constant, of questions also baseline:first. Sentence "
         "pairs need a classifier, such as a folder that `finetune` wrote, or --generate.",
         default=DEFAULT_MODEL, metavar="M", short="-m", panel="Model")
-    suite: shared.SuiteName = "mini"
     perturbations: shared.FormNames = opt(default=None, panel="Facts and sentence pairs only")
     limit: shared.Limit = None
     template: str | None = opt(

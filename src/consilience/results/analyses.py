@@ -71,7 +71,7 @@ class Analysis(Shown):
 
     def document(self) -> dict[str, Any]:
         tables = {name: rows_of(table) for name, table in self.tables.items()}
-        return tables | self.more | {"warnings": self.notes}
+        return {**tables, **self.more, "warnings": self.notes}
 
     def frame(self) -> pl.DataFrame:
         return next(iter(self.tables.values())) if self.numbers is None else self.numbers
@@ -309,7 +309,7 @@ def analyze_factors(options: runs.FactorsOptions) -> Analysis:
         notes = [*changes, *position_notes(answers), *first.tables.notes]
         views += [replace(first, tables=replace(first.tables, notes=notes)), *others]
     of_run = f" of {views[0].name}" if len(views) == 1 else ""
-    shown = [
+    shown: list[Table | str] = [
         factor_table(views, f"What each factor changes in the answers{of_run}, in percent"),
         "",
         index_table(views, f"How sensitive the answers{of_run} are to the prompt"),
@@ -455,7 +455,7 @@ def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) 
         of = (options.draw, options.draw_facts, options.color_by, title, options.seed)
         save_figure(drawing_of(run.path, *of), figure)
     tables = {"clusters": clusters, "correlations": correlations_of(metrics, clusters)}
-    shown = [*layouts.cluster_tables(*tables.values())]
+    shown: list[Table | str] = [*layouts.cluster_tables(*tables.values())]
     shown += [f"Figure: {figure}"] * bool(figure) + [f"Run: {run.path}"]
     record = {**run.record, "path": str(run.path)}
     more = {"run": record, "figure": str(figure) if figure else None}

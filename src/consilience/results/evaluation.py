@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import polars as pl
 
@@ -26,7 +26,7 @@ from consilience.kinds.probing import ProbePlan
 from consilience.kinds.promptfoo import is_promptfoo
 from consilience.models import LanguageModel, Model
 from consilience.models.functions import LabelFunction, PromptFunction, TextFunction, TwoTexts
-from consilience.options import Output, options_of, refuse_unknown, signature_of
+from consilience.options import Output, options_of, refuse_unknown, typed
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.report import metric_tables
@@ -43,12 +43,29 @@ from consilience.suites.question_suites import columns_of, is_questions, is_suit
 from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
 
+if TYPE_CHECKING:
+    from consilience.options import Taken
+
 Frame = Any  # of pandas or polars
 
 Texts = Callable[[list[str]], Sequence[str]] | Callable[[list[TwoTexts]], Sequence[str]]
 """A function from prompts to texts, or from two texts of sentence pairs to labels."""
 
 
+if TYPE_CHECKING:
+
+    class Evaluation(ProbeOptions):
+        """The options of ``evaluate``: those of ``probe``, some of which may be values."""
+
+        suite: Taken[str | Path | Suite | Questions | Frame, str] = "mini"  # type: ignore[assignment]
+        model: Taken[str | Path | LanguageModel | Texts, str] = ""  # type: ignore[assignment]
+        columns: Any = None
+        watch: Watch = SILENT
+else:
+    Evaluation = ProbeOptions
+
+
+@typed(Evaluation)
 def evaluate(
     suite: str | Path | Suite | Questions | Frame = "mini",
     model: str | Path | LanguageModel | Texts = "packaged:smollm2",
@@ -86,6 +103,7 @@ def evaluate(
     return _result_of(probed, Run.open(probed.record["path"]), temporary)
 
 
+@typed(Evaluation)
 def plan_probe(
     suite: str | Path | Suite | Questions | Frame = "mini",
     model: str | Path | LanguageModel | Texts = "packaged:smollm2",
@@ -310,10 +328,6 @@ def _written(answers: Any, temporary: TemporaryDirectory[str]) -> Path:
     table.write_parquet(buffer)
     write_whole(path, buffer.getvalue())
     return path
-
-
-evaluate.__signature__ = signature_of(ProbeOptions, evaluate)  # type: ignore[attr-defined]
-plan_probe.__signature__ = signature_of(ProbeOptions, plan_probe)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)

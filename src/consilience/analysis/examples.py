@@ -115,10 +115,8 @@ class Reply:
     """Log-probability of the best candidate minus that of the second, in nats; None if unknown."""
     prompt: str | None = None
     """What the model was sent, of a question, empty where it is not kept; None of a fact."""
-    text: str | None = None
-    """What the model wrote, of a written answer."""
-    unmatched: str | None = None
-    """Why the text is no choice; None where it is one."""
+    text: str | None = None  # What the model wrote, of a written answer
+    unmatched: str | None = None  # Why the text is no choice; None where it is one
 
 
 OF_ANOTHER = "right for another fact"
@@ -133,10 +131,8 @@ class Example:
     item: str
     subject: str
     gold: str
-    other_golds: frozenset[str]
-    """The golds of other facts of the subject."""
-    replies: tuple[Reply, ...] = field(repr=False)
-    """In the order of variants."""
+    other_golds: frozenset[str]  # The golds of other facts of the subject
+    replies: tuple[Reply, ...] = field(repr=False)  # In the order of variants
 
     @property
     def telling(self) -> tuple[Reply, ...]:

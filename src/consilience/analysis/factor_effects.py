@@ -58,10 +58,8 @@ class OptionScores:
 
     scores: Floats
     """Log-probability of an option in nats, not normalised (item, cell, option); NaN for none."""
-    tokens: Floats
-    """How many tokens an option has (item, cell, option)."""
-    chosen: Ints
-    """The position of the chosen option (item, cell); -1 for none."""
+    tokens: Floats  # How many tokens an option has (item, cell, option)
+    chosen: Ints  # The position of the chosen option (item, cell); -1 for none
 
 
 def option_scores(answers: pl.DataFrame, cells: int, rule: str) -> OptionScores | None:
@@ -99,8 +97,7 @@ def option_scores(answers: pl.DataFrame, cells: int, rule: str) -> OptionScores 
 class CellAnswers:
     """The answers of one seed of a run in the cells of a design."""
 
-    grids: Mapping[str, Grid]
-    """The answers of each group (item, cell)."""
+    grids: Mapping[str, Grid]  # The answers of each group (item, cell)
     options: Mapping[str, OptionScores] | None = None
     """The scores of each group, where the model gave them."""
 
@@ -124,12 +121,9 @@ class FactorTables:
 
     consistency: pl.DataFrame
     """A row a factor: agreement of the pairs that differ in it alone, with its level of chance."""
-    components: pl.DataFrame
-    """A row a part of the variation of the answer and of correctness."""
-    indices: pl.DataFrame
-    """A row an index: PromptSensiScore, POSIX, range of accuracy."""
-    levels: pl.DataFrame
-    """A row a level of each factor: the accuracy of the variants that have it."""
+    components: pl.DataFrame  # A row a part of the variation of the answer and of correctness
+    indices: pl.DataFrame  # A row an index: PromptSensiScore, POSIX, range of accuracy
+    levels: pl.DataFrame  # A row a level of each factor: the accuracy of the variants that have it
     notes: Sequence[str]
 
 

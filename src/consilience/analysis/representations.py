@@ -65,8 +65,7 @@ class RelationVectors:
     layers: tuple[int, ...]
     array: npt.NDArray[np.float32]
     """(row, layer, width); a row that the model could not read is NaN."""
-    index: pl.DataFrame
-    """The query of each row (``INDEX_SCHEMA``)."""
+    index: pl.DataFrame  # The query of each row (``INDEX_SCHEMA``)
 
     def first(self, facts: int) -> RelationVectors:
         """The rows of the first facts (the paper's Figure 3 has 30)."""

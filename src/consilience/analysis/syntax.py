@@ -71,12 +71,9 @@ class Word:
     text: str
     lemma: str
     pos: str
-    tag: str
-    """Penn Treebank's part of speech."""
-    label: str
-    """ClearNLP's dependency label."""
-    head: int
-    """The position of its governor; of the root its own position."""
+    tag: str  # Penn Treebank's part of speech
+    label: str  # ClearNLP's dependency label
+    head: int  # The position of its governor; of the root its own position
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +81,7 @@ class Parsed:
     """A parsed pattern."""
 
     pattern: Pattern
-    words: tuple[Word, ...]
-    """Its words, with fillers in the slots."""
+    words: tuple[Word, ...]  # Its words, with fillers in the slots
     subject: int
     object: int
 

@@ -24,8 +24,7 @@ class Command:
 
     path: str
     options: type[Options]
-    run: Callable[[Any], Shown | None]
-    """Does the work; None where another process has the result."""
+    run: Callable[[Any], Shown | None]  # Does the work; None where another process has the result
     help: str
     panel: str
     examples: Sequence[str]

@@ -23,8 +23,7 @@ class ConsilienceError(Exception):
     The library raises it; only the command line turns it into a message and an exit status.
     """
 
-    status = 2
-    """The exit status of a command that it ends."""
+    status = 2  # The exit status of a command that it ends
     kind: Kind = ""
     option = ""
     """The field of the option that it is about, where one is; a configuration file may set it."""
@@ -221,13 +220,11 @@ DEFAULT_LOADING = Loading()
 class Connection:
     """How a model behind a URL is reached. It names the variable of the key, and has no key."""
 
-    base_url: str
-    """The address of the API, such as ``http://127.0.0.1:8000/v1``."""
+    base_url: str  # The address of the API, such as ``http://127.0.0.1:8000/v1``
     key_variable: str | None = None
     """The environment variable of the key; None for ``OPENAI_API_KEY``, where the key is safe."""
     max_requests: int | None = None
-    max_tokens: int | None = None
-    """Tokens that may be read and written; None for any number."""
+    max_tokens: int | None = None  # Tokens that may be read and written; None for any number
     price: tuple[float, float] | None = None
     """The price of a million tokens read and of a million written; None where it is not known."""
     concurrency: int | None = None

@@ -51,8 +51,7 @@ class Reference:
     item: str
     paraphrase: str = ""
     """The phrasing, a level of the factor ``paraphrase``; empty for that of each variant."""
-    options: Texts = ()
-    """The options in the order of the file; empty for an open question."""
+    options: Texts = ()  # The options in the order of the file; empty for an open question
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,7 @@ class Expectation:
     rules: Mapping[Texts, Texts] = field(default_factory=dict, hash=False)
     """Answers to the premises -> answers that the conclusion may get; empty for ``same`` and
     ``different``."""
-    condition: Texts = ()
-    """The answers to the premise that it is about; empty for all."""
+    condition: Texts = ()  # The answers to the premise that it is about; empty for all
 
     @property
     def subset(self) -> str:
@@ -185,8 +183,7 @@ class Instance:
     """An expectation in one variant."""
 
     expectation: Expectation
-    variants: Texts
-    """The variant of each premise and of the conclusion."""
+    variants: Texts  # The variant of each premise and of the conclusion
     answers: tuple[str | None, ...]
     probabilities: tuple[Probabilities, ...] = ()
     """Those of the options of the premises and of the conclusion; empty where one has none."""

@@ -55,8 +55,7 @@ class FactorialDesign:
     """Which combinations of levels are asked."""
 
     factors: tuple[Factor, ...]
-    cells: tuple[Cell, ...]
-    """The combinations, the base levels first."""
+    cells: tuple[Cell, ...]  # The combinations, the base levels first
 
     @classmethod
     def full(cls, factors: Sequence[Factor]) -> FactorialDesign:
@@ -250,18 +249,14 @@ class Design:
     """The compared pairs by how the two variants differ; a kind is a ``subset`` in the tables."""
     unit: Literal["tuple", "item"]
     """What counts once: a subject with its gold, as in ParaRel, or an item."""
-    is_averaged: bool
-    """Whether numbers are also averaged over the groups of the suite."""
-    labels: tuple[str, ...] = ()
-    """The only valid answers; empty where every text is one."""
+    is_averaged: bool  # Whether numbers are also averaged over the groups of the suite
+    labels: tuple[str, ...] = ()  # The only valid answers; empty where every text is one
     writes_freely: bool = False
     """Whether an answer may be none of ``labels``, because the model writes it."""
-    positive: str = ""
-    """The label whose F1 is counted; empty for none."""
+    positive: str = ""  # The label whose F1 is counted; empty for none
     by_option: bool = False
     """Whether answers are compared by the option that they choose: its position in the suite."""
-    is_ragged: bool = False
-    """Whether an item may lack variants, which then do not count against it."""
+    is_ragged: bool = False  # Whether an item may lack variants, which then do not count against it
     languages: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
 
     @classmethod

@@ -330,10 +330,8 @@ class Extracted:
 
     answer: str
     """What is compared with the choices; empty where the rule found nothing that can be one."""
-    passage: str
-    """The part of the text that the answer is taken from, as it was written."""
-    reason: str = ""
-    """Why the answer is not of the kind that the rule reads; empty where it is."""
+    passage: str  # The part of the text that the answer is taken from, as it was written
+    reason: str = ""  # Why the answer is not of the kind that the rule reads; empty where it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,29 +339,22 @@ class Rule:
     """How an answer is extracted from a written text and compared with choices."""
 
     name: str
-    meaning: str
-    """When a text is a choice, in one sentence."""
+    meaning: str  # When a text is a choice, in one sentence
     source: str
-    extract: Callable[[str], Extracted]
-    """Makes of a written text what is compared."""
-    key: Callable[[str], str]
-    """Makes of the text of a choice what is compared."""
+    extract: Callable[[str], Extracted]  # Makes of a written text what is compared
+    key: Callable[[str], str]  # Makes of the text of a choice what is compared
     parses_labels: bool = True
     """Whether the label of an option may be part of the text; otherwise it is the whole text."""
-    finds_within: bool = False
-    """Whether a choice may be a part of the answer, in whole words."""
+    finds_within: bool = False  # Whether a choice may be a part of the answer, in whole words
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
     """What a written text answers."""
 
-    position: int | None
-    """The position of the choice; None where the text is none of them."""
-    answer: str
-    """What was compared: the extracted and normalized text."""
-    reason: str = ""
-    """Why the text is no choice; empty where it is one."""
+    position: int | None  # The position of the choice; None where the text is none of them
+    answer: str  # What was compared: the extracted and normalized text
+    reason: str = ""  # Why the text is no choice; empty where it is one
 
 
 def without_latex(text: str) -> str:

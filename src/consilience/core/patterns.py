@@ -85,8 +85,7 @@ class Pattern:
 
     text: str
     lemma: str = ""
-    extended_lemma: str = ""
-    """The lemma with its particles and prepositions."""
+    extended_lemma: str = ""  # The lemma with its particles and prepositions
     tense: str = ""
     form: str = ""
     """The perturbation that made the pattern of another one; empty for a pattern of the suite."""
@@ -96,8 +95,7 @@ class Pattern:
     subject_form: str = ""
     parts: tuple[str, str, str] = field(init=False)
     """The literal text before, between and after the two slots."""
-    object_first: bool = field(init=False)
-    """Whether the object's slot precedes the subject's."""
+    object_first: bool = field(init=False)  # Whether the object's slot precedes the subject's
 
     def __post_init__(self) -> None:
         _check_slots(self.text)
@@ -208,8 +206,7 @@ class WrittenName:
 class NameTable:
     """The names of a suite, as they are in its files."""
 
-    language: str
-    """The language of the facts: without a row, its base form is the name itself."""
+    language: str  # The language of the facts: without a row, its base form is the name itself
     rows: Mapping[tuple[str, Writing], Mapping[str, WrittenName]] = field(default_factory=dict)
     """(relation, writing) -> name -> row; the relation is empty for names of all relations."""
 

@@ -51,8 +51,7 @@ class Template:
     """The text around a question."""
 
     name: str
-    text: str
-    """A text with ``{question}`` and other ``SLOTS``."""
+    text: str  # A text with ``{question}`` and other ``SLOTS``
     is_chat: bool = False
     """Whether it is the user's turn of a chat, in the form that the model was trained on."""
     system: str = ""
@@ -149,8 +148,7 @@ class Prompt:
     """The examples with their answers and, at the end, the question."""
     answers: tuple[str, ...]
     """What the model may answer, in the order in which the options are shown."""
-    options: tuple[int, ...]
-    """The position of each answer among the options of the question."""
+    options: tuple[int, ...]  # The position of each answer among the options of the question
     choices: tuple[Choice, ...] = ()
     gold: int = -1
     """The position of the gold among the answers; no model but a baseline may read it."""
@@ -158,8 +156,7 @@ class Prompt:
     """Whether the answers are labels of options; False where they are their texts."""
     is_chat: bool = False
     system: str = ""
-    group: str = ""
-    """The group of the question; no model but a baseline may read it."""
+    group: str = ""  # The group of the question; no model but a baseline may read it
     context: str = ""
     question: str = ""
 

@@ -50,18 +50,13 @@ ExportedRow = dict[str, Any]
 class AnswersElsewhere:
     """A table of answers that were made elsewhere, as a run would have them."""
 
-    suite: Suite
-    """The groups in the variants of the table."""
+    suite: Suite  # The groups in the variants of the table
     protocol: Protocol
     answers: pl.DataFrame
-    settings: Mapping[str, object]
-    """The settings in the JSON document."""
-    groups: Sequence[str] = ()
-    """The groups that notes are about; empty for all."""
-    before: Sequence[str] = ()
-    """Notes that precede those on the numbers."""
-    after: Sequence[str] = ()
-    """Notes that follow them."""
+    settings: Mapping[str, object]  # The settings in the JSON document
+    groups: Sequence[str] = ()  # The groups that notes are about; empty for all
+    before: Sequence[str] = ()  # Notes that precede those on the numbers
+    after: Sequence[str] = ()  # Notes that follow them
     run_settings: Mapping[str, object] = field(default_factory=dict)
     """The settings of a run that keeps the answers; ``described``: what else its record has."""
     described: Mapping[str, object] = field(default_factory=dict)
@@ -72,26 +67,20 @@ class AnswersElsewhere:
 class Inquiry(ABC):
     """What one model is asked. Groups are independent: the order of asking decides no answer."""
 
-    kind: ClassVar[str]
-    """Names the options of ``probe`` that it has."""
+    kind: ClassVar[str]  # Names the options of ``probe`` that it has
     a_suite: ClassVar[str]
     words: ClassVar[SuiteWords]
-    unit: ClassVar[str]
-    """What queries are called, in the plural."""
-    in_record: ClassVar[str | None] = None
-    """The ``kind`` in the settings of a run."""
+    unit: ClassVar[str]  # What queries are called, in the plural
+    in_record: ClassVar[str | None] = None  # The ``kind`` in the settings of a run
     example_kinds: ClassVar[Sequence[str]] = ()
     """The kinds of examples (``analysis.examples``) that there are."""
     is_same_for_models: ClassVar[bool] = False
     """Whether no option of a model decides which items and variants there are."""
 
-    suite: Suite
-    """The groups in their variants, as they are counted."""
+    suite: Suite  # The groups in their variants, as they are counted
     protocol: Protocol = "strict"
-    seed = ""
-    """The folder of a seed in that of the run; empty for a single model."""
-    notes: Sequence[str] = ()
-    """What a reader of the numbers of all seeds should know of the suite."""
+    seed = ""  # The folder of a seed in that of the run; empty for a single model
+    notes: Sequence[str] = ()  # What a reader of the numbers of all seeds should know of the suite
 
     def __init__(
         self, options: ProbeOptions, watch: Watch = SILENT, suite: Any = None, model: Any = None

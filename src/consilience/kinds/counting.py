@@ -47,13 +47,11 @@ class CountedRun:
     suite: Suite
     protocol: Protocol
     answers: Sequence[Prepared]
-    bootstrap_seed: int
-    """The seed of intervals and tests."""
+    bootstrap_seed: int  # The seed of intervals and tests
     metrics: pl.DataFrame
     baseline: Mapping[Key, float]
     summary: Summary
-    left_out: str
-    """How many facts the accuracy is over, where it is not over all of them."""
+    left_out: str  # How many facts the accuracy is over, where it is not over all of them
     notes: Sequence[str]
     record: Mapping[str, Any] = field(default_factory=dict)
     """Settings, versions and the like, for a JSON document."""

@@ -98,17 +98,13 @@ class Shard:
 class ShardReport(Shown):
     """What a shard would ask, or has asked, where the run is not complete."""
 
-    shard: str
-    """Which part, such as ``2/8``."""
-    groups: Sequence[str]
-    """The groups of the part; of several seeds with the seed before the group."""
+    shard: str  # Which part, such as ``2/8``
+    groups: Sequence[str]  # The groups of the part; of several seeds with the seed before the group
     queries: int
     total_groups: int
     total_queries: int
-    left: Sequence[str] = ()
-    """The groups of other shards that are not known to be complete."""
-    folder: str = ""
-    """The folder of the run; empty where nothing was asked."""
+    left: Sequence[str] = ()  # The groups of other shards that are not known to be complete
+    folder: str = ""  # The folder of the run; empty where nothing was asked
 
     def printed(self, output: Output) -> list[str]:
         every = counted(self.total_groups, "group")
@@ -130,23 +126,19 @@ class ProbePlan(Shown):
     """What a run would ask."""
 
     model: str
-    suite: str
-    """The suite or the task."""
+    suite: str  # The suite or the task
     protocol: Protocol
     groups: int
     items: int
     variants: str
     candidates: str
     queries: int
-    complete: int
-    """Number of queries that the folder already has answers to."""
+    complete: int  # Number of queries that the folder already has answers to
     folder: str
     is_new: bool
     loading: float
-    sampled: int
-    """Number of queries that were asked to measure the rate."""
-    rate: float
-    """Queries in a second, in the sample; 0 where it was not measured."""
+    sampled: int  # Number of queries that were asked to measure the rate
+    rate: float  # Queries in a second, in the sample; 0 where it was not measured
     usage: PlannedUsage | None = None
     """Of a model behind a URL: the requests and tokens of what is not yet complete, of the noise
     floor and of the proof, at most."""

@@ -264,10 +264,8 @@ class Prompting:
     """The templates that are used, the base template first."""
     rule_name: str = ""
     """A scoring rule; empty for ``label``, or ``sum`` where options have no labels."""
-    shots: int = 0
-    """How many solved questions precede each question."""
-    seed: int = 0
-    """Decides shuffled orders and the draws of examples."""
+    shots: int = 0  # How many solved questions precede each question
+    seed: int = 0  # Decides shuffled orders and the draws of examples
     labels: str = presentation.Presentation().labels
     """The style of the labels where it does not vary."""
 
@@ -425,8 +423,7 @@ class Writer:
     match: str | None = None
     """The rule that finds the answer in a text (``free_text.RULES``); None for the usual ones."""
     equivalence: str | None = None
-    judge: Judge | None = None
-    """Says which answers mean the same; None where only equal ones do."""
+    judge: Judge | None = None  # Says which answers mean the same; None where only equal ones do
     links: Mapping[str, str] = field(default_factory=dict)
     """Open items that are expected to have the same or different answers -> the component."""
 

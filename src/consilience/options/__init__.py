@@ -89,8 +89,7 @@ class Option:
     min: int | None = None
     max: int | None = None
     panel: Panel | None = None
-    is_argument: bool = False
-    """Whether it is given by its position, without a name."""
+    is_argument: bool = False  # Whether it is given by its position, without a name
     is_repeated: bool = False
     """Whether a list is given by several options with a value each; else it has commas."""
     is_of_run: bool = False
@@ -157,14 +156,11 @@ class OptionField:
 
     name: str
     option: Option
-    type: type
-    """The type of a value, or of each value of a list."""
-    choices: tuple[str, ...]
-    """The possible values; empty where any is possible."""
+    type: type  # The type of a value, or of each value of a list
+    choices: tuple[str, ...]  # The possible values; empty where any is possible
     is_list: bool
     is_optional: bool
-    default: Any
-    """The default, or ``MISSING``."""
+    default: Any  # The default, or ``MISSING``
 
     @property
     def key(self) -> str:

@@ -56,11 +56,9 @@ from consilience.types import Relation, Suite
 class Analysis(Shown):
     """The tables of an analysis."""
 
-    tables: Mapping[str, pl.DataFrame]
-    """By their names in a JSON document."""
+    tables: Mapping[str, pl.DataFrame]  # By their names in a JSON document
     shown: Sequence[Table | str]
-    numbers: pl.DataFrame | None = None
-    """The table of ``--csv``; None for the first of ``tables``."""
+    numbers: pl.DataFrame | None = None  # The table of ``--csv``; None for the first of ``tables``
     notes: Sequence[str] = ()
     suite: Suite | None = None
     protocol: Protocol | None = None

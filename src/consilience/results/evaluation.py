@@ -335,10 +335,8 @@ class PrintedRun(Shown):
     """The summary of a run, or one of its tables."""
 
     run: CountedRun
-    named: str
-    """The arguments of ``score`` that count the same answers."""
-    report: str
-    """The command of a report; empty where there is none."""
+    named: str  # The arguments of ``score`` that count the same answers
+    report: str  # The command of a report; empty where there is none
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         """The summary and what to do next, or the table of ``--by``; then examples."""

@@ -52,10 +52,8 @@ class Verification(Shown):
     """What differs in model, versions and processor: then and now, by name."""
     rows: pl.DataFrame
     """``group, item, variant, answer, now, margin``: a row for each query, with both answers."""
-    largest: float
-    """The largest difference of a score, in nats; NaN where the run has no scores."""
-    is_exact: bool
-    """Whether all scores are the same to the last bit."""
+    largest: float  # The largest difference of a score, in nats; NaN where the run has no scores
+    is_exact: bool  # Whether all scores are the same to the last bit
     noise_floor: float | None
     """The largest share of answers that flipped when the run repeated them; None if unknown."""
     cost: Mapping[str, Any]

@@ -42,8 +42,7 @@ class Group:
     examples: Sequence[str] = ()
 
 
-KNOWN: dict[str, Command | Group] = {}
-"""What was declared, by its words, in the order of the help."""
+KNOWN: dict[str, Command | Group] = {}  # What was declared, by its words, in the order of the help
 
 
 def command(

@@ -67,8 +67,7 @@ class Terminal(Console):
                 yield segment
 
 
-INTERVAL = 60
-"""Seconds between two lines on progress."""
+INTERVAL = 60  # Seconds between two lines on progress
 
 out = Terminal(markup=False, highlight=False)
 err = Terminal(stderr=True, markup=False, highlight=False)

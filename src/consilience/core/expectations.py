@@ -28,8 +28,7 @@ KINDS: Mapping[str, str] = {
 }
 """The kinds of expectations, and what each says."""
 
-CONDITIONED = "conditioned "
-"""Begins the name of the expectations of a kind that have a condition."""
+CONDITIONED = "conditioned "  # Begins the name of the expectations of a kind that have a condition
 
 EXPECTATION_SUBSETS: Mapping[str, str] = {
     f"{prefix}{kind}": f"{text}{after}"

@@ -26,14 +26,9 @@ FACTORS: Mapping[str, str] = {
 }
 """The factors, in the order in which the variants are numbered, and what each changes."""
 
-OF_OPTIONS = ("order", "labels")
-"""The factors that open questions do not have."""
-
-MOST_CELLS = 200
-"""The most variants of an item: every two of them are compared."""
-
-Cell = tuple[int, ...]
-"""A level of each factor, by its position."""
+OF_OPTIONS = ("order", "labels")  # The factors that open questions do not have
+MOST_CELLS = 200  # The most variants of an item: every two of them are compared
+Cell = tuple[int, ...]  # A level of each factor, by its position
 
 
 @dataclass(frozen=True, slots=True)

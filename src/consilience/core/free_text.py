@@ -30,8 +30,7 @@ SMALL |= {word: 10 * value for value, word in enumerate(TENS, 2)}
 SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 """The words that multiply the number before them."""
 
-MOST_DIGITS = 300
-"""The largest power of ten, so that a text such as 1e999999999 takes no memory."""
+MOST_DIGITS = 300  # The largest power of ten, so that a text such as 1e999999999 takes no memory
 
 _WORDS = "|".join([*SMALL, *SCALES, "and", "minus", "negative"])
 _TOKEN = re.compile(
@@ -291,11 +290,8 @@ OPEN_RULE = "contains"
 
 DEFAULT_RULES = f"{OPEN_RULE} for open questions, else {DEFAULT_RULE}"
 
-REGEX = "regex:"
-"""What a rule with a pattern of its own begins with."""
-
-NO_CHOICE = "matches no choice"
-"""The reason where a text is none of the choices."""
+REGEX = "regex:"  # What a rule with a pattern of its own begins with
+NO_CHOICE = "matches no choice"  # The reason where a text is none of the choices
 
 _LEAD_IN = re.compile(
     r"(?:\b(?:the|my) (?:(?:correct|right|best|final) )*(?:answer|option|choice|label)"
@@ -506,8 +502,7 @@ def usual_rule(*, is_open: bool) -> Rule:
     return RULES[OPEN_RULE if is_open else DEFAULT_RULE]
 
 
-SECONDS = 2.0
-"""Seconds that a pattern of a user may search an answer."""
+SECONDS = 2.0  # Seconds that a pattern of a user may search an answer
 
 
 def _regex_rule(name: str) -> Rule:

@@ -220,11 +220,8 @@ def as_lines(form: Form) -> str:
     return "\n".join(segment.text for segment in form)
 
 
-ALIAS_SEPARATOR = "|"
-"""Separates the texts of one answer: ``Go|Golang``."""
-
-DEFAULT_LANGUAGE = ""
-"""The language of questions whose file names none."""
+ALIAS_SEPARATOR = "|"  # Separates the texts of one answer: ``Go|Golang``
+DEFAULT_LANGUAGE = ""  # The language of questions whose file names none
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,7 @@ def _final(name: str) -> int | None:
 
 SUBJECT_SLOT, OBJECT_SLOT = "[X]", "[Y]"
 
-ENGLISH = "en"
-"""The language of patterns and facts that name none."""
+ENGLISH = "en"  # The language of patterns and facts that name none
 
 
 @dataclass(frozen=True, slots=True, repr=False)

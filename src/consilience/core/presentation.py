@@ -42,8 +42,7 @@ Role = Literal["user", "assistant"]
 Reply = Literal["label", "text"]
 """What a model is to answer with: the label of an option, or its text."""
 
-CONTENT = {"context", "question", "options"}
-"""The slots that differ between questions."""
+CONTENT = {"context", "question", "options"}  # The slots that differ between questions
 
 
 @dataclass(frozen=True, slots=True)

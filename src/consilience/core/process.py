@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-Advance = Callable[[int], None]
-"""Called with the number of steps that are done."""
+Advance = Callable[[int], None]  # Called with the number of steps that are done
 
 
 class Watch:

@@ -42,8 +42,7 @@ from consilience.types import Scores, Suite
 
 WHERE = "the answers table"
 
-NO_ANSWER = "no answer"
-"""Why a row without an answer is left out."""
+NO_ANSWER = "no answer"  # Why a row without an answer is left out
 
 Row = Mapping[str, Any]
 
@@ -346,8 +345,7 @@ def unknown(
     )
 
 
-Levels = Mapping[str, str]
-"""The level of each factor that varies."""
+Levels = Mapping[str, str]  # The level of each factor that varies
 
 NO_ROW = "no row in the table"
 """Why a question has no answer in a variant that the table does not have of it."""

@@ -35,15 +35,13 @@ from consilience.types import Suite, SuiteWords
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client
 
-SuiteValue = str | Suite | Questions
-"""A suite: its name, folder or file, or a Python value."""
+SuiteValue = str | Suite | Questions  # A suite: its name, folder or file, or a Python value
 
 ShownTexts = dict[tuple[str, str, str], str]
 
 ExamplesOfKinds = dict[str, list[Example]]
 
-ExportedRow = dict[str, Any]
-"""A prompt of ``suite export``: the columns that its kind of suite has."""
+ExportedRow = dict[str, Any]  # A prompt of ``suite export``: the columns that its kind of suite has
 
 
 @dataclass(frozen=True, slots=True)

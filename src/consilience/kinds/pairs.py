@@ -55,11 +55,8 @@ from consilience.suites.pairs import (
 from consilience.suites.questions import Questions
 from consilience.types import PAIR_WORDS, Suite
 
-SAMPLED_PAIRS = 16
-"""Pairs that are asked to measure the rate of a plan."""
-
-HALF_SEED = 0
-"""Seed of the halves: always the same ones."""
+SAMPLED_PAIRS = 16  # Pairs that are asked to measure the rate of a plan
+HALF_SEED = 0  # Seed of the halves: always the same ones
 
 OriginalForm = Callable[[TextPair], Form]
 

@@ -47,14 +47,9 @@ if TYPE_CHECKING:
     from consilience.endpoints.client import Client
 
 
-SAMPLED = 6
-"""How many groups are asked to measure the rate."""
-
-MARGIN = 1.5
-"""By how much more than a sample gives the usage of all queries is bounded."""
-
-SAMPLED_SECONDS = 20
-"""Seconds after which no further sample is asked."""
+SAMPLED = 6  # How many groups are asked to measure the rate
+MARGIN = 1.5  # By how much more than a sample gives the usage of all queries is bounded
+SAMPLED_SECONDS = 20  # Seconds after which no further sample is asked
 
 
 @dataclass(frozen=True, slots=True)

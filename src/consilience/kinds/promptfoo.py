@@ -28,14 +28,12 @@ from consilience.options.runs import ScoreOptions
 from consilience.runs.run import Run, model_name
 from consilience.suites.questions import Questions
 
-Entry = Mapping[str, Any]
-"""A result: one output of one provider for one prompt and test."""
+Entry = Mapping[str, Any]  # A result: one output of one provider for one prompt and test
 
 EXPECTS_TEXT = re.compile(r"i?(?:equals|contains|contains-any)|is")
 """Types of assertions whose value is the right answer, or a list of texts for it."""
 
-SHOWN = 60
-"""Characters of a prompt that a note shows."""
+SHOWN = 60  # Characters of a prompt that a note shows
 
 
 def is_promptfoo(path: Path) -> bool:

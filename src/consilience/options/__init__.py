@@ -380,8 +380,7 @@ def shared_fields(options: Any, kind: type) -> dict[str, Any]:
 TableBy = Annotated[By | None, Option(
     "Print a table of details, with a row for each relation, task or group of questions (group), "
     "kind of edit, pattern, form, factor, variant or metric.", panel="Output")]
-UNLIMITED = 1_000_000
-"""The width of a table in a pipe."""
+UNLIMITED = 1_000_000  # The width of a table in a pipe
 
 
 class Output(Options):

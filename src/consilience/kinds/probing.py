@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -22,7 +23,7 @@ from consilience.endpoints.usage import BYTES_A_TOKEN, PlannedUsage
 from consilience.files.tables import model_of_log
 from consilience.files.write import csv_of, write_whole
 from consilience.kinds import inquiries_of, protocol_notes, score_table, suite_notes, suite_of
-from consilience.kinds.answers import WHERE
+from consilience.kinds.answers import WHERE, is_promptfoo, promptfoo_answers
 from consilience.kinds.base import Inquiry
 from consilience.kinds.counting import (
     CountedRun,
@@ -519,11 +520,16 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
     ``questions``: those that a table answers, in place of those that the options name. ``label``:
     what the answers are called; empty for the name of the file or of the run's model.
     """
-    from consilience.kinds.promptfoo import is_promptfoo, score_promptfoo
-
     answers = options.answers
     if is_promptfoo(answers):
-        return score_promptfoo(options)
+        options, questions, table = promptfoo_answers(options)
+        with TemporaryDirectory(prefix="consilience-") as folder:
+            file = Path(folder, "answers.parquet")
+            table.write_parquet(file)
+            run = Run.open(file, model_name(options.provider or ""))
+            counted = score_table(run, options, questions)
+        more = questions.notes if questions else ()
+        return replace(counted, notes=[*counted.notes, *more])
     if options.provider is not None:
         raise ConsilienceError(
             f"--provider with {answers}",

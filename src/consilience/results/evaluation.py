@@ -21,9 +21,9 @@ from consilience.endpoints.usage import cost_in_words
 from consilience.files.tables import as_polars
 from consilience.files.write import path_of, write_whole
 from consilience.kinds import inquiries_of, kind_of, probing, protocol_notes, suite_notes, suite_of
+from consilience.kinds.answers import is_promptfoo
 from consilience.kinds.counting import CountedRun, count_run, record_notes
 from consilience.kinds.probing import ProbePlan
-from consilience.kinds.promptfoo import is_promptfoo
 from consilience.models import LanguageModel, Model
 from consilience.models.functions import LabelFunction, PromptFunction, TextFunction, TwoTexts
 from consilience.options import Output, options_of, refuse_unknown, typed

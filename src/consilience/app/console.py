@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -78,48 +78,29 @@ class _Rate(ProgressColumn):
         return Text(_rate(task.speed) if task.speed else "", style="dim")
 
 
-class _Bar:
-    """Advances one progress bar; knows or learns its total."""
+@contextmanager
+def _logged(text: str, total: int | None, unit: str) -> Iterator[Callable[..., None]]:
+    """Write lines on progress: one at the start, one a minute, and one at the end."""
+    start = last = time.monotonic()
+    done = 0
+    err.print(f"{text}: {_counted(total, unit)}" if total is not None else text)
 
-    def __init__(self, progress: Progress, text: str, total: int | None) -> None:
-        self.progress = progress
-        self.task = progress.add_task(text, total=total)
-
-    def __call__(self, steps: int, total: int | None = None) -> None:
-        if total is not None:
-            self.progress.update(self.task, total=total)
-        self.progress.advance(self.task, steps)
-
-
-class _Log:
-    """Writes lines on progress: one at the start, one a minute, and one at the end."""
-
-    def __init__(self, text: str, total: int | None, unit: str) -> None:
-        self.text, self.total, self.unit, self.done = text, total, unit, 0
-        self.start = self.last = time.monotonic()
-        self._write(_counted(total, unit) if total is not None else "")
-
-    def __call__(self, steps: int, total: int | None = None) -> None:
-        self.total = self.total if total is None else total
-        self.done += steps
+    def advance(steps: int, learned: int | None = None) -> None:
+        nonlocal total, done, last
+        total = total if learned is None else learned
+        done += steps
         now = time.monotonic()
-        if now - self.last >= INTERVAL and self.done != self.total:
-            self.last = now
-            rate = self.done / (now - self.start)
+        if now - last >= INTERVAL and done != total:
+            last, rate = now, done / (now - start)
             of, left = "", ""
-            if self.total and rate:
-                of = f" of {self.total:,}"
-                left = f", {duration((self.total - self.done) / rate)} left"
-            self._write(f"{self.done:,}{of} {self.unit}, {_rate(rate)}{left}")
+            if total and rate:
+                of, left = f" of {total:,}", f", {duration((total - done) / rate)} left"
+            err.print(f"{text}: {done:,}{of} {unit}, {_rate(rate)}{left}")
 
-    def end(self) -> None:
-        """Write the line at the end, with the time and the rate."""
-        seconds = time.monotonic() - self.start
-        rate = f", {_rate(self.done / seconds)}" if seconds else ""
-        self._write(f"{_counted(self.done, self.unit)} in {duration(seconds)}{rate}")
-
-    def _write(self, text: str) -> None:
-        err.print(f"{self.text}: {text}" if text else self.text)
+    yield advance
+    seconds = time.monotonic() - start
+    rate = f", {_rate(done / seconds)}" if seconds else ""
+    err.print(f"{text}: {_counted(done, unit)} in {duration(seconds)}{rate}")
 
 
 def _counted(number: int, unit: str) -> str:
@@ -154,16 +135,20 @@ class Screen(Watch):
         """A bar in a terminal, lines in a file or a pipe."""
         collect_garbage()
         if not err.is_terminal:
-            log = _Log(text, total, unit)
-            yield log
-            log.end()
+            with _logged(text, total, unit) as advance:
+                yield advance
             return
         columns = (
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
             _Rate(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
         )  # fmt: skip
         with Progress(*columns, console=err, disable=err.quiet) as progress:
-            yield _Bar(progress, text, total)
+            task = progress.add_task(text, total=total)
+
+            def advance_bar(steps: int, learned: int | None = None) -> None:
+                progress.update(task, total=learned, advance=steps)
+
+            yield advance_bar
 
     def say(self, step: str) -> None:
         err.print(f"{step} ...")

@@ -153,7 +153,8 @@ def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl
 def with_facts(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     """A table as text with the group, subject and gold of its items; others than those raise."""
     has_index = "variant_index" in table.columns
-    table = checked(table, ("item",) if has_index else ("item", "variant"))
+    needed = ["item"] + ["variant"] * (not has_index) + ["group"] * ("group" in table.columns)
+    table = checked(table, needed)
     known = pl.DataFrame(
         [
             (relation.id, fact.item, fact.subject, fact.object)
@@ -340,12 +341,8 @@ def variants_in(table: pl.DataFrame) -> list[str]:
     return table["variant"].unique(maintain_order=True).to_list()
 
 
-def unknown(
-    name: str | None, kind: str, known: list[str], suite: str, where: str
-) -> ConsilienceError:
-    """The error for a name that a suite does not have, or that a row lacks."""
-    if name is None:
-        return ConsilienceError(f"no '{kind}'", where=where, todo="Fill it in.")
+def unknown(name: str, kind: str, known: list[str], suite: str, where: str) -> ConsilienceError:
+    """The error for a name that a suite does not have."""
     return ConsilienceError(
         f"the suite '{suite}' has no {kind} '{name}'", where=where, todo=did_you_mean(name, known)
     )

@@ -41,11 +41,8 @@ LOG_PROBABILITIES = ("label", "sum", "mean", "decision")
 """The scoring rules whose scores and tokens give the log-probability of an option."""
 
 NO_VARIANT: dict[str, Any] = {
-    "lowest_variant": "",
-    "highest_variant": "",
-    "n_lowest": 0,
-    "n_highest": 0,
-}
+    "lowest_variant": "", "highest_variant": "", "n_lowest": 0, "n_highest": 0,
+}  # fmt: skip
 """The variants of an index that has none, and how many tie with each."""
 
 OF_PAIRS = ("consistency", "chance_consistency", "corrected_consistency", "uniform_consistency")
@@ -173,19 +170,11 @@ def consistency_by_factor(
     rows = []
     for factor in pairs:
         same, chance, corrected, uniform = (pooled[name, factor] for name in OF_PAIRS)
-        rows.append(
-            {
-                "factor": factor,
-                "levels": levels[factor],
-                **{name: same[name] for name in ("value", "low", "high")},
-                "chance": chance["value"],
-                "uniform": uniform["value"],
-                "corrected": corrected["value"],
-                "corrected_low": corrected["low"],
-                "corrected_high": corrected["high"],
-                **{name: same[name] for name in ("n", "n_excluded")},
-            }
-        )
+        row = {"factor": factor, "levels": levels[factor]}
+        row |= {name: same[name] for name in ("value", "low", "high", "n", "n_excluded")}
+        row |= {"chance": chance["value"], "uniform": uniform["value"]}
+        ends = {f"corrected_{end}": corrected[end] for end in ("low", "high")}
+        rows.append({**row, "corrected": corrected["value"], **ends})
     return pl.DataFrame(rows)
 
 
@@ -246,25 +235,12 @@ def variance_components(
     estimates = item_estimates(numbers, seeds[0].subjects, seed)
     rows = []
     for part in dict.fromkeys(part for part, _ in estimates):
-        value = estimates[part, False]
         share = estimates.get((part, True), Estimate(NAN, NAN, NAN, 0, 0))
+        shares = {"share": share.value, "share_low": share.low, "share_high": share.high}
         outcome, effect, factors = part
-        rows.append(
-            {
-                "outcome": outcome,
-                "effect": effect,
-                "factors": " x ".join(factors),
-                "value": value.value,
-                "low": value.low,
-                "high": value.high,
-                "share": share.value,
-                "share_low": share.low,
-                "share_high": share.high,
-                "n": value.n,
-                "n_excluded": value.n_excluded,
-                "method": "exact" if is_exact else "pairs",
-            }
-        )
+        row = {"outcome": outcome, "effect": effect, "factors": " x ".join(factors)}
+        method = {"method": "exact" if is_exact else "pairs"}
+        rows.append({**row, **asdict(estimates[part, False]), **shares, **method})
     return pl.DataFrame(rows), notes
 
 

@@ -215,15 +215,12 @@ def variance_components(
     items, every = int(complete.sum()), len(complete)
     is_exact = design.is_full and items > 0
     notes = []
-    if not design.is_full:
+    if not is_exact:
+        of_design = "no question was answered in all variants"
+        reason = of_design if design.is_full else "the design is not a full one"
         notes.append(
-            "the design is not a full one, so there are no main effects and interactions; total "
-            "effects are those of pairs"
-        )
-    elif not items:
-        notes.append(
-            "no question was answered in all variants, so there are no main effects and "
-            "interactions; total effects are those of pairs"
+            f"{reason}, so there are no main effects and interactions; total effects are those of "
+            "pairs"
         )
     elif items < every:
         notes.append(

@@ -74,6 +74,11 @@ class Analysis(Shown):
     def frame(self) -> pl.DataFrame:
         return next(iter(self.tables.values())) if self.numbers is None else self.numbers
 
+    def __repr__(self) -> str:
+        tables = self.tables or {"table": self.frame()}
+        sizes = [f"{name} {table.shape}" for name, table in tables.items()]
+        return f"Analysis({', '.join(sizes)}; rows and columns)"
+
 
 def _open(
     options: runs.PatternsOptions | runs.EditsOptions,

@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from consilience.core.errors import ConsilienceError
 from consilience.files.read import parquet_metadata, read_parquet
 from consilience.files.write import path_in, write_whole
-from consilience.metrics.statistics import NAN, Correlation, correlation
+from consilience.metrics.statistics import NAN
 from consilience.types import Query, Relation
 
 INDEX_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -169,16 +169,6 @@ def _agreement(
         "v_measure_shuffled": float(np.mean(chance)),
         "ami": float(adjusted_mutual_info_score(numbers, clusters)),
     }
-
-
-def spearman_with(consistency: Mapping[str, float], v_measure: Mapping[str, float]) -> Correlation:
-    """Spearman correlation, over relations, of consistency with the V-measure (Section 7.2).
-
-    Both map a relation to its number. Relations without one of them, or with NaN, are left out.
-    """
-    shared = [relation for relation in consistency if relation in v_measure]
-    pairs = ([of[relation] for relation in shared] for of in (consistency, v_measure))
-    return correlation(*pairs, method="spearman")
 
 
 def tsne(array: npt.NDArray[np.float32], seed: int = 0) -> npt.NDArray[np.float32]:

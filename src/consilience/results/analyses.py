@@ -36,6 +36,7 @@ from consilience.metrics.counts import prepared_seeds, unchecked_note
 from consilience.metrics.grid import MANY_VARIANTS
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import headline_metrics
+from consilience.metrics.statistics import correlation
 from consilience.models import LanguageModel
 from consilience.options import Output, runs, shared_fields
 from consilience.options.probe import ProbeOptions
@@ -494,18 +495,19 @@ def _clusters(
 
 
 def correlations_of(metrics: pl.DataFrame, clusters: pl.DataFrame) -> pl.DataFrame:
-    """Spearman's correlation of consistency with V-measure over relations, as in Section 7.2."""
-    from consilience.analysis.representations import spearman_with
+    """Spearman's correlation of consistency with V-measure over relations, as in Section 7.2.
 
-    named = (pl.col("metric") == "consistency") & (pl.col("subset") == "all")
-    consistency = dict(metrics.filter(named).select("group", "value").iter_rows())
+    Relations without one of them, or with NaN, are left out.
+    """
+    of_all = metrics.filter(metric="consistency", subset="all")
+    consistency = of_all.select("value", relation="group")
     rows = []
     for (layer, name), table in clusters.group_by(["layer", "property"], maintain_order=True):
-        v_measure = dict(table.select("relation", "v_measure").iter_rows())
-        r = spearman_with(consistency, v_measure)
+        both = consistency.join(table, on="relation", maintain_order="left")
+        values = both["value"].to_list(), both["v_measure"].to_list()
+        r = asdict(correlation(*values, method="spearman"))
         means = table.select(pl.col("v_measure", "v_measure_shuffled", "ami").fill_nan(None).mean())
-        row = {"layer": layer, "property": name, **means.row(0, named=True)}
-        rows.append(row | {"value": r.value, "low": r.low, "high": r.high, "p": r.p, "n": r.n})
+        rows.append({"layer": layer, "property": name, **means.row(0, named=True), **r})
     return pl.DataFrame(rows)
 
 

@@ -179,18 +179,16 @@ def _numbers(table: pl.DataFrame, file: Path) -> pl.DataFrame:
         table = table.with_columns(parsed.alias(name))
     table = table.with_columns(pl.col(pl.Float64).fill_null(NAN))
     value = pl.col("value")
-    known = table.filter(value.is_not_nan())
     # A chance-corrected value is negative where agreement is worse than expected by chance.
-    negative = (value < 0) & (pl.col("metric") != "corrected_consistency")
-    for condition, problem in ((value > 1, "above 1"), (negative, "below 0")):
-        bad = known.filter(condition)
-        if not bad.is_empty():
-            raise ConsilienceError(
-                f"a value {problem}: {bad['value'][0]:g}",
-                expected="a fraction from 0 to 1",
-                where=f"{file}:{bad['line'][0]}",
-                todo="Give fractions: 0.872 for 87.2 %.",
-            )
+    is_negative = (value < 0) & (pl.col("metric") != "corrected_consistency")
+    bad = table.filter(value.is_not_nan(), (value > 1) | is_negative)
+    if not bad.is_empty():
+        raise ConsilienceError(
+            f"the value {bad['value'][0]:g}",
+            expected="a fraction from 0 to 1",
+            where=f"{file}:{bad['line'][0]}",
+            todo="Give fractions: 0.872 for 87.2 %.",
+        )
     return table
 
 

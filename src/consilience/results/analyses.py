@@ -53,6 +53,9 @@ from consilience.suites.perturbations import PERTURBATIONS
 from consilience.types import Relation, Suite
 
 
+SCREEN = 24  # Lines of a screen
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Analysis(Shown):
     """The tables of an analysis."""
@@ -76,6 +79,10 @@ class Analysis(Shown):
         return next(iter(self.tables.values())) if self.numbers is None else self.numbers
 
     def __repr__(self) -> str:
+        """The tables, or their sizes where they do not fit a screen."""
+        text = Shown.__repr__(self)
+        if sum(len(line) // 100 + 1 for line in text.splitlines()) <= SCREEN:
+            return text
         tables = self.tables or {"table": self.frame()}
         sizes = [f"{name} {table.shape}" for name, table in tables.items()]
         return f"Analysis({', '.join(sizes)}; rows and columns)"

@@ -52,7 +52,6 @@ from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import PERTURBATIONS
 from consilience.types import Relation, Suite
 
-
 SCREEN = 24  # Lines of a screen
 
 

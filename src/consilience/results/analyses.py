@@ -52,8 +52,6 @@ from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import PERTURBATIONS
 from consilience.types import Relation, Suite
 
-SCREEN = 24  # Lines of a screen
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Analysis(Shown):
@@ -78,13 +76,15 @@ class Analysis(Shown):
         return next(iter(self.tables.values())) if self.numbers is None else self.numbers
 
     def __repr__(self) -> str:
-        """The tables, or their sizes where they do not fit a screen."""
-        text = Shown.__repr__(self)
-        if sum(len(line) // 100 + 1 for line in text.splitlines()) <= SCREEN:
-            return text
         tables = self.tables or {"table": self.frame()}
         sizes = [f"{name} {table.shape}" for name, table in tables.items()]
         return f"Analysis({', '.join(sizes)}; rows and columns)"
+
+
+class FactorAnalysis(Analysis):
+    """What each factor changes in the answers of runs."""
+
+    __repr__ = Shown.__repr__
 
 
 def _open(
@@ -304,7 +304,7 @@ def _notes(metrics: pl.DataFrame, effects: pl.DataFrame) -> list[str]:
     return notes
 
 
-def analyze_factors(options: runs.FactorsOptions) -> Analysis:
+def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:
     """Consistency by factor, variance components and sensitivity indices of each run.
 
     The tables ``consistency, components, indices, levels, noise`` have the column ``run``.
@@ -336,7 +336,7 @@ def analyze_factors(options: runs.FactorsOptions) -> Analysis:
         )
         for name, of_views in frames.items()
     }
-    return Analysis(tables, shown, _numbers(tables), view_notes(views))
+    return FactorAnalysis(tables, shown, _numbers(tables), view_notes(views))
 
 
 def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

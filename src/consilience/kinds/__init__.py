@@ -93,8 +93,10 @@ def refuse_other_kinds(run: Run) -> None:
 
 def suite_notes(run: Run, suite: Suite) -> list[str]:
     """A note where the whole suite of a run is not as it was when it was asked; none without it."""
-    kind = kind_of_run(run)
-    return [] if kind.is_as_asked(run, suite) else [kind.changed_suite(run, suite)]
+    if kind_of_run(run).is_as_asked(run, suite):
+        return []
+    what = f"the suite '{suite.name}'" if suite.words.pool else "the file of sentence pairs"
+    return [f"{what} is not as it was when {run.label} was asked; numbers may differ"]
 
 
 def protocol_notes(run: Run, protocol: Protocol) -> list[str]:

@@ -125,12 +125,6 @@ class Inquiry(ABC):
         """Whether the suite is as it was when a run was asked, or is gone."""
 
     @classmethod
-    def changed_suite(cls, run: Run, suite: Suite) -> str:
-        """A note on a suite that is not as it was when a run was asked."""
-        effect = "numbers are of the old texts and gold answers"
-        return f"the suite '{suite.name}' is not as it was when {run.label} was asked; {effect}"
-
-    @classmethod
     @abstractmethod
     def read_answers(
         cls, run: Run, options: ScoreOptions, suite: Questions | None

@@ -227,13 +227,6 @@ class Facts(base.Inquiry):
         return bool(run.record.get("suite_source", {}).get("digest", digest) == digest)
 
     @classmethod
-    def changed_suite(cls, run: Run, suite: Suite) -> str:
-        return (
-            f"the suite '{suite.name}' is not as it was when {run.label} was asked; numbers may "
-            "differ"
-        )
-
-    @classmethod
     def read_answers(
         cls, run: Run, options: ScoreOptions, suite: Questions | None
     ) -> base.AnswersElsewhere:

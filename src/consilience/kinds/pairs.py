@@ -310,11 +310,6 @@ class SentencePairs(base.Inquiry):
         return not file.is_file() or digest_of(file) == source.get("sha256")
 
     @classmethod
-    def changed_suite(cls, run: Run, suite: Suite) -> str:
-        named = super().changed_suite(run, suite)
-        return named.replace(f"the suite '{suite.name}'", "the file of sentence pairs", 1)
-
-    @classmethod
     def read_answers(
         cls, run: Run, options: ScoreOptions, suite: Questions | None
     ) -> base.AnswersElsewhere:

@@ -32,7 +32,7 @@ from consilience.core.free_text import DEFAULT_RULES, OPEN_RULE, RULES, rule_of
 from consilience.core.items import Question
 from consilience.core.presentation import Prompt
 from consilience.core.process import SILENT, Watch
-from consilience.core.text import counted
+from consilience.core.text import counted, listed
 from consilience.endpoints.strategies import ANSWERS_ONLY
 from consilience.files.tables import LOG_PROBABILITIES
 from consilience.kinds import base
@@ -73,8 +73,6 @@ from consilience.suites.questions import Questions
 from consilience.types import QUESTION_WORDS, Fact, Suite
 
 OF_WRITING = ("match", "samples", "temperature", "max_new_tokens", "equivalence")
-
-SHOWN = 5
 
 
 class OwnQuestions(base.Inquiry):
@@ -524,19 +522,9 @@ def _found_within(
 
 
 def _not_counted(questions: Questions, items: Collection[str]) -> list[str]:
-    """Notes on the groups and the questions of a suite that a table has no row of."""
-    groups, part = [], {}
+    """A note on the questions of a suite that a table has no row of."""
+    parts = []
     for name, of_group in questions.groups.items():
-        absent = sum(question.item not in items for question in of_group)
-        if absent == len(of_group):
-            groups.append(name)
-        elif absent:
-            part[name] = f"{name} {absent:,} of {len(of_group):,}"
-    notes = []
-    if groups:
-        more = f" and {len(groups) - SHOWN} more" if len(groups) > SHOWN else ""
-        names = ", ".join(groups[:SHOWN]) + more
-        notes.append(f"no rows of {counted(len(groups), 'group')}, not counted: {names}")
-    if part:
-        notes.append(f"questions without a row, not counted: {', '.join(part.values())}")
-    return notes
+        if absent := sum(question.item not in items for question in of_group):
+            parts.append(f"{name} {absent:,} of {len(of_group):,}")
+    return [f"questions without a row, not counted: {listed(parts, 5)}"] if parts else []

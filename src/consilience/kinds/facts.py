@@ -325,9 +325,4 @@ def _languages_of(vary: Sequence[str] | None) -> list[str] | None:
             todo="Leave it out, or ask facts as questions: `consilience probe --as-questions K`.",
         )
     value = values.get("language", "all")
-    languages = [part.strip() for part in value.split(",") if part.strip()]
-    if not languages:
-        raise ConsilienceError(
-            "--vary language= without a language", expected="all, or tags such as language=de,ja"
-        )
-    return None if value == "all" else languages
+    return None if value == "all" else [part.strip() for part in value.split(",")]

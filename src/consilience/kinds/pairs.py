@@ -401,10 +401,7 @@ def _models(spec: str, task: str) -> dict[str, str]:
                 f"no model for the task '{task}'",
                 expected=", ".join(heads) or "a finished training",
                 where=str(seed),
-                todo=f"Ask for one of these: --suite {heads[0]}; or in a TOML file, "
-                f'name = "{heads[0]}".'
-                if heads
-                else "Rerun the same `consilience finetune` to finish it.",
+                todo="Name one with --suite, or rerun the same `consilience finetune` to finish it.",
             )
     return {seed.name: str(seed / task) for seed in seeds}
 

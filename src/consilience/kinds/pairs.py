@@ -401,7 +401,7 @@ def _models(spec: str, task: str) -> dict[str, str]:
                 f"no model for the task '{task}'",
                 expected=", ".join(heads) or "a finished training",
                 where=str(seed),
-                todo="Name one with --suite, or rerun the same `consilience finetune` to finish it.",
+                todo="Name one with --suite, or rerun the same `consilience finetune`.",
             )
     return {seed.name: str(seed / task) for seed in seeds}
 

@@ -334,10 +334,7 @@ class ClickCommand(Entry):
             if key is None:
                 raise
             origin = f"{self.defaults.file} has {key} = {self.defaults.values[error.option]!r}."
-            raise ConsilienceError(
-                error.found, expected=error.expected, where=error.where, kind=error.kind,
-                todo=f"{error.todo} {origin}".strip(),
-            ) from error  # fmt: skip
+            raise error.replaced(todo=f"{error.todo} {origin}".strip()) from error
         finally:
             from_file.reset(token)
             if data_dir:

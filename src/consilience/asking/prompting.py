@@ -111,6 +111,4 @@ def _template(entry: Any, where: str) -> Template:
             fields["name"], fields["text"], fields.get("chat", False), fields.get("system", "")
         )
     except ConsilienceError as error:
-        raise ConsilienceError(
-            error.found, expected=error.expected, where=where, todo=error.todo
-        ) from error
+        raise error.replaced(where=where) from error

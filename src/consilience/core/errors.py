@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 LONGEST = 1_000
 """Characters of each part of a message; what quotes more input is shortened in its middle."""
@@ -57,12 +57,19 @@ class ConsilienceError(Exception):
         parts = {name: getattr(self, name) for name in ("found", "expected", "where", "todo")}
         return {"message": str(self), **parts, "kind": self.kind}
 
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What it was made of."""
+        names = ("found", "expected", "where", "todo", "kind", "option")
+        return {name: getattr(self, name) for name in names}
+
+    def replaced(self, **parts: Any) -> ConsilienceError:
+        """The error with other parts."""
+        return ConsilienceError(**self.parts | parts)
+
     def __reduce__(self) -> tuple[object, ...]:
         """As an error comes from another process: from its parts, not from its message."""
-        parts = {
-            name: getattr(self, name) for name in ("expected", "where", "todo", "kind", "option")
-        }
-        return partial(ConsilienceError, self.found, **parts), ()
+        return partial(ConsilienceError, **self.parts), ()
 
 
 class ModelError(ConsilienceError):

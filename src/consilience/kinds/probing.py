@@ -544,9 +544,7 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
             if label or not error.where.startswith(WHERE):
                 raise
             where = error.where.replace(WHERE, str(answers), 1)
-            raise ConsilienceError(
-                error.found, expected=error.expected, where=where, todo=error.todo
-            ) from error
+            raise error.replaced(where=where) from error
     if options.out is not None:
         raise ConsilienceError(
             "--out with a run", expected="a table of answers", todo="Leave --out out."

@@ -147,7 +147,7 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
         refuse_other_run({**run.settings, "model": now.get("model")}, now, run.path)
     except ConsilienceError as error:
         todo = "Restore the suite and the data that the run was asked, or probe again."
-        raise ConsilienceError(error.found, where=str(run.path), todo=todo) from error
+        raise error.replaced(expected="", where=str(run.path), todo=todo) from error
     known = {
         group: recorded_answers(run.path / "answers" / f"{group}.parquet")
         for group in inquiry.groups
@@ -253,13 +253,8 @@ def _nothing_kept() -> Iterator[None]:
     except ConsilienceError as error:
         if "replies are kept" not in error.todo.lower():
             raise
-        raise ConsilienceError(
-            error.found,
-            expected=error.expected,
-            where=error.where,
-            todo="No reply is kept. Run the same command again; if a limit is reached, with a "
-            "larger one or a smaller --sample.",
-        ) from error
+        todo = "No reply is kept. Run the same command again; if a limit is reached, with a larger "
+        raise error.replaced(todo=f"{todo}one or a smaller --sample.") from error
 
 
 def _changed_files(run: Run) -> dict[str, str]:

@@ -139,9 +139,7 @@ def read_study(path: str | Path) -> Study:
     try:
         return _study(file, document)
     except ConsilienceError as error:
-        raise ConsilienceError(
-            error.found, expected=error.expected, where=str(file), todo=error.todo
-        ) from error
+        raise error.replaced(where=str(file)) from error
 
 
 def _study(file: Path, document: Table) -> Study:
@@ -205,9 +203,7 @@ def _at(where: str) -> Iterator[None]:
     try:
         yield
     except ConsilienceError as error:
-        raise ConsilienceError(
-            f"{where}: {error.found}", expected=error.expected, todo=error.todo
-        ) from error
+        raise error.replaced(found=f"{where}: {error.found}", where="") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ class StudyWorker:
                 return self._ask(task, folder, advance)
             except ConsilienceError as error:
                 where = error.where.replace(str(folder), str(task.options.out))
-                raise _moved(error, where) from error
+                raise error.replaced(where=where) from error
 
     def _ask(self, task: StudyTask, folder: Path, advance: Advance) -> Written:
         """Ask one group; the model of the last run is kept until there is another run."""
@@ -141,10 +141,6 @@ class StudyWorker:
             if path.is_file() and path.name != "run.json"
         }
         return Written(record_of(folder), files)
-
-
-def _moved(error: ConsilienceError, where: str) -> ConsilienceError:
-    return ConsilienceError(error.found, expected=error.expected, where=where, todo=error.todo)
 
 
 class _Relay(Watch):
@@ -370,7 +366,7 @@ def _planned(
             refuse_options(run.options, kind.kind, f"the suite '{run.options.suite}'")
             kind.refuse_unknown(run.options)
         except ConsilienceError as error:
-            raise _moved(error, f"{study.file}: {run.name}") from error
+            raise error.replaced(where=f"{study.file}: {run.name}") from error
     refuse_changes(study)
     state = state_of(study)
     some = [one.run for one in (state.runs if options.shard else state.unfinished)]

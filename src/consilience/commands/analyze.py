@@ -12,24 +12,17 @@ if TYPE_CHECKING:
 else:
     analyses = Lazy("results.analyses")
 
+# fmt: off
 group(
-    "analyze",
-    "Analyze a finished run: by pattern, edit, example, accuracy or hidden states.",
-    "Measure",
-)
+    "analyze", "Analyze a finished run: by pattern, edit, example, accuracy or hidden states.",
+    "Measure")
 
 TABLE = ("csv", "json")
 
 
-@command(
-    runs.PatternsOptions,
-    "analyze patterns",
-    output=TABLE,
-    examples=(
-        "analyze patterns runs/bert",
-        "analyze patterns runs/bert --groups P36 --csv pairs.csv",
-    ),
-)
+@command(runs.PatternsOptions, "analyze patterns", output=TABLE, examples=(
+    "analyze patterns runs/bert",
+    "analyze patterns runs/bert --groups P36 --csv pairs.csv"))
 def analyze_patterns(options: runs.PatternsOptions) -> analyses.Analysis:
     """Compare patterns: how often each two agree, and which agree with no other.
 
@@ -39,9 +32,6 @@ def analyze_patterns(options: runs.PatternsOptions) -> analyses.Analysis:
     agreement and its change of accuracy, with intervals and tests.
     """
     return analyses.analyze_patterns(options)
-
-
-# fmt: off
 
 
 @command(runs.EditsOptions, "analyze edits", output=TABLE, examples=(

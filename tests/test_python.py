@@ -427,16 +427,18 @@ def test_help_shows_the_functions_first():
     assert re.search(r"limit.*=None", signature)
 
 
-CALLS = """from consilience.commands.train import improve
+CALLS = """from consilience.commands.train import improve; from consilience.results.evaluation import evaluate
 improve(model="m", suite="mini", out="runs/x")
 improve(model="m", suite="mini", modle="x")
 improve(model="m", suite=3)
+evaluate("mini", "baseline:majority", limit=4)
+evaluate("mini", modle="x")
 """
 
 
 def test_a_type_checker_sees_the_options_of_a_function(tmp_path):
     """Of the modules that declare it; all others are left out, because they take a minute."""
-    names = "commands/train app/command options/__init__ core/errors core/process options/shared options/training"
+    names = "commands/train app/command options/__init__ core/errors core/process options/shared options/training options/probe results/evaluation"
     modules = [ROOT / "src" / "consilience" / f"{name}.py" for name in names.split()]
     (tmp_path / "calls.py").write_text(CALLS)
     command = [sys.executable, "-m", "mypy", "--follow-imports=skip", "--cache-dir", tmp_path]
@@ -445,7 +447,7 @@ def test_a_type_checker_sees_the_options_of_a_function(tmp_path):
         capture_output=True, text=True, check=False, cwd=ROOT,
     )  # fmt: skip
     errors = re.findall(r"calls\.py:(\d+): error: (.*)", ran.stdout)
-    assert [line for line, _ in errors] == ["3", "4"], ran.stdout
+    assert [line for line, _ in errors] == ["3", "4", "6"], ran.stdout
     assert 'Unexpected keyword argument "modle" for "improve"' in errors[0][1]
 
 

@@ -178,11 +178,6 @@ def test_margins_of_a_csv_file_are_numbers():
     assert [each.margin for each in first.replies] == [10.0, 10.0, None]
 
 
-def test_an_unknown_kind_of_examples_is_refused():
-    with pytest.raises(ConsilienceError, match="no kind of examples 'wrong'.*mean"):
-        examples(table(HAND), make_suite(), ["wrong"], 1)
-
-
 def metrics_of(*relations):
     """Metrics of relations with so many of three tuples right everywhere, the others scattered."""
     ids = tuple("ABCD"[: len(relations)])

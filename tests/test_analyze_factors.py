@@ -162,7 +162,7 @@ def test_runs_of_anything_else_are_refused_with_the_command_that_helps(consilien
     for run, message in (
         ("facts", "in one factor: the pattern"),
         ("pairs", "in one factor: the form"),
-        ("table.csv", "not the folder of a run"),
+        ("table.csv", "in one factor: the pattern"),
     ):
         status, _, said = consilience("analyze", "factors", run)
         assert (status, message in said) == (2, True), said

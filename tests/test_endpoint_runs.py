@@ -20,7 +20,7 @@ from consilience.endpoints.usage import (
     cost_record,
     tokens_of,
 )
-from consilience.kinds import planning
+from consilience.kinds import probing
 from consilience.kinds.probing import plan_probe, probe
 from consilience.models.functions import ScoringFunction
 from consilience.options.probe import ProbeOptions
@@ -399,7 +399,7 @@ def test_a_run_needs_no_more_than_its_plan(consilience, model_folder, tmp_path, 
 @pytest.mark.parametrize("limit", [2, 12])
 def test_a_larger_run_needs_no_more_than_its_plan(tmp_path, monkeypatch, limit, seconds):
     """All queries are planned, or 8 items of each group where there is no time for more."""
-    monkeypatch.setattr(planning, "SAMPLED_SECONDS", seconds)
+    monkeypatch.setattr(probing, "SAMPLED_SECONDS", seconds)
 
     def counting(path, body, headers):
         counts = {"prompt_tokens": len(body["prompt"]) // 3, "completion_tokens": 0}

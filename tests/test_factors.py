@@ -74,9 +74,7 @@ def test_smaller_designs_hold_pairs_of_every_factor():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Factor("colour", ("red",)), "no factor 'colour'"),
         (lambda: Factor("order", ("given", "given")), "more than once"),
-        (lambda: Factor("order", ()), "without a level"),
         (
             lambda: FactorialDesign.full(
                 [Factor("order", tuple(map(str, range(1000)))), *FACTORS[:1]] * 3

@@ -16,7 +16,7 @@ from consilience import ConsilienceError, ask_suite, load_model, load_suite, rea
 from consilience.asking.facts import ask
 from consilience.asking.facts import judge as judge_columns
 from consilience.core.schemas import ANSWERS_SCHEMA
-from consilience.kinds import planning
+from consilience.kinds import probing
 from consilience.runs import folder as run_folder
 from consilience.runs import run as run_module
 from consilience.runs.folder import RunFolder
@@ -383,11 +383,11 @@ def test_a_run_that_is_killed_at_any_step_of_its_writing_is_resumed_whole(tmp_pa
 def test_a_slow_model_is_sampled_for_a_limited_time(monkeypatch):
     """Samples of 8 queries in 5 s: one before the clock starts, then until 20 s are over."""
     clock = [0.0]
-    monkeypatch.setattr(planning, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(probing, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     def sample(seconds):
         clock[0] += seconds
         return 8
 
-    assert planning.measured_rate([lambda: sample(5)] * 6) == (24, 24 / 15)
-    assert planning.measured_rate([lambda: sample(60)] * 6) == (8, 8 / 60)
+    assert probing.measured_rate([lambda: sample(5)] * 6) == (24, 24 / 15)
+    assert probing.measured_rate([lambda: sample(60)] * 6) == (8, 8 / 60)

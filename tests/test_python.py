@@ -283,8 +283,14 @@ WRONG = [
     (lambda: cs.finetune(model="m", qqqq=1), "Known: model, task, train, .* trust_remote_code.$"),
     (lambda: cs.finetune(batch_size="x"), "no value for 'model'"),
     (lambda: cs.improve("m"), "keywords: model, suite, train_groups, .* mlm, text, train_facts, b"),
-    (lambda: cs.evaluate("mini", 3), "a model of type int; expected a name, a folder, a function"),
-    (lambda: cs.evaluate("mrpc", cs.load_model(MAJORITY)), "a loaded language model with the sent"),
+    (
+        lambda: cs.evaluate("mini", 3),
+        "a model of type int with facts; expected a name, a folder, or a",
+    ),
+    (
+        lambda: cs.evaluate("mrpc", cs.load_model(MAJORITY)),
+        "a model of type Baseline with the sent",
+    ),
     (lambda: cs.evaluate("mrpc", ports), "--suite mrpc without --data"),
     (lambda: cs.evaluate(PORTS, lambda prompts: "6379"), "returned a value of type str"),
     (lambda: cs.evaluate(PORTS, lambda prompts: prompts[:1]), "returned 1 value for 6 inputs"),
@@ -421,16 +427,18 @@ def test_help_shows_the_functions_first():
     assert re.search(r"limit.*=None", signature)
 
 
-CALLS = """from consilience.commands.experiments import improve
+CALLS = """from consilience.commands.experiments import improve; from consilience.results.evaluation import evaluate
 improve(model="m", suite="mini", out="runs/x")
 improve(model="m", suite="mini", modle="x")
 improve(model="m", suite=3)
+evaluate("mini", "baseline:majority", limit=4)
+evaluate("mini", modle="x")
 """
 
 
 def test_a_type_checker_sees_the_options_of_a_function(tmp_path):
     """Of the modules that declare it; all others are left out, because they take a minute."""
-    names = "commands/experiments app/command options/__init__ core/errors core/process options/shared options/training"
+    names = "commands/experiments app/command options/__init__ core/errors core/process options/shared options/training options/probe results/evaluation"
     modules = [ROOT / "src" / "consilience" / f"{name}.py" for name in names.split()]
     (tmp_path / "calls.py").write_text(CALLS)
     command = [sys.executable, "-m", "mypy", "--follow-imports=skip", "--cache-dir", tmp_path]
@@ -439,7 +447,7 @@ def test_a_type_checker_sees_the_options_of_a_function(tmp_path):
         capture_output=True, text=True, check=False, cwd=ROOT,
     )  # fmt: skip
     errors = re.findall(r"calls\.py:(\d+): error: (.*)", ran.stdout)
-    assert [line for line, _ in errors] == ["3", "4"], ran.stdout
+    assert [line for line, _ in errors] == ["3", "4", "6"], ran.stdout
     assert 'Unexpected keyword argument "modle" for "improve"' in errors[0][1]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import study_workers
 from consilience.core.errors import ConsilienceError
-from consilience.core.process import Silent
+from consilience.core.process import Watch
 from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import record_of
 from consilience.study import running as studying
@@ -103,7 +103,7 @@ def test_units_of_a_lost_node_are_done_elsewhere(cluster):
     assert sum("It is tried again." in line for line in lines) == 1
 
 
-class Watching(Silent):
+class Watching(Watch):
     """Keeps the lines, and calls a function after some steps."""
 
     def __init__(self, after, act):

@@ -25,13 +25,13 @@ from consilience.analysis.representations import (
     cluster,
     questions,
     read_vectors,
-    spearman_with,
     tsne,
     write_vectors,
 )
 from consilience.models.batches import Budget
 from consilience.models.judges import vector_array
 from consilience.report.export import SHAPES, save_figure, tsne_figure
+from consilience.results.analyses import correlations_of
 
 PATTERNS = tuple(
     Pattern.parse(text)
@@ -279,22 +279,23 @@ def test_vectors_that_are_not_there_or_not_of_their_index_are_refused(tmp_path):
     (tmp_path / "capital.parquet").write_bytes(b"no table")
     with pytest.raises(ConsilienceError, match="cannot be read"):
         read_vectors(tmp_path, "capital")
-    with pytest.raises(ConsilienceError, match=r"expected \(9 rows, 1 layers, width\)"):
-        RelationVectors("capital", (0,), np.zeros((8, 1, 5), np.float32), INDEX)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConsilienceError, match="file"):
-        write_vectors(tmp_path / "file", kept)
 
 
 def test_spearman_is_over_the_relations_that_have_both():
     """Ranks 1 2 3 4 against 1 2 4 3: 1 - 6 * 2 / (4 * 15) = 0.8."""
-    consistency = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.9, "e": 0.5, "f": float("nan")}
-    v_measure = {"d": 0.3, "c": 0.35, "b": 0.2, "a": 0.1, "f": 0.4, "g": 0.5}
-    found = spearman_with(consistency, v_measure)
-    assert found.value == pytest.approx(0.8)
-    assert found.n == 4
-    assert np.isnan([found.low, found.high]).all(), "four relations do not say how sure"
-    assert 0 < found.p < 1
+    metrics = pl.DataFrame({"group": list("abcdef"), "value": [0.1, 0.2, 0.3, 0.9, 0.5, math.nan]})
+    metrics = metrics.with_columns(metric=pl.lit("consistency"), subset=pl.lit("all"))
+    clusters = pl.DataFrame(
+        {"relation": list("dcbafg"), "v_measure": [0.3, 0.35, 0.2, 0.1, 0.4, 0.5]}
+    )
+    clusters = clusters.with_columns(
+        layer=0, property=pl.lit("pattern"), v_measure_shuffled=0.0, ami=0.0
+    )
+    (found,) = correlations_of(metrics, clusters).to_dicts()
+    assert found["value"] == pytest.approx(0.8)
+    assert found["n"] == 4
+    assert np.isnan([found["low"], found["high"]]).all(), "four relations do not say how sure"
+    assert 0 < found["p"] < 1
 
 
 def test_tsne_keeps_neighbours_and_is_the_same_under_a_seed():
@@ -311,8 +312,6 @@ def test_tsne_keeps_neighbours_and_is_the_same_under_a_seed():
     assert (nearest // 22 == np.arange(66) // 22).all()
     with pytest.raises(ConsilienceError, match="20 vectors .* perplexity 20; expected at least 21"):
         tsne(array[:20])
-    with pytest.raises(ConsilienceError, match="NaN"):
-        tsne(np.full_like(array, np.nan))
 
 
 BAD = "</script><script>alert(1)</script>"

@@ -11,12 +11,13 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
 from consilience.core.presentation import (
+    RULES,
     TEMPLATES,
     Presentation,
     Template,
     premise_of,
+    rule_for,
 )
-from consilience.core.scoring_rules import RULES, rule_for
 
 QUESTION = Question(
     "q1",

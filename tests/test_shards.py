@@ -8,10 +8,9 @@ import sys
 import pytest
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.process import Silent
+from consilience.core.process import Watch
 from consilience.kinds.counting import CountedRun
-from consilience.kinds.planning import Shard
-from consilience.kinds.probing import plan_shard, probe, probe_shard
+from consilience.kinds.probing import Shard, plan_shard, probe, probe_shard
 from consilience.options.probe import ProbeOptions
 from consilience.runs.folder import record_of
 
@@ -69,7 +68,7 @@ def test_the_last_shard_counts_the_run(tmp_path):
     assert again.metrics.equals(whole.metrics)
 
 
-class Loadings(Silent):
+class Loadings(Watch):
     """The models that were loaded."""
 
     def __init__(self):

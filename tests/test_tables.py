@@ -27,7 +27,7 @@ from consilience.report.table import (
     spread_of,
     text_of,
 )
-from consilience.results.reference import with_reference
+from pages import with_reference
 from pair_builders import answers_of, measured, suite_of
 from test_metrics import make_suite
 

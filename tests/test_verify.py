@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.process import Silent
+from consilience.core.process import Watch
 from consilience.kinds.probing import probe
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import VerifyOptions
@@ -75,7 +75,7 @@ def test_a_run_without_options_cannot_be_repeated(tmp_path):
         verify(VerifyOptions(run))
 
 
-class Told(Silent):
+class Told(Watch):
     """Keeps the lines on the work."""
 
     def __init__(self):

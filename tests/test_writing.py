@@ -14,7 +14,7 @@ from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.free_text import rule_of
 from consilience.core.items import Choice, Question
 from consilience.core.presentation import Presentation, Prompt, Template, present
-from consilience.kinds.writing import Writer, as_writer, sample_factor
+from consilience.kinds.variants import Writer, as_writer, sample_factor
 from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import AnswerWriter, TokenNoise

@@ -130,7 +130,7 @@ def test_a_run_has_groups_with_options_and_open_ones(options, tmp_path):
     opened = open_run(tmp_path / "run")
     assert opened.answers["text"].null_count() == 2 * 2
     assert opened.metrics.equals(counted.metrics)
-    names = [view.name for view in analyze_factors(opened).views]
+    names = analyze_factors(opened).tables["consistency"]["run"].unique(maintain_order=True)
     assert [name.split(", ")[1] for name in names] == ["closed", "open"]
 
 

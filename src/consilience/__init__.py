@@ -68,7 +68,7 @@ def __getattr__(name: str) -> Any:
     if options := getattr(value, "takes_options", None):
         from consilience.options import signature_of
 
-        value.__signature__ = signature_of(options)
+        value.__signature__ = signature_of(options, value)
     globals()[name] = value
     return value
 

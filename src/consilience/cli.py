@@ -19,7 +19,7 @@ EXAMPLES = (
 )
 
 MODULES = {
-    "probe": "probe", "score": "probe", "compare": "runs", "gate": "runs", "verify": "runs",
+    "probe": "runs", "score": "runs", "compare": "runs", "gate": "runs", "verify": "runs",
     "report": "runs", "publish": "runs", "study": "experiments", "analyze": "analyze",
     "improve": "experiments", "finetune": "experiments", "suite": "suite",
     "reproduce": "experiments",

@@ -46,7 +46,6 @@ class Fact:
     item: str
     subject: str
     object: str
-    """The gold."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -54,8 +53,7 @@ class Candidates:
     """The possible answers, in order of first appearance among the facts, which breaks ties."""
 
     words: tuple[str, ...]
-    counts: tuple[int, ...]
-    """How many facts have each as gold."""
+    counts: tuple[int, ...]  # How many facts have each as gold
 
     @classmethod
     def of(cls, facts: Iterable[Fact]) -> Candidates:
@@ -74,20 +72,14 @@ class SuiteWords:
     group: str
     item: str
     variant: str
-    base: str
-    """The variant that others are compared with."""
+    base: str  # The variant that others are compared with
     choice: str
-    """What may be answered."""
-    answer: str
-    """What is the same where two variants agree."""
-    clusters: str
-    """What varies independently, in the plural."""
+    answer: str  # What is the same where two variants agree
+    clusters: str  # What varies independently, in the plural
     pool: Literal["MACRO", "MICRO", ""]
     """The headline numbers: means over groups, all items together, or each group alone."""
     tables: Sequence[By]
-    """The tables of details."""
     protocols: Sequence[Protocol] = ("strict",)
-    """How answers may be counted."""
 
     @property
     def instead(self) -> dict[str, str]:
@@ -121,8 +113,7 @@ QUESTION_WORDS = SuiteWords(
 class Relation:
     """A group of a suite: a relation with facts and patterns, a task, or a group of questions."""
 
-    id: str
-    """Names the group in tables and files."""
+    id: str  # Names the group in tables and files
     label: str
     cardinality: Cardinality
     patterns: tuple[Pattern, ...]
@@ -143,7 +134,6 @@ class Relation:
     def of_design(
         cls, id_: str, facts: tuple[Fact, ...], candidates: Candidates, design: Design
     ) -> Relation:
-        """A task or a group of questions."""
         return cls(id_, id_, "N-1", (), facts, {}, candidates, design)
 
     @property
@@ -196,16 +186,12 @@ class Suite:
 
     name: str
     relations: tuple[Relation, ...]
-    protocol: Protocol = "strict"
-    """How answers are judged by default."""
-    notes: tuple[str, ...] = ()
-    """What was left out when the files were read."""
+    protocol: Protocol = "strict"  # How answers are judged by default
+    notes: tuple[str, ...] = ()  # What was left out when the files were read
     left_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Relation -> objects that the authors leave out, also of other facts (ParaRel, note 11)."""
     expectations: tuple[Expectation, ...] = ()
-    """What should hold between the answers to its questions."""
-    language: str = ENGLISH
-    """The language that its facts are written in, as a BCP 47 tag."""
+    language: str = ENGLISH  # The language that its facts are written in, as a BCP 47 tag
     words: SuiteWords = FACT_WORDS
 
     def __post_init__(self) -> None:
@@ -345,8 +331,7 @@ class Draft:
 
     id: str
     label: str
-    cardinality: Cardinality | None
-    """None where its facts decide it."""
+    cardinality: Cardinality | None  # None where its facts decide it
     where: str = ""
     patterns: dict[str, Pattern] = field(default_factory=dict)
     """Its patterns by their text in Unicode form NFC."""
@@ -513,7 +498,6 @@ def _pairs(facts: object, relation: object) -> Iterator[tuple[object, object]]:
 
 
 def _listed(words: Sequence[str], most: int = 3) -> str:
-    """The first of many words."""
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
 
 
@@ -523,5 +507,4 @@ class Query:
 
     pattern: Pattern
     subject: str
-    gold: str
-    """The gold; a language model only looks it up in its whole vocabulary."""
+    gold: str  # The gold; a language model only looks it up in its whole vocabulary

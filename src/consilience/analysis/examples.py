@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from consilience.core.errors import ConsilienceError, Protocol, did_you_mean
+from consilience.core.errors import Protocol
 from consilience.core.expectations import EXPECTATION_SUBSETS, Instance
 from consilience.core.text import fold_case, whole_words
 from consilience.metrics.counts import Answers, Prepared, prepared
@@ -115,35 +115,24 @@ class Reply:
     """Log-probability of the best candidate minus that of the second, in nats; None if unknown."""
     prompt: str | None = None
     """What the model was sent, of a question, empty where it is not kept; None of a fact."""
-    text: str | None = None
-    """What the model wrote, of a written answer."""
-    unmatched: str | None = None
-    """Why the text is no choice; None where it is one."""
+    text: str | None = None  # What the model wrote, of a written answer
+    unmatched: str | None = None  # Why the text is no choice; None where it is one
 
 
 OF_ANOTHER = "right for another fact"
-"""The verdict on an answer that is the gold of another fact of the same subject."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True)
 class Example:
     """One item with all its replies."""
 
     kind: str
-    """One of ``KINDS``."""
     group: str
     item: str
     subject: str
     gold: str
-    other_golds: frozenset[str]
-    """The golds of other facts of the subject."""
-    replies: tuple[Reply, ...]
-    """In the order of variants."""
-
-    def __repr__(self) -> str:
-        return (
-            f"Example({self.group}: {self.subject!r}, {self.gold!r}, {len(self.replies)} replies)"
-        )
+    other_golds: frozenset[str]  # The golds of other facts of the subject
+    replies: tuple[Reply, ...] = field(repr=False)  # In the order of variants
 
     @property
     def telling(self) -> tuple[Reply, ...]:
@@ -244,11 +233,6 @@ def examples(
     Items with answers in fewer than two variants are left out. Equally informative items keep
     the order of the table.
     """
-    for kind in kinds:
-        if kind not in KINDS:
-            raise ConsilienceError(
-                f"no kind of examples '{kind}'", todo=did_you_mean(kind, [*KINDS])
-            )
     ready = prepared(answers, suite)
     replies = _replies(ready)
     scores = [KINDS[kind][1].cast(pl.Float64).alias(kind) for kind in kinds]
@@ -379,7 +363,6 @@ COUNTS: Schema = {
 """
 
 NO_GAP = dict.fromkeys(("value", "low", "high"), float("nan"))
-"""The row of a metric without data."""
 
 EXAMPLES: Schema = {
     **dict.fromkeys(("group", "kind"), pl.String),
@@ -433,31 +416,19 @@ def violated_examples(
     for group, counted in by_group.items():
         for kind in EXPECTATION_SUBSETS:
             units = [of for of in counted if of[0].expectation.subset == kind]
-            violated = [one for of in units for one in _violated(of)[:1]]
-            for number, one in enumerate(violated[:most], start=1):
+            answered = ([one for one in of if one.is_answered] for of in units)
+            violated = ([one for one in of if one.is_permitted is False] for of in answered)
+            firsts = [of[0] for of in violated if of]
+            for number, one in enumerate(firsts[:most], start=1):
                 queries = [*zip(one.expectation.items, one.variants, strict=True)]
                 permitted = ["" for _ in one.expectation.premises] + [_permitted(one)]
-                rows += (
-                    (
-                        group,
-                        kind,
-                        number,
-                        *query,
-                        prompts.get(query, ""),
-                        answer or NO_ANSWER,
-                        texts,
-                    )
-                    for query, answer, texts in zip(queries, one.answers, permitted, strict=True)
-                )
+                for query, answer, texts in zip(queries, one.answers, permitted, strict=True):
+                    shown = prompts.get(query, ""), answer or NO_ANSWER, texts
+                    rows.append((group, kind, number, *query, *shown))
     return pl.DataFrame(rows, schema=EXAMPLES, orient="row")
 
 
-def _violated(instances: Sequence[Instance]) -> list[Instance]:
-    return [one for one in instances if one.is_answered and one.is_permitted is False]
-
-
 def _permitted(instance: Instance) -> str:
-    """The permitted answers in words."""
     expectation, premises = instance.expectation, instance.answers[:-1]
     options = expectation.conclusion.options
     if options:

@@ -41,11 +41,8 @@ LOG_PROBABILITIES = ("label", "sum", "mean", "decision")
 """The scoring rules whose scores and tokens give the log-probability of an option."""
 
 NO_VARIANT: dict[str, Any] = {
-    "lowest_variant": "",
-    "highest_variant": "",
-    "n_lowest": 0,
-    "n_highest": 0,
-}
+    "lowest_variant": "", "highest_variant": "", "n_lowest": 0, "n_highest": 0,
+}  # fmt: skip
 """The variants of an index that has none, and how many tie with each."""
 
 OF_PAIRS = ("consistency", "chance_consistency", "corrected_consistency", "uniform_consistency")
@@ -58,16 +55,14 @@ class OptionScores:
 
     scores: Floats
     """Log-probability of an option in nats, not normalised (item, cell, option); NaN for none."""
-    tokens: Floats
-    """How many tokens an option has (item, cell, option)."""
-    chosen: Ints
-    """The position of the chosen option (item, cell); -1 for none."""
+    tokens: Floats  # How many tokens an option has (item, cell, option)
+    chosen: Ints  # The position of the chosen option (item, cell); -1 for none
 
 
 def option_scores(answers: pl.DataFrame, cells: int, rule: str) -> OptionScores | None:
     """The scores in an answers table of one group with ``questions.QUESTION_COLUMNS``.
 
-    ``rule``: the scoring rule, one of ``scoring_rules.RULES``. None where the table has no scores,
+    ``rule``: the scoring rule, one of ``presentation.RULES``. None where the table has no scores,
     or where no log-probability follows from them: those of ``bytes`` and ``pmi``.
     """
     if rule not in LOG_PROBABILITIES or "option_scores" not in answers.columns:
@@ -99,8 +94,7 @@ def option_scores(answers: pl.DataFrame, cells: int, rule: str) -> OptionScores 
 class CellAnswers:
     """The answers of one seed of a run in the cells of a design."""
 
-    grids: Mapping[str, Grid]
-    """The answers of each group (item, cell)."""
+    grids: Mapping[str, Grid]  # The answers of each group (item, cell)
     options: Mapping[str, OptionScores] | None = None
     """The scores of each group, where the model gave them."""
 
@@ -111,12 +105,10 @@ class CellAnswers:
 
     @property
     def right(self) -> Bools:
-        """Whether they are right (item, cell)."""
         return np.concatenate([grid.right for grid in self.grids.values()])
 
     @property
     def subjects(self) -> npt.NDArray[np.object_]:
-        """The subject of each item (item,)."""
         return np.concatenate([grid.subjects for grid in self.grids.values()])
 
 
@@ -126,14 +118,10 @@ class FactorTables:
 
     consistency: pl.DataFrame
     """A row a factor: agreement of the pairs that differ in it alone, with its level of chance."""
-    components: pl.DataFrame
-    """A row a part of the variation of the answer and of correctness."""
-    indices: pl.DataFrame
-    """A row an index: PromptSensiScore, POSIX, range of accuracy."""
-    levels: pl.DataFrame
-    """A row a level of each factor: the accuracy of the variants that have it."""
+    components: pl.DataFrame  # A row a part of the variation of the answer and of correctness
+    indices: pl.DataFrame  # A row an index: PromptSensiScore, POSIX, range of accuracy
+    levels: pl.DataFrame  # A row a level of each factor: the accuracy of the variants that have it
     notes: Sequence[str]
-    """What a reader should know."""
 
 
 def factor_tables(
@@ -182,19 +170,11 @@ def consistency_by_factor(
     rows = []
     for factor in pairs:
         same, chance, corrected, uniform = (pooled[name, factor] for name in OF_PAIRS)
-        rows.append(
-            {
-                "factor": factor,
-                "levels": levels[factor],
-                **{name: same[name] for name in ("value", "low", "high")},
-                "chance": chance["value"],
-                "uniform": uniform["value"],
-                "corrected": corrected["value"],
-                "corrected_low": corrected["low"],
-                "corrected_high": corrected["high"],
-                **{name: same[name] for name in ("n", "n_excluded")},
-            }
-        )
+        row = {"factor": factor, "levels": levels[factor]}
+        row |= {name: same[name] for name in ("value", "low", "high", "n", "n_excluded")}
+        row |= {"chance": chance["value"], "uniform": uniform["value"]}
+        ends = {f"corrected_{end}": corrected[end] for end in ("low", "high")}
+        rows.append({**row, "corrected": corrected["value"], **ends})
     return pl.DataFrame(rows)
 
 
@@ -235,15 +215,12 @@ def variance_components(
     items, every = int(complete.sum()), len(complete)
     is_exact = design.is_full and items > 0
     notes = []
-    if not design.is_full:
+    if not is_exact:
+        of_design = "no question was answered in all variants"
+        reason = of_design if design.is_full else "the design is not a full one"
         notes.append(
-            "the design is not a full one, so there are no main effects and interactions; total "
-            "effects are those of pairs"
-        )
-    elif not items:
-        notes.append(
-            "no question was answered in all variants, so there are no main effects and "
-            "interactions; total effects are those of pairs"
+            f"{reason}, so there are no main effects and interactions; total effects are those of "
+            "pairs"
         )
     elif items < every:
         notes.append(
@@ -255,25 +232,12 @@ def variance_components(
     estimates = item_estimates(numbers, seeds[0].subjects, seed)
     rows = []
     for part in dict.fromkeys(part for part, _ in estimates):
-        value = estimates[part, False]
         share = estimates.get((part, True), Estimate(NAN, NAN, NAN, 0, 0))
+        shares = {"share": share.value, "share_low": share.low, "share_high": share.high}
         outcome, effect, factors = part
-        rows.append(
-            {
-                "outcome": outcome,
-                "effect": effect,
-                "factors": " x ".join(factors),
-                "value": value.value,
-                "low": value.low,
-                "high": value.high,
-                "share": share.value,
-                "share_low": share.low,
-                "share_high": share.high,
-                "n": value.n,
-                "n_excluded": value.n_excluded,
-                "method": "exact" if is_exact else "pairs",
-            }
-        )
+        row = {"outcome": outcome, "effect": effect, "factors": " x ".join(factors)}
+        method = {"method": "exact" if is_exact else "pairs"}
+        rows.append({**row, **asdict(estimates[part, False]), **shares, **method})
     return pl.DataFrame(rows), notes
 
 

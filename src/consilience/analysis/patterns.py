@@ -67,8 +67,6 @@ def pair_table(answers: Seeds, suite: Suite, protocol: Protocol, seed: int = 0) 
 
 
 def _pair_table(ready: Prepared, protocol: Protocol, seed: int) -> pl.DataFrame:
-    """``pair_table`` of one seed."""
-
     def of(group: tuple[Relation, Grid]) -> pl.DataFrame:
         relation, grid = group
         if grid.has_many_pairs:
@@ -121,32 +119,26 @@ def pattern_table(answers: Seeds, suite: Suite, protocol: Protocol) -> pl.DataFr
 
 
 def _pattern_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
-    """``pattern_table`` of one seed."""
-    rows: list[dict[str, object]] = []
+    rows: list[tuple[object, ...]] = []
     for relation, grid in _grids(ready, protocol):
         agreement = agreement_matrix(grid)
-        right = quotient(grid.right.sum(axis=0), grid.taken.sum(axis=0))
-        among = mean_among_others(agreement)
+        right = quotient(grid.right.sum(axis=0), grid.taken.sum(axis=0)).tolist()
+        among, sizes = mean_among_others(agreement), grid.taken.sum(axis=0).tolist()
         names = [pattern.text for pattern in relation.patterns] or relation.design.variants
         for at, name in enumerate(names):
             others = np.delete(agreement[at], at)
-            known = ~np.isnan(others).all()
-            closest = int(np.nanargmax(agreement[at])) if known else None
-            highest = float(np.nanmax(others)) if known else NAN
-            rows.append(
-                {
-                    "group": relation.id,
-                    "variant_index": at,
-                    "variant": name,
-                    "accuracy": float(right[at]),
-                    "agreement": float(np.nanmean(others)) if known else NAN,
-                    "closest": closest,
-                    "highest": highest,
-                    "apart": bool(known and highest < among[at] - ROUNDING),
-                    "n": int(grid.taken[:, at].sum()),
-                }
-            )
-    return pl.DataFrame(rows, infer_schema_length=None)
+            mean, closest, highest = NAN, None, NAN
+            if known := not np.isnan(others).all():
+                closest = int(np.nanargmax(agreement[at]))
+                mean, highest = float(np.nanmean(others)), float(np.nanmax(others))
+            is_apart = bool(known and highest < among[at] - ROUNDING)
+            row = relation.id, at, name, right[at], mean, closest, highest, is_apart, sizes[at]
+            rows.append(row)
+    columns = [
+        "group", "variant_index", "variant", "accuracy", "agreement", "closest", "highest", "apart",
+        "n",
+    ]  # fmt: skip
+    return pl.DataFrame(rows, columns, orient="row", infer_schema_length=None)
 
 
 def form_tables(seeds: Sequence[Answers], suite: Suite) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -270,7 +262,6 @@ def edit_table(
 
 
 def _edit_table(ready: Prepared, protocol: Protocol, kinds: Kinds, seed: int) -> pl.DataFrame:
-    """``edit_table`` of one seed."""
     shares: dict[str, list[tuple[float, float]]] = {}
     pairs: dict[str, int] = {}
     for relation, grid in _grids(ready, protocol):
@@ -292,22 +283,15 @@ def _edit_table(ready: Prepared, protocol: Protocol, kinds: Kinds, seed: int) ->
         replicates = resamples(size, REPLICATES, np.random.default_rng(seed)) @ differences / size
         mean = float(differences.mean())
         low, high = bootstrap_interval(mean, replicates, size, (-1.0, 1.0))
-        rows.append(
-            {
-                "kind": kind,
-                "with_it": fmean(a for a, _ in of_kind),
-                "without_it": fmean(b for _, b in of_kind),
-                "difference": mean,
-                "low": low,
-                "high": high,
-                "p": paired_permutation(differences.tolist(), seed),
-                "relations": size,
-                "pairs": pairs[kind],
-            }
-        )
-    table = pl.DataFrame(rows)
+        means = map(fmean, zip(*of_kind, strict=True))
+        p = paired_permutation(differences.tolist(), seed)
+        rows.append((kind, *means, mean, low, high, p, size, pairs[kind]))
     if not rows:
-        return table
+        return pl.DataFrame()
+    columns = [
+        "kind", "with_it", "without_it", "difference", "low", "high", "p", "relations", "pairs",
+    ]  # fmt: skip
+    table = pl.DataFrame(rows, columns, orient="row")
     return table.with_columns(p_holm=pl.Series(holm(table["p"].to_list()))).sort("difference")
 
 
@@ -326,7 +310,6 @@ def over_seeds(tables: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFr
 
 
 def _merged(name: str, dtype: pl.DataType) -> pl.Expr:
-    """A column over seeds."""
     column = pl.col(name)
     if name in ("low", "high", "p") or name.startswith("p_") or name.endswith(("_low", "_high")):
         return pl.lit(NAN).alias(name)

@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from consilience.core.errors import ConsilienceError
 from consilience.files.read import parquet_metadata, read_parquet
 from consilience.files.write import path_in, write_whole
-from consilience.metrics.statistics import NAN, Correlation, correlation
+from consilience.metrics.statistics import NAN
 from consilience.types import Query, Relation
 
 INDEX_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -49,12 +49,10 @@ CLUSTERS_SCHEMA: dict[str, type[pl.DataType]] = {
 }
 """One row a relation, layer and property; see ``cluster``."""
 
-PERPLEXITY = 20
-"""Of t-SNE: about the number of neighbours of a vector."""
+PERPLEXITY = 20  # Of t-SNE: about the number of neighbours of a vector
 
 
-SHUFFLES = 20
-"""Number of shuffles for the V-measure expected by chance."""
+SHUFFLES = 20  # Number of shuffles for the V-measure expected by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +63,7 @@ class RelationVectors:
     layers: tuple[int, ...]
     array: npt.NDArray[np.float32]
     """(row, layer, width); a row that the model could not read is NaN."""
-    index: pl.DataFrame
-    """The query of each row (``INDEX_SCHEMA``)."""
-
-    def __post_init__(self) -> None:
-        shape = self.array.shape
-        if len(shape) != 3 or shape[:2] != (self.index.height, len(self.layers)):
-            raise ConsilienceError(
-                f"vectors of the shape {shape}",
-                expected=f"({self.index.height} rows, {len(self.layers)} layers, width)",
-                where=self.relation,
-            )
+    index: pl.DataFrame  # The query of each row (``INDEX_SCHEMA``)
 
     def first(self, facts: int) -> RelationVectors:
         """The rows of the first facts (the paper's Figure 3 has 30)."""
@@ -105,11 +93,7 @@ def write_vectors(folder: Path, vectors: RelationVectors) -> None:
     digest = hashlib.sha256(content.getbuffer()).hexdigest()
     layers = " ".join(map(str, vectors.layers))
     vectors.index.write_parquet(table, metadata={"vectors": digest, "layers": layers})
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        found = f"cannot be made: {error.strerror or error}"
-        raise ConsilienceError(found, where=str(folder)) from error
+    folder.mkdir(parents=True, exist_ok=True)
     write_whole(path_in(folder, vectors.relation, ".npy"), content.getvalue())
     write_whole(path_in(folder, vectors.relation, ".parquet"), table.getvalue())
 
@@ -187,16 +171,6 @@ def _agreement(
     }
 
 
-def spearman_with(consistency: Mapping[str, float], v_measure: Mapping[str, float]) -> Correlation:
-    """Spearman correlation, over relations, of consistency with the V-measure (Section 7.2).
-
-    Both map a relation to its number. Relations without one of them, or with NaN, are left out.
-    """
-    shared = [relation for relation in consistency if relation in v_measure]
-    pairs = ([of[relation] for relation in shared] for of in (consistency, v_measure))
-    return correlation(*pairs, method="spearman")
-
-
 def tsne(array: npt.NDArray[np.float32], seed: int = 0) -> npt.NDArray[np.float32]:
     """Points in the plane (row, 2) of vectors (row, width); similar vectors have near points.
 
@@ -208,10 +182,6 @@ def tsne(array: npt.NDArray[np.float32], seed: int = 0) -> npt.NDArray[np.float3
             f"{len(array)} vectors for a t-SNE of perplexity {PERPLEXITY}",
             expected=f"at least {PERPLEXITY + 1}",
             todo="Take more facts, or a relation with more patterns.",
-        )
-    if np.isnan(array).any():
-        raise ConsilienceError(
-            "vectors that are NaN", todo="Leave out the rows that the model could not read."
         )
     with threadpool_limits(1):
         points: npt.NDArray[np.float32] = TSNE(

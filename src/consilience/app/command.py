@@ -23,13 +23,10 @@ class Command:
     """A command of the program."""
 
     path: str
-    """Its words, without ``consilience``."""
     options: type[Options]
-    run: Callable[[Any], Shown | None]
-    """Does the work; None where another process has the result."""
+    run: Callable[[Any], Shown | None]  # Does the work; None where another process has the result
     help: str
     panel: str
-    """The heading that it is listed under."""
     examples: Sequence[str]
     output: Sequence[str]
     """The fields of ``Output`` that it has, besides those that all commands have."""
@@ -45,8 +42,7 @@ class Group:
     examples: Sequence[str] = ()
 
 
-KNOWN: dict[str, Command | Group] = {}
-"""What was declared, by its words, in the order of the help."""
+KNOWN: dict[str, Command | Group] = {}  # What was declared, by its words, in the order of the help
 
 
 def command(

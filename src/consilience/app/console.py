@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ from rich.text import Text
 
 from consilience.app.process import collect_garbage, json_text, print_errors
 from consilience.core.errors import shortened
-from consilience.core.process import Advance
+from consilience.core.process import Advance, Watch
 from consilience.core.text import CONTROLS, duration, visible
 from consilience.files.write import write_whole
 from consilience.options import UNLIMITED, Output
@@ -60,7 +60,6 @@ class Terminal(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """The segments of something to print, cleaned."""
         for segment in super().render(renderable, options):
             if not segment.control and CONTROLS.search(segment.text):
                 yield Segment(visible(segment.text), segment.style)
@@ -68,79 +67,55 @@ class Terminal(Console):
                 yield segment
 
 
-INTERVAL = 60
-"""Seconds between two lines on progress."""
+INTERVAL = 60  # Seconds between two lines on progress
 
 out = Terminal(markup=False, highlight=False)
 err = Terminal(stderr=True, markup=False, highlight=False)
 
 
 class _Rate(ProgressColumn):
-    """How many steps a second."""
-
     def render(self, task: Task) -> Text:
         return Text(_rate(task.speed) if task.speed else "", style="dim")
 
 
-class _Bar:
-    """Advances one progress bar; knows or learns its total."""
+@contextmanager
+def _logged(text: str, total: int | None, unit: str) -> Iterator[Callable[..., None]]:
+    """Write lines on progress: one at the start, one a minute, and one at the end."""
+    start = last = time.monotonic()
+    done = 0
+    err.print(f"{text}: {_counted(total, unit)}" if total is not None else text)
 
-    def __init__(self, progress: Progress, text: str, total: int | None) -> None:
-        self.progress = progress
-        self.task = progress.add_task(text, total=total)
-
-    def __call__(self, steps: int, total: int | None = None) -> None:
-        if total is not None:
-            self.progress.update(self.task, total=total)
-        self.progress.advance(self.task, steps)
-
-
-class _Log:
-    """Writes lines on progress: one at the start, one a minute, and one at the end."""
-
-    def __init__(self, text: str, total: int | None, unit: str) -> None:
-        self.text, self.total, self.unit, self.done = text, total, unit, 0
-        self.start = self.last = time.monotonic()
-        self._write(_counted(total, unit) if total is not None else "")
-
-    def __call__(self, steps: int, total: int | None = None) -> None:
-        self.total = self.total if total is None else total
-        self.done += steps
+    def advance(steps: int, learned: int | None = None) -> None:
+        nonlocal total, done, last
+        total = total if learned is None else learned
+        done += steps
         now = time.monotonic()
-        if now - self.last >= INTERVAL and self.done != self.total:
-            self.last = now
-            rate = self.done / (now - self.start)
+        if now - last >= INTERVAL and done != total:
+            last, rate = now, done / (now - start)
             of, left = "", ""
-            if self.total and rate:
-                of = f" of {self.total:,}"
-                left = f", {duration((self.total - self.done) / rate)} left"
-            self._write(f"{self.done:,}{of} {self.unit}, {_rate(rate)}{left}")
+            if total and rate:
+                of, left = f" of {total:,}", f", {duration((total - done) / rate)} left"
+            err.print(f"{text}: {done:,}{of} {unit}, {_rate(rate)}{left}")
 
-    def end(self) -> None:
-        """Write the line at the end, with the time and the rate."""
-        seconds = time.monotonic() - self.start
-        rate = f", {_rate(self.done / seconds)}" if seconds else ""
-        self._write(f"{_counted(self.done, self.unit)} in {duration(seconds)}{rate}")
-
-    def _write(self, text: str) -> None:
-        err.print(f"{self.text}: {text}" if text else self.text)
+    yield advance
+    seconds = time.monotonic() - start
+    rate = f", {_rate(done / seconds)}" if seconds else ""
+    err.print(f"{text}: {_counted(done, unit)} in {duration(seconds)}{rate}")
 
 
 def _counted(number: int, unit: str) -> str:
-    """A number of steps; ``unit`` is a plural."""
     singular = "query" if unit == "queries" else unit.removesuffix("s")
     return f"{number:,} {singular if number == 1 else unit}"
 
 
 def _rate(steps_a_second: float) -> str:
-    """A rate for people: ``12.5/s``, or ``0.8/min`` where it is below one a second."""
     if steps_a_second < 1:
         return f"{60 * steps_a_second:,.1f}/min"
     return f"{steps_a_second:,.1f}/s"
 
 
-class Screen:
-    """Shows the progress of a command on standard error (``core/process.py``)."""
+class Screen(Watch):
+    """Shows the progress of a command on standard error."""
 
     @contextmanager
     def loading(self, model: str) -> Iterator[None]:
@@ -160,23 +135,25 @@ class Screen:
         """A bar in a terminal, lines in a file or a pipe."""
         collect_garbage()
         if not err.is_terminal:
-            log = _Log(text, total, unit)
-            yield log
-            log.end()
+            with _logged(text, total, unit) as advance:
+                yield advance
             return
         columns = (
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
             _Rate(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
         )  # fmt: skip
         with Progress(*columns, console=err, disable=err.quiet) as progress:
-            yield _Bar(progress, text, total)
+            task = progress.add_task(text, total=total)
+
+            def advance_bar(steps: int, learned: int | None = None) -> None:
+                progress.update(task, total=learned, advance=steps)
+
+            yield advance_bar
 
     def say(self, step: str) -> None:
-        """One line."""
         err.print(f"{step} ...")
 
     def inform(self, line: str) -> None:
-        """The line as it is."""
         err.print(line)
 
 
@@ -185,11 +162,14 @@ def present(shown: Shown, output: Output) -> int:
     for path, content in shown.written(output):
         write_whole(path, content)
     if not output.is_document:
+        write = {"csv": as_csv, "md": as_markdown, "latex": as_latex}.get(output.format)
         for item in shown.printed(output):
-            if isinstance(item, Table):
-                _print_table(item, output)
-            else:
+            if not isinstance(item, Table) or write is None:
                 out.print(item)
+            elif output.format == "csv":
+                out.print(write(item), end="")
+            else:
+                out.print(write(replace(item, notes=all_notes(item))), end="")
         for remark in shown.remarks(output):
             err.print(f"note: {shortened(remark)}")
     if after := shown.then(output):
@@ -198,12 +178,3 @@ def present(shown: Shown, output: Output) -> int:
         print(json_text(without_nan(shown.document())))
     print_errors(shown.faults())
     return shown.exit_status()
-
-
-def _print_table(table: Table, output: Output) -> None:
-    writers = {"csv": as_csv, "md": as_markdown, "latex": as_latex}
-    if (write := writers.get(output.format)) is None:
-        out.print(table)
-        return
-    is_csv = output.format == "csv"
-    out.print(write(table if is_csv else replace(table, notes=all_notes(table))), end="")

@@ -1,12 +1,15 @@
-"""Commands as click's: parameters from options, help by panels, errors of the parser as ours."""
+"""Commands as click's: parameters from options, defaults from a file, help by panels, our errors.
+
+Defaults are in ``consilience.toml`` or in ``[tool.consilience]`` of a pyproject.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,24 +17,143 @@ import click
 from click.core import ParameterSource
 
 from consilience.app.command import KNOWN, Command, Group
-from consilience.app.configuration import Defaults, defaults_of, in_force
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.options import OptionField, Output, Panel, option_fields
 
 METAVARS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH"}
 """The placeholder of a value in the help, by its type."""
 
-WIDTH = 100
-"""Characters of the longest line of a help text."""
+WIDTH = 100  # Characters of the longest line of a help text
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
-"""What all commands have in common."""
 
 GENERALS = ("config", "quiet")
 """Options of the output that every command has, and that may be before its name."""
 
 FROM_FILE = ParameterSource.DEFAULT_MAP
 """How click calls a default that the configuration file sets."""
+
+
+ENVIRONMENT = "CONSILIENCE_CONFIG"
+"""The environment variable that names the file; if it is empty, no file is read."""
+
+NAME = "consilience.toml"
+
+SHARED = ("model", "suite", "device", "dtype", "data-dir", "trust-remote-code", "quiet")
+"""Options that may have one default for all commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The defaults that a file sets for the options of a command."""
+
+    file: Path | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    data_dir: str = ""
+    """The folder of fetched suites, which is ``CONSILIENCE_DATA`` while the command runs."""
+
+
+def defaults_of(
+    command: Sequence[str],
+    fields: Mapping[str, OptionField],
+    named: str | None,
+    commands: Sequence[str],
+) -> Defaults:
+    """The defaults of a command's options.
+
+    ``fields`` are the options by their names, ``commands`` the names of all commands at the top.
+    An unknown key and a wrong value raise. A default for all commands does not replace what a run
+    says itself. ``data-dir`` is relative to the file, and does not replace ``CONSILIENCE_DATA``.
+    """
+    file = _find(named)
+    if file is None:
+        return Defaults()
+    table = _read(file)
+    shared = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    sections = [key for key in table if key not in shared]
+    in_all = "a default for all commands (those of one command are in its table, such as [probe])"
+    _refuse_unknown(shared, SHARED, file, in_all)
+    _refuse_unknown(sections, commands, file, "a command")
+    section = _section(table, command, file)
+    _refuse_unknown(section, list(fields), file, f"an option of `consilience {' '.join(command)}`")
+    values = {key: value for key, value in shared.items() if key in fields}
+    for key, value in (values | dict(section)).items():
+        try:
+            Value(fields[key]).convert(value, None, None)
+        except ConsilienceError as error:
+            found = f"invalid value for '{key}': {value!r}"
+            raise ConsilienceError(found, expected=error.expected, where=str(file)) from error
+    values = {key: value for key, value in values.items() if not fields[key].option.is_of_run}
+    values |= section
+    if named is None and ENVIRONMENT not in os.environ:
+        tests = {key: fields[key].option.needs_trust for key in values}
+        if keys := [key for key, test in tests.items() if test and test(values[key])]:
+            raise ConsilienceError(
+                f"{', '.join(keys)} in a configuration file that was found, not named",
+                expected="what runs code, sends a key or uploads in a file that you name, or on "
+                "the command line",
+                where=str(file),
+                todo=f"If you trust the file, add --config {file}.",
+            )
+    data_dir = ""
+    if (folder := values.pop("data-dir", None)) and "CONSILIENCE_DATA" not in os.environ:
+        data_dir = str(file.parent / folder)
+    by_name = {
+        fields[key].name: [value] if fields[key].is_repeated and isinstance(value, str) else value
+        for key, value in values.items()
+    }
+    return Defaults(file, by_name, data_dir)
+
+
+def _find(named: str | None) -> Path | None:
+    """The file that was named, or the nearest one up to the root of the repository."""
+    named = os.environ.get(ENVIRONMENT) if named is None else named
+    if named is not None:
+        return Path(named) if named else None
+    above = [Path.cwd(), *Path.cwd().parents]
+    root = next((at for at, parent in enumerate(above) if (parent / ".git").exists()), 0)
+    for parent in above[: root + 1]:
+        if (parent / NAME).is_file():
+            return parent / NAME
+        project = parent / "pyproject.toml"
+        if project.is_file() and "[tool.consilience" in project.read_text("utf-8", "replace"):
+            return project
+    return None
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    """The keys of a file; those of a pyproject are under ``tool.consilience``."""
+    import tomllib
+
+    try:
+        table: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise ConsilienceError("no such file", where=str(file), todo="Check --config.") from error
+    except (ValueError, RecursionError) as error:
+        raise ConsilienceError(f"not TOML: {error}", where=str(file)) from error
+    if file.name == "pyproject.toml":
+        table = table.get("tool", {}).get("consilience", {})
+    return table
+
+
+def _section(table: Mapping[str, Any], command: Sequence[str], file: Path) -> Mapping[str, Any]:
+    """The options of a command; ``[suite.check]`` is that of ``suite check``."""
+    if command[0] in SHARED and not isinstance(table.get(command[0]), dict):
+        return {}  # `suite` is the name of an option, too
+    for name in command:
+        table = table.get(name, {})
+        if not isinstance(table, dict):
+            raise ConsilienceError(
+                f"{name} = {table!r}", expected=f"a table, [{name}]", where=str(file)
+            )
+    return {key: value for key, value in table.items() if not isinstance(value, dict)}
+
+
+def _refuse_unknown(keys: Iterable[str], known: Sequence[str], file: Path, kind: str) -> None:
+    for key in keys:
+        if key not in known:
+            todo = did_you_mean(key, list(known))
+            raise ConsilienceError(f"'{key}' is not {kind}", where=str(file), todo=todo)
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]
@@ -41,9 +163,9 @@ class Value(click.ParamType):  # type: ignore[type-arg]
         self.field, self.name = field, field.name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value; a wrong one raises our error."""
+        is_text = isinstance(value, str) and self.field.type is not bool
         try:
-            return self.field.parse(value) if isinstance(value, str) else self.field.check(value)
+            return self.field.parse(value) if is_text else self.field.check(value)
         except ConsilienceError as error:
             where = ctx.command_path if ctx else ""
             name = getattr(param, "shown", self.field.flag)
@@ -106,12 +228,10 @@ class FieldArgument(click.Argument):
         self.shown = field.option.metavar or field.name.upper()
 
     def make_metavar(self, ctx: click.Context) -> str:
-        """Its name in the first line of the help."""
         shown = f"{self.shown}..." if self.field.is_list else self.shown
         return shown if self.required else f"[{shown}]"
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        """Its name, and what it is."""
         return self.shown, self.field.option.help
 
 
@@ -193,6 +313,7 @@ class ClickCommand(Entry):
     def invoke(self, ctx: click.Context) -> int:
         """Call the function with the values of its options, and print its result; the status."""
         from consilience.app.console import Screen, err, out, present
+        from consilience.core.provenance import from_file
 
         err.quiet = bool(_general(ctx, "quiet"))
         if self.used:
@@ -203,19 +324,21 @@ class ClickCommand(Entry):
         chosen = {name: value for name, value in _given(Output, ctx).items() if name in names}
         output = Output(**chosen, width=out.table_width)
         more = {"watch": Screen()} if hasattr(kind, "watch") else {}
+        token, data_dir = from_file.set(self._typed(ctx)), self.defaults.data_dir
+        os.environ |= {"CONSILIENCE_DATA": data_dir} if data_dir else {}
         try:
-            with in_force(self._typed(ctx), self.defaults.data_dir):
-                shown = self.entry.run(kind(**_given(kind, ctx), **more))
-                return 0 if shown is None else present(shown, output)
+            shown = self.entry.run(kind(**_given(kind, ctx), **more))
+            return 0 if shown is None else present(shown, output)
         except ConsilienceError as error:
             key = next((one.key for one in self.used if one.name == error.option), None)
             if key is None:
                 raise
             origin = f"{self.defaults.file} has {key} = {self.defaults.values[error.option]!r}."
-            raise ConsilienceError(
-                error.found, expected=error.expected, where=error.where, kind=error.kind,
-                todo=f"{error.todo} {origin}".strip(),
-            ) from error  # fmt: skip
+            raise error.replaced(todo=f"{error.todo} {origin}".strip()) from error
+        finally:
+            from_file.reset(token)
+            if data_dir:
+                del os.environ["CONSILIENCE_DATA"]
 
     def _typed(self, ctx: click.Context) -> list[str]:
         """The values of the file as arguments, where they are not the program's own defaults."""
@@ -264,11 +387,9 @@ class ClickGroup(Entry, click.Group):
         self.entry, self.load, self.names = entry, load, names
 
     def list_commands(self, ctx: click.Context | None) -> list[str]:
-        """The names of the commands, in the order of the help."""
         return list(self.names or within(self.entry.path))
 
     def get_command(self, ctx: click.Context | None, name: str) -> ClickCommand | ClickGroup | None:
-        """The command of a name."""
         self.load(name)
         entry = within(self.entry.path).get(name)
         if entry is None:
@@ -323,7 +444,6 @@ def run_program(program: ClickGroup) -> None:
 
 
 def _usage_error(error: click.ClickException) -> ConsilienceError:
-    """Our error for one of the parser."""
     ctx = getattr(error, "ctx", None)
     where = ctx.command_path if ctx else ""
     todo = f"See `{where} --help`." if where else ""

@@ -24,13 +24,14 @@ from consilience.core.presentation import (
     TEMPLATES,
     Presentation,
     Prompt,
+    ScoringRule,
     Template,
     labels_of,
     premise_of,
     present,
+    rule_for,
 )
 from consilience.core.schemas import ANSWERS_SCHEMA
-from consilience.core.scoring_rules import ScoringRule, rule_for
 from consilience.core.text import counted, truncated
 from consilience.files.read import read_document
 from consilience.metrics.statistics import wilson_interval
@@ -69,7 +70,7 @@ class Presenter:
     examples: int = 0  # How many solved questions precede each question
     seed: int = 0  # Decides shuffled orders and which examples are drawn
     pool: Sequence[Question] = field(default=(), repr=False)  # Examples are drawn from these
-    rule_name: str = ""  # Of ``scoring_rules.RULES``; empty for the usual one of the labels
+    rule_name: str = ""  # Of ``presentation.RULES``; empty for the usual one of the labels
     rule: ScoringRule = field(init=False)  # How options are scored
     _groups: Mapping[str, list[Question]] = field(init=False, repr=False)  # The pool by group
 
@@ -441,9 +442,7 @@ def templates_of_document(document: Any, where: str) -> Iterator[Template]:
             more = fields.get("chat", False), fields.get("system", "")
             yield Template(fields["name"], fields["text"], *more)
         except ConsilienceError as error:
-            raise ConsilienceError(
-                error.found, expected=error.expected, where=place, todo=error.todo
-            ) from error
+            raise error.replaced(where=place) from error
 
 
 AnswerPair = tuple[str, str, str]  # A question and two answers to it

@@ -1,4 +1,4 @@
-"""What is done with runs: compare, gate, verify, report and publish."""
+"""Runs are made and used: probe, score, compare, gate, verify, report and publish."""
 
 from __future__ import annotations
 
@@ -7,29 +7,86 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.app.command import Lazy, command
-from consilience.options import opt, options_of, takes
+from consilience.options import TableBy, Watched, opt, options_of, takes, typed
+from consilience.options.probe import ProbeOptions
 from consilience.options.runs import (
     CompareOptions,
     GateOptions,
     PublishOptions,
     ReportOptions,
+    ScoreOptions,
     VerifyOptions,
 )
 
 if TYPE_CHECKING:
     from consilience.gating import gate as gating
+    from consilience.kinds import probing
     from consilience.publish import publication
     from consilience.report import export
-    from consilience.results import comparing, reporting, verifying
+    from consilience.results import comparing, evaluation, reporting, verifying
 else:
     gating = Lazy("gating.gate")
+    probing = Lazy("kinds.probing")
     publication = Lazy("publish.publication")
     export = Lazy("report.export")
     comparing = Lazy("results.comparing")
+    evaluation = Lazy("results.evaluation")
     reporting = Lazy("results.reporting")
     verifying = Lazy("results.verifying")
 
 # fmt: off
+
+
+class ProbeCommand(ProbeOptions, Watched):
+    """The options of ``probe`` that ``evaluate`` does not have."""
+
+    by: TableBy = None
+    dry_run: bool = opt(
+        "Print what would be asked, and an estimate of the time; write nothing.", default=False,
+        panel="Output")
+    shard: str | None = opt(
+        "Ask only part I of N parts of the groups, such as 1/8. The process that completes the "
+        "run prints its numbers (docs/reliability.md).", default=None, metavar="I/N",
+        panel="Output", is_rare=True)
+
+
+@command(
+    ProbeCommand, "probe", panel="Measure", output=("by", "examples", "format", "json"),
+    examples=(
+        "probe --model packaged:smollm2 --suite mini --limit 8",
+        "probe -m bert-base-cased -s pararel --groups P36,P19 --out runs/bert"))
+def probe(options: ProbeCommand) -> export.Shown:
+    """Ask a model every item of a suite in every variant, and measure its answers.
+
+    A suite is a set of facts, asked in every pattern (ParaRel), a task of sentence pairs, asked
+    in its original form and in perturbed forms (CALUM), or a file of questions, asked in every
+    phrasing and order of options. The run is kept in a folder. Rerun the same command to resume
+    an interrupted run.
+    """
+    shard = None if options.shard is None else probing.Shard.parse(options.shard)
+    if options.dry_run:
+        if shard is None:
+            return probing.plan_probe(options, options.watch)
+        return probing.plan_shard(options, shard, options.watch)
+    evaluation.refuse_table(options.by, options)
+    if shard is None:
+        return evaluation.printed_run(probing.probe(options, options.watch))
+    done = probing.probe_shard(options, shard, options.watch)
+    return done if isinstance(done, probing.ShardReport) else evaluation.printed_run(done)
+
+
+@command(ScoreOptions, "score", panel="Measure", output=("by", "csv", "format", "json"), examples=(
+    "score answers.csv --suite mini",
+    "score runs/bert --suite pararel --protocol strict --csv metrics.csv"))
+def score(options: ScoreOptions) -> export.Shown:
+    """Measure answers that were made elsewhere, or those of a run. No model is needed.
+
+    A table of answers needs --suite and the columns item, variant and answer, or answer_index.
+    It may be what `consilience suite export` wrote, with the answers added. docs/export.md has
+    an example. The results of promptfoo (.json) need no suite. Logs of lm-evaluation-harness
+    (--log_samples) and inspect_ai (.eval) are read, too: docs/harnesses.md.
+    """
+    return evaluation.printed_run(probing.score(options), options)
 
 
 @command(
@@ -113,12 +170,13 @@ def report(options: ReportOptions) -> export.Lines:
     return export.Lines(document, *files, notes=made.notes)
 
 
-def write_report(runs: Any, page: str | PathLike[str], **options: Any) -> Path:
+@typed(ReportOptions)
+def write_report(runs: Any, out: str | PathLike[str], **options: Any) -> Path:
     """Write one run, or several with the first as the reference, as one HTML page; its path.
 
     A run is a result, a ``Run`` or a folder. ``options`` are those of ``consilience report``.
     """
-    chosen = options_of(ReportOptions, {"runs": runs, "out": page, **options})
+    chosen = options_of(ReportOptions, {"runs": runs, "out": out, **options})
     return reporting.save_report(reporting.report(chosen, chosen.watch), chosen)[0]
 
 

@@ -22,7 +22,7 @@ from consilience.options.suites import (
 )
 
 if TYPE_CHECKING:
-    from consilience import suites
+    from consilience import kinds, suites
     from consilience.authoring import (
         audit,
         import_formats,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from consilience.authoring.annotation import ScoredSheets
     from consilience.authoring.importing import ImportPlan
     from consilience.integrations import lm_eval_folder
-    from consilience.kinds import exporting
     from consilience.kinds.base import ExportedRow
     from consilience.report.export import Shown
     from consilience.suites import layouts, question_suites
@@ -49,7 +48,7 @@ else:
     rewriting = Lazy("authoring.rewriting")
     sharing = Lazy("authoring.sharing")
     lm_eval_folder = Lazy("integrations.lm_eval_folder")
-    exporting = Lazy("kinds.exporting")
+    kinds = Lazy("kinds")
     suites = Lazy("suites")
     layouts = Lazy("suites.layouts")
     question_suites = Lazy("suites.question_suites")
@@ -197,8 +196,8 @@ def suite_export(options: ExportOptions) -> Shown | None:
 
         return lm_eval_folder.written_task(options)
     if options.out is not None:
-        return exporting.written_prompts(options, options.out)
-    for line in exporting.exported_lines(options):
+        return kinds.written_prompts(options, options.out)
+    for line in kinds.exported_lines(options):
         sys.stdout.write(line)
     return None
 
@@ -206,7 +205,7 @@ def suite_export(options: ExportOptions) -> Shown | None:
 @takes(ExportOptions)
 def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
     """The prompts of a suite as rows."""
-    return exporting.export_prompts(options)
+    return kinds.export_prompts(options)
 
 
 @command(MineOptions, "suite mine", examples=(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 LONGEST = 1_000
 """Characters of each part of a message; what quotes more input is shortened in its middle."""
@@ -15,7 +15,6 @@ Kind = Literal["", "usage", "occupied", "model"]
 """What code asks for: a wrong command line, a folder of something else, a model that fails."""
 
 OTHER_OUT = "Choose another folder"
-"""What to do where a folder holds something else."""
 
 
 class ConsilienceError(Exception):
@@ -24,8 +23,7 @@ class ConsilienceError(Exception):
     The library raises it; only the command line turns it into a message and an exit status.
     """
 
-    status = 2
-    """The exit status of a command that it ends."""
+    status = 2  # The exit status of a command that it ends
     kind: Kind = ""
     option = ""
     """The field of the option that it is about, where one is; a configuration file may set it."""
@@ -59,12 +57,19 @@ class ConsilienceError(Exception):
         parts = {name: getattr(self, name) for name in ("found", "expected", "where", "todo")}
         return {"message": str(self), **parts, "kind": self.kind}
 
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What it was made of."""
+        names = ("found", "expected", "where", "todo", "kind", "option")
+        return {name: getattr(self, name) for name in names}
+
+    def replaced(self, **parts: Any) -> ConsilienceError:
+        """The error with other parts."""
+        return ConsilienceError(**self.parts | parts)
+
     def __reduce__(self) -> tuple[object, ...]:
         """As an error comes from another process: from its parts, not from its message."""
-        parts = {
-            name: getattr(self, name) for name in ("expected", "where", "todo", "kind", "option")
-        }
-        return partial(ConsilienceError, self.found, **parts), ()
+        return partial(ConsilienceError, **self.parts), ()
 
 
 class ModelError(ConsilienceError):
@@ -211,7 +216,6 @@ class Loading:
     device: str = "auto"
     dtype: str = "float32"
     revision: str | None = None
-    """None for the latest."""
     trust_remote_code: bool = False
     """Whether the Python code that comes with it is run; without, a model that needs it raises."""
 
@@ -223,20 +227,16 @@ DEFAULT_LOADING = Loading()
 class Connection:
     """How a model behind a URL is reached. It names the variable of the key, and has no key."""
 
-    base_url: str
-    """The address of the API, such as ``http://127.0.0.1:8000/v1``."""
+    base_url: str  # The address of the API, such as ``http://127.0.0.1:8000/v1``
     key_variable: str | None = None
     """The environment variable of the key; None for ``OPENAI_API_KEY``, where the key is safe."""
     max_requests: int | None = None
-    max_tokens: int | None = None
-    """Tokens that may be read and written; None for any number."""
+    max_tokens: int | None = None  # Tokens that may be read and written; None for any number
     price: tuple[float, float] | None = None
     """The price of a million tokens read and of a million written; None where it is not known."""
     concurrency: int | None = None
     """Requests in flight, at most; None for 8, and up to 32 while the server answers."""
     timeout: float = 120.0
-    """Seconds after which a request without a complete reply is sent again."""
     scoring: str | None = None
-    """How candidates are scored; None for the first strategy that is proved."""
     tokenizer: str | None = None
     """A local tokenizer in place of the server's; None for the server's."""

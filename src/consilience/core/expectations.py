@@ -28,8 +28,7 @@ KINDS: Mapping[str, str] = {
 }
 """The kinds of expectations, and what each says."""
 
-CONDITIONED = "conditioned "
-"""Begins the name of the expectations of a kind that have a condition."""
+CONDITIONED = "conditioned "  # Begins the name of the expectations of a kind that have a condition
 
 EXPECTATION_SUBSETS: Mapping[str, str] = {
     f"{prefix}{kind}": f"{text}{after}"
@@ -51,8 +50,7 @@ class Reference:
     item: str
     paraphrase: str = ""
     """The phrasing, a level of the factor ``paraphrase``; empty for that of each variant."""
-    options: Texts = ()
-    """The options in the order of the file; empty for an open question."""
+    options: Texts = ()  # The options in the order of the file; empty for an open question
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,7 @@ class Expectation:
     rules: Mapping[Texts, Texts] = field(default_factory=dict, hash=False)
     """Answers to the premises -> answers that the conclusion may get; empty for ``same`` and
     ``different``."""
-    condition: Texts = ()
-    """The answers to the premise that it is about; empty for all."""
+    condition: Texts = ()  # The answers to the premise that it is about; empty for all
 
     @property
     def subset(self) -> str:
@@ -79,12 +76,10 @@ class Expectation:
 
     @property
     def references(self) -> tuple[Reference, ...]:
-        """The premises and the conclusion."""
         return *self.premises, self.conclusion
 
     @property
     def items(self) -> Texts:
-        """The questions that it is about."""
         return tuple(reference.item for reference in self.references)
 
     @property
@@ -163,10 +158,8 @@ Probabilities = tuple[float, ...]
 """The probability of each option of a question, in the order of the file."""
 
 Levels = Mapping[str, str]
-"""Factor -> level, of a variant."""
 
 PARAPHRASE = "paraphrase"
-"""The factor that an expectation may name."""
 
 
 def linked_questions(expectations: Iterable[Expectation]) -> dict[str, str]:
@@ -189,15 +182,13 @@ class Instance:
     """An expectation in one variant."""
 
     expectation: Expectation
-    variants: Texts
-    """The variant of each premise and of the conclusion."""
+    variants: Texts  # The variant of each premise and of the conclusion
     answers: tuple[str | None, ...]
     probabilities: tuple[Probabilities, ...] = ()
     """Those of the options of the premises and of the conclusion; empty where one has none."""
 
     @property
     def is_answered(self) -> bool:
-        """Whether no answer is missing."""
         return None not in self.answers
 
     @property
@@ -268,7 +259,6 @@ def instances(
 
 
 Counted = tuple[tuple[Instance, ...], ...]
-"""The instances of each expectation."""
 
 
 def with_answers_of(counted: Counted, others: Counted) -> Counted:

@@ -10,7 +10,7 @@ from itertools import chain, combinations, product
 from math import prod
 from typing import Literal
 
-from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError
 from consilience.core.patterns import Pattern
 
 FACTORS: Mapping[str, str] = {
@@ -26,14 +26,9 @@ FACTORS: Mapping[str, str] = {
 }
 """The factors, in the order in which the variants are numbered, and what each changes."""
 
-OF_OPTIONS = ("order", "labels")
-"""The factors that open questions do not have."""
-
-MOST_CELLS = 200
-"""The most variants of an item: every two of them are compared."""
-
-Cell = tuple[int, ...]
-"""A level of each factor, by its position."""
+OF_OPTIONS = ("order", "labels")  # The factors that open questions do not have
+MOST_CELLS = 200  # The most variants of an item: every two of them are compared
+Cell = tuple[int, ...]  # A level of each factor, by its position
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +39,10 @@ class Factor:
     levels: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if self.name not in FACTORS:
-            todo = did_you_mean(self.name, list(FACTORS))
-            raise ConsilienceError(f"no factor '{self.name}'", todo=todo)
-        known = f"the factor '{self.name}'"
         for level in self.levels:
             if self.levels.count(level) > 1:
-                found = f"the level '{level}' of {known} more than once"
+                found = f"the level '{level}' of the factor '{self.name}' more than once"
                 raise ConsilienceError(found, todo="Remove one of them.")
-        if not self.levels:
-            raise ConsilienceError(f"{known} without a level", expected="one level or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +50,10 @@ class FactorialDesign:
     """Which combinations of levels are asked."""
 
     factors: tuple[Factor, ...]
-    cells: tuple[Cell, ...]
-    """The combinations, the base levels first."""
+    cells: tuple[Cell, ...]  # The combinations, the base levels first
 
     @classmethod
     def full(cls, factors: Sequence[Factor]) -> FactorialDesign:
-        """Every combination of the levels."""
         _refuse_too_many(_size(factors), factors)
         cells = product(*(range(len(factor.levels)) for factor in factors))
         return cls(tuple(factors), tuple(cells))
@@ -127,11 +114,9 @@ class FactorialDesign:
 
     @property
     def is_full(self) -> bool:
-        """Whether it has every combination of the levels."""
         return len(self.cells) == _size(self.factors)
 
     def levels(self, name: str) -> tuple[str, ...]:
-        """The level of a factor in each cell."""
         at = [factor.name for factor in self.factors].index(name)
         return tuple(self.factors[at].levels[cell[at]] for cell in self.cells)
 
@@ -163,7 +148,6 @@ def levels_of(variant: str) -> dict[str, str]:
 
 
 def _size(factors: Sequence[Factor]) -> int:
-    """How many combinations of levels there are."""
     return prod(len(factor.levels) for factor in factors)
 
 
@@ -183,7 +167,6 @@ def _refuse_too_many(size: int, factors: Sequence[Factor]) -> None:
 
 
 VariantPair = tuple[int, int]
-"""Positions of two variants of a group."""
 
 ORIGINAL = "original"
 """The base form: items as the suite has them. Perturbations make the other forms."""
@@ -238,7 +221,6 @@ def _language_kind(pair: Iterable[str]) -> str:
 
 
 def _positions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """The positions of each name."""
     positions: dict[str, list[int]] = {}
     for at, name in enumerate(names):
         positions.setdefault(name, []).append(at)
@@ -254,7 +236,6 @@ class Design:
     """
 
     variants: tuple[str, ...]
-    """The names of the variants, the base variant first."""
     forms: Mapping[str, tuple[int, ...]] = field(repr=False)
     """The variants of each form, the base form first. Each form has numbers of its own."""
     compared: tuple[VariantPair, ...] | None = field(repr=False)
@@ -263,20 +244,15 @@ class Design:
     """The compared pairs by how the two variants differ; a kind is a ``subset`` in the tables."""
     unit: Literal["tuple", "item"]
     """What counts once: a subject with its gold, as in ParaRel, or an item."""
-    is_averaged: bool
-    """Whether numbers are also averaged over the groups of the suite."""
-    labels: tuple[str, ...] = ()
-    """The only valid answers; empty where every text is one."""
+    is_averaged: bool  # Whether numbers are also averaged over the groups of the suite
+    labels: tuple[str, ...] = ()  # The only valid answers; empty where every text is one
     writes_freely: bool = False
     """Whether an answer may be none of ``labels``, because the model writes it."""
-    positive: str = ""
-    """The label whose F1 is counted; empty for none."""
+    positive: str = ""  # The label whose F1 is counted; empty for none
     by_option: bool = False
     """Whether answers are compared by the option that they choose: its position in the suite."""
-    is_ragged: bool = False
-    """Whether an item may lack variants, which then do not count against it."""
+    is_ragged: bool = False  # Whether an item may lack variants, which then do not count against it
     languages: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
-    """The variants in each language, where there are several."""
 
     @classmethod
     def of_patterns(cls, patterns: Sequence[Pattern], edges: Mapping[VariantPair, Edge]) -> Design:

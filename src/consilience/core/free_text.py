@@ -30,8 +30,7 @@ SMALL |= {word: 10 * value for value, word in enumerate(TENS, 2)}
 SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 """The words that multiply the number before them."""
 
-MOST_DIGITS = 300
-"""The largest power of ten, so that a text such as 1e999999999 takes no memory."""
+MOST_DIGITS = 300  # The largest power of ten, so that a text such as 1e999999999 takes no memory
 
 _WORDS = "|".join([*SMALL, *SCALES, "and", "minus", "negative"])
 _TOKEN = re.compile(
@@ -278,7 +277,6 @@ def _value(match: re.Match[str]) -> str | None:
 
 
 def _iso(year: str | None, month: int, day: int) -> str | None:
-    """The date in ISO 8601; None for a day that does not exist."""
     try:
         return date(int(year or 0), month, day).isoformat()
     except ValueError:
@@ -286,18 +284,14 @@ def _iso(year: str | None, month: int, day: int) -> str | None:
 
 
 DEFAULT_RULE = "normalized"
-"""The rule where none is named, but for open questions."""
 
 OPEN_RULE = "contains"
 """The rule of open questions where none is named: models answer them in sentences."""
 
 DEFAULT_RULES = f"{OPEN_RULE} for open questions, else {DEFAULT_RULE}"
 
-REGEX = "regex:"
-"""What a rule with a pattern of its own begins with."""
-
-NO_CHOICE = "matches no choice"
-"""The reason where a text is none of the choices."""
+REGEX = "regex:"  # What a rule with a pattern of its own begins with
+NO_CHOICE = "matches no choice"  # The reason where a text is none of the choices
 
 _LEAD_IN = re.compile(
     r"(?:\b(?:the|my) (?:(?:correct|right|best|final) )*(?:answer|option|choice|label)"
@@ -332,10 +326,8 @@ class Extracted:
 
     answer: str
     """What is compared with the choices; empty where the rule found nothing that can be one."""
-    passage: str
-    """The part of the text that the answer is taken from, as it was written."""
-    reason: str = ""
-    """Why the answer is not of the kind that the rule reads; empty where it is."""
+    passage: str  # The part of the text that the answer is taken from, as it was written
+    reason: str = ""  # Why the answer is not of the kind that the rule reads; empty where it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,30 +335,22 @@ class Rule:
     """How an answer is extracted from a written text and compared with choices."""
 
     name: str
-    meaning: str
-    """When a text is a choice, in one sentence."""
+    meaning: str  # When a text is a choice, in one sentence
     source: str
-    """Where the rule comes from."""
-    extract: Callable[[str], Extracted]
-    """Makes of a written text what is compared."""
-    key: Callable[[str], str]
-    """Makes of the text of a choice what is compared."""
+    extract: Callable[[str], Extracted]  # Makes of a written text what is compared
+    key: Callable[[str], str]  # Makes of the text of a choice what is compared
     parses_labels: bool = True
     """Whether the label of an option may be part of the text; otherwise it is the whole text."""
-    finds_within: bool = False
-    """Whether a choice may be a part of the answer, in whole words."""
+    finds_within: bool = False  # Whether a choice may be a part of the answer, in whole words
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
     """What a written text answers."""
 
-    position: int | None
-    """The position of the choice; None where the text is none of them."""
-    answer: str
-    """What was compared: the extracted and normalized text."""
-    reason: str = ""
-    """Why the text is no choice; empty where it is one."""
+    position: int | None  # The position of the choice; None where the text is none of them
+    answer: str  # What was compared: the extracted and normalized text
+    reason: str = ""  # Why the text is no choice; empty where it is one
 
 
 def without_latex(text: str) -> str:
@@ -518,8 +502,7 @@ def usual_rule(*, is_open: bool) -> Rule:
     return RULES[OPEN_RULE if is_open else DEFAULT_RULE]
 
 
-SECONDS = 2.0
-"""Seconds that a pattern of a user may search an answer."""
+SECONDS = 2.0  # Seconds that a pattern of a user may search an answer
 
 
 def _regex_rule(name: str) -> Rule:

@@ -23,8 +23,7 @@ class Item:
     gold: str
     options: tuple[str, ...] = ()
     """What may be answered, in the order of the file; empty where that is every word or text."""
-    gold_at: int = -1
-    """The position of the gold among the options."""
+    gold_at: int = -1  # The position of the gold among the options
 
 
 class Ask(NamedTuple):
@@ -32,15 +31,12 @@ class Ask(NamedTuple):
 
     item: int
     variant: int
-    shown: Any
-    """What the model reads: a ``Query``, a ``Form`` of a sentence pair, or a ``Prompt``."""
+    shown: Any  # What the model reads: a ``Query``, a ``Form`` of a sentence pair, or a ``Prompt``
     answers: tuple[str, ...] = ()
     """What may be answered, as it is written here and in this order; empty for the options of the
     item, in their order."""
-    order: tuple[int, ...] = ()
-    """The position of each of ``answers`` among the options."""
-    why_not: str | None = None
-    """Why it is not asked; None where it is."""
+    order: tuple[int, ...] = ()  # The position of each of ``answers`` among the options
+    why_not: str | None = None  # Why it is not asked; None where it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +47,8 @@ class Group:
     id: str
     items: Sequence[Item]
     variants: Sequence[str]
-    """The names of the variants."""
     asks: Sequence[Ask]
     schema: Mapping[str, Any]
-    """The columns of the table, and their types."""
     levels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Factor -> its level in each variant."""
 
@@ -76,8 +70,7 @@ class Scores:
     fewer answers than others.
     """
 
-    rows: Ints
-    """Positions among the asks (row,)."""
+    rows: Ints  # Positions among the asks (row,)
     words: tuple[str, ...] = ()
     """The candidates, where they are the same in all rows; else the answers are those of each
     ask."""
@@ -85,7 +78,6 @@ class Scores:
     """Natural log-probability, normalised over the candidates that take part (row, candidate). None
     where ``totals`` are all there is."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """Why a candidate was excluded."""
     same: Ints | None = None
     """Position of the candidate whose score is used; differs from its own only where two candidates
     are the same token (candidate,)."""
@@ -97,8 +89,7 @@ class Scores:
     """Natural log-probability of the candidate's whole text, of models that give one (row,
     candidate); ``text_logprob`` of the answers table. Of a model without probabilities 0 for the
     answer that it chose, minus infinity for the others."""
-    answers_only: bool = False
-    """Whether the scores only order the candidates."""
+    answers_only: bool = False  # Whether the scores only order the candidates
     bounds: Bools | None = None
     """Which totals are only upper bounds, of a server that lists the most probable tokens (row,
     candidate)."""
@@ -165,26 +156,22 @@ class Task:
     """A task of sentence pairs: what its files hold, and how a model reads a pair."""
 
     name: str
-    kind: TaskKind
-    """Inference or similarity (CALUM, Section 4.1)."""
+    kind: TaskKind  # Inference or similarity (CALUM, Section 4.1)
     first: tuple[str, ...]
     """Names of the column with the first sentence, in order of preference; a dot leads into nested
     objects. ``second`` and ``label`` are names of columns likewise."""
     second: tuple[str, ...]
     label: tuple[str, ...]
     indicators: tuple[str, str]
-    labels: tuple[str, ...]
-    """The label words; numbers in a file are positions among them."""
+    labels: tuple[str, ...]  # The label words; numbers in a file are positions among them
     t5_fields: tuple[str, ...] = ()
     """The names in T5's text form; empty for a task that T5 was not trained on."""
     metrics: tuple[str, ...] = ("accuracy",)
     """Metrics of the original form; f1 is that of the last label."""
     hub: tuple[str, ...] = ()
-    """Dataset and configuration on the Hub."""
     splits: tuple[str, str, str] = ("train", "validation", "")
     """Training, validation and test split; empty for none."""
-    threshold: float | None = None
-    """Where labels are grades: the least grade of the last label."""
+    threshold: float | None = None  # Where labels are grades: the least grade of the last label
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,21 +220,16 @@ def as_lines(form: Form) -> str:
     return "\n".join(segment.text for segment in form)
 
 
-ALIAS_SEPARATOR = "|"
-"""Separates the texts of one answer: ``Go|Golang``."""
-
-DEFAULT_LANGUAGE = ""
-"""The language of questions whose file names none."""
+ALIAS_SEPARATOR = "|"  # Separates the texts of one answer: ``Go|Golang``
+DEFAULT_LANGUAGE = ""  # The language of questions whose file names none
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """An answer that may be chosen or is right: a text, and others that mean the same."""
 
-    text: str
-    """What is shown, and what the answers table calls it."""
+    text: str  # What is shown, and what the answers table calls it
     aliases: tuple[str, ...] = ()
-    """Other texts that count as this answer."""
 
     @classmethod
     def parse(cls, text: str) -> Choice:
@@ -271,11 +253,9 @@ class Question:
 
     item: str
     group: str
-    """The group that it is reported in."""
     paraphrases: Mapping[str, tuple[str, ...]] = field(hash=False)
     """Language -> the question in one or several phrasings, the base phrasing first."""
-    gold: Choice
-    """The right answer; one of ``options`` where there are any."""
+    gold: Choice  # The right answer; one of ``options`` where there are any
     options: tuple[Choice, ...] = ()
     """What may be chosen, in the order of the file; empty for an open question."""
     context: str = ""

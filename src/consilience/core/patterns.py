@@ -72,8 +72,7 @@ def _final(name: str) -> int | None:
 
 SUBJECT_SLOT, OBJECT_SLOT = "[X]", "[Y]"
 
-ENGLISH = "en"
-"""The language of patterns and facts that name none."""
+ENGLISH = "en"  # The language of patterns and facts that name none
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -84,11 +83,8 @@ class Pattern:
     """
 
     text: str
-    """The pattern with its two slots."""
     lemma: str = ""
-    """The lemma of the predicate, as ParaRel annotates it."""
-    extended_lemma: str = ""
-    """The lemma with its particles and prepositions."""
+    extended_lemma: str = ""  # The lemma with its particles and prepositions
     tense: str = ""
     form: str = ""
     """The perturbation that made the pattern of another one; empty for a pattern of the suite."""
@@ -98,8 +94,7 @@ class Pattern:
     subject_form: str = ""
     parts: tuple[str, str, str] = field(init=False)
     """The literal text before, between and after the two slots."""
-    object_first: bool = field(init=False)
-    """Whether the object's slot precedes the subject's."""
+    object_first: bool = field(init=False)  # Whether the object's slot precedes the subject's
 
     def __post_init__(self) -> None:
         _check_slots(self.text)
@@ -124,7 +119,6 @@ class Pattern:
         return f"{self.form}: {self.text}" if self.form else self.text
 
     def fill(self, subject: str, object_: str) -> str:
-        """The sentence with both slots filled."""
         left, right = self.around_object(subject)
         return left + object_ + with_particle(object_, right)
 
@@ -205,15 +199,13 @@ class WrittenName:
 
     text: str
     where: str
-    """``file:line``."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameTable:
     """The names of a suite, as they are in its files."""
 
-    language: str
-    """The language of the facts: without a row, its base form is the name itself."""
+    language: str  # The language of the facts: without a row, its base form is the name itself
     rows: Mapping[tuple[str, Writing], Mapping[str, WrittenName]] = field(default_factory=dict)
     """(relation, writing) -> name -> row; the relation is empty for names of all relations."""
 

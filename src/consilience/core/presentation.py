@@ -1,4 +1,9 @@
-"""Prompts: a question in one variant becomes the text that a model reads."""
+"""Prompts: a question in one variant becomes the text that a model reads, and its reply is scored.
+
+A model gives the log-probability of each option's label, or of its text, after the prompt. A
+scoring rule makes of it the score that the options are ranked by; the highest is the answer, of
+equal ones the first in the file's order.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,10 @@ from math import factorial
 from string import ascii_lowercase, ascii_uppercase
 from typing import Literal
 
-from consilience.core.errors import ConsilienceError, did_you_mean, shortened
-from consilience.core.items import Choice, Question
-from consilience.core.scoring_rules import Reply
+import numpy as np
+
+from consilience.core.errors import ConsilienceError, did_you_mean, shortened, unknown_name
+from consilience.core.items import Choice, Floats, Ints, Question
 
 SLOTS = ("context", "question", "options", "instruction", "sep")
 """What a template may have in braces."""
@@ -21,7 +27,6 @@ LABEL_STYLES = {"A": ascii_uppercase, "a": ascii_lowercase, "1": "", "none": ""}
 """The styles of option labels, and their letters; numbers have no end."""
 
 CASES = ("given", "upper", "lower")
-"""What may be done to the words of a template."""
 
 INSTRUCTIONS: Mapping[str, str] = {
     "A": "Answer with the letter of the right option and nothing else.",
@@ -34,8 +39,10 @@ INSTRUCTIONS: Mapping[str, str] = {
 
 Role = Literal["user", "assistant"]
 
-CONTENT = {"context", "question", "options"}
-"""The slots that differ between questions."""
+Reply = Literal["label", "text"]
+"""What a model is to answer with: the label of an option, or its text."""
+
+CONTENT = {"context", "question", "options"}  # The slots that differ between questions
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +50,7 @@ class Template:
     """The text around a question."""
 
     name: str
-    text: str
-    """A text with ``{question}`` and other ``SLOTS``."""
+    text: str  # A text with ``{question}`` and other ``SLOTS``
     is_chat: bool = False
     """Whether it is the user's turn of a chat, in the form that the model was trained on."""
     system: str = ""
@@ -77,7 +83,6 @@ class Template:
 
     @property
     def slots(self) -> frozenset[str]:
-        """The slots that it has."""
         return frozenset(slot for _, slot in self.parts if slot)
 
     def fill(self, values: Mapping[str, str], case: str = "given") -> str:
@@ -112,7 +117,6 @@ TEMPLATES: Mapping[str, Template] = {
         Template("chat", "{context}\n{question}\n{options}\n{instruction}", is_chat=True),
     )
 }
-"""The templates that are built in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,6 @@ class Presentation:
     language: str = ""
     paraphrase: int = 0
     order: str = "given"
-    """The order of the options (``orders``)."""
     labels: str = "A"
     template: Template = TEMPLATES["plain"]
     separator: str = ": "
@@ -133,7 +136,6 @@ class Presentation:
 
     @property
     def asks_for_labels(self) -> bool:
-        """Whether the answers are labels."""
         return self.reply == "label" and self.labels != "none"
 
 
@@ -145,18 +147,15 @@ class Prompt:
     """The examples with their answers and, at the end, the question."""
     answers: tuple[str, ...]
     """What the model may answer, in the order in which the options are shown."""
-    options: tuple[int, ...]
-    """The position of each answer among the options of the question."""
+    options: tuple[int, ...]  # The position of each answer among the options of the question
     choices: tuple[Choice, ...] = ()
-    """The option of each answer."""
     gold: int = -1
     """The position of the gold among the answers; no model but a baseline may read it."""
     are_labels: bool = True
     """Whether the answers are labels of options; False where they are their texts."""
     is_chat: bool = False
     system: str = ""
-    group: str = ""
-    """The group of the question; no model but a baseline may read it."""
+    group: str = ""  # The group of the question; no model but a baseline may read it
     context: str = ""
     question: str = ""
 
@@ -248,7 +247,6 @@ def _answers(
 def _filled(
     question: Question, presentation: Presentation, paraphrase: int, order: Sequence[int]
 ) -> str:
-    """The user's turn."""
     style = presentation.labels if presentation.asks_for_labels else "none"
     style = style if question.options else "open"
     language = presentation.language
@@ -316,3 +314,86 @@ def _shuffles(size: int, number: int, seed: int) -> tuple[int, ...] | None:
     while len(drawn) <= number:
         drawn[tuple(generator.sample(range(size), size))] = None
     return list(drawn)[number]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringRule:
+    """How options are scored."""
+
+    name: str
+    reply: Reply
+    meaning: str
+    source: str
+    per: Literal["", "token", "byte"] = ""
+    """What the log-probability is divided by the number of, if anything."""
+    has_premise: bool = False
+    """Whether the log-probability of the text after a prompt without the question is subtracted."""
+
+    def scores(
+        self, totals: Floats, tokens: Ints, texts: Sequence[str], premise: Floats | None = None
+    ) -> Floats:
+        """The scores (answer,), in nats, of nats a token, or of nats a byte.
+
+        ``totals`` (answer,): the log-probabilities of the answers ``texts``; ``tokens`` (answer,):
+        the tokens that were scored of each; ``premise`` (answer,): the log-probabilities without
+        the question, for a rule that has a premise.
+        """
+        if self.has_premise:
+            assert premise is not None, self.name
+            return totals - premise
+        sizes = np.ones(len(totals))
+        if self.per == "token":
+            sizes = tokens.astype(np.float64)
+        elif self.per == "byte":
+            sizes = np.array([float(len(text.encode())) for text in texts])
+        scores: Floats = totals / sizes
+        return scores
+
+
+RULES: Mapping[str, ScoringRule] = {rule.name: rule for rule in (
+    ScoringRule(
+        "label", "label", "log-probability of the option's label",
+        "MMLU (Hendrycks et al., ICLR 2021); Robinson and Wingate, ICLR 2023"),
+    ScoringRule(
+        "sum", "text", "log-probability of the option's text", "lm-evaluation-harness, acc"),
+    ScoringRule(
+        "mean", "text", "log-probability of the option's text, divided by its tokens",
+        "GPT-3 (Brown et al., NeurIPS 2020), Section 2.4", per="token"),
+    ScoringRule(
+        "bytes", "text", "log-probability of the option's text, divided by its bytes in UTF-8",
+        "lm-evaluation-harness, acc_norm, which divides by characters: the same for ASCII",
+        per="byte"),
+    ScoringRule(
+        "pmi", "text", "log-probability of the option's text, minus that without the question",
+        "domain conditional PMI (Holtzman et al., EMNLP 2021, Section 4)", has_premise=True),
+)}  # fmt: skip
+"""The scoring rules of language models by name."""
+
+DECISION = ScoringRule(
+    "decision", "label", "logarithm of the probability that a decision model gives the option",
+    "System One API; OpenAI, Decisions API",
+)  # fmt: skip
+"""The scoring rule of decision models, which give the probability of each option."""
+
+
+def rule_for(name: str, labels: Sequence[str]) -> ScoringRule:
+    """The rule of that name, for options with labels in these styles.
+
+    Without a name it is ``label`` if all options have labels, and otherwise ``sum``. ``label`` for
+    options without labels raises.
+    """
+    has_labels = "none" not in labels
+    if name == DECISION.name:
+        return DECISION
+    if not name:
+        return RULES["label" if has_labels else "sum"]
+    if name not in RULES:
+        raise unknown_name(f"no scoring rule '{name}'", name, RULES)
+    if name == "label" and not has_labels:
+        texts = [name for name, rule in RULES.items() if rule.reply == "text"]
+        raise ConsilienceError(
+            "options without labels, scored by their labels",
+            expected=f"labels, or a rule for texts: {', '.join(texts)}",
+            todo="Leave the level none of labels out, or take another rule.",
+        )
+    return RULES[name]

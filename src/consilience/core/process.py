@@ -1,23 +1,23 @@
-"""A process: how it starts and is stopped, and what a caller sees while it works."""
+"""What a caller sees of work that takes time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
 
-Advance = Callable[[int], None]
-"""Called with the number of steps that are done."""
+Advance = Callable[[int], None]  # Called with the number of steps that are done
 
 
-class Watch(Protocol):
-    """Shows what a command does; ``Silent`` shows nothing."""
+class Watch:
+    """Shows what a command does; this one shows nothing."""
 
     def loading(self, model: str) -> AbstractContextManager[None]:
         """While a model is loaded and used."""
+        return nullcontext()
 
     def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
         """While so many steps are made; ``total`` is None where it is not known."""
+        return nullcontext(lambda *steps: None)
 
     def say(self, step: str) -> None:
         """At the start of a step, in words."""
@@ -26,22 +26,4 @@ class Watch(Protocol):
         """A line about the work, such as its cost or a command that is run."""
 
 
-class Silent:
-    """Shows nothing."""
-
-    def loading(self, model: str) -> AbstractContextManager[None]:
-        """Nothing."""
-        return nullcontext()
-
-    def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
-        """Nothing."""
-        return nullcontext(lambda *steps: None)
-
-    def say(self, step: str) -> None:
-        """Nothing."""
-
-    def inform(self, line: str) -> None:
-        """Nothing."""
-
-
-SILENT = Silent()
+SILENT = Watch()

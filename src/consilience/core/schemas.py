@@ -37,11 +37,8 @@ masked model that fills in several tokens. ``variant_index`` 0 is the base varia
 order of ``words`` in ``run.json``; null for one that took no part.
 """
 
-SEVERAL_TOKENS = "split into"
-"""In ``excluded``: the gold is several tokens of the model."""
-
-FLIPS = "flips"
-"""The metric of a noise floor: the share of answers of a sample that changed."""
+SEVERAL_TOKENS = "split into"  # In ``excluded``: the gold is several tokens of the model
+FLIPS = "flips"  # The metric of a noise floor: the share of answers of a sample that changed
 
 SCORE_CHANGE = "score_change"
 """The metric of a server's noise floor: the largest change of a score, in nats."""

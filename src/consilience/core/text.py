@@ -134,8 +134,7 @@ def names_a_file(id_: str) -> bool:
     return not _NO_FILE.fullmatch(id_) and 0 < len(id_.encode()) <= 100
 
 
-LANGUAGE_TAG = "a BCP 47 tag such as de, pt-BR or zh-Hant"
-"""What a language is, in messages."""
+LANGUAGE_TAG = "a BCP 47 tag such as de, pt-BR or zh-Hant"  # What a language is, in messages
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 
@@ -145,8 +144,7 @@ def is_language_tag(text: str) -> bool:
     return _LANGUAGE.fullmatch(text) is not None
 
 
-AGGREGATES = ("MACRO", "MICRO")
-"""Names of rows of the metrics table, which no group may have."""
+AGGREGATES = ("MACRO", "MICRO")  # Names of rows of the metrics table, which no group may have
 
 
 def names_a_group(id_: str) -> bool:

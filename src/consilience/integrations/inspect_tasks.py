@@ -45,9 +45,9 @@ from consilience.core.free_text import DEFAULT_RULE, rule_of
 from consilience.core.free_text import match as match_text
 from consilience.core.items import Choice
 from consilience.files.tables import sample_rows
+from consilience.kinds import export_prompts, to_export
 from consilience.kinds.answers import answers_to_questions
 from consilience.kinds.base import ExportedRow
-from consilience.kinds.exporting import export_prompts, to_export
 from consilience.kinds.questions import questions_of
 from consilience.options import option_fields, options_of
 from consilience.options.probe import ProbeOptions

@@ -18,9 +18,8 @@ from consilience.core.items import Question
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted
 from consilience.files.write import write_whole
-from consilience.kinds import kind_of
+from consilience.kinds import kind_of, to_export
 from consilience.kinds.base import Inquiry
-from consilience.kinds.exporting import to_export
 from consilience.kinds.facts import Facts
 from consilience.kinds.questions import OwnQuestions
 from consilience.options.suites import ExportOptions

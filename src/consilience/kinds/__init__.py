@@ -7,21 +7,29 @@ answers from elsewhere are read, and what prompts look like.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+import itertools
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.process import SILENT, Watch
-from consilience.kinds.base import AnswersElsewhere, Inquiry, SuiteValue
+from consilience.core.text import counted
+from consilience.files.write import csv_cell, write_whole
+from consilience.kinds.base import ExportedRow, Inquiry, SuiteValue
 from consilience.kinds.counting import CountedRun, count_answers, save_counted
 from consilience.kinds.facts import Facts
 from consilience.kinds.pairs import SentencePairs
 from consilience.kinds.questions import OwnQuestions, questions_of
+from consilience.options import shared_fields
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import ScoreOptions
-from consilience.report.export import record_of
+from consilience.options.suites import ExportOptions
+from consilience.report.export import Lines, record_of
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run
 from consilience.suites.questions import Questions
@@ -73,20 +81,22 @@ def facts_of(
 def refuse_other_kinds(run: Run) -> None:
     """Raise for a run that is not of facts."""
     kind = kind_of_run(run)
-    if kind.instead:
+    if kind is not Facts:
         several = f" with {len(run.seeds)} seeds" if run.parts else ""
         raise ConsilienceError(
             f"a run of {kind.words.item}s{several}",
             expected="a run of facts",
             where=str(run.path),
-            todo=kind.instead,
+            todo="`consilience compare` and `consilience report` take such runs.",
         )
 
 
 def suite_notes(run: Run, suite: Suite) -> list[str]:
     """A note where the whole suite of a run is not as it was when it was asked; none without it."""
-    kind = kind_of_run(run)
-    return [] if kind.is_as_asked(run, suite) else [kind.changed_suite(run, suite)]
+    if kind_of_run(run).is_as_asked(run, suite):
+        return []
+    what = f"the suite '{suite.name}'" if suite.words.pool else "the file of sentence pairs"
+    return [f"{what} is not as it was when {run.label} was asked; numbers may differ"]
 
 
 def protocol_notes(run: Run, protocol: Protocol) -> list[str]:
@@ -111,22 +121,19 @@ def score_table(run: Run, options: ScoreOptions, questions: Questions | None = N
     refuse_options(options, kind.kind, kind.a_suite)
     read = kind.read_answers(run, options, questions)
     answers = {"": read.answers}
-    counted = count_answers(answers, read.suite, read.protocol, run.label, groups=read.groups)
-    notes = [*read.before, *counted.notes, *read.after]
-    counted = replace(counted, notes=notes, record=record_of(**read.settings))
-    return counted if options.out is None else _kept(read, counted, options)
-
-
-def _kept(read: AnswersElsewhere, counted: CountedRun, options: ScoreOptions) -> CountedRun:
-    """The answers of a table, kept as a run."""
-    folder = RunFolder(options.out or "", read.run_settings)
+    scored = count_answers(answers, read.suite, read.protocol, run.label, groups=read.groups)
+    notes = [*read.before, *scored.notes, *read.after]
+    scored = replace(scored, notes=notes, record=record_of(**read.settings))
+    if options.out is None:
+        return scored
+    folder = RunFolder(options.out, read.run_settings)
     for name, value in read.described.items():
         folder.describe(name, value)
-    answers = read.answers if read.recorded is None else read.recorded
-    for (group,), rows in answers.partition_by("group", as_dict=True, maintain_order=True).items():
+    kept = read.answers if read.recorded is None else read.recorded
+    for (group,), rows in kept.partition_by("group", as_dict=True, maintain_order=True).items():
         folder.write_answers(str(group), rows)
     folder.describe("answers_file", str(options.answers))
-    return save_counted(counted, folder)
+    return save_counted(scored, folder)
 
 
 def _facts_as_questions(run: Run, options: ScoreOptions) -> Questions:
@@ -146,3 +153,46 @@ def _facts_as_questions(run: Run, options: ScoreOptions) -> Questions:
             data_dir=options.data_dir,
         )
     )
+
+
+def to_export(options: ExportOptions, whole: Questions | None = None) -> Inquiry:
+    """What is exported. An option of another suite raises; ``whole``: in place of the named one."""
+    chosen = replace(ProbeOptions(**shared_fields(options, ProbeOptions)), out=None)
+    return kind_of(whole or options.suite).to_export(chosen, whole)
+
+
+def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
+    """The prompts of a suite, item by item. An option of another suite raises at once."""
+    return to_export(options).rows()
+
+
+def exported_lines(options: ExportOptions) -> Iterator[str]:
+    """The prompts as the lines of a file; in CSV, lists are JSON in one cell."""
+    is_csv = options.out is not None and options.out.suffix == ".csv"
+    if (options.format or ("csv" if is_csv else "jsonl")) == "jsonl":
+        for row in export_prompts(options):
+            yield json.dumps(row, ensure_ascii=False) + "\n"
+        return
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    for number, row in enumerate(export_prompts(options)):
+        if not number:
+            writer.writerow(row)
+        writer.writerow(map(_cell, row.values()))
+        yield buffer.getvalue()
+        buffer.seek(0)
+        buffer.truncate()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
+    return csv_cell(value) if isinstance(value, str) else value
+
+
+def written_prompts(options: ExportOptions, file: Path) -> Lines:
+    """Write the prompts to a file; how many there are."""
+    count = itertools.count()
+    lines = zip(exported_lines(options), count, strict=False)
+    write_whole(file, lambda: (line.encode() for line, _ in lines))
+    return Lines({}, f"{file}: {counted(next(count), 'prompt')}")

@@ -1,4 +1,4 @@
-"""Answers that were made elsewhere, to the prompts of ``suite export``, as answers tables.
+"""Answers that were made elsewhere, to the prompts of ``suite export`` or by promptfoo, as tables.
 
 A row has the item, the variant and the answer: in ``answer`` a text, or in ``answer_index`` the
 position among the candidates of the prompt, from 0. A log of lm-evaluation-harness has the
@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,10 +31,14 @@ from consilience.core.factors import (
     levels_of,
 )
 from consilience.core.free_text import RULES, Rule, match
-from consilience.core.items import Ask, Choice, Question, Task
+from consilience.core.items import DEFAULT_LANGUAGE, Ask, Choice, Question, Task
 from consilience.core.presentation import Presentation, Prompt, labels_of, permutation
 from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.core.text import names_a_group, truncated, visible
+from consilience.files.read import read_document
+from consilience.files.rows import GROUP_NAME
 from consilience.files.tables import LOG_PROBABILITIES, as_text, model_of_log
+from consilience.files.write import texts_of
 from consilience.models.candidates import log_softmax
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import digest_of
@@ -42,8 +48,7 @@ from consilience.types import Scores, Suite
 
 WHERE = "the answers table"
 
-NO_ANSWER = "no answer"
-"""Why a row without an answer is left out."""
+NO_ANSWER = "no answer"  # Why a row without an answer is left out
 
 Row = Mapping[str, Any]
 
@@ -148,7 +153,8 @@ def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl
 def with_facts(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     """A table as text with the group, subject and gold of its items; others than those raise."""
     has_index = "variant_index" in table.columns
-    table = checked(table, ("item",) if has_index else ("item", "variant"))
+    needed = ["item"] + ["variant"] * (not has_index) + ["group"] * ("group" in table.columns)
+    table = checked(table, needed)
     known = pl.DataFrame(
         [
             (relation.id, fact.item, fact.subject, fact.object)
@@ -335,19 +341,14 @@ def variants_in(table: pl.DataFrame) -> list[str]:
     return table["variant"].unique(maintain_order=True).to_list()
 
 
-def unknown(
-    name: str | None, kind: str, known: list[str], suite: str, where: str
-) -> ConsilienceError:
-    """The error for a name that a suite does not have, or that a row lacks."""
-    if name is None:
-        return ConsilienceError(f"no '{kind}'", where=where, todo="Fill it in.")
+def unknown(name: str, kind: str, known: list[str], suite: str, where: str) -> ConsilienceError:
+    """The error for a name that a suite does not have."""
     return ConsilienceError(
         f"the suite '{suite}' has no {kind} '{name}'", where=where, todo=did_you_mean(name, known)
     )
 
 
-Levels = Mapping[str, str]
-"""The level of each factor that varies."""
+Levels = Mapping[str, str]  # The level of each factor that varies
 
 NO_ROW = "no row in the table"
 """Why a question has no answer in a variant that the table does not have of it."""
@@ -523,3 +524,210 @@ def _shown(question: Question, levels: Levels, options: str | None, where: str) 
     if size and style != "none":
         answers = labels_of(style, size)
     return Prompt((), answers, order, choices)
+
+
+Entry = Mapping[str, Any]  # A result: one output of one provider for one prompt and test
+
+EXPECTS_TEXT = re.compile(r"i?(?:equals|contains|contains-any)|is")
+"""Types of assertions whose value is the right answer, or a list of texts for it."""
+
+LONGEST = 60  # Characters of a prompt that a note shows
+
+
+def is_promptfoo(path: Path) -> bool:
+    """Whether answers are in a JSON document, which only promptfoo writes."""
+    return path.suffix == ".json" and path.is_file()
+
+
+def promptfoo_answers(
+    options: ScoreOptions,
+) -> tuple[ScoreOptions, Questions | None, pl.DataFrame]:
+    """The answers of one provider, whom the options then name, in results of promptfoo.
+
+    They are the file of ``promptfoo eval --output results.json`` (format 3). Without ``--suite``
+    the tests are the questions: the variants are the prompts (levels of the factor ``template``),
+    the tests with the same ``metadata.item`` (``paraphrase``), and the repetitions (``sample``).
+    With it, the variables ``item`` and ``variant`` of each test name its prompt, as ``consilience
+    suite export --format csv`` writes them.
+    """
+    where = str(options.answers)
+    entries = _of_provider(_entries(read_document(options.answers), where), options, where)
+    options = replace(options, provider=_provider(entries[0]))
+    if options.suite is not None:
+        return options, None, _table_of_suite(entries, where)
+    return options, *questions_of(entries, options.answers.stem, where)
+
+
+def _entries(document: Any, where: str) -> list[Entry]:
+    """The results, in the order of tests and prompts; another document raises."""
+    results = document.get("results") if isinstance(document, dict) else None
+    entries = results.get("results") if isinstance(results, dict) else None
+    if not isinstance(entries, list) or not all(map(_is_result, entries)):
+        raise ConsilienceError(
+            "a JSON document that is not of promptfoo",
+            expected="the file of `promptfoo eval --output results.json`",
+            where=where,
+            todo="Save other answers as .jsonl or .csv, one row an answer.",
+        )
+    if not entries:
+        raise ConsilienceError("no results", where=where, todo="Run `promptfoo eval` again.")
+    return sorted(entries, key=lambda entry: (entry["testIdx"], entry["promptIdx"]))
+
+
+def _is_result(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and all(isinstance(entry.get(name), int) for name in ("testIdx", "promptIdx"))
+        and all(
+            isinstance(entry.get(name), dict) for name in ("provider", "prompt", "testCase", "vars")
+        )
+        and isinstance(entry["testCase"].get("metadata") or {}, dict)
+        and isinstance(entry["testCase"].get("assert") or [], list)
+    )
+
+
+def _provider(entry: Entry) -> str:
+    return str(entry["provider"].get("label") or entry["provider"].get("id"))
+
+
+def _of_provider(entries: Sequence[Entry], options: ScoreOptions, where: str) -> list[Entry]:
+    """The results of the provider that is named, or of the only one."""
+    providers = list(dict.fromkeys(map(_provider, entries)))
+    chosen = options.provider
+    if chosen is None and len(providers) > 1:
+        raise ConsilienceError(
+            f"the answers of {len(providers)} providers: {', '.join(providers)}",
+            expected="those of one model",
+            where=where,
+            todo=f"Name one: --provider {providers[0]}.",
+        )
+    if chosen is not None and chosen not in providers:
+        todo = did_you_mean(chosen, providers)
+        raise ConsilienceError(f"no provider '{chosen}'", where=where, todo=todo)
+    return [entry for entry in entries if chosen in (None, _provider(entry))]
+
+
+def _output(entry: Entry) -> str | None:
+    response = entry.get("response")
+    return _text(response.get("output") if isinstance(response, dict) else None)
+
+
+def _table_of_suite(entries: Sequence[Entry], where: str) -> pl.DataFrame:
+    """The variables of each test and the answer, as a table of answers to a suite."""
+    rows = [{**entry["vars"], "answer": _output(entry)} for entry in entries]
+    columns = list(dict.fromkeys(name for row in rows for name in row if name != "prompt"))
+    if not {"item", "variant"} <= set(columns):
+        raise ConsilienceError(
+            f"tests with the variables {', '.join(columns[:-1]) or '(none)'}",
+            expected="item and variant",
+            where=where,
+            todo="Let the tests be the file of `consilience suite export --format csv`, or leave "
+            "--suite out: then each test is a question.",
+        )
+    texts = {name: [_text(row.get(name)) for row in rows] for name in columns}
+    return texts_of(pl.DataFrame(texts, schema=dict.fromkeys(columns, pl.String)))
+
+
+def _text(value: Any) -> str | None:
+    is_text = value is None or isinstance(value, str)
+    return value if is_text else json.dumps(value, ensure_ascii=False)
+
+
+def questions_of(entries: Sequence[Entry], name: str, where: str) -> tuple[Questions, pl.DataFrame]:
+    """The tests as questions, and the answers: ``item, variant, answer``.
+
+    ``name``: of the suite, and of the group of tests without ``metadata.group``. A variant names
+    the levels of the factors that vary.
+    """
+    prompts: dict[str, int] = {}
+    labels: dict[int, str] = {}
+    golds: dict[str, tuple[str, Choice]] = {}
+    phrasings: dict[str, dict[str, int]] = {}
+    counts: dict[tuple[str, int, int], int] = {}
+    cells: list[tuple[str, dict[str, int], str | None]] = []
+    for entry in entries:
+        label = str(entry["prompt"].get("label") or f"prompt {entry['promptIdx']}")
+        prompt = prompts.setdefault(str(entry.get("promptId") or label), len(prompts) + 1)
+        labels[prompt] = label
+        text = visible(_phrasing(entry["vars"]))
+        metadata = entry["testCase"].get("metadata") or {}
+        item = " ".join(visible(str(metadata.get("item") or text)).split())
+        if item not in golds:
+            group = str(metadata.get("group") or name)
+            if not names_a_group(group):
+                raise ConsilienceError(
+                    f"metadata.group '{group}'", expected=GROUP_NAME, where=where
+                )
+            golds[item] = group, _gold(entry, where)
+        of_item = phrasings.setdefault(item, {})
+        phrasing = of_item.setdefault(text, len(of_item) + 1)
+        key = item, phrasing, prompt
+        counts[key] = counts.get(key, 0) + 1
+        levels = {"paraphrase": phrasing, "template": prompt, "sample": counts[key]}
+        cells.append((item, levels, _output(entry)))
+    varying = [
+        factor for factor in cells[0][1] if max(levels[factor] for _, levels, _ in cells) > 1
+    ]
+    if not varying:
+        raise ConsilienceError(
+            "one prompt for each test, which was asked once",
+            expected="several variants to compare",
+            where=where,
+            todo="Give promptfoo several prompts, or --repeat 3, or several tests with the same "
+            "metadata.item.",
+        )
+    rows = [
+        (item, ", ".join(f"{factor}={levels[factor]}" for factor in varying), answer)
+        for item, levels, answer in cells
+    ]
+    table = pl.DataFrame(
+        rows, dict.fromkeys(("item", "variant", "answer"), pl.String), orient="row"
+    )
+    notes = [
+        f"template {number}: {truncated(' '.join(label.split()), LONGEST)}"
+        for number, label in labels.items()
+    ]
+    questions = tuple(
+        Question(item, group, {DEFAULT_LANGUAGE: tuple(phrasings[item])}, gold)
+        for item, (group, gold) in golds.items()
+    )
+    return Questions(name, questions, tuple(notes if len(notes) > 1 else ())), table
+
+
+def _phrasing(variables: Mapping[str, Any]) -> str:
+    """A test as one text: its only variable, or all of them as JSON."""
+    values = list(variables.values())
+    if len(values) == 1 and isinstance(values[0], str) and values[0].strip():
+        return values[0]
+    return json.dumps(variables, ensure_ascii=False, sort_keys=True)
+
+
+def _gold(entry: Entry, where: str) -> Choice:
+    """The right answer of a test: the text that its first assertion of a text expects."""
+    assertions = entry["testCase"].get("assert") or ()
+    for assertion in assertions:
+        if not isinstance(assertion, dict) or not EXPECTS_TEXT.fullmatch(
+            str(assertion.get("type"))
+        ):
+            continue
+        value = assertion.get("value")
+        texts = [
+            visible(_filled(str(one), entry["vars"]))
+            for one in (value if isinstance(value, list) else [value])
+        ]
+        if texts := [text for text in texts if text.strip() and text != "None"]:
+            return Choice(texts[0], tuple(dict.fromkeys(texts[1:])))
+    types = dict.fromkeys(str(one.get("type")) for one in assertions if isinstance(one, dict))
+    only = f", only {', '.join(types)}" if types else ""
+    raise ConsilienceError(
+        f"the test '{truncated(_phrasing(entry['vars']), LONGEST)}' has no expected text{only}",
+        expected="an assertion of the type equals, contains, icontains or contains-any",
+        where=where,
+        todo="Add {type: icontains, value: TEXT, weight: 0}, which changes no result of promptfoo, "
+        "and run `promptfoo eval` again; or name the questions with --suite.",
+    )
+
+
+def _filled(text: str, variables: Mapping[str, Any]) -> str:
+    """A text with the variables of its test in place of ``{{name}}``."""
+    return re.sub(r"\{\{\s*(\w+)\s*\}\}", lambda of: str(variables.get(of[1], of[0])), text)

@@ -18,19 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import polars as pl
 
 from consilience.analysis.examples import Example
+from consilience.asking import noise
 from consilience.asking.facts import Progress
-from consilience.asking.noise import (
-    AskedGroup,
-    Sample,
-    noise_floor,
-    sample,
-    sample_size,
-    server_noise_floor,
-    variations,
-)
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.process import SILENT, Watch
-from consilience.core.text import counted
+from consilience.core.text import counted, evenly, spread
 from consilience.kinds.counting import noise_floor_of
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import ScoreOptions
@@ -43,35 +35,26 @@ from consilience.types import Suite, SuiteWords
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client
 
-SuiteValue = str | Suite | Questions
-"""A suite: its name, folder or file, or a Python value."""
+SuiteValue = str | Suite | Questions  # A suite: its name, folder or file, or a Python value
 
 ShownTexts = dict[tuple[str, str, str], str]
-"""Texts by group, item and variant."""
 
 ExamplesOfKinds = dict[str, list[Example]]
-"""Examples by their kind."""
 
-ExportedRow = dict[str, Any]
-"""A prompt of ``suite export``: the columns that its kind of suite has."""
+ExportedRow = dict[str, Any]  # A prompt of ``suite export``: the columns that its kind of suite has
 
 
 @dataclass(frozen=True, slots=True)
 class AnswersElsewhere:
     """A table of answers that were made elsewhere, as a run would have them."""
 
-    suite: Suite
-    """The groups in the variants of the table."""
+    suite: Suite  # The groups in the variants of the table
     protocol: Protocol
     answers: pl.DataFrame
-    settings: Mapping[str, object]
-    """The settings in the JSON document."""
-    groups: Sequence[str] = ()
-    """The groups that notes are about; empty for all."""
-    before: Sequence[str] = ()
-    """Notes that precede those on the numbers."""
-    after: Sequence[str] = ()
-    """Notes that follow them."""
+    settings: Mapping[str, object]  # The settings in the JSON document
+    groups: Sequence[str] = ()  # The groups that notes are about; empty for all
+    before: Sequence[str] = ()  # Notes that precede those on the numbers
+    after: Sequence[str] = ()  # Notes that follow them
     run_settings: Mapping[str, object] = field(default_factory=dict)
     """The settings of a run that keeps the answers; ``described``: what else its record has."""
     described: Mapping[str, object] = field(default_factory=dict)
@@ -82,32 +65,20 @@ class AnswersElsewhere:
 class Inquiry(ABC):
     """What one model is asked. Groups are independent: the order of asking decides no answer."""
 
-    kind: ClassVar[str]
-    """Names the options of ``probe`` that it has."""
+    kind: ClassVar[str]  # Names the options of ``probe`` that it has
     a_suite: ClassVar[str]
-    """A suite of the kind, for messages."""
     words: ClassVar[SuiteWords]
-    unit: ClassVar[str]
-    """What queries are called, in the plural."""
-    in_record: ClassVar[str | None] = None
-    """The ``kind`` in the settings of a run."""
-    instead: ClassVar[str] = ""
-    """What to do with a run where one of facts is needed."""
-
-    what_variants_change: ClassVar[str] = ""
-    """What shows the effect of a variant, where variants differ in one factor."""
+    unit: ClassVar[str]  # What queries are called, in the plural
+    in_record: ClassVar[str | None] = None  # The ``kind`` in the settings of a run
     example_kinds: ClassVar[Sequence[str]] = ()
     """The kinds of examples (``analysis.examples``) that there are."""
     is_same_for_models: ClassVar[bool] = False
     """Whether no option of a model decides which items and variants there are."""
 
-    suite: Suite
-    """The groups in their variants, as they are counted."""
+    suite: Suite  # The groups in their variants, as they are counted
     protocol: Protocol = "strict"
-    seed = ""
-    """The folder of a seed in that of the run; empty for a single model."""
-    notes: Sequence[str] = ()
-    """What a reader of the numbers of all seeds should know of the suite."""
+    seed = ""  # The folder of a seed in that of the run; empty for a single model
+    notes: Sequence[str] = ()  # What a reader of the numbers of all seeds should know of the suite
 
     def __init__(
         self, options: ProbeOptions, watch: Watch = SILENT, suite: Any = None, model: Any = None
@@ -154,12 +125,6 @@ class Inquiry(ABC):
         """Whether the suite is as it was when a run was asked, or is gone."""
 
     @classmethod
-    def changed_suite(cls, run: Run, suite: Suite) -> str:
-        """A note on a suite that is not as it was when a run was asked."""
-        effect = "numbers are of the old texts and gold answers"
-        return f"the suite '{suite.name}' is not as it was when {run.label} was asked; {effect}"
-
-    @classmethod
     @abstractmethod
     def read_answers(
         cls, run: Run, options: ScoreOptions, suite: Questions | None
@@ -199,14 +164,21 @@ class Inquiry(ABC):
         """The number of queries of each group, in the order of asking."""
 
     @property
-    @abstractmethod
     def extent(self) -> Mapping[str, Any]:
         """Fields of a ``ProbePlan``: suite, items, variants and candidates."""
+        designs = [group.design for group in self.suite]
+        variants = spread([len(design.variants) for design in designs])
+        return {
+            "suite": self.suite.name,
+            "items": sum(len(group.facts) for group in self.suite),
+            "variants": f"{variants} {self.words.variant}s",
+            "candidates": spread([len(design.labels) for design in designs]),
+        }
 
     @property
-    @abstractmethod
     def samples(self) -> Mapping[str, Sequence[str]]:
         """Some items of each group, which a plan asks to measure the rate."""
+        return {group.id: evenly([fact.item for fact in group.facts]) for group in self.suite}
 
     @abstractmethod
     def new_model(self, **changes: Any) -> Any:
@@ -249,7 +221,7 @@ class Inquiry(ABC):
         """The answers of a group; to some items, in the variants at some positions, only."""
 
     @abstractmethod
-    def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
+    def sample(self, size: int, generator: random.Random) -> Sequence[noise.Sample]:
         """Queries for the noise floor of a model that runs here."""
 
     @abstractmethod
@@ -277,27 +249,23 @@ class Inquiry(ABC):
     ) -> pl.DataFrame | None:
         """Rows of the metrics table on a sample that is asked again; None without one.
 
-        A model that runs here is asked on request, a server by default. ``tables``: the answers of
-        the run to each group.
+        A model that runs here is asked on request, as ``VARIATIONS`` say and in bfloat16; a server
+        by default. ``tables``: the answers of the run to each group.
         """
         if (client := getattr(self.model, "client", None)) is not None:
             return self._noise_of_server(client, folder, tables)
-        if not self.options.noise_floor:
+        if not (size := self.options.noise_floor):
             return None
         with self.watch.loading(""), self.watch.steps("noise floor", None, self.unit) as advance:
-            return self.measured_noise(self.options.noise_floor, advance)
-
-    def measured_noise(
-        self, size: int, progress: Progress = lambda done: None
-    ) -> pl.DataFrame | None:
-        """The changed answers of a sample that is asked as ``VARIATIONS`` say, and in bfloat16."""
-        samples = self.sample(size, random.Random(self.options.seed))
-        if not samples:
-            return None
-        is_exact = not self.is_given and self.model.identity.get("dtype") == "float32"
-        half = partial(self.new_model, dtype="bfloat16") if is_exact else None
-        name = self.suite.name
-        return noise_floor(samples, self.model, name, in_half_precision=half, progress=progress)
+            samples = self.sample(size, random.Random(self.options.seed))
+            if not samples:
+                return None
+            is_exact = not self.is_given and self.model.identity.get("dtype") == "float32"
+            half = partial(self.new_model, dtype="bfloat16") if is_exact else None
+            name = self.suite.name
+            return noise.noise_floor(
+                samples, self.model, name, in_half_precision=half, progress=advance
+            )
 
     def _noise_of_server(
         self, client: Client, folder: RunFolder, tables: Mapping[str, pl.DataFrame]
@@ -314,12 +282,12 @@ class Inquiry(ABC):
             return self._as_written(self.ask(group, items, variants))
 
         groups = [
-            AskedGroup(self._as_written(answers), partial(ask, group))
+            noise.AskedGroup(self._as_written(answers), partial(ask, group))
             for group, answers in tables.items()
         ]
         prompts = sum(group.answers.height for group in groups)
-        ways = len(variations(client))
-        parts = sample(groups, sample_size(prompts, ways, wanted), self.options.seed)
+        ways = len(noise.variations(client))
+        parts = noise.sample(groups, noise.sample_size(prompts, ways, wanted), self.options.seed)
         sampled = sum(part.first.height for part in parts)
         known = noise_floor_of(folder.path)
         if known is not None and known.height:
@@ -334,7 +302,7 @@ class Inquiry(ABC):
         folder.begin("noise floor")
         try:
             with self.watch.steps("noise floor", sampled * ways, "prompts") as advance:
-                return server_noise_floor(parts, client, self.suite.name, advance)
+                return noise.server_noise_floor(parts, client, self.suite.name, advance)
         except ConsilienceError as error:
             if wanted:
                 raise

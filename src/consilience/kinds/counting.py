@@ -47,16 +47,11 @@ class CountedRun:
     suite: Suite
     protocol: Protocol
     answers: Sequence[Prepared]
-    """The answers of each seed."""
-    bootstrap_seed: int
-    """The seed of intervals and tests."""
+    bootstrap_seed: int  # The seed of intervals and tests
     metrics: pl.DataFrame
-    """The metrics table (``METRICS_SCHEMA``)."""
     baseline: Mapping[Key, float]
-    """Every metric of the majority baseline."""
     summary: Summary
-    left_out: str
-    """How many facts the accuracy is over, where it is not over all of them."""
+    left_out: str  # How many facts the accuracy is over, where it is not over all of them
     notes: Sequence[str]
     record: Mapping[str, Any] = field(default_factory=dict)
     """Settings, versions and the like, for a JSON document."""
@@ -265,7 +260,6 @@ def majority_baseline(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -
 
 
 def _most_frequent(group: Relation, questions: pl.DataFrame) -> str:
-    """The most frequent gold of a group; of equally frequent ones the first."""
     words, counts = group.candidates.words, group.candidates.counts
     if any(counts):
         return words[counts.index(max(counts))]

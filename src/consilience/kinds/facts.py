@@ -19,16 +19,9 @@ from consilience.asking.noise import Sample, fact_samples
 from consilience.core.errors import ConsilienceError, Loading, Protocol
 from consilience.core.free_text import rule_of
 from consilience.core.process import SILENT, Watch
-from consilience.core.text import evenly, spread
+from consilience.core.text import spread
+from consilience.kinds import base
 from consilience.kinds.answers import answers_to_facts, model_of_answers, recorded, with_facts
-from consilience.kinds.base import (
-    AnswersElsewhere,
-    ExportedRow,
-    Inquiry,
-    ShownTexts,
-    SuiteValue,
-    perturbation_settings,
-)
 from consilience.metrics.counts import prepare, unknown_answers
 from consilience.models import LanguageModel, load_model
 from consilience.options.probe import ProbeOptions
@@ -54,21 +47,18 @@ from consilience.suites.questions import Questions
 from consilience.types import FACT_WORDS, Suite
 
 
-class Facts(Inquiry):
+class Facts(base.Inquiry):
     """Facts in all patterns of their relations."""
 
     kind = "facts"
     a_suite = "a suite of facts"
     words = FACT_WORDS
     unit = "queries"
-    what_variants_change = (
-        "`consilience analyze patterns` and `consilience analyze edits` show what it changes."
-    )
     example_kinds = tuple(KINDS)
     is_same_for_models = True
 
     @classmethod
-    def accepts(cls, suite: SuiteValue) -> bool:
+    def accepts(cls, suite: base.SuiteValue) -> bool:
         return True
 
     @classmethod
@@ -127,21 +117,9 @@ class Facts(Inquiry):
 
     @property
     def extent(self) -> Mapping[str, Any]:
-        relations = self.suite.relations
-        sizes = [len(relation.candidates.words) for relation in relations]
-        return {
-            "suite": self.suite.name,
-            "items": sum(len(relation.facts) for relation in relations),
-            "variants": f"{spread([len(relation.patterns) for relation in relations])} patterns",
-            "candidates": "the vocabulary" if self.is_open else spread(sizes),
-        }
-
-    @property
-    def samples(self) -> Mapping[str, Sequence[str]]:
-        return {
-            relation.id: evenly([fact.item for fact in relation.facts])
-            for relation in self.suite.relations
-        }
+        sizes = [len(relation.candidates.words) for relation in self.suite]
+        known = "the vocabulary" if self.is_open else spread(sizes)
+        return {**super().extent, "candidates": known}
 
     def new_model(self, **changes: Any) -> LanguageModel:
         options = self.options
@@ -174,7 +152,7 @@ class Facts(Inquiry):
             "keep_scores": options.keep_scores,
             "model": self.model.identity,
             **({"languages": self.languages} if self.languages else {}),
-            **(perturbation_settings(self.forms) if self.forms else {}),
+            **(base.perturbation_settings(self.forms) if self.forms else {}),
         }
 
     def describe(self, folder: RunFolder) -> None:
@@ -213,7 +191,7 @@ class Facts(Inquiry):
     def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
         return fact_samples(self.suite, size, generator, whole_vocabulary=self.is_open)
 
-    def rows(self) -> Iterator[ExportedRow]:
+    def rows(self) -> Iterator[base.ExportedRow]:
         return fact_rows(self.suite)
 
     @classmethod
@@ -246,16 +224,9 @@ class Facts(Inquiry):
         return bool(run.record.get("suite_source", {}).get("digest", digest) == digest)
 
     @classmethod
-    def changed_suite(cls, run: Run, suite: Suite) -> str:
-        return (
-            f"the suite '{suite.name}' is not as it was when {run.label} was asked; numbers may "
-            "differ"
-        )
-
-    @classmethod
     def read_answers(
         cls, run: Run, options: ScoreOptions, suite: Questions | None
-    ) -> AnswersElsewhere:
+    ) -> base.AnswersElsewhere:
         whole, protocol = cls.suite_of(run, options.suite, options.protocol, options.data_dir)
         variants = run.answers["variant"] if "variant" in run.answers.columns else ()
         names = {str(variant).partition(": ")[0] for variant in variants}  # NAME: TEXT
@@ -267,7 +238,7 @@ class Facts(Inquiry):
         rule = rule_of(options.match) if options.match else None
         answers = answers_to_facts(run.answers, whole, rule)
         table = prepare(answers, whole)
-        return AnswersElsewhere(
+        return base.AnswersElsewhere(
             whole,
             protocol,
             answers,
@@ -278,7 +249,7 @@ class Facts(Inquiry):
                 "suite_digest": whole.digest,
                 "groups": table["group"].unique(maintain_order=True).to_list(),
                 "protocol": protocol,
-                **(perturbation_settings(forms) if forms else {}),
+                **(base.perturbation_settings(forms) if forms else {}),
                 **model_of_answers(options, options.match),
             },
             described={"suite_source": _source_of(whole, options.suite or "", options.data_dir)},
@@ -298,7 +269,7 @@ class Facts(Inquiry):
         return pl.DataFrame(rows).join(items, on=["group", "item"], how="semi")
 
     @classmethod
-    def shown_texts(cls, run: Run, suite: Suite, items: Set[tuple[str, str]]) -> ShownTexts:
+    def shown_texts(cls, run: Run, suite: Suite, items: Set[tuple[str, str]]) -> base.ShownTexts:
         filled = {}
         for relation in suite:
             facts = [fact for fact in relation.facts if (relation.id, fact.item) in items]
@@ -309,7 +280,7 @@ class Facts(Inquiry):
         return filled
 
 
-def fact_rows(suite: Suite) -> Iterator[ExportedRow]:
+def fact_rows(suite: Suite) -> Iterator[base.ExportedRow]:
     """Every fact in every pattern, with a blank in place of the object."""
     for relation in suite.relations:
         candidates = {
@@ -351,9 +322,4 @@ def _languages_of(vary: Sequence[str] | None) -> list[str] | None:
             todo="Leave it out, or ask facts as questions: `consilience probe --as-questions K`.",
         )
     value = values.get("language", "all")
-    languages = [part.strip() for part in value.split(",") if part.strip()]
-    if not languages:
-        raise ConsilienceError(
-            "--vary language= without a language", expected="all, or tags such as language=de,ja"
-        )
-    return None if value == "all" else languages
+    return None if value == "all" else [part.strip() for part in value.split(",")]

@@ -30,23 +30,16 @@ from consilience.core.process import SILENT, Watch
 from consilience.core.text import evenly
 from consilience.files.read import read_csv
 from consilience.files.write import texts_of
+from consilience.kinds import base
 from consilience.kinds.answers import answers_to_pairs, refuse_published
-from consilience.kinds.base import (
-    AnswersElsewhere,
-    ExportedRow,
-    Inquiry,
-    ShownTexts,
-    SuiteValue,
-    perturbation_settings,
-    refuse_choices,
-)
-from consilience.kinds.writing import decides, load_decider
+from consilience.kinds.variants import decides, load_decider
 from consilience.models import PairModel
 from consilience.models.functions import label_baseline
 from consilience.options.probe import DEFAULT_MODEL, SERVED, ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder, digest_of
 from consilience.runs.run import SENTENCE_PAIRS, Run, seed_folders
+from consilience.suites import perturbations
 from consilience.suites.pairs import (
     HUB,
     TASK_SUITE,
@@ -59,43 +52,26 @@ from consilience.suites.pairs import (
     suite_of_task,
     task_of_table,
 )
-from consilience.suites.perturbations import (
-    PAPERS,
-    PERTURBATIONS,
-    chosen,
-    forms_of,
-    original,
-    t5_original,
-)
 from consilience.suites.questions import Questions
 from consilience.types import PAIR_WORDS, Suite
 
-SAMPLED_PAIRS = 16
-"""Pairs that are asked to measure the rate of a plan."""
-
-HALF_SEED = 0
-"""Seed of the halves: always the same ones."""
+SAMPLED_PAIRS = 16  # Pairs that are asked to measure the rate of a plan
+HALF_SEED = 0  # Seed of the halves: always the same ones
 
 OriginalForm = Callable[[TextPair], Form]
-"""Makes the original form of a pair."""
 
 
-class SentencePairs(Inquiry):
+class SentencePairs(base.Inquiry):
     """The pairs of a task in their original form and in others."""
 
     kind = "pairs"
     a_suite = "a task of sentence pairs"
     words = PAIR_WORDS
     unit = "forms"
-    what_variants_change = "`consilience report` shows what each form changes."
     in_record = SENTENCE_PAIRS
-    instead = (
-        "Its changed answers are in inconsistent.csv; `consilience compare`, `consilience report` "
-        "and `consilience analyze tasks` take such runs."
-    )
 
     @classmethod
-    def accepts(cls, suite: SuiteValue) -> bool:
+    def accepts(cls, suite: base.SuiteValue) -> bool:
         return isinstance(suite, str) and is_task(suite)
 
     @classmethod
@@ -126,7 +102,7 @@ class SentencePairs(Inquiry):
         super().__init__(options, watch, suite, model)
         self._check()
         self.task = task = load_task(options.suite, options.indicators)
-        self.perturbations = chosen(options.perturbations or PAPERS)
+        self.perturbations = perturbations.chosen(options.perturbations or perturbations.PAPERS)
         columns = [form.column for form in self.perturbations.values() if form.column]
         pairs = read_pairs(options.data or "", task, columns)
         if options.half is not None:
@@ -136,7 +112,7 @@ class SentencePairs(Inquiry):
         self.pairs, self.notes = pairs, pairs.notes
         self.variants = [ORIGINAL, *self.perturbations]
         self.suite = suite_of_task(task, self.variants, writes_freely=options.generate)
-        self.form: OriginalForm = partial(original, indicators=task.indicators)
+        self.form: OriginalForm = partial(perturbations.original, indicators=task.indicators)
 
     def _check(self) -> None:
         options = self.options
@@ -170,12 +146,7 @@ class SentencePairs(Inquiry):
 
     @property
     def extent(self) -> Mapping[str, Any]:
-        return {
-            "suite": self.task.name,
-            "items": len(self.pairs.items),
-            "variants": f"{len(self.variants)} forms",
-            "candidates": str(len(self.task.labels)),
-        }
+        return {**super().extent, "suite": self.task.name, "items": len(self.pairs.items)}
 
     @property
     def samples(self) -> Mapping[str, Sequence[str]]:
@@ -205,7 +176,7 @@ class SentencePairs(Inquiry):
             model_labels=options.model_labels,
         )
         trained = None if options.indicators else model.input.reading.indicators
-        self.form = partial(original, indicators=trained or self.task.indicators)
+        self.form = partial(perturbations.original, indicators=trained or self.task.indicators)
         return model
 
     def _load_writer(self, options: ProbeOptions) -> PairModel:
@@ -232,7 +203,7 @@ class SentencePairs(Inquiry):
                     "--indicators with T5's own form, which has its own",
                     todo="Give a --template too, or leave it out.",
                 )
-            self.form = partial(t5_original, task=self.task)
+            self.form = partial(perturbations.t5_original, task=self.task)
         return model
 
     @property
@@ -244,7 +215,7 @@ class SentencePairs(Inquiry):
             "pairs": self.pairs.digest,
             "limit": self.options.limit,
             "half": self.options.half,
-            **perturbation_settings(self.perturbations),
+            **base.perturbation_settings(self.perturbations),
             "long": self.options.long,
             "seed": self.options.seed,
             "model": self.model.identity,
@@ -258,7 +229,6 @@ class SentencePairs(Inquiry):
 
     @cached_property
     def presented(self) -> Presented:
-        """All pairs in all forms, as the model reads them."""
         return self._present(self.pairs.items)
 
     def _present(self, pairs: Sequence[TextPair]) -> Presented:
@@ -298,14 +268,14 @@ class SentencePairs(Inquiry):
         tables = answers.partition_by("group", maintain_order=True)
         return pl.concat(changed_answers(self.presented, table) for table in tables)
 
-    def rows(self) -> Iterator[ExportedRow]:
+    def rows(self) -> Iterator[base.ExportedRow]:
         from consilience.models.prompt_tokens import REPLY, TEMPLATES, filled
 
         task = self.task
         text = filled(self.options.template or TEMPLATES[task.kind], task).replace(REPLY, "")
         before, after = text.split("{text}")
         for pair in self.pairs.items:
-            forms = forms_of(pair, self.form(pair), self.perturbations)
+            forms = perturbations.forms_of(pair, self.form(pair), self.perturbations)
             for at, (name, form) in enumerate(forms.items()):
                 yield {
                     "suite": TASK_SUITE,
@@ -325,7 +295,7 @@ class SentencePairs(Inquiry):
     def suite_of(
         cls, run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
     ) -> tuple[Suite, Protocol]:
-        refuse_choices("sentence pairs", suite=name, protocol=protocol, data_dir=data_dir)
+        base.refuse_choices("sentence pairs", suite=name, protocol=protocol, data_dir=data_dir)
         task, answers = task_of_run(run), run.seeds[0].answers
         forms = answers.select("variant", "variant_index").unique().sort("variant_index")
         if forms.is_empty() or forms["variant_index"][0] != 0:
@@ -340,14 +310,9 @@ class SentencePairs(Inquiry):
         return not file.is_file() or digest_of(file) == source.get("sha256")
 
     @classmethod
-    def changed_suite(cls, run: Run, suite: Suite) -> str:
-        named = super().changed_suite(run, suite)
-        return named.replace(f"the suite '{suite.name}'", "the file of sentence pairs", 1)
-
-    @classmethod
     def read_answers(
         cls, run: Run, options: ScoreOptions, suite: Questions | None
-    ) -> AnswersElsewhere:
+    ) -> base.AnswersElsewhere:
         refuse_published(options)
         if options.out is not None:
             raise ConsilienceError(
@@ -357,7 +322,7 @@ class SentencePairs(Inquiry):
                 "`consilience probe --generate` keeps.",
             )
         task, rule = load_task(options.suite or ""), rule_of(options.match or DEFAULT_RULE)
-        known = {**PERTURBATIONS, **chosen(options.perturbations or ())}
+        known = {**perturbations.PERTURBATIONS, **perturbations.chosen(options.perturbations or ())}
         pairs = read_pairs(options.data, task) if options.data else None
         forms, answers = answers_to_pairs(run.answers, task, rule, known, pairs)
         match = options.match or DEFAULT_RULE
@@ -368,7 +333,7 @@ class SentencePairs(Inquiry):
                 "independent, so intervals may be too narrow; keep the column, or name the file of "
                 "pairs: --data"
             ]
-        return AnswersElsewhere(
+        return base.AnswersElsewhere(
             suite_of_task(task, forms, writes_freely=True),
             "strict",
             answers,
@@ -387,7 +352,7 @@ class SentencePairs(Inquiry):
         return dataset, config, split or "validation"
 
     @classmethod
-    def shown_texts(cls, run: Run, suite: Suite, items: Set[tuple[str, str]]) -> ShownTexts:
+    def shown_texts(cls, run: Run, suite: Suite, items: Set[tuple[str, str]]) -> base.ShownTexts:
         texts = {}
         for row in changed_answers_of(run.path).iter_rows(named=True):
             group, item = row["group"], row["item"]
@@ -436,10 +401,7 @@ def _models(spec: str, task: str) -> dict[str, str]:
                 f"no model for the task '{task}'",
                 expected=", ".join(heads) or "a finished training",
                 where=str(seed),
-                todo=f"Ask for one of these: --suite {heads[0]}; or in a TOML file, "
-                f'name = "{heads[0]}".'
-                if heads
-                else "Rerun the same `consilience finetune` to finish it.",
+                todo="Name one with --suite, or rerun the same `consilience finetune`.",
             )
     return {seed.name: str(seed / task) for seed in seeds}
 

@@ -32,26 +32,22 @@ from consilience.core.free_text import DEFAULT_RULES, OPEN_RULE, RULES, rule_of
 from consilience.core.items import Question
 from consilience.core.presentation import Prompt
 from consilience.core.process import SILENT, Watch
-from consilience.core.text import counted, evenly, spread
+from consilience.core.text import counted, listed
 from consilience.endpoints.scorer import ANSWERS_ONLY
 from consilience.files.tables import LOG_PROBABILITIES
+from consilience.kinds import base
 from consilience.kinds.answers import answers_to_questions, model_of_answers, refuse_published
-from consilience.kinds.base import (
-    AnswersElsewhere,
-    ExamplesOfKinds,
-    ExportedRow,
-    Inquiry,
-    ShownTexts,
-    SuiteValue,
-    refuse_choices,
-)
 from consilience.kinds.variants import (
     Prompting,
+    Writer,
+    as_writer,
+    decides,
+    decision_prompting,
     design_of,
     factors_of,
     fixed_note,
+    sample_factor,
 )
-from consilience.kinds.writing import Writer, as_writer, decides, decision_prompting, sample_factor
 from consilience.models import Model, is_chat_model, load_prompt_model, load_writer
 from consilience.options.probe import SERVED, ProbeOptions
 from consilience.options.runs import ScoreOptions
@@ -76,13 +72,9 @@ from consilience.suites.questions import Questions
 from consilience.types import QUESTION_WORDS, Fact, Suite
 
 OF_WRITING = ("match", "samples", "temperature", "max_new_tokens", "equivalence")
-"""Options of written answers."""
-
-SHOWN = 5
-"""Groups without a row that a note names."""
 
 
-class OwnQuestions(Inquiry):
+class OwnQuestions(base.Inquiry):
     """Questions of a file, a folder or the Hub, or facts that are asked as questions."""
 
     kind = "questions"
@@ -91,13 +83,9 @@ class OwnQuestions(Inquiry):
     unit = "prompts"
     in_record = QUESTIONS
     example_kinds = tuple(name for name in KINDS if name not in OF_FACTS)
-    instead = (
-        "`consilience score`, `compare`, `report`, `analyze factors` and `analyze expectations` "
-        "take such runs."
-    )
 
     @classmethod
-    def accepts(cls, suite: SuiteValue) -> bool:
+    def accepts(cls, suite: base.SuiteValue) -> bool:
         return isinstance(suite, Questions) or (isinstance(suite, str) and is_questions(suite))
 
     @classmethod
@@ -158,29 +146,12 @@ class OwnQuestions(Inquiry):
         return [name for name, group in self.members.items() if not group.writes_freely]
 
     def presenter(self, group: str) -> Presenter:
-        """How the questions of a group are presented."""
         return self.prompting.presenter(self.members[group].design(self.design), self.pool)
 
     @cached_property
     def groups(self) -> Mapping[str, int]:
         return {
             name: prompt_count(items, self.presenter(name)) for name, items in self.by_group.items()
-        }
-
-    @property
-    def extent(self) -> Mapping[str, Any]:
-        return {
-            "suite": self.questions.name,
-            "items": len(self.questions),
-            "variants": f"{len(self.design.cells)} variants",
-            "candidates": spread([group.options for group in self.members.values()]),
-        }
-
-    @property
-    def samples(self) -> Mapping[str, Sequence[str]]:
-        return {
-            name: evenly([question.item for question in items])
-            for name, items in self.by_group.items()
         }
 
     def load(self) -> None:
@@ -230,7 +201,6 @@ class OwnQuestions(Inquiry):
         return writer
 
     def _writer(self) -> Writer:
-        """The model as one that writes."""
         options, judge = self.options, None
         if options.equivalence is not None:
             from consilience.models.judges import load_judge
@@ -304,7 +274,7 @@ class OwnQuestions(Inquiry):
     def notes_on(self, answers: pl.DataFrame) -> Sequence[str]:
         return self.writer.notes(answers) if self.writes else ()
 
-    def rows(self) -> Iterator[ExportedRow]:
+    def rows(self) -> Iterator[base.ExportedRow]:
         for group, questions in self.by_group.items():
             presenter = self.presenter(group)
             names = presenter.design.names
@@ -328,7 +298,7 @@ class OwnQuestions(Inquiry):
     def suite_of(
         cls, run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
     ) -> tuple[Suite, Protocol]:
-        refuse_choices("questions", suite=name, protocol=protocol, data_dir=data_dir)
+        base.refuse_choices("questions", suite=name, protocol=protocol, data_dir=data_dir)
         items = (
             run.seeds[0]
             .answers.select("group", "item", "gold", "gold_option")
@@ -362,7 +332,7 @@ class OwnQuestions(Inquiry):
     @classmethod
     def read_answers(
         cls, run: Run, options: ScoreOptions, suite: Questions | None
-    ) -> AnswersElsewhere:
+    ) -> base.AnswersElsewhere:
         """Texts or log-probabilities of options.
 
         A question that has rows and lacks some has no answer there. Questions without any row are
@@ -380,7 +350,7 @@ class OwnQuestions(Inquiry):
         notes = notes_on_writing(answers)
         if options.match is None:
             notes = [*notes, *_found_within(run.answers, whole, answers)]
-        return AnswersElsewhere(
+        return base.AnswersElsewhere(
             suite_of_questions(questions.name, groups, design, questions.expectations),
             "strict",
             answers,
@@ -411,12 +381,12 @@ class OwnQuestions(Inquiry):
         return dataset, config, split
 
     @classmethod
-    def with_texts(cls, run: Run, examples: ExamplesOfKinds) -> ExamplesOfKinds:
+    def with_texts(cls, run: Run, examples: base.ExamplesOfKinds) -> base.ExamplesOfKinds:
         texts = {(item, variant): text for _, item, variant, text in run.prompts.iter_rows()}
         return with_prompts(examples, run.seeds[0].answers, texts)
 
     @classmethod
-    def shown_texts(cls, run: Run, suite: Suite, items: Set[tuple[str, str]]) -> ShownTexts:
+    def shown_texts(cls, run: Run, suite: Suite, items: Set[tuple[str, str]]) -> base.ShownTexts:
         return {row[:3]: row[3] for row in run.prompts.iter_rows() if row[:2] in items}
 
 
@@ -551,19 +521,9 @@ def _found_within(
 
 
 def _not_counted(questions: Questions, items: Collection[str]) -> list[str]:
-    """Notes on the groups and the questions of a suite that a table has no row of."""
-    groups, part = [], {}
+    """A note on the questions of a suite that a table has no row of."""
+    parts = []
     for name, of_group in questions.groups.items():
-        absent = sum(question.item not in items for question in of_group)
-        if absent == len(of_group):
-            groups.append(name)
-        elif absent:
-            part[name] = f"{name} {absent:,} of {len(of_group):,}"
-    notes = []
-    if groups:
-        more = f" and {len(groups) - SHOWN} more" if len(groups) > SHOWN else ""
-        names = ", ".join(groups[:SHOWN]) + more
-        notes.append(f"no rows of {counted(len(groups), 'group')}, not counted: {names}")
-    if part:
-        notes.append(f"questions without a row, not counted: {', '.join(part.values())}")
-    return notes
+        if absent := sum(question.item not in items for question in of_group):
+            parts.append(f"{name} {absent:,} of {len(of_group):,}")
+    return [f"questions without a row, not counted: {listed(parts, 5)}"] if parts else []

@@ -1,31 +1,44 @@
-"""Which variants of a question are asked (``--vary``, ``--design``), and how they are presented."""
+"""How questions are asked: in which variants, as which prompts, and who judges what is written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, permutations
 from math import factorial
 from string import ascii_uppercase
+from typing import cast
 
-from consilience.asking.questions import AUTO, Presenter, templates_of, with_system
+import polars as pl
+
+from consilience.asking.facts import Progress
+from consilience.asking.questions import (
+    AUTO,
+    EMPTY,
+    Judge,
+    Presenter,
+    ask_writing,
+    error_of,
+    labelled_pairs,
+    merge_answers,
+    notes_on_writing,
+    templates_of,
+    with_meanings,
+    with_system,
+)
+from consilience.core import presentation
 from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.core.factors import FACTORS, MOST_CELLS, Factor, FactorialDesign
-from consilience.core.items import Question
-from consilience.core.presentation import (
-    CASES,
-    LABEL_STYLES,
-    TEMPLATES,
-    Presentation,
-    Template,
-    permutation,
-)
-from consilience.core.scoring_rules import DECISION, RULES
+from consilience.core.free_text import Rule, normalized, rule_of, usual_rule
+from consilience.core.items import Question, Task
+from consilience.core.text import counted
+from consilience.models import WritingModel, load_prompt_model
+from consilience.models.decisions import ROUTES, DecisionModel, DecisionPairs
 from consilience.options.probe import ProbeOptions
+from consilience.suites.question_suites import GroupOfQuestions
 from consilience.suites.questions import Questions
 
 ALL = "all"
-"""All levels that the questions have."""
 
 MORE_LEVELS: Mapping[str, str] = {
     "language": "Add phrasings in another language, with a column 'language' in the file",
@@ -107,7 +120,6 @@ def design_of(kind: str, factors: Sequence[Factor], seed: int) -> FactorialDesig
 
 
 def _usual_factors(questions: Questions) -> list[Factor]:
-    """What varies if nothing is said."""
     orders = _orders("rotations", questions) if _most_options(questions) > 1 else ()
     levels = {
         "language": questions.languages,
@@ -184,7 +196,7 @@ def _orders(value: str, questions: Questions) -> Sequence[str]:
     levels = levels if "given" in levels else ["given", *levels]
     for level in levels:
         try:
-            is_order = permutation(level, size) is not None
+            is_order = presentation.permutation(level, size) is not None
         except ValueError:
             is_order = False
         if not is_order:
@@ -234,9 +246,9 @@ LEVELS: Mapping[str, Levels] = {
     "language": _languages,
     "paraphrase": _paraphrases,
     "order": _orders,
-    "labels": lambda value, _: _some_of("labels", value, list(LABEL_STYLES)),
+    "labels": lambda value, _: _some_of("labels", value, list(presentation.LABEL_STYLES)),
     "separator": _separators,
-    "case": lambda value, _: _some_of("case", value, CASES),
+    "case": lambda value, _: _some_of("case", value, presentation.CASES),
     "examples": _examples,
     "sample": _samples,
 }
@@ -245,22 +257,20 @@ LEVELS: Mapping[str, Levels] = {
 
 def template_names(spec: str | None) -> list[str]:
     """The names that ``--vary template=`` may have: those of ``--template``, and the built-in."""
-    return list(templates_of([*([spec] if spec else []), *TEMPLATES]))
+    return list(templates_of([*([spec] if spec else []), *presentation.TEMPLATES]))
 
 
 @dataclass(frozen=True, slots=True)
 class Prompting:
     """How questions become prompts, and how their options are scored."""
 
-    templates: Mapping[str, Template]
+    templates: Mapping[str, presentation.Template]
     """The templates that are used, the base template first."""
     rule_name: str = ""
     """A scoring rule; empty for ``label``, or ``sum`` where options have no labels."""
-    shots: int = 0
-    """How many solved questions precede each question."""
-    seed: int = 0
-    """Decides shuffled orders and the draws of examples."""
-    labels: str = Presentation().labels
+    shots: int = 0  # How many solved questions precede each question
+    seed: int = 0  # Decides shuffled orders and the draws of examples
+    labels: str = presentation.Presentation().labels
     """The style of the labels where it does not vary."""
 
     @classmethod
@@ -273,10 +283,10 @@ class Prompting:
         ``template`` name templates.
         """
         rule_name = options.option_score or ""
-        if rule_name == DECISION.name:
-            raise unknown_name(f"no scoring rule '{rule_name}'", rule_name, RULES)
+        if rule_name == presentation.DECISION.name:
+            raise unknown_name(f"no scoring rule '{rule_name}'", rule_name, presentation.RULES)
         named = templates_of([options.template or AUTO], is_chat=is_chat)
-        known = {**TEMPLATES, **named}
+        known = {**presentation.TEMPLATES, **named}
         varied = {factor.name: factor.levels for factor in factors}.get("template")
         used = {name: known[name] for name in varied or list(named)[:1]}
         if not options.shots and any(factor.name == "examples" for factor in factors):
@@ -287,10 +297,9 @@ class Prompting:
         return cls(used, rule_name, options.shots, options.seed)
 
     @property
-    def base(self) -> Presentation:
-        """The presentation where no factor varies."""
+    def base(self) -> presentation.Presentation:
         template = next(iter(self.templates.values()))
-        return Presentation(template=template, labels=self.labels)
+        return presentation.Presentation(template=template, labels=self.labels)
 
     def presenter(self, design: FactorialDesign, pool: Sequence[Question]) -> Presenter:
         """The presenter of a group; ``pool``: the questions that examples are drawn from."""
@@ -318,3 +327,149 @@ class Prompting:
             "option_score": self.presenter(design, ()).rule.name,
             "shots": self.shots,
         }
+
+
+OF_DECISIONS = {"decision": presentation.Template("decision", "{context}\n{question}\n{options}")}
+"""What a request says, as one text; the server has a template of its own."""
+
+OF_TEMPLATES = ("template", "separator", "case", "examples", "sample")
+"""The factors that decision models do not have."""
+
+UNUSED = ("template", "system", "shots", "option_score", "generate", "scoring", "tokenizer")
+"""The options that decision models do not have."""
+
+OF_PAIRS = ("generate", "scoring", "tokenizer", "input", "pool", "model_labels")
+"""The options that decision models do not have with sentence pairs."""
+
+
+def decides(spec: str, model: object = None) -> bool:
+    """Whether a model, by its name or itself, gives the probability of every option."""
+    if model is not None:
+        return isinstance(model, DecisionModel)
+    return spec.partition(":")[0] in ROUTES
+
+
+def decision_prompting(
+    options: ProbeOptions,
+    factors: Sequence[Factor],
+    groups: Sequence[GroupOfQuestions],
+) -> Prompting:
+    """How questions become requests; open questions and options that change nothing raise."""
+    if any(group.writes_freely for group in groups):
+        raise ConsilienceError(
+            "open questions to a decision model, which chooses among options",
+            expected="questions with options",
+            todo="Give them options; facts have some with --as-questions 3.",
+        )
+    _refuse(options, UNUSED)
+    for factor in factors:
+        if factor.name in OF_TEMPLATES:
+            expected = "the factors language, paraphrase, order and labels"
+            raise _unused(f"--vary {factor.name}", expected)
+    return Prompting(OF_DECISIONS, presentation.DECISION.name, 0, options.seed, labels="none")
+
+
+def load_decider(options: ProbeOptions, task: Task) -> DecisionPairs:
+    """A decision model of sentence pairs; options that change nothing raise."""
+    _refuse(options, OF_PAIRS)
+    model = load_prompt_model(
+        options.model,
+        (),
+        loading=options.loading,
+        longest=options.max_length or 0,
+        connection=options.connection,
+    )
+    return DecisionPairs(cast(DecisionModel, model), task)
+
+
+def _refuse(options: ProbeOptions, names: Sequence[str]) -> None:
+    for name in names:
+        if getattr(options, name):
+            raise _unused(f"--{name.replace('_', '-')}", "the server writes the prompt itself")
+
+
+def _unused(option: str, expected: str) -> ConsilienceError:
+    return ConsilienceError(
+        f"{option} with a decision model",
+        expected=f"a probability for every option; {expected}",
+        todo=f"Leave {option} out.",
+    )
+
+
+def sample_factor(samples: int, temperature: float) -> list[Factor]:
+    """The factor ``sample``, if several texts of each prompt are sampled."""
+    if samples > 1 and not temperature:
+        raise ConsilienceError(
+            f"--samples {samples} at temperature 0, where all samples are the same",
+            todo="Add --temperature 0.7, or leave --samples out.",
+        )
+    levels = tuple(str(number + 1) for number in range(samples))
+    return [Factor("sample", levels)] if samples > 1 else []
+
+
+def as_writer(model: object) -> WritingModel:
+    """A model that writes; one that only chooses raises."""
+    if not hasattr(model, "write"):
+        name = getattr(model, "identity", {}).get("model", "the model")
+        raise ConsilienceError(
+            f"'{name}' does not write answers",
+            expected="a causal or sequence-to-sequence language model",
+            todo="Name one with --model. Of questions with options, leave --generate out.",
+        )
+    return cast(WritingModel, model)
+
+
+@dataclass(slots=True)
+class Writer:
+    """A model that is asked, and the judge of its answers."""
+
+    model: WritingModel
+    match: str | None = None
+    """The rule that finds the answer in a text (``free_text.RULES``); None for the usual ones."""
+    equivalence: str | None = None
+    judge: Judge | None = None  # Says which answers mean the same; None where only equal ones do
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Open items that are expected to have the same or different answers -> the component."""
+
+    @property
+    def rule(self) -> Rule | None:
+        return rule_of(self.match) if self.match else None
+
+    def ask(
+        self,
+        questions: Sequence[Question],
+        presenter: Presenter,
+        suite: str,
+        progress: Progress = lambda done: None,
+    ) -> pl.DataFrame:
+        """The answers of one group of questions, those that mean the same merged."""
+        answers = ask_writing(questions, presenter, self.model, suite, self.rule, progress)
+        if self.judge is None:
+            return answers
+        merged = merge_answers(answers, questions, self.judge)
+        return with_meanings(merged, questions, self.judge, self.links) if self.links else merged
+
+    def notes(self, answers: pl.DataFrame) -> list[str]:
+        """Notes on answers that match nothing, and on the judge and its error."""
+        notes = notes_on_writing(answers)
+        if self.judge is not None:
+            error = error_of(self.judge, labelled_pairs("test")).note
+            merged = counted(self._merged(answers), "answer")
+            notes.append(
+                f"{merged} merged with another of the same meaning "
+                f"({self.equivalence}); the judge's error {error}"
+            )
+        return notes
+
+    def _merged(self, answers: pl.DataFrame) -> int:
+        """How many different unmatched answers of an item became another answer."""
+        unmatched = answers.filter(
+            pl.col("unmatched").is_not_null() & (pl.col("answer") != EMPTY)
+        ).select("group", "item", "answer", "text", pl.col("gold_option").is_null())
+        changed = set()
+        for group, item, answer, text, is_open in unmatched.iter_rows():
+            rule = self.rule or usual_rule(is_open=is_open)
+            extracted = rule.extract(text).answer or normalized(text)
+            if extracted != answer:
+                changed.add((group, item, extracted))
+        return len(changed)

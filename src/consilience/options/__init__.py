@@ -89,14 +89,12 @@ class Option:
     min: int | None = None
     max: int | None = None
     panel: Panel | None = None
-    is_argument: bool = False
-    """Whether it is given by its position, without a name."""
+    is_argument: bool = False  # Whether it is given by its position, without a name
     is_repeated: bool = False
     """Whether a list is given by several options with a value each; else it has commas."""
     is_of_run: bool = False
     """Whether a run has a value of its own, which no default for all commands replaces."""
     is_rare: bool = False
-    """Whether only ``--help --all`` shows it."""
     needs_trust: Callable[[Any], bool] | None = None
     """Whether a value runs code, sends a key, or uploads unasked.
 
@@ -158,14 +156,11 @@ class OptionField:
 
     name: str
     option: Option
-    type: type
-    """The type of a value, or of each value of a list."""
-    choices: tuple[str, ...]
-    """The possible values; empty where any is possible."""
+    type: type  # The type of a value, or of each value of a list
+    choices: tuple[str, ...]  # The possible values; empty where any is possible
     is_list: bool
     is_optional: bool
-    default: Any
-    """The default, or ``MISSING``."""
+    default: Any  # The default, or ``MISSING``
 
     @property
     def key(self) -> str:
@@ -236,7 +231,6 @@ class OptionField:
             raise self._wrong(text, EXPECTED[self.type]) from None
 
     def _checked(self, value: Any) -> Any:
-        """A single value, checked."""
         if self.choices and not (isinstance(value, str) and value in self.choices):
             raise self._wrong(value, " or ".join(map(repr, self.choices)))
         if self.type in (str, Path) and isinstance(value, str | os.PathLike):
@@ -342,14 +336,24 @@ def takes(kind: Callable[P, T]) -> Callable[[Callable[[T], R]], Callable[P, R]]:
     return decorate
 
 
-def signature_of(kind: type, function: Callable[..., Any] | None = None) -> Signature:
+def typed(kind: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """Show the options of a class in place of the ``**options`` of a function."""
+
+    def decorate(function: Callable[..., R]) -> Callable[P, R]:
+        vars(function)["takes_options"] = kind
+        return function
+
+    return decorate
+
+
+def signature_of(kind: type, function: Callable[..., Any]) -> Signature:
     """The options as parameters, with their defaults; those by position are first.
 
-    ``function``: one whose ``**options`` are these; its own parameters stay as it has them.
+    The parameters beside the ``**options`` of a ``function`` (``typed``) stay as it has them.
     """
     from inspect import Parameter, Signature, signature
 
-    whole = signature(function) if function else Signature()
+    whole = Signature() if hasattr(function, "__wrapped__") else signature(function)
     own = {
         name: one for name, one in whole.parameters.items() if one.kind is not Parameter.VAR_KEYWORD
     }
@@ -376,8 +380,7 @@ def shared_fields(options: Any, kind: type) -> dict[str, Any]:
 TableBy = Annotated[By | None, Option(
     "Print a table of details, with a row for each relation, task or group of questions (group), "
     "kind of edit, pattern, form, factor, variant or metric.", panel="Output")]
-UNLIMITED = 1_000_000
-"""The width of a table in a pipe."""
+UNLIMITED = 1_000_000  # The width of a table in a pipe
 
 
 class Output(Options):
@@ -410,7 +413,6 @@ class Output(Options):
         short="-q", panel="General")
 
     width: int = field(default=UNLIMITED, repr=False)
-    """Characters of the widest table."""
 
     @property
     def is_document(self) -> bool:

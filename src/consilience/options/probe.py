@@ -16,7 +16,6 @@ from consilience.core.errors import (
 from consilience.options import Options, opt, option_fields, shared
 
 DEFAULT_MODEL = "packaged:smollm2"
-"""The model that is asked if none is named."""
 
 BEHIND_A_URL = ("openai", "decisions", "systemone")
 """Prefixes of models that a server has; one of ``systemone`` runs here if no URL is given."""
@@ -29,12 +28,12 @@ SERVED = (*BEHIND_A_URL, "llamacpp")
 class ProbeOptions(Options):
     """The options of ``probe``."""
 
+    suite: shared.SuiteName = "mini"
     model: str = opt(
         "Ask this model: a Hub id, a folder, a GGUF file, packaged:smollm2 or "
         "baseline:majority|random|oracle|constant, of questions also baseline:first. Sentence "
         "pairs need a classifier, such as a folder that `finetune` wrote, or --generate.",
         default=DEFAULT_MODEL, metavar="M", short="-m", panel="Model")
-    suite: shared.SuiteName = "mini"
     perturbations: shared.FormNames = opt(default=None, panel="Facts and sentence pairs only")
     limit: shared.Limit = None
     template: str | None = opt(
@@ -129,7 +128,6 @@ class ProbeOptions(Options):
 
     @property
     def loading(self) -> Loading:
-        """How the model is loaded."""
         return Loading(self.device, self.dtype, self.revision, self.trust_remote_code)
 
     def check_connection(self) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import polars as pl
 from consilience import suites
 from consilience.analysis import patterns
 from consilience.analysis.examples import (
-    Example,
     about,
     examples,
     reply_table,
@@ -37,20 +36,10 @@ from consilience.metrics.counts import prepared_seeds, unchecked_note
 from consilience.metrics.grid import MANY_VARIANTS
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import headline_metrics
+from consilience.metrics.statistics import correlation
 from consilience.models import LanguageModel
-from consilience.options import Output, shared_fields
+from consilience.options import Output, runs, shared_fields
 from consilience.options.probe import ProbeOptions
-from consilience.options.runs import (
-    EditsOptions,
-    ExamplesOptions,
-    ExpectationsOptions,
-    FactorsOptions,
-    KnowledgeOptions,
-    PatternsOptions,
-    SyntaxOptions,
-    TaskEffectsOptions,
-    VectorOptions,
-)
 from consilience.report import analysis_tables as layouts
 from consilience.report.columns import EDITS, frame_table
 from consilience.report.export import Shown, rows_of, save_figure, tsne_figure
@@ -68,36 +57,39 @@ from consilience.types import Relation, Suite
 class Analysis(Shown):
     """The tables of an analysis."""
 
-    tables: Mapping[str, pl.DataFrame]
-    """By their names in a JSON document."""
-    main: str
-    """The table of ``--csv``."""
-    shown: Iterable[Table | str]
-    """What is printed."""
+    tables: Mapping[str, pl.DataFrame]  # By their names in a JSON document
+    shown: Sequence[Table | str]
+    numbers: pl.DataFrame | None = None  # The table of ``--csv``; None for the first of ``tables``
     notes: Sequence[str] = ()
-    """What a reader should know."""
     suite: Suite | None = None
-    """The suite, where there is one."""
     protocol: Protocol | None = None
-    """How answers were counted, where they were."""
+    more: Mapping[str, Any] = field(default_factory=dict)
 
-    def printed(self, output: Output) -> Iterable[Table | str]:
-        """The tables as people read them."""
+    def printed(self, output: Output) -> Sequence[Table | str]:
         return self.shown
 
     def document(self) -> dict[str, Any]:
         tables = {name: rows_of(table) for name, table in self.tables.items()}
-        return tables | {"warnings": self.notes}
+        return {**tables, **self.more, "warnings": self.notes}
 
     def frame(self) -> pl.DataFrame:
-        return self.tables[self.main]
+        return next(iter(self.tables.values())) if self.numbers is None else self.numbers
 
     def __repr__(self) -> str:
-        sizes = [f"{name} {table.shape}" for name, table in self.tables.items()]
+        tables = self.tables or {"table": self.frame()}
+        sizes = [f"{name} {table.shape}" for name, table in tables.items()]
         return f"Analysis({', '.join(sizes)}; rows and columns)"
 
 
-def _open(options: PatternsOptions | EditsOptions) -> tuple[Run, Suite, Protocol, list[str]]:
+class FactorAnalysis(Analysis):
+    """What each factor changes in the answers of runs."""
+
+    __repr__ = Shown.__repr__
+
+
+def _open(
+    options: runs.PatternsOptions | runs.EditsOptions,
+) -> tuple[Run, Suite, Protocol, list[str]]:
     """The run, the suite and the protocol that options name, and notes on them."""
     run = Run.open(options.run)
     suite, protocol = facts_of(run, options.suite, options.protocol, options.data_dir)
@@ -107,7 +99,7 @@ def _open(options: PatternsOptions | EditsOptions) -> tuple[Run, Suite, Protocol
     return run, suite, protocol, notes
 
 
-def analyze_patterns(options: PatternsOptions) -> Analysis:
+def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
     """How often each two patterns agree, and what each pattern gives: ``patterns, pairs``."""
     run, suite, protocol, notes = _open(options)
     answers = run.tables
@@ -124,10 +116,10 @@ def analyze_patterns(options: PatternsOptions) -> Analysis:
         if len(relation.patterns) > MANY_VARIANTS
     ]
     shown = [*layouts.matrix_tables(pairs, rows)]
-    return Analysis({"patterns": rows, "pairs": pairs}, "pairs", shown, notes, suite, protocol)
+    return Analysis({"patterns": rows, "pairs": pairs}, shown, pairs, notes, suite, protocol)
 
 
-def analyze_edits(options: EditsOptions) -> Analysis:
+def analyze_edits(options: runs.EditsOptions) -> Analysis:
     """Consistency of the pairs that differ in a way, against the other pairs: ``edits``."""
     run, suite, protocol, notes = _open(options)
     kinds: patterns.Kinds = patterns.annotated_kinds(suite)
@@ -141,42 +133,15 @@ def analyze_edits(options: EditsOptions) -> Analysis:
             f"the suite '{suite.name}' does not say how its patterns differ",
             todo="Derive it: --derive.",
         )
-    title = f"{suite.name}, protocol {protocol}: edits, in percent"
-    shown = [frame_table(table, title, EDITS)]
-    return Analysis({"edits": table}, "edits", shown, notes, suite, protocol)
+    shown = frame_table(table, f"{suite.name}, protocol {protocol}: edits, in percent", EDITS)
+    return Analysis({"edits": table}, [shown], None, notes, suite, protocol)
 
 
-class FoundExamples(Shown):
-    """Examples of each kind."""
-
-    def __init__(self, by_kind: Mapping[str, Sequence[Example]], notes: Sequence[str]) -> None:
-        self.by_kind, self.notes = by_kind, notes
-
-    def printed(self, output: Output) -> Iterator[Table | str]:
-        shown = [reply for items in self.by_kind.values() for one in items for reply in one.replies]
-        has_prompts = any(reply.prompt is not None for reply in shown)
-        for kind, items in self.by_kind.items():
-            title = about(kind)
-            if has_prompts:
-                title = title.partition(" (example")[0].replace("pattern", "variant")
-            table_of = layouts.question_example_table if has_prompts else layouts.example_table
-            yield table_of(items, title) if items else f"{title}: none"
-
-    def document(self) -> dict[str, Any]:
-        rows = [asdict(example) for items in self.by_kind.values() for example in items]
-        for row in rows:
-            row["other_golds"] = sorted(row["other_golds"])
-        return {"examples": rows, "warnings": self.notes}
-
-    def frame(self) -> pl.DataFrame:
-        """A row for each reply to each item."""
-        return reply_table(self.by_kind)
-
-
-def find_examples(options: ExamplesOptions) -> tuple[dict[str, list[Example]], list[str]]:
-    """Examples of each kind, of the first seed, and what a reader should know."""
+def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
+    """Examples of each kind, of the first seed; the table has a row for each reply to each item."""
     run = Run.open(options.run)
-    known = list(kind_of_run(run).example_kinds)
+    kind_of_suite, first = kind_of_run(run), run.seeds[0]
+    known = list(kind_of_suite.example_kinds)
     if not known:
         refuse_other_kinds(run)
     suite, _ = suite_of(run, options.suite, None, options.data_dir)
@@ -188,17 +153,28 @@ def find_examples(options: ExamplesOptions) -> tuple[dict[str, list[Example]], l
             todo="The other kinds are of facts, which have a subject.",
         )
     kinds = known if options.kind is None else [options.kind]
-    notes, first = [], run.seeds[0]
+    notes = suite_notes(run, suite)
     if len(run.seeds) > 1:
         notes.append(f"the examples are those of {first.label}")
-    chosen = examples(first.answers, suite, kinds, options.examples)
-    notes = [*suite_notes(run, suite), *notes]
     if writing := run.settings.get("writing"):
         notes.append(f"written answers are matched by the rule: {writing['match']}")
-    return kind_of_run(run).with_texts(run, chosen), notes
+    found = kind_of_suite.with_texts(run, examples(first.answers, suite, kinds, options.examples))
+    replies = [reply for items in found.values() for one in items for reply in one.replies]
+    has_prompts = any(reply.prompt is not None for reply in replies)
+    table_of = layouts.question_example_table if has_prompts else layouts.example_table
+    shown: list[Table | str] = []
+    for kind, items in found.items():
+        title = about(kind)
+        if has_prompts:
+            title = title.partition(" (example")[0].replace("pattern", "variant")
+        shown.append(table_of(items, title) if items else f"{title}: none")
+    rows = [asdict(example) for items in found.values() for example in items]
+    for row in rows:
+        row["other_golds"] = sorted(row["other_golds"])
+    return Analysis({}, shown, reply_table(found), notes, suite, more={"examples": rows})
 
 
-def analyze_expectations(options: ExpectationsOptions) -> Analysis:
+def analyze_expectations(options: runs.ExpectationsOptions) -> Analysis:
     """How often each kind of expectation is violated, and examples: ``violations, examples``.
 
     The examples are those of the first seed.
@@ -211,7 +187,7 @@ def analyze_expectations(options: ExpectationsOptions) -> Analysis:
             where=str(run.path),
             todo="Write some into expectations.csv of the suite (docs/expectations.md), and probe.",
         )
-    suite, protocol = suite_of(run, None, None, None)
+    suite, protocol = suite_of(run)
     seeds = prepared_seeds(run.tables, suite)
     metrics = measure(seeds, suite, protocol, options.seed)
     by_group, notes = seeds[0].instances, suite_notes(run, suite)
@@ -223,10 +199,10 @@ def analyze_expectations(options: ExpectationsOptions) -> Analysis:
     notes += unchecked_note(suite, by_group)
     tables = {"violations": violations, "examples": found}
     shown = [*layouts.violation_tables(violations, found, suite.name)]
-    return Analysis(tables, "violations", shown, notes, suite, protocol)
+    return Analysis(tables, shown, None, notes, suite, protocol)
 
 
-def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
+def analyze_knowledge(options: runs.KnowledgeOptions) -> Analysis:
     """Correlations over relations: ``correlations``.
 
     With sizes also means by the size of the training data, and correlations over runs: ``sizes,
@@ -254,10 +230,10 @@ def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
         short = pl.col("size").map_elements(patterns.short_number, pl.String)
         names = by_size["metric"].to_list()
         shown += layouts.size_tables(sizes.with_columns(short), by_size, names)
-    return Analysis(tables, "correlations", shown, notes)
+    return Analysis(tables, shown, None, notes)
 
 
-def analyze_syntax(options: SyntaxOptions) -> Analysis:
+def analyze_syntax(options: runs.SyntaxOptions) -> Analysis:
     """Derived edges against those of the suite, and paraphrase types: ``edges, types``."""
     from consilience.analysis.syntax import (
         agreement_with_released,
@@ -274,13 +250,13 @@ def analyze_syntax(options: SyntaxOptions) -> Analysis:
     overall = edges.filter(pl.col("group") == "MICRO")
     pairs = sum(len(relation.patterns) - 1 for relation in suite.relations)
     shown = layouts.syntax_tables(overall, types, suite.name, pairs)
-    return Analysis({"edges": edges, "types": types}, "edges", shown, suite=suite)
+    return Analysis({"edges": edges, "types": types}, shown, suite=suite)
 
 
 TITLE = "Accuracy, and consistency when reversed (C_R) and with other punctuation (C_S), in percent"
 
 
-def analyze_tasks(options: TaskEffectsOptions) -> Analysis:
+def analyze_tasks(options: runs.TaskEffectsOptions) -> Analysis:
     """The numbers of all runs, and tests of tasks against tasks: ``metrics, effects``."""
     names, paths = _labelled(options.runs)
     metrics = read_runs(paths, names, tasks=TASKS, perturbations=PERTURBATIONS)
@@ -289,7 +265,7 @@ def analyze_tasks(options: TaskEffectsOptions) -> Analysis:
     effects = task_effects(tested, kinds, options.small)
     shown = [*layouts.calum_tables(metrics, TITLE), *layouts.effects_tables(with_tests(effects))]
     tables = {"metrics": metrics, "effects": effects}
-    return Analysis(tables, "effects", shown, _notes(tested, effects))
+    return Analysis(tables, shown, effects, _notes(tested, effects))
 
 
 def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
@@ -297,9 +273,9 @@ def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
     return effects.filter(pl.col("p").is_not_nan().any().over("first", "second"))
 
 
-def _labelled(runs: Sequence[str]) -> tuple[list[str], list[Path]]:
+def _labelled(specs: Sequence[str]) -> tuple[list[str], list[Path]]:
     """The model and the path of each run; a run without a model is named by its folder."""
-    models, paths = zip(*map(split_label, runs), strict=True)
+    models, paths = zip(*map(split_label, specs), strict=True)
     files = [Path(path) for path in paths]
     folders = [file.parent if file.name == "metrics.csv" else file for file in files]
     unnamed = [folder for folder, model in zip(folders, models, strict=True) if not model]
@@ -328,91 +304,66 @@ def _notes(metrics: pl.DataFrame, effects: pl.DataFrame) -> list[str]:
     return notes
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class FactorAnalysis(Shown):
-    """What each factor changes in the answers of runs."""
+def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:
+    """Consistency by factor, variance components and sensitivity indices of each run.
 
-    views: Sequence[FactorView]
-    """The tables of each run; of a run with several designs those of each design."""
-
-    def printed(self, output: Output) -> Iterator[Table | str]:
-        of_run = f" of {self.views[0].name}" if len(self.views) == 1 else ""
-        title = f"What each factor changes in the answers{of_run}, in percent"
-        yield factor_table(self.views, title)
-        yield ""
-        yield index_table(self.views, f"How sensitive the answers{of_run} are to the prompt")
-
-    def document(self) -> dict[str, Any]:
-        tables = {name: rows_of(table) for name, table in self.tables.items()}
-        return tables | {"warnings": self.notes}
-
-    @property
-    def notes(self) -> list[str]:
-        return view_notes(self.views)
-
-    @property
-    def tables(self) -> Mapping[str, pl.DataFrame]:
-        """``consistency, components, indices, levels, noise``, each with the column ``run``."""
-        frames = {
-            name: [getattr(view.tables, name) for view in self.views]
-            for name in ("consistency", "components", "indices", "levels")
-        }
-        noise = [view.noise.select("subset", "value", "n", "n_excluded") for view in self.views]
-        return {
-            name: pl.concat(
-                frame.select(pl.lit(view.name).alias("run"), pl.all())
-                for view, frame in zip(self.views, of_views, strict=True)
-            )
-            for name, of_views in (*frames.items(), ("noise", noise))
-        }
-
-    def frame(self) -> pl.DataFrame:
-        return self.numbers
-
-    @property
-    def numbers(self) -> pl.DataFrame:
-        """Every number of ``tables`` in one table: ``run, number, factor, value, low, high, ...``.
-
-        ``number`` is a metric, an index, ``flips`` (of the noise floor), or an outcome with the
-        kind of its part: ``answer: main``.
-        """
-        tables = self.tables
-        pairs, counts = tables["consistency"], ("n", "n_excluded")
-        kept = ("run", "factor", *counts)
-        bounds = {"low": "corrected_low", "high": "corrected_high"}
-        frames = [
-            pairs.select(*kept, "value", "low", "high", number=pl.lit("consistency")),
-            pairs.select(*kept, value="chance", number=pl.lit("chance_consistency")),
-            pairs.select(
-                *kept, value="corrected", **bounds, number=pl.lit("corrected_consistency")
-            ),
-            tables["components"].rename({"factors": "factor"}).with_columns(
-                number=pl.format("{}: {}", "outcome", "effect")
-            ),
-            tables["indices"].rename({"index": "number"}),
-            tables["levels"].with_columns(
-                number=pl.lit("accuracy"), factor=pl.format("{}={}", "factor", "level")
-            ),
-            tables["noise"].rename({"subset": "factor"}).with_columns(number=pl.lit("flips")),
-        ]  # fmt: skip
-        columns = ("run", "number", "factor", "value", "low", "high")
-        shares = ("share", "share_low", "share_high")
-        return pl.concat(frames, how="diagonal").select(*columns, *shares, *counts)
-
-
-def analyze_factors(options: FactorsOptions) -> FactorAnalysis:
-    """Consistency by factor, variance components and sensitivity indices of each run."""
+    The tables ``consistency, components, indices, levels, noise`` have the column ``run``.
+    """
     views: list[FactorView] = []
     for run in open_runs(options.runs):
         first, *others = factor_views(run, options.groups, options.seed)
         answers = pl.concat(run.tables, how="diagonal")
         if options.groups is not None:
             answers = answers.filter(pl.col("group").is_in(options.groups))
-        changes = suite_notes(run, suite_of(run, None, None, None)[0])
+        changes = suite_notes(run, suite_of(run)[0])
         notes = [*changes, *position_notes(answers), *first.tables.notes]
-        tables = replace(first.tables, notes=notes)
-        views += [replace(first, tables=tables), *others]
-    return FactorAnalysis(views)
+        views += [replace(first, tables=replace(first.tables, notes=notes)), *others]
+    of_run = f" of {views[0].name}" if len(views) == 1 else ""
+    shown: list[Table | str] = [
+        factor_table(views, f"What each factor changes in the answers{of_run}, in percent"),
+        "",
+        index_table(views, f"How sensitive the answers{of_run} are to the prompt"),
+    ]
+    frames = {
+        name: [getattr(view.tables, name) for view in views]
+        for name in ("consistency", "components", "indices", "levels")
+    }
+    frames["noise"] = [view.noise.select("subset", "value", "n", "n_excluded") for view in views]
+    tables = {
+        name: pl.concat(
+            frame.select(pl.lit(view.name).alias("run"), pl.all())
+            for view, frame in zip(views, of_views, strict=True)
+        )
+        for name, of_views in frames.items()
+    }
+    return FactorAnalysis(tables, shown, _numbers(tables), view_notes(views))
+
+
+def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Every number of the tables in one: ``run, number, factor, value, low, high, ...``.
+
+    ``number`` is a metric, an index, ``flips`` (of the noise floor), or an outcome with the kind of
+    its part: ``answer: main``.
+    """
+    pairs, counts = tables["consistency"], ("n", "n_excluded")
+    kept = ("run", "factor", *counts)
+    bounds = {"low": "corrected_low", "high": "corrected_high"}
+    frames = [
+        pairs.select(*kept, "value", "low", "high", number=pl.lit("consistency")),
+        pairs.select(*kept, value="chance", number=pl.lit("chance_consistency")),
+        pairs.select(*kept, value="corrected", **bounds, number=pl.lit("corrected_consistency")),
+        tables["components"].rename({"factors": "factor"}).with_columns(
+            number=pl.format("{}: {}", "outcome", "effect")
+        ),
+        tables["indices"].rename({"index": "number"}),
+        tables["levels"].with_columns(
+            number=pl.lit("accuracy"), factor=pl.format("{}={}", "factor", "level")
+        ),
+        tables["noise"].rename({"subset": "factor"}).with_columns(number=pl.lit("flips")),
+    ]  # fmt: skip
+    columns = ("run", "number", "factor", "value", "low", "high")
+    shares = ("share", "share_low", "share_high")
+    return pl.concat(frames, how="diagonal").select(*columns, *shares, *counts)
 
 
 def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -> list[FactorView]:
@@ -421,7 +372,7 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
     Groups with the same factors are counted together: open questions have no options that vary.
     """
     _refuse_without_factors(run)
-    suite, _ = suite_of(run, None, None, None)
+    suite, _ = suite_of(run)
     if groups is not None:
         suite = select_relations(suite, groups)
     designs: dict[FactorialDesign, list[str]] = {}
@@ -466,58 +417,26 @@ def _answers_of(run: Run, suite: Suite, design: FactorialDesign) -> list[CellAns
 
 def _refuse_without_factors(run: Run) -> None:
     """Raise for anything but a run of questions, with the command that shows what it varies."""
-    if "cells" in run.settings:
-        return
-    kind = kind_of_run(run)
-    problem = (
-        f"a run of {kind.words.item}s, whose variants differ in one factor: the "
-        f"{kind.words.variant}"
-    )
-    todo = kind.what_variants_change
-    if not run.settings:
-        problem = "not the folder of a run, which says what its variants differ in"
-        todo = "Name the folder of a run of `consilience probe`."
-    raise ConsilienceError(
-        problem, expected="a run of questions in several variants", where=str(run.path), todo=todo
-    )
+    if "cells" not in run.settings:
+        words = kind_of_run(run).words
+        raise ConsilienceError(
+            f"a run of {words.item}s, whose variants differ in one factor: the {words.variant}",
+            expected="a run of questions in several variants",
+            where=str(run.path),
+            todo=f"`consilience report` shows what each {words.variant} changes.",
+        )
 
 
 SETTINGS = ("suite", "suite_digest", "groups", "limit", "seed", "protocol", "model")
 """The settings of a probe that decide vectors too."""
 
 
-@dataclass(frozen=True, slots=True)
-class VectorClusters(Shown):
-    """What the vectors of a run cluster by."""
+def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) -> Analysis:
+    """Ask a model, keep its vectors where the object is predicted, and cluster them.
 
-    clusters: pl.DataFrame
-    """One row a relation, layer and property (``CLUSTERS_SCHEMA``)."""
-    correlations: pl.DataFrame
-    """One row a layer and property: means, and the correlation with consistency."""
-    figure: Path | None
-    record: Mapping[str, Any]
-    """Settings, versions and the like, and the run's path."""
-
-    @property
-    def notes(self) -> Sequence[str]:
-        notes: Sequence[str] = self.record["warnings"]
-        return notes
-
-    def printed(self, output: Output) -> Iterator[Table | str]:
-        yield from layouts.cluster_tables(self.clusters, self.correlations)
-        if self.figure:
-            yield f"Figure: {self.figure}"
-        yield f"Run: {self.record['path']}"
-
-    def document(self) -> dict[str, Any]:
-        tables = {"clusters": self.clusters, "correlations": self.correlations}
-        document = {name: rows_of(frame) for name, frame in tables.items()}
-        figure = str(self.figure) if self.figure else None
-        return {"run": self.record, **document, "figure": figure, "warnings": self.notes}
-
-
-def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> VectorClusters:
-    """Ask a model, keep its vectors where the object is predicted, and cluster them."""
+    ``clusters``: a row a relation, layer and property (``CLUSTERS_SCHEMA``). ``correlations``: a
+    row a layer and property: means, and the correlation with consistency.
+    """
     inquiry = Facts(ProbeOptions(**shared_fields(options, ProbeOptions)), watch)
     suite, protocol = inquiry.suite, inquiry.protocol
     if options.draw is not None:
@@ -530,12 +449,12 @@ def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> Ve
     with watch.steps("asking", sum(inquiry.groups.values()), inquiry.unit) as advance:
         answers = ask_suite(suite, model, run, progress=advance)
     metrics = measure(answers, suite, protocol)
-    tables = []
+    parts = []
     with watch.steps("clustering", len(suite.relations), "relations") as advance:
         for relation in suite.relations:
-            tables.append(_clusters(relation, model, run.path, options, protocol))
+            parts.append(_clusters(relation, model, run.path, options, protocol))
             advance(1)
-    clusters = pl.concat(tables)
+    clusters = pl.concat(parts)
     write_whole(run.path / "clusters.csv", csv_of(clusters))
     run.finish(metrics)
     figure = None
@@ -545,12 +464,20 @@ def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> Ve
         title = f"{options.model}, {suite.name}: {options.draw}"
         of = (options.draw, options.draw_facts, options.color_by, title, options.seed)
         save_figure(drawing_of(run.path, *of), figure)
+    tables = {"clusters": clusters, "correlations": correlations_of(metrics, clusters)}
+    shown: list[Table | str] = [*layouts.cluster_tables(*tables.values())]
+    shown += [f"Figure: {figure}"] * bool(figure) + [f"Run: {run.path}"]
     record = {**run.record, "path": str(run.path)}
-    return VectorClusters(clusters, correlations_of(metrics, clusters), figure, record)
+    more = {"run": record, "figure": str(figure) if figure else None}
+    return Analysis(tables, shown, None, record["warnings"], suite, protocol, more)
 
 
 def _clusters(
-    relation: Relation, model: LanguageModel, run: Path, options: VectorOptions, protocol: Protocol
+    relation: Relation,
+    model: LanguageModel,
+    run: Path,
+    options: runs.VectorOptions,
+    protocol: Protocol,
 ) -> pl.DataFrame:
     """Clusters of one relation's vectors; an earlier run's vectors are read."""
     from consilience.analysis.representations import (
@@ -574,18 +501,19 @@ def _clusters(
 
 
 def correlations_of(metrics: pl.DataFrame, clusters: pl.DataFrame) -> pl.DataFrame:
-    """Spearman's correlation of consistency with V-measure over relations, as in Section 7.2."""
-    from consilience.analysis.representations import spearman_with
+    """Spearman's correlation of consistency with V-measure over relations, as in Section 7.2.
 
-    named = (pl.col("metric") == "consistency") & (pl.col("subset") == "all")
-    consistency = dict(metrics.filter(named).select("group", "value").iter_rows())
+    Relations without one of them, or with NaN, are left out.
+    """
+    of_all = metrics.filter(metric="consistency", subset="all")
+    consistency = of_all.select("value", relation="group")
     rows = []
     for (layer, name), table in clusters.group_by(["layer", "property"], maintain_order=True):
-        v_measure = dict(table.select("relation", "v_measure").iter_rows())
-        r = spearman_with(consistency, v_measure)
+        both = consistency.join(table, on="relation", maintain_order="left")
+        values = both["value"].to_list(), both["v_measure"].to_list()
+        r = asdict(correlation(*values, method="spearman"))
         means = table.select(pl.col("v_measure", "v_measure_shuffled", "ami").fill_nan(None).mean())
-        row = {"layer": layer, "property": name, **means.row(0, named=True)}
-        rows.append(row | {"value": r.value, "low": r.low, "high": r.high, "p": r.p, "n": r.n})
+        rows.append({"layer": layer, "property": name, **means.row(0, named=True), **r})
     return pl.DataFrame(rows)
 
 

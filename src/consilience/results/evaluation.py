@@ -10,34 +10,28 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import polars as pl
 
 from consilience.core.errors import By, ConsilienceError, Protocol
 from consilience.core.process import SILENT, Watch
-from consilience.core.text import counted, names_a_file
+from consilience.core.text import names_a_file
 from consilience.endpoints.usage import cost_in_words
 from consilience.files.tables import as_polars
 from consilience.files.write import path_of, write_whole
 from consilience.kinds import inquiries_of, kind_of, probing, protocol_notes, suite_notes, suite_of
+from consilience.kinds.answers import is_promptfoo
 from consilience.kinds.counting import CountedRun, count_run, record_notes
-from consilience.kinds.planning import ProbePlan, ShardReport
-from consilience.kinds.promptfoo import is_promptfoo
-from consilience.models import LanguageModel, Model, PairModel
-from consilience.models.functions import (
-    LabelFunction,
-    PromptFunction,
-    ScoringFunction,
-    TextFunction,
-    TwoTexts,
-)
-from consilience.options import Output, options_of, refuse_unknown, signature_of
+from consilience.kinds.probing import ProbePlan
+from consilience.models import LanguageModel, Model
+from consilience.models.functions import LabelFunction, PromptFunction, TextFunction, TwoTexts
+from consilience.options import Output, options_of, refuse_unknown, typed
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.report import metric_tables
 from consilience.report.columns import in_words
-from consilience.report.export import Lines, Shown, rows_of
+from consilience.report.export import Shown, rows_of
 from consilience.report.summary import brief_notes
 from consilience.report.table import Table
 from consilience.results.comparing import Comparison, absent_tables, compare_opened
@@ -49,12 +43,29 @@ from consilience.suites.question_suites import columns_of, is_questions, is_suit
 from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
 
+if TYPE_CHECKING:
+    from consilience.options import Taken
+
 Frame = Any  # of pandas or polars
 
 Texts = Callable[[list[str]], Sequence[str]] | Callable[[list[TwoTexts]], Sequence[str]]
 """A function from prompts to texts, or from two texts of sentence pairs to labels."""
 
 
+if TYPE_CHECKING:
+
+    class Evaluation(ProbeOptions):
+        """The options of ``evaluate``: those of ``probe``, some of which may be values."""
+
+        suite: Taken[str | Path | Suite | Questions | Frame, str] = "mini"  # type: ignore[assignment]
+        model: Taken[str | Path | LanguageModel | Texts, str] = ""  # type: ignore[assignment]
+        columns: Any = None
+        watch: Watch = SILENT
+else:
+    Evaluation = ProbeOptions
+
+
+@typed(Evaluation)
 def evaluate(
     suite: str | Path | Suite | Questions | Frame = "mini",
     model: str | Path | LanguageModel | Texts = "packaged:smollm2",
@@ -79,15 +90,20 @@ def evaluate(
     refuse_swapped(suite, model, "evaluate(suite, model)")
     fields, chosen, loaded = _values_of(suite, model, options)
     temporary = None
-    if fields.get("out") is not None:
-        _refuse_unnamed(loaded)
-    else:
+    function = getattr(loaded, "function", None)
+    if fields.get("out") is None:
         temporary = TemporaryDirectory(prefix="consilience-")
         fields["out"] = Path(temporary.name, "run")
+    elif function and getattr(function, "__name__", "<lambda>") == "<lambda>":
+        raise ConsilienceError(
+            "a function without a name, and a folder",
+            expected="a function with a name (def), because a kept run is resumed by it",
+        )
     probed = probing.probe(options_of(ProbeOptions, fields), watch, suite=chosen, model=loaded)
     return _result_of(probed, Run.open(probed.record["path"]), temporary)
 
 
+@typed(Evaluation)
 def plan_probe(
     suite: str | Path | Suite | Questions | Frame = "mini",
     model: str | Path | LanguageModel | Texts = "packaged:smollm2",
@@ -176,24 +192,23 @@ def score(
         questions = load_questions(suite, columns)
     elif columns:
         _refuse_columns(suite)
-    folder, name = Path(temporary.name, "run"), None if suite is None else str(suite)
-    if is_promptfoo(path):
-        if isinstance(suite, Suite | Questions):
-            raise ConsilienceError(
-                f"{suite!r} with results of promptfoo", expected="the name or the file of a suite"
-            )
-        probed = probing.score(ScoreOptions(path, name, protocol, match, folder, provider=provider))
-        return _result_of(probed, Run.open(folder), temporary)
-    if questions is not None and not path.is_dir():
-        options = ScoreOptions(path, questions.name, protocol, match, folder)
-        probed = probing.score(options, questions, label)
-        return _result_of(probed, Run.open(probed.record["path"]), temporary)
+    name, is_made = None if suite is None else str(suite), is_promptfoo(path)
+    if is_made and isinstance(suite, Suite | Questions):
+        raise ConsilienceError(
+            f"{suite!r} with results of promptfoo", expected="the name or the file of a suite"
+        )
     if isinstance(suite, Suite):
         name = str(save_suite(suite, Path(temporary.name, "suite")))
-    elif questions is not None:
+    elif questions is not None and not is_made:
         name = questions.name
-    options = ScoreOptions(path, name, protocol, match, data=data, perturbations=perturbations)
-    return _result_of(probing.score(options, label=label), Run.open(path), temporary)
+    is_kept = is_made or (questions is not None and not path.is_dir())
+    folder = Path(temporary.name, "run") if is_kept else None
+    options = ScoreOptions(
+        path, name, protocol, match, folder, data=data, perturbations=perturbations,
+        provider=provider,
+    )  # fmt: skip
+    probed = probing.score(options, questions if is_kept else None, label)
+    return _result_of(probed, Run.open(folder or path), temporary)
 
 
 def compare(*runs: Any, protocol: Protocol | None = None, seed: int = 0) -> Comparison:
@@ -226,12 +241,11 @@ def _values_of(
     chosen = None if is_file else _chosen(suite, columns)
     if is_file and columns:
         fields["columns"] = [f"{name}={column}" for name, column in columns.items()]
-    loaded: LanguageModel | Model | None
-    if is_file or isinstance(chosen, Questions):
-        loaded = _prompt_model_of(model)
-    else:
-        task = str(suite) if chosen is None and is_task(str(suite)) else None
-        loaded = _model_of(model, task, fields)
+    loaded: LanguageModel | Model | None = None
+    if not isinstance(model, str | Path):
+        of_questions = is_file or isinstance(chosen, Questions)
+        task = chosen is None and not is_file and is_task(str(suite)) and str(suite)
+        loaded = _model_of(model, of_questions, task or None, fields)
     fields["suite"] = chosen.name if chosen is not None else suite
     fields["model"] = str(loaded.identity["model"]) if loaded is not None else model
     return fields, chosen, loaded
@@ -274,55 +288,28 @@ def _columns(columns: object) -> dict[str, str]:
     return columns_of([columns] if isinstance(columns, str) else cast(Any, columns))
 
 
-def _prompt_model_of(model: object) -> Model | None:
-    """The model of questions that is a value; None for the name of one."""
-    if hasattr(model, "why_not") and hasattr(model, "identity"):
+def _model_of(
+    model: Any, of_questions: bool, task: str | None, options: Mapping[str, Any]
+) -> LanguageModel | Model:
+    """A model that is no name: as it is, or made of a function.
+
+    It is asked questions, the sentence pairs of a task, or facts.
+    """
+    method, asked, takes = "score", "facts", "prompts to texts, or what load_model gives"
+    if of_questions:
+        method, asked, takes = "why_not", "questions", "prompts to labels or texts of options"
+    elif task:
+        method, asked, takes = "fit", f"the sentence pairs of {task}", "two texts to a label"
+    if hasattr(model, method) and hasattr(model, "identity"):
         return cast(Model, model)
-    if isinstance(model, str | Path):
-        return None
     if hasattr(model, "identity") or hasattr(model, "forward") or not callable(model):
         raise ConsilienceError(
-            f"a model of type {type(model).__name__} with questions",
-            expected="a name, a folder, or a function from prompts to labels or texts of options",
-        )
-    return PromptFunction(model)
-
-
-def _model_of(
-    model: object, task: str | None, options: Mapping[str, Any]
-) -> LanguageModel | PairModel | None:
-    """A model that is no name: as it is, or made of a function; None for a name.
-
-    ``task``: the task of sentence pairs that it is asked, if it is one.
-    """
-    if isinstance(model, str | Path):
-        return None
-    if hasattr(model, "score") and hasattr(model, "identity"):
-        if task and not hasattr(model, "fit"):
-            raise ConsilienceError(
-                f"a loaded language model with the sentence pairs of {task}",
-                expected="the name of a model, or a function from two texts to a label",
-            )
-        return model  # type: ignore[return-value]
-    if hasattr(model, "forward") or not callable(model):
-        raise ConsilienceError(
-            f"a model of type {type(model).__name__}",
-            expected="a name, a folder, a function from prompts to texts, or what load_model gives",
+            f"a model of type {type(model).__name__} with {asked}",
+            expected=f"a name, a folder, or a function from {takes}",
         )
     if task:
         return LabelFunction(model, load_task(task).labels)
-    return TextFunction(model, options.get("template"))
-
-
-def _refuse_unnamed(model: LanguageModel | Model | None) -> None:
-    """Raise for a function without a name: a kept run of another one would be resumed."""
-    if not isinstance(model, TextFunction | ScoringFunction | LabelFunction | PromptFunction):
-        return
-    if getattr(model.function, "__name__", "<lambda>") == "<lambda>":
-        raise ConsilienceError(
-            "a function without a name, and a folder",
-            expected="a function with a name (def), because a kept run is resumed by it",
-        )
+    return PromptFunction(model) if of_questions else TextFunction(model, options.get("template"))
 
 
 def _result_of(
@@ -343,19 +330,13 @@ def _written(answers: Any, temporary: TemporaryDirectory[str]) -> Path:
     return path
 
 
-evaluate.__signature__ = signature_of(ProbeOptions, evaluate)  # type: ignore[attr-defined]
-plan_probe.__signature__ = signature_of(ProbeOptions, plan_probe)  # type: ignore[attr-defined]
-
-
 @dataclass(frozen=True)
 class PrintedRun(Shown):
     """The summary of a run, or one of its tables."""
 
     run: CountedRun
-    named: str
-    """The arguments of ``score`` that count the same answers."""
-    report: str
-    """The command of a report; empty where there is none."""
+    named: str  # The arguments of ``score`` that count the same answers
+    report: str  # The command of a report; empty where there is none
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         """The summary and what to do next, or the table of ``--by``; then examples."""
@@ -398,22 +379,17 @@ class PrintedRun(Shown):
         return f"Details: consilience score {self.named} --by group  (or {choices})"
 
 
-def printed_probe(run: CountedRun) -> PrintedRun:
-    """The numbers of a run in its folder."""
-    named = shlex.quote(str(run.record["path"]))
-    return PrintedRun(run, named, f"consilience report {named}")
-
-
-def printed_score(options: ScoreOptions, run: CountedRun) -> PrintedRun:
-    """The numbers of answers, and how they are counted again and reported.
+def printed_run(run: CountedRun, options: ScoreOptions | None = None) -> PrintedRun:
+    """The numbers of a run, or of the answers of ``score``, and how they are reported.
 
     A table whose answers are matched with a suite becomes a run before it is reported.
     """
-    if run.record.get("path"):
-        return printed_probe(run)
+    if options is None or run.record.get("path"):
+        named = shlex.quote(str(run.record["path"]))
+        return PrintedRun(run, named, f"consilience report {named}")
     named = shlex.quote(str(options.answers))
-    named += f" --suite {shlex.quote(options.suite)}" if options.suite else ""
-    named += f" --provider {shlex.quote(options.provider)}" if options.provider else ""
+    for name in ("suite", "provider"):
+        named += f" --{name} {shlex.quote(value)}" if (value := getattr(options, name)) else ""
     if options.answers.is_dir():
         return PrintedRun(run, named, f"consilience report {named}")
     if options.match is None and run.suite.words.has_means:
@@ -421,22 +397,6 @@ def printed_score(options: ScoreOptions, run: CountedRun) -> PrintedRun:
     named += f" --match {shlex.quote(options.match)}" if options.match else ""
     report = "add --out RUN, then consilience report RUN"
     return PrintedRun(run, named, report if run.suite.words.pool else "")
-
-
-def printed_shard(report: ShardReport, *, is_plan: bool = False) -> Lines:
-    """The part of a run that a shard asks, or has asked, and what is left."""
-    every = counted(report.total_groups, "group")
-    part = f"Shard {report.shard}: {len(report.groups):,} of {every}"
-    queries = f"{report.queries:,} of {report.total_queries:,} queries"
-    if not report.groups:
-        lines = [f"Shard {report.shard} has none of {every}; nothing to ask."]
-    elif is_plan:
-        groups = f"Groups: {', '.join(report.groups)}"
-        lines = [f"{part}, {queries}. Nothing is written.", groups]
-    else:
-        done = f"{part} complete ({queries}) in {report.folder}"
-        lines = [done, f"Left: {', '.join(report.left)}"]
-    return Lines({"shard": report.to_dict()}, *lines)
 
 
 def refuse_table(by: By | None, options: ProbeOptions) -> None:

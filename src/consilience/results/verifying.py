@@ -52,10 +52,8 @@ class Verification(Shown):
     """What differs in model, versions and processor: then and now, by name."""
     rows: pl.DataFrame
     """``group, item, variant, answer, now, margin``: a row for each query, with both answers."""
-    largest: float
-    """The largest difference of a score, in nats; NaN where the run has no scores."""
-    is_exact: bool
-    """Whether all scores are the same to the last bit."""
+    largest: float  # The largest difference of a score, in nats; NaN where the run has no scores
+    is_exact: bool  # Whether all scores are the same to the last bit
     noise_floor: float | None
     """The largest share of answers that flipped when the run repeated them; None if unknown."""
     cost: Mapping[str, Any]
@@ -63,11 +61,9 @@ class Verification(Shown):
     temperature: float
     """The temperature at which a server sampled its answers; 0 where they were not sampled."""
     record: Mapping[str, Any] = field(repr=False)
-    """The sample, and versions."""
 
     @property
     def differing(self) -> pl.DataFrame:
-        """The rows with another answer."""
         return self.rows.filter(pl.col("answer").ne_missing(pl.col("now")))
 
     @property
@@ -151,7 +147,7 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
         refuse_other_run({**run.settings, "model": now.get("model")}, now, run.path)
     except ConsilienceError as error:
         todo = "Restore the suite and the data that the run was asked, or probe again."
-        raise ConsilienceError(error.found, where=str(run.path), todo=todo) from error
+        raise error.replaced(expected="", where=str(run.path), todo=todo) from error
     known = {
         group: recorded_answers(run.path / "answers" / f"{group}.parquet")
         for group in inquiry.groups
@@ -257,13 +253,8 @@ def _nothing_kept() -> Iterator[None]:
     except ConsilienceError as error:
         if "replies are kept" not in error.todo.lower():
             raise
-        raise ConsilienceError(
-            error.found,
-            expected=error.expected,
-            where=error.where,
-            todo="No reply is kept. Run the same command again; if a limit is reached, with a "
-            "larger one or a smaller --sample.",
-        ) from error
+        todo = "No reply is kept. Run the same command again; if a limit is reached, with a larger "
+        raise error.replaced(todo=f"{todo}one or a smaller --sample.") from error
 
 
 def _changed_files(run: Run) -> dict[str, str]:

@@ -29,7 +29,7 @@ from consilience.runs.run import model_name, options_record, seed_folders
 from consilience.study.workers import Needs
 
 if TYPE_CHECKING:
-    from consilience.kinds.planning import ProbePlan
+    from consilience.kinds.probing import ProbePlan
 
 SEED = "{seed}"
 
@@ -149,9 +149,7 @@ def read_study(path: str | Path) -> Study:
     try:
         return _study(file, document)
     except ConsilienceError as error:
-        raise ConsilienceError(
-            error.found, expected=error.expected, where=str(file), todo=error.todo
-        ) from error
+        raise error.replaced(where=str(file)) from error
 
 
 def _study(file: Path, document: TomlTable) -> Study:
@@ -215,9 +213,7 @@ def _at(where: str) -> Iterator[None]:
     try:
         yield
     except ConsilienceError as error:
-        raise ConsilienceError(
-            f"{where}: {error.found}", expected=error.expected, todo=error.todo
-        ) from error
+        raise error.replaced(found=f"{where}: {error.found}", where="") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,7 +511,7 @@ class StudyState(Shown):
 
         The cost is that of the models with a price.
         """
-        from consilience.kinds.planning import together
+        from consilience.kinds.probing import together
 
         plans = [state.plan for state in self.runs if state.plan]
         if not plans:

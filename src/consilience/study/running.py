@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
-from consilience.core.process import SILENT, Advance, Silent, Watch
+from consilience.core.process import SILENT, Advance, Watch
 from consilience.core.provenance import cores
 from consilience.core.text import counted
 from consilience.endpoints.client import base_url_of
@@ -21,7 +21,7 @@ from consilience.files.read import parse_json
 from consilience.files.write import write_whole
 from consilience.kinds import inquiries_of, kind_of
 from consilience.kinds.base import Inquiry
-from consilience.kinds.planning import Shard
+from consilience.kinds.probing import Shard
 from consilience.options import option_fields
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import StudyRunOptions
@@ -121,7 +121,7 @@ class StudyWorker:
                 return self._ask(task, folder, advance)
             except ConsilienceError as error:
                 where = error.where.replace(str(folder), str(task.options.out))
-                raise _moved(error, where) from error
+                raise error.replaced(where=where) from error
 
     def _ask(self, task: StudyTask, folder: Path, advance: Advance) -> Written:
         """Ask one group; the model of the last run is kept until there is another run."""
@@ -144,11 +144,7 @@ class StudyWorker:
         }
 
 
-def _moved(error: ConsilienceError, where: str) -> ConsilienceError:
-    return ConsilienceError(error.found, expected=error.expected, where=where, todo=error.todo)
-
-
-class _Relay(Silent):
+class _Relay(Watch):
     """Shows nothing but steps, which go to the process that started the study."""
 
     def __init__(self, advance: Advance) -> None:
@@ -301,7 +297,7 @@ def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False
             refuse_options(run.options, kind.kind, f"the suite '{run.options.suite}'")
             kind.refuse_unknown(run.options)
         except ConsilienceError as error:
-            raise _moved(error, f"{study.file}: {run.name}") from error
+            raise error.replaced(where=f"{study.file}: {run.name}") from error
     refuse_changes(study)
     state, count = state_of(study), options.workers or 1
     is_shared = options.engine == "local" and count > 1  # each has a share of the processors

@@ -149,11 +149,9 @@ def fault(record: object, fields: Fields, needed: Sequence[str] = (), prefix: st
     return ""
 
 
-FORMAT = 2
-"""Increased when runs of older versions can no longer be resumed."""
+FORMAT = 2  # Increased when runs of older versions can no longer be resumed
 
-PROMPTS = "prompts"
-"""The folder of a run of questions with what was sent: a table for each group."""
+PROMPTS = "prompts"  # The folder of a run of questions with what was sent: a table for each group
 
 BEGIN = ("settings", "started", "command", "versions", "git", "products")
 """What a record says of the begin of its run."""

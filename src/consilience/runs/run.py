@@ -123,10 +123,8 @@ class Run:
     A folder with several seeds is one run, whose ``seeds`` are runs of their own.
     """
 
-    path: Path
-    """The folder or the table."""
-    label: str
-    """What tables and reports call it."""
+    path: Path  # The folder or the table
+    label: str  # What tables and reports call it
     record: Mapping[str, Any] = field(repr=False)
     """``run.json``, of several seeds that of the first; empty for a table made elsewhere."""
     parts: tuple[Run, ...] = field(default=(), repr=False)

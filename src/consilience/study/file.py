@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 SEED = "{seed}"
 
-FAILURES, LOGS = "failures", "logs"
-"""Folders of a study beside those of its models."""
+FAILURES, LOGS = "failures", "logs"  # Folders of a study beside those of its models
 
 TEXT = {"type": "string", "pattern": r"\S", "description": "a text"}
 AMOUNT = {"type": "number", "minimum": 0, "description": "a number from 0"}
@@ -99,12 +98,10 @@ class StudyRun:
     suite: str
     factors: tuple[tuple[str, str], ...]
     seed: int | None
-    name: str
-    """The folder of the run inside that of the study."""
+    name: str  # The folder of the run inside that of the study
     options: ProbeOptions
     needs: Needs
-    threads: int
-    """Threads of each of its workers; 0 where the file does not say."""
+    threads: int  # Threads of each of its workers; 0 where the file does not say
 
     @property
     def folder(self) -> Path:
@@ -124,12 +121,10 @@ class Study:
     file: Path
     name: str
     folder: Path
-    address: str
-    """Where finished runs are copied to, an address of fsspec; empty for nowhere."""
+    address: str  # Where finished runs are copied to, an address of fsspec; empty for nowhere
     reference: str
     pairs: ComparedPairs
-    runs: Sequence[StudyRun]
-    """The runs, by model, suite, factors and seed in the order of the file."""
+    runs: Sequence[StudyRun]  # The runs, by model, suite, factors and seed in the order of the file
 
     def record(self) -> dict[str, Any]:
         return record_of_settings(study=str(self.file), folder=str(self.folder))
@@ -221,8 +216,7 @@ class _Choice:
     """A model, a suite or a value of a factor, with options of ``probe`` by field."""
 
     name: str
-    part: str
-    """Its part of the folder of a run."""
+    part: str  # Its part of the folder of a run
     where: str
     options: Mapping[str, Any]
     table: TomlTable = field(default_factory=dict)
@@ -441,14 +435,12 @@ class RunState:
     run: StudyRun
     state: Progress
     done: int = 0
-    groups: int | None = None
-    """All groups; None where the record does not tell."""
+    groups: int | None = None  # All groups; None where the record does not tell
     answers: int = 0
     started: str | None = None
     finished: str | None = None
     message: str = ""
-    queries: int | None = None
-    """All queries; None where they were not counted."""
+    queries: int | None = None  # All queries; None where they were not counted
     plan: ProbePlan | None = None
     """What a model behind a URL would be sent; None where that was not planned."""
 

@@ -60,8 +60,7 @@ class StudyRow:
 
     cell: str
     model: str
-    missing: str
-    """Why there are no numbers; empty where there are."""
+    missing: str  # Why there are no numbers; empty where there are
     numbers: Mapping[str, SummaryRow] = field(default_factory=dict)
     measured: tuple[Run, CountedRun] | None = None
 

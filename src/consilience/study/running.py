@@ -59,14 +59,11 @@ class WorkerKey:
     model: str
     loading: Loading
     needs: Needs
-    home: str
-    """The folder where the study was started; relative paths begin there."""
-    threads: int
-    """Threads of torch; 0 for as many as it has by default."""
+    home: str  # The folder where the study was started; relative paths begin there
+    threads: int  # Threads of torch; 0 for as many as it has by default
 
 
-GroupOfSeed = tuple[str, str]
-"""A seed of a classifier (empty for a single model) and a group."""
+GroupOfSeed = tuple[str, str]  # A seed of a classifier (empty for a single model) and a group
 
 
 @dataclass(frozen=True, slots=True)

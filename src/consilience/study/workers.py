@@ -41,8 +41,7 @@ class Needs:
     """What a worker occupies. The local engine gives each worker a process and ignores this."""
 
     cpus: float = 1
-    gpus: float = 0
-    """GPUs; a fraction shares one."""
+    gpus: float = 0  # GPUs; a fraction shares one
     resources: tuple[tuple[str, float], ...] = ()
     """Names that the nodes of a cluster were started with, and amounts."""
     is_network: bool = False
@@ -55,10 +54,8 @@ class Unit:
     """A unit of work. Units are independent: they may run anywhere and in any order."""
 
     id: str
-    key: Any
-    """The state of its worker, such as a loaded model: workers serve the units of one key."""
-    payload: Any
-    """What the worker gets; it can be pickled."""
+    key: Any  # The state of its worker, such as a loaded model: workers serve the units of one key
+    payload: Any  # What the worker gets; it can be pickled
     size: int = 1
     needs: Needs = field(default_factory=Needs)
 
@@ -68,8 +65,7 @@ class UnitFailure:
     """Why a unit has no value."""
 
     message: str
-    traceback: str = ""
-    """Where it was raised; empty for wrong input and for a worker that died."""
+    traceback: str = ""  # Where it was raised; empty for wrong input and for a worker that died
     is_expected: bool = False
     """Whether it was raised as wrong input (``ConsilienceError``, ``OSError``)."""
 
@@ -115,8 +111,7 @@ def described(error: Exception) -> UnitFailure:
 
 PROGRESS_INTERVAL = 0.2
 
-PATIENCE = 5.0
-"""Seconds that a process has to end before it is killed."""
+PATIENCE = 5.0  # Seconds that a process has to end before it is killed
 
 
 class LocalWorkers:
@@ -429,8 +424,7 @@ class Backlog:
         return sum(unit.size for unit in self.waiting[key])
 
 
-TRIES = 3
-"""How often a unit is tried whose worker dies."""
+TRIES = 3  # How often a unit is tried whose worker dies
 
 
 def run_units(

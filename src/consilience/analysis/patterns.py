@@ -387,10 +387,7 @@ def size_correlations(by_size: pl.DataFrame) -> pl.DataFrame:
 
 
 def abstaining_table(
-    answers: Sequence[pl.DataFrame],
-    suite: Suite,
-    protocol: Protocol,
-    thresholds: Sequence[float],
+    answers: Sequence[pl.DataFrame], suite: Suite, protocol: Protocol, thresholds: Sequence[float]
 ) -> pl.DataFrame:
     """Means over relations if the model gives no answer below a probability (paper, Section 9).
 

@@ -18,11 +18,7 @@ from consilience.core.errors import ConsilienceError, missing
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-STOPPED = {
-    "SIGINT": "interrupted",
-    "SIGTERM": "terminated",
-    "SIGHUP": "the terminal was closed",
-}
+STOPPED = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "the terminal was closed"}
 """What ends a command, and is said in one line."""
 
 SIGNALS = [getattr(signal, name) for name in STOPPED if hasattr(signal, name)]

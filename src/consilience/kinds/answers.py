@@ -539,9 +539,7 @@ def is_promptfoo(path: Path) -> bool:
     return path.suffix == ".json" and path.is_file()
 
 
-def promptfoo_answers(
-    options: ScoreOptions,
-) -> tuple[ScoreOptions, Questions | None, pl.DataFrame]:
+def promptfoo_answers(options: ScoreOptions) -> tuple[ScoreOptions, Questions | None, pl.DataFrame]:
     """The answers of one provider, whom the options then name, in results of promptfoo.
 
     They are the file of ``promptfoo eval --output results.json`` (format 3). Without ``--suite``

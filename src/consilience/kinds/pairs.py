@@ -12,16 +12,9 @@ from typing import Any, Self
 
 import polars as pl
 
+from consilience.asking import pairs as asking
 from consilience.asking.facts import Progress
 from consilience.asking.noise import Sample, pair_samples
-from consilience.asking.pairs import (
-    Presented,
-    ask_labels,
-    ask_text,
-    changed_answers,
-    pair_prompts,
-    present_pairs,
-)
 from consilience.core.errors import OTHER_OUT, ConsilienceError, Protocol
 from consilience.core.factors import ORIGINAL
 from consilience.core.free_text import DEFAULT_RULE, rule_of
@@ -39,19 +32,8 @@ from consilience.options.probe import DEFAULT_MODEL, SERVED, ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder, digest_of
 from consilience.runs.run import SENTENCE_PAIRS, Run, seed_folders
+from consilience.suites import pairs as tasks
 from consilience.suites import perturbations
-from consilience.suites.pairs import (
-    HUB,
-    TASK_SUITE,
-    generated_group,
-    half_of,
-    is_task,
-    load_task,
-    read_pairs,
-    sample_pairs,
-    suite_of_task,
-    task_of_table,
-)
 from consilience.suites.questions import Questions
 from consilience.types import PAIR_WORDS, Suite
 
@@ -72,11 +54,11 @@ class SentencePairs(base.Inquiry):
 
     @classmethod
     def accepts(cls, suite: base.SuiteValue) -> bool:
-        return isinstance(suite, str) and is_task(suite)
+        return isinstance(suite, str) and tasks.is_task(suite)
 
     @classmethod
     def refuse_unknown(cls, options: ProbeOptions) -> None:
-        load_task(options.suite)
+        tasks.load_task(options.suite)
 
     @classmethod
     def of_options(
@@ -101,17 +83,17 @@ class SentencePairs(base.Inquiry):
     ) -> None:
         super().__init__(options, watch, suite, model)
         self._check()
-        self.task = task = load_task(options.suite, options.indicators)
+        self.task = task = tasks.load_task(options.suite, options.indicators)
         self.perturbations = perturbations.chosen(options.perturbations or perturbations.PAPERS)
         columns = [form.column for form in self.perturbations.values() if form.column]
-        pairs = read_pairs(options.data or "", task, columns)
+        pairs = tasks.read_pairs(options.data or "", task, columns)
         if options.half is not None:
-            pairs = half_of(pairs, options.half, HALF_SEED)
+            pairs = tasks.half_of(pairs, options.half, HALF_SEED)
         if options.limit is not None:
-            pairs = sample_pairs(pairs, options.limit, options.seed)
+            pairs = tasks.sample_pairs(pairs, options.limit, options.seed)
         self.pairs, self.notes = pairs, pairs.notes
         self.variants = [ORIGINAL, *self.perturbations]
-        self.suite = suite_of_task(task, self.variants, writes_freely=options.generate)
+        self.suite = tasks.suite_of_task(task, self.variants, writes_freely=options.generate)
         self.form: OriginalForm = partial(perturbations.original, indicators=task.indicators)
 
     def _check(self) -> None:
@@ -210,7 +192,7 @@ class SentencePairs(base.Inquiry):
     def settings(self) -> Mapping[str, object]:
         return {
             "kind": SENTENCE_PAIRS,
-            "suite": TASK_SUITE,
+            "suite": tasks.TASK_SUITE,
             "task": asdict(self.task),
             "pairs": self.pairs.digest,
             "limit": self.options.limit,
@@ -228,12 +210,14 @@ class SentencePairs(base.Inquiry):
         return {**self.settings, "suite": self.task.name, **model}
 
     @cached_property
-    def presented(self) -> Presented:
+    def presented(self) -> asking.Presented:
         return self._present(self.pairs.items)
 
-    def _present(self, pairs: Sequence[TextPair]) -> Presented:
+    def _present(self, pairs: Sequence[TextPair]) -> asking.Presented:
         long = self.options.long
-        return present_pairs(self.task, pairs, self.form, self.perturbations, self.model, long=long)
+        return asking.present_pairs(
+            self.task, pairs, self.form, self.perturbations, self.model, long=long
+        )
 
     def describe(self, folder: RunFolder) -> None:
         folder.describe("data", self.options.data)
@@ -255,18 +239,18 @@ class SentencePairs(base.Inquiry):
         if variants is not None:
             shown = shown.in_variants(variants)
         if group == self.task.name:
-            return ask_labels(shown, self.model, progress=progress)
-        return ask_text(shown, self.model, progress=progress)
+            return asking.ask_labels(shown, self.model, progress=progress)
+        return asking.ask_text(shown, self.model, progress=progress)
 
     def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
         return pair_samples(self.presented, size, generator)
 
     def prompts(self, group: str) -> pl.DataFrame:
-        return pair_prompts(self.presented, self.model)
+        return asking.pair_prompts(self.presented, self.model)
 
     def changed(self, answers: pl.DataFrame) -> pl.DataFrame:
         tables = answers.partition_by("group", maintain_order=True)
-        return pl.concat(changed_answers(self.presented, table) for table in tables)
+        return pl.concat(asking.changed_answers(self.presented, table) for table in tables)
 
     def rows(self) -> Iterator[base.ExportedRow]:
         from consilience.models.prompt_tokens import REPLY, TEMPLATES, filled
@@ -278,7 +262,7 @@ class SentencePairs(base.Inquiry):
             forms = perturbations.forms_of(pair, self.form(pair), self.perturbations)
             for at, (name, form) in enumerate(forms.items()):
                 yield {
-                    "suite": TASK_SUITE,
+                    "suite": tasks.TASK_SUITE,
                     "group": task.name,
                     "item": pair.item,
                     "subject": pair.first,
@@ -300,8 +284,10 @@ class SentencePairs(base.Inquiry):
         forms = answers.select("variant", "variant_index").unique().sort("variant_index")
         if forms.is_empty() or forms["variant_index"][0] != 0:
             raise ConsilienceError("no answers to the original form", where=str(run.path))
-        is_written = generated_group(task) in answers["group"]
-        return suite_of_task(task, forms["variant"].to_list(), writes_freely=is_written), "strict"
+        is_written = tasks.generated_group(task) in answers["group"]
+        return tasks.suite_of_task(
+            task, forms["variant"].to_list(), writes_freely=is_written
+        ), "strict"
 
     @classmethod
     def is_as_asked(cls, run: Run, suite: Suite) -> bool:
@@ -321,9 +307,9 @@ class SentencePairs(base.Inquiry):
                 todo="Leave it out; --csv FILE writes the numbers. A run of sentence pairs is what "
                 "`consilience probe --generate` keeps.",
             )
-        task, rule = load_task(options.suite or ""), rule_of(options.match or DEFAULT_RULE)
+        task, rule = tasks.load_task(options.suite or ""), rule_of(options.match or DEFAULT_RULE)
         known = {**perturbations.PERTURBATIONS, **perturbations.chosen(options.perturbations or ())}
-        pairs = read_pairs(options.data, task) if options.data else None
+        pairs = tasks.read_pairs(options.data, task) if options.data else None
         forms, answers = answers_to_pairs(run.answers, task, rule, known, pairs)
         match = options.match or DEFAULT_RULE
         notes = []
@@ -334,18 +320,18 @@ class SentencePairs(base.Inquiry):
                 "pairs: --data"
             ]
         return base.AnswersElsewhere(
-            suite_of_task(task, forms, writes_freely=True),
+            tasks.suite_of_task(task, forms, writes_freely=True),
             "strict",
             answers,
             {"answers": str(options.answers), "suite": task.name, "match": match},
-            groups=[generated_group(task)],
+            groups=[tasks.generated_group(task)],
             after=notes,
         )
 
     @classmethod
     def on_the_hub(cls, run: Run) -> tuple[str, str, str]:
         hub, _, split = str((run.record.get("options") or {}).get("data") or "").partition(":")
-        if hub != HUB:
+        if hub != tasks.HUB:
             return super().on_the_hub(run)
         source: Sequence[str] = run.settings["task"].get("hub", ())
         dataset, config, *_ = [*source, "", ""]
@@ -366,7 +352,7 @@ def task_of_run(run: Run) -> Task:
     """The task that a run was asked."""
     fields = run.settings.get("task", {})
     known = {name: value for name, value in fields.items() if value is not None}
-    return task_of_table(known, str(run.seeds[0].path / "run.json"))
+    return tasks.task_of_table(known, str(run.seeds[0].path / "run.json"))
 
 
 def changed_answers_of(run: Path) -> pl.DataFrame:

@@ -15,16 +15,9 @@ import polars as pl
 
 from consilience import suites
 from consilience.analysis.examples import KINDS, OF_FACTS, with_prompts
+from consilience.asking import questions as asking
 from consilience.asking.facts import Progress
 from consilience.asking.noise import Sample, question_samples
-from consilience.asking.questions import (
-    Presenter,
-    ask_options,
-    notes_on_writing,
-    prompt_count,
-    prompt_table,
-    prompts_of,
-)
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.expectations import linked_questions
 from consilience.core.factors import Factor, FactorialDesign
@@ -145,13 +138,14 @@ class OwnQuestions(base.Inquiry):
         """The groups whose answers are chosen; those of the others are written."""
         return [name for name, group in self.members.items() if not group.writes_freely]
 
-    def presenter(self, group: str) -> Presenter:
+    def presenter(self, group: str) -> asking.Presenter:
         return self.prompting.presenter(self.members[group].design(self.design), self.pool)
 
     @cached_property
     def groups(self) -> Mapping[str, int]:
         return {
-            name: prompt_count(items, self.presenter(name)) for name, items in self.by_group.items()
+            name: asking.prompt_count(items, self.presenter(name))
+            for name, items in self.by_group.items()
         }
 
     def load(self) -> None:
@@ -261,7 +255,7 @@ class OwnQuestions(base.Inquiry):
         name = self.questions.name
         if self.members[group].writes_freely:
             return self.writer.ask(questions, presenter, name, progress)
-        return ask_options(questions, presenter, self.chooser, name, progress)
+        return asking.ask_options(questions, presenter, self.chooser, name, progress)
 
     def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
         groups = [(self.by_group[name], self.presenter(name)) for name in self._chosen_groups]
@@ -269,7 +263,7 @@ class OwnQuestions(base.Inquiry):
 
     def prompts(self, group: str) -> pl.DataFrame:
         reader = self.model if self.members[group].writes_freely else self.chooser
-        return prompt_table(self.by_group[group], self.presenter(group), reader)
+        return asking.prompt_table(self.by_group[group], self.presenter(group), reader)
 
     def notes_on(self, answers: pl.DataFrame) -> Sequence[str]:
         return self.writer.notes(answers) if self.writes else ()
@@ -278,7 +272,7 @@ class OwnQuestions(base.Inquiry):
         for group, questions in self.by_group.items():
             presenter = self.presenter(group)
             names = presenter.design.names
-            for at, variant, prompt in prompts_of(questions, presenter):
+            for at, variant, prompt in asking.prompts_of(questions, presenter):
                 question = questions[at]
                 yield {
                     "suite": self.questions.name,
@@ -347,7 +341,7 @@ class OwnQuestions(base.Inquiry):
         is_scored = LOG_PROBABILITIES in run.answers.columns
         groups = groups_of_questions(questions, writes_freely=not is_scored)
         match = options.match or DEFAULT_RULES
-        notes = notes_on_writing(answers)
+        notes = asking.notes_on_writing(answers)
         if options.match is None:
             notes = [*notes, *_found_within(run.answers, whole, answers)]
         return base.AnswersElsewhere(

@@ -11,21 +11,8 @@ from typing import cast
 
 import polars as pl
 
+from consilience.asking import questions as asking
 from consilience.asking.facts import Progress
-from consilience.asking.questions import (
-    AUTO,
-    EMPTY,
-    Judge,
-    Presenter,
-    ask_writing,
-    error_of,
-    labelled_pairs,
-    merge_answers,
-    notes_on_writing,
-    templates_of,
-    with_meanings,
-    with_system,
-)
 from consilience.core import presentation
 from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.core.factors import FACTORS, MOST_CELLS, Factor, FactorialDesign
@@ -69,8 +56,7 @@ def factors_of(
             raise unknown_name(f"--vary {text}: no factor '{name}'", name, FACTORS)
         if name in chosen:
             raise ConsilienceError(
-                f"--vary {name}=... more than once",
-                todo="Name all its levels after one --vary.",
+                f"--vary {name}=... more than once", todo="Name all its levels after one --vary."
             )
         value = value if equals else ALL
         is_template = name == "template"
@@ -121,11 +107,7 @@ def design_of(kind: str, factors: Sequence[Factor], seed: int) -> FactorialDesig
 
 def _usual_factors(questions: Questions) -> list[Factor]:
     orders = _orders("rotations", questions) if _most_options(questions) > 1 else ()
-    levels = {
-        "language": questions.languages,
-        "paraphrase": _phrasings(questions),
-        "order": orders,
-    }
+    levels = {"language": questions.languages, "paraphrase": _phrasings(questions), "order": orders}
     return [Factor(name, tuple(of)) for name, of in levels.items() if len(of) > 1]
 
 
@@ -257,7 +239,7 @@ LEVELS: Mapping[str, Levels] = {
 
 def template_names(spec: str | None) -> list[str]:
     """The names that ``--vary template=`` may have: those of ``--template``, and the built-in."""
-    return list(templates_of([*([spec] if spec else []), *presentation.TEMPLATES]))
+    return list(asking.templates_of([*([spec] if spec else []), *presentation.TEMPLATES]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +267,7 @@ class Prompting:
         rule_name = options.option_score or ""
         if rule_name == presentation.DECISION.name:
             raise unknown_name(f"no scoring rule '{rule_name}'", rule_name, presentation.RULES)
-        named = templates_of([options.template or AUTO], is_chat=is_chat)
+        named = asking.templates_of([options.template or asking.AUTO], is_chat=is_chat)
         known = {**presentation.TEMPLATES, **named}
         varied = {factor.name: factor.levels for factor in factors}.get("template")
         used = {name: known[name] for name in varied or list(named)[:1]}
@@ -293,7 +275,7 @@ class Prompting:
             raise ConsilienceError(
                 "--vary examples without solved examples", todo="Add --shots 3, or leave it out."
             )
-        used = with_system(used, options.system) if options.system else used
+        used = asking.with_system(used, options.system) if options.system else used
         return cls(used, rule_name, options.shots, options.seed)
 
     @property
@@ -301,9 +283,9 @@ class Prompting:
         template = next(iter(self.templates.values()))
         return presentation.Presentation(template=template, labels=self.labels)
 
-    def presenter(self, design: FactorialDesign, pool: Sequence[Question]) -> Presenter:
+    def presenter(self, design: FactorialDesign, pool: Sequence[Question]) -> asking.Presenter:
         """The presenter of a group; ``pool``: the questions that examples are drawn from."""
-        return Presenter(
+        return asking.Presenter(
             design, self.templates, self.base, self.shots, self.seed, pool, self.rule_name
         )
 
@@ -350,9 +332,7 @@ def decides(spec: str, model: object = None) -> bool:
 
 
 def decision_prompting(
-    options: ProbeOptions,
-    factors: Sequence[Factor],
-    groups: Sequence[GroupOfQuestions],
+    options: ProbeOptions, factors: Sequence[Factor], groups: Sequence[GroupOfQuestions]
 ) -> Prompting:
     """How questions become requests; open questions and options that change nothing raise."""
     if any(group.writes_freely for group in groups):
@@ -427,7 +407,9 @@ class Writer:
     match: str | None = None
     """The rule that finds the answer in a text (``free_text.RULES``); None for the usual ones."""
     equivalence: str | None = None
-    judge: Judge | None = None  # Says which answers mean the same; None where only equal ones do
+    judge: asking.Judge | None = (
+        None  # Says which answers mean the same; None where only equal ones do
+    )
     links: Mapping[str, str] = field(default_factory=dict)
     """Open items that are expected to have the same or different answers -> the component."""
 
@@ -438,22 +420,26 @@ class Writer:
     def ask(
         self,
         questions: Sequence[Question],
-        presenter: Presenter,
+        presenter: asking.Presenter,
         suite: str,
         progress: Progress = lambda done: None,
     ) -> pl.DataFrame:
         """The answers of one group of questions, those that mean the same merged."""
-        answers = ask_writing(questions, presenter, self.model, suite, self.rule, progress)
+        answers = asking.ask_writing(questions, presenter, self.model, suite, self.rule, progress)
         if self.judge is None:
             return answers
-        merged = merge_answers(answers, questions, self.judge)
-        return with_meanings(merged, questions, self.judge, self.links) if self.links else merged
+        merged = asking.merge_answers(answers, questions, self.judge)
+        return (
+            asking.with_meanings(merged, questions, self.judge, self.links)
+            if self.links
+            else merged
+        )
 
     def notes(self, answers: pl.DataFrame) -> list[str]:
         """Notes on answers that match nothing, and on the judge and its error."""
-        notes = notes_on_writing(answers)
+        notes = asking.notes_on_writing(answers)
         if self.judge is not None:
-            error = error_of(self.judge, labelled_pairs("test")).note
+            error = asking.error_of(self.judge, asking.labelled_pairs("test")).note
             merged = counted(self._merged(answers), "answer")
             notes.append(
                 f"{merged} merged with another of the same meaning "
@@ -464,7 +450,7 @@ class Writer:
     def _merged(self, answers: pl.DataFrame) -> int:
         """How many different unmatched answers of an item became another answer."""
         unmatched = answers.filter(
-            pl.col("unmatched").is_not_null() & (pl.col("answer") != EMPTY)
+            pl.col("unmatched").is_not_null() & (pl.col("answer") != asking.EMPTY)
         ).select("group", "item", "answer", "text", pl.col("gold_option").is_null())
         changed = set()
         for group, item, answer, text, is_open in unmatched.iter_rows():

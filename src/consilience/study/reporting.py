@@ -23,29 +23,10 @@ from consilience.metrics.registry import label_of, short_label_of
 from consilience.metrics.statistics import benjamini_hochberg, holm
 from consilience.options import Output
 from consilience.options.runs import StudyReportOptions, StudyStatusOptions
+from consilience.report import columns as layouts
+from consilience.report import export
 from consilience.report.charts import MEASURED, headline_figure
-from consilience.report.columns import (
-    Columns,
-    contradictions,
-    difference_columns,
-    frame_table,
-    tests_of,
-    worst_flips,
-)
 from consilience.report.comparison_tables import LABELS, with_undefined_means
-from consilience.report.export import (
-    Figure,
-    Folded,
-    Links,
-    Page,
-    Part,
-    Points,
-    Section,
-    Shown,
-    render,
-    rows_of,
-    save_table,
-)
 from consilience.report.overview import again, by_run
 from consilience.report.summary import SummaryRow
 from consilience.report.table import CI, NAN, Cell, Column, Table, Value, intervals_below
@@ -76,7 +57,7 @@ class StudyRow:
     @property
     def noise_floor(self) -> float:
         """The share of answers that changed when nothing in the prompt did; NaN if not measured."""
-        worst = None if self.measured is None else worst_flips(self.measured[1].metrics)
+        worst = None if self.measured is None else layouts.worst_flips(self.measured[1].metrics)
         return NAN if worst is None else float(worst["value"])
 
 
@@ -133,8 +114,8 @@ def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
         {"name": LABELS.get(row["metric"], label_of(row["metric"])), **row}
         for row in differences.iter_rows(named=True)
     ]
-    shown = difference_columns(differences, "first", "second")
-    last: Columns = {"q_value": Column("q (BH)", "p"), "detectable": shown["detectable"]}
+    shown = layouts.difference_columns(differences, "first", "second")
+    last: layouts.Columns = {"q_value": Column("q (BH)", "p"), "detectable": shown["detectable"]}
     columns = {"name": Column("number"), **shown}
     columns.pop("detectable")  # the last one
     tested = differences["p"].is_not_nan().sum()
@@ -142,16 +123,16 @@ def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
     notes = [
         f"p (Holm) and q (BH) are adjusted over one family: all {tested} tests of this table, in "
         f"{cells} of suite and factors. Intervals and p are not adjusted.",
-        *contradictions(differences),
-        f"p: {tests_of(differences)}. detectable: the minimum detectable difference (80 % power, "
-        "one test). * .05 ** .01 *** .001",
+        *layouts.contradictions(differences),
+        f"p: {layouts.tests_of(differences)}. detectable: the minimum detectable difference "
+        "(80 % power, one test). * .05 ** .01 *** .001",
     ]
     blocks = [f"{row['cell']}: {row['second']} minus {row['first']}" for row in records]
     title = f"{study}: differences between models, in percent and points"
-    return frame_table(records, title, {**columns, **last}, notes, blocks)
+    return layouts.frame_table(records, title, {**columns, **last}, notes, blocks)
 
 
-def study_page(report: StudyReport, folder: Path) -> Page:
+def study_page(report: StudyReport, folder: Path) -> export.Page:
     """The page; ``folder``: where it will be, for links to other pages."""
     tables, cells = report.tables(), list(dict.fromkeys(row.cell for row in report.rows))
     figures = [
@@ -159,12 +140,14 @@ def study_page(report: StudyReport, folder: Path) -> Page:
         for at, cell in enumerate(cells, start=1)
         if (rows := [row for row in report.rows if row.cell == cell and row.measured])
     ]
-    sections = [Section("study", "Numbers", "", [intervals_below(tables["study"]), *figures])]
+    sections = [
+        export.Section("study", "Numbers", "", [intervals_below(tables["study"]), *figures])
+    ]
     if "comparisons" in tables:
         intro = "Paired: on the same questions. A difference has a 95 % interval and a test."
-        parts: list[Part] = [tables["comparisons"], Points(report.notes)]
-        sections.append(Section("comparisons", "Comparisons", intro, parts))
-    about: list[Part] = [report.state.table()]
+        parts: list[export.Part] = [tables["comparisons"], export.Points(report.notes)]
+        sections.append(export.Section("comparisons", "Comparisons", intro, parts))
+    about: list[export.Part] = [report.state.table()]
     links, warnings, records = [], {}, []
     for row in report.rows:
         if row.measured is None:
@@ -174,17 +157,19 @@ def study_page(report: StudyReport, folder: Path) -> Page:
             links.append((label, os.path.relpath(page, folder)))
         warnings[label] = [*dict.fromkeys([*record_notes(run), *counted_run.notes])]
         records.append((label, run.record))
-    about += [Links(links)] if links else []
+    about += [export.Links(links)] if links else []
     about += (
-        [Folded("Notes on single runs", [Points(notes)])] if (notes := by_run(warnings)) else []
+        [export.Folded("Notes on single runs", [export.Points(notes)])]
+        if (notes := by_run(warnings))
+        else []
     )
-    sections += [Section("runs", "Runs", "", about), again(records)]
+    sections += [export.Section("runs", "Runs", "", about), again(records)]
     models = len(dict.fromkeys(row.model for row in report.rows))
     subtitle = f"{models} models, {len(cells)} combinations of suite and factors"
-    return Page(f"How consistent are the models of {report.study.name}?", subtitle, sections)
+    return export.Page(f"How consistent are the models of {report.study.name}?", subtitle, sections)
 
 
-def _figure(at: int, cell: str, rows: Sequence[StudyRow]) -> Figure:
+def _figure(at: int, cell: str, rows: Sequence[StudyRow]) -> export.Figure:
     numbers = [
         {
             "model": row.model, "number": LABELS.get(metric, number.label), "value": number.value,
@@ -193,7 +178,7 @@ def _figure(at: int, cell: str, rows: Sequence[StudyRow]) -> Figure:
         for row in rows
         for metric, number in row.numbers.items()
     ]  # fmt: skip
-    return Figure(
+    return export.Figure(
         f"headlines-{at}", f"{cell}: headline numbers", headline_figure(pl.DataFrame(numbers)),
         f"{cell}: the headline numbers of each model, with 95 % confidence intervals.",
         is_fluid=False,
@@ -201,7 +186,7 @@ def _figure(at: int, cell: str, rows: Sequence[StudyRow]) -> Figure:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StudyReport(Shown):
+class StudyReport(export.Shown):
     """The runs of a study together."""
 
     state: StudyState
@@ -244,7 +229,8 @@ class StudyReport(Shown):
             for row in self.rows
         ]  # fmt: skip
         return {
-            "run": self.study.record(), "runs": rows, "differences": rows_of(self.differences),
+            "run": self.study.record(), "runs": rows,
+            "differences": export.rows_of(self.differences),
             "files": [str(file) for file in self.files], "warnings": [*self.notes],
         }  # fmt: skip
 
@@ -283,9 +269,9 @@ def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyRep
         path
         for name, table in made.tables().items()
         if options.tables
-        for path in save_table(table, options.tables, name)
+        for path in export.save_table(table, options.tables, name)
     ]
-    write_whole(file, render(page).encode())
+    write_whole(file, export.render(page).encode())
     return replace(made, files=[file, *written])
 
 

@@ -27,18 +27,7 @@ from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import options_record
-from consilience.study.file import (
-    LOGS,
-    Study,
-    StudyRun,
-    StudyState,
-    copy_run,
-    failure_file,
-    kept,
-    read_study,
-    refuse_changes,
-    state_of,
-)
+from consilience.study import file as studies
 from consilience.study.workers import (
     Backlog,
     LocalWorkers,
@@ -160,7 +149,7 @@ OF_MODELS = tuple(
 """Options that do not decide which facts are asked."""
 
 
-def units_of(run: StudyRun, threads: int = 0, watch: Watch = SILENT) -> list[Unit]:
+def units_of(run: studies.StudyRun, threads: int = 0, watch: Watch = SILENT) -> list[Unit]:
     """The units of a run, complete or not; no model is loaded."""
     options, home, groups = run.options, str(Path.cwd()), _groups_of(run.options, watch)
     if (connection := options.connection) is not None:
@@ -175,9 +164,9 @@ def units_of(run: StudyRun, threads: int = 0, watch: Watch = SILENT) -> list[Uni
     ]  # fmt: skip
 
 
-def answered(run: StudyRun) -> set[GroupOfSeed]:
+def answered(run: studies.StudyRun) -> set[GroupOfSeed]:
     """The groups that have answers."""
-    return {(seed, group) for seed, _, files in kept(run) for group in files}
+    return {(seed, group) for seed, _, files in studies.kept(run) for group in files}
 
 
 def _groups_of(options: ProbeOptions, watch: Watch) -> Mapping[GroupOfSeed, int]:
@@ -197,7 +186,7 @@ def _groups_of_all(options: ProbeOptions) -> Mapping[GroupOfSeed, int]:
     return {("", group): size for group, size in inquiries_of(options)[0].groups.items()}
 
 
-def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
+def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyState:
     """Ask all runs that are not complete, or the part of a shard; how far the study is then.
 
     Failures are kept in the folder of the study, and tried again by the next call.
@@ -215,11 +204,11 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
     if {unit.payload.run for unit in planned.part} & left.keys():
         _Asking(options, planned, watch).ask()
     for run in study.runs:
-        copy_run(study, run)  # what could not be copied when it was finished
-    return replace(state_of(study), was_run=True)
+        studies.copy_run(study, run)  # what could not be copied when it was finished
+    return replace(studies.state_of(study), was_run=True)
 
 
-def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
+def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyState:
     """What ``run_study`` would ask; no model is loaded here, and nothing is written.
 
     With a shard, the runs of which it asks some groups, with the queries of these groups. Servers
@@ -252,7 +241,7 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
                     message = described(error).message
                     states[name] = replace(states[name], state="failed", message=message)
                 advance(1)
-    return StudyState(planned.state.study, list(states.values()))
+    return studies.StudyState(planned.state.study, list(states.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +252,7 @@ class _Plan:
     ``part`` is what it asks. ``faults``: why a run has no units.
     """
 
-    state: StudyState
+    state: studies.StudyState
     units: Sequence[Unit]
     part: Sequence[Unit]
     faults: Mapping[str, str]
@@ -277,7 +266,7 @@ def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False
     """
     if options.ray_address is not None and options.engine != "ray":
         raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
-    study = read_study(options.file)
+    study = studies.read_study(options.file)
     if options.shard is not None and study.address:
         raise ConsilienceError(
             f"--shard with folder = '{study.address}'",
@@ -287,7 +276,7 @@ def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False
         )
     if is_fetched:
         for run in study.runs:
-            copy_run(study, run, is_fetched=True)
+            studies.copy_run(study, run, is_fetched=True)
     for run in study.runs:
         try:
             kind = kind_of(run.options.suite, run.options.as_questions)
@@ -295,8 +284,8 @@ def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False
             kind.refuse_unknown(run.options)
         except ConsilienceError as error:
             raise error.replaced(where=f"{study.file}: {run.name}") from error
-    refuse_changes(study)
-    state, count = state_of(study), options.workers or 1
+    studies.refuse_changes(study)
+    state, count = studies.state_of(study), options.workers or 1
     is_shared = options.engine == "local" and count > 1  # each has a share of the processors
     threads = max(1, cores() // count) if is_shared else 0
     units, faults = list[Unit](), dict[str, str]()
@@ -347,7 +336,7 @@ class _Asking:
                 self._backlog.add(unit)
             if not units:
                 self._count_if_complete(run)
-        options, inform, logs = self._options, self._watch.inform, self._study.folder / LOGS
+        options, inform, logs = self._options, self._watch.inform, self._study.folder / studies.LOGS
         if options.shard is not None:
             logs /= f"shard-{options.shard.replace('/', '-of-')}"
         workers: LocalWorkers | RayWorkers = LocalWorkers(options.workers or 1, logs)
@@ -381,7 +370,7 @@ class _Asking:
             dropped = self._backlog.drop(lambda unit: unit.payload.run == task.run)
             self._advance(sum(unit.size for unit in dropped))
 
-    def _keep(self, run: StudyRun, task: StudyTask, written: Written | None) -> None:
+    def _keep(self, run: studies.StudyRun, task: StudyTask, written: Written | None) -> None:
         """Put what a worker wrote into the folder of the run."""
         if written is not None:
             ((seed, _),) = task.groups
@@ -402,14 +391,14 @@ class _Asking:
                 self._count_if_complete(run)
             return
         self._ended.add(task.run)
-        failure_file(self._study, run).unlink(missing_ok=True)
+        studies.failure_file(self._study, run).unlink(missing_ok=True)
         self._watch.inform(f"{task.run}: complete")
         try:
-            copy_run(self._study, run)
+            studies.copy_run(self._study, run)
         except ConsilienceError as error:
             self._watch.inform(f"{task.run} is not yet copied: {error}")
 
-    def _count_if_complete(self, run: StudyRun) -> None:
+    def _count_if_complete(self, run: studies.StudyRun) -> None:
         """Have the run counted if all its groups have answers, also those of other shards."""
         units = self._units[run.name]
         if {group for unit in units for group in unit.payload.groups} <= answered(run):
@@ -421,9 +410,9 @@ class _Asking:
             self._backlog.add(unit, is_next=True)
 
 
-def _fail(study: Study, run: StudyRun, failure: UnitFailure, watch: Watch) -> None:
+def _fail(study: studies.Study, run: studies.StudyRun, failure: UnitFailure, watch: Watch) -> None:
     record = {"run": run.name, "message": failure.message, "traceback": failure.traceback}
-    file = failure_file(study, run)
+    file = studies.failure_file(study, run)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, (json.dumps(record, indent=2) + "\n").encode())
     watch.inform(f"{run.name} failed: {failure.message}")

@@ -503,7 +503,6 @@ Feature = Callable[[Parsed, int], Hashable]
 
 
 def _verbs_differ(a: Parsed, b: Parsed, feature: Feature) -> bool:
-    """Whether a verb of both has different features in them."""
     features: list[dict[str, set[Hashable]]] = [{}, {}]
     for parsed, of_verbs in zip((a, b), features, strict=True):
         for index, word in enumerate(parsed.words):

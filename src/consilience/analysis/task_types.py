@@ -134,7 +134,6 @@ def _measured(
 
 
 def _check_names(table: pl.DataFrame, file: Path, known: Mapping[str, list[str]]) -> None:
-    """Raise for an unknown name in a typed table, with its line."""
     for row in table.iter_rows(named=True):
         where = f"{file}:{row['line']}"
         for column in KEYS:

@@ -241,7 +241,6 @@ class Entry(click.Command):
     entry: Command | Group
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options of each panel under its heading; general options come last."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
@@ -354,7 +353,6 @@ class ClickCommand(Entry):
         return arguments
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, and where those are that are not shown."""
         super().format_options(ctx, formatter)
         shown = [one for one in self.params if isinstance(one, FieldOption)]
         hidden = sum(one.field.option.is_rare for one in shown)
@@ -399,7 +397,6 @@ class ClickGroup(Entry, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the arguments name; an unknown one raises."""
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             todo = did_you_mean(name, self.list_commands(ctx))
@@ -408,7 +405,6 @@ class ClickGroup(Entry, click.Group):
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands of each panel under its heading, then the options."""
         self.load("")
         panels: dict[str, list[tuple[str, str]]] = {}
         known = within(self.entry.path)
@@ -467,7 +463,6 @@ def _usage_error(error: click.ClickException) -> ConsilienceError:
 
 
 def _given(kind: type, ctx: click.Context) -> Mapping[str, Any]:
-    """The fields that have a value on the command line or in the file; others have defaults."""
     names = [field.name for field in option_fields(kind)]
     chosen = (ParameterSource.COMMANDLINE, FROM_FILE)
     return {name: ctx.params[name] for name in names if ctx.get_parameter_source(name) in chosen}
@@ -479,7 +474,6 @@ def _general(ctx: click.Context | None, name: str) -> Any:
 
 
 def _named_configuration(arguments: Sequence[str]) -> str | None:
-    """The file of ``--config`` in arguments that are not yet parsed."""
     for at, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name == "--config":
@@ -488,6 +482,5 @@ def _named_configuration(arguments: Sequence[str]) -> str | None:
 
 
 def _shown(default: Any) -> str:
-    """A default as it is typed."""
     values = default if isinstance(default, list | tuple) else [default]
     return ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)

@@ -59,12 +59,10 @@ class ConsilienceError(Exception):
 
     @property
     def parts(self) -> dict[str, Any]:
-        """What it was made of."""
         names = ("found", "expected", "where", "todo", "kind", "option")
         return {name: getattr(self, name) for name in names}
 
     def replaced(self, **parts: Any) -> ConsilienceError:
-        """The error with other parts."""
         return ConsilienceError(**self.parts | parts)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -130,7 +130,6 @@ class Expectation:
         return tuple(at for (at,) in permitted)
 
     def to_record(self) -> dict[str, Any]:
-        """Its fields as JSON has them."""
         references = [[one.item, one.paraphrase, list(one.options)] for one in self.references]
         return {
             "kind": self.kind,
@@ -141,7 +140,6 @@ class Expectation:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Expectation:
-        """The expectation of ``to_record``."""
         *premises, conclusion = (
             Reference(item, paraphrase, tuple(options))
             for item, paraphrase, options in record["questions"]
@@ -193,7 +191,6 @@ class Instance:
 
     @property
     def is_permitted(self) -> bool | None:
-        """Whether the conclusion got a permitted answer; None where nothing is expected."""
         return self.permits(self.answers[-1])
 
     @property

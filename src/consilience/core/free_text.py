@@ -394,7 +394,6 @@ def _letters(text: str) -> str:
 
 
 def _matters(text: str, at: int) -> bool:
-    """Whether the character at a position matters to an answer."""
     letter, before, after = text[at], text[max(0, at - 1) : at], text[at + 1 : at + 2]
     if letter == ".":
         return before.isdigit() and after.isdigit()

@@ -197,12 +197,10 @@ class Segment:
 
     @property
     def mark(self) -> str:
-        """The whole text before the sentence."""
         return self.before + self.indicator + self.after
 
     @property
     def text(self) -> str:
-        """What a model reads."""
         return self.mark + self.sentence
 
 
@@ -239,7 +237,6 @@ class Choice:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The text and its aliases."""
         return self.text, *self.aliases
 
     def written(self, text: str) -> Choice:
@@ -282,7 +279,6 @@ class Question:
 
     @property
     def gold_position(self) -> int:
-        """The position of the gold among the options."""
         return self.options.index(self.gold)
 
     @property

@@ -236,7 +236,6 @@ def _gold_at(example: Question, order: Sequence[int]) -> int:
 def _answers(
     question: Question, presentation: Presentation, order: Sequence[int]
 ) -> tuple[str, ...]:
-    """What may be answered: the labels, or the texts of the options; the gold of an open one."""
     if not question.options:
         return (question.gold.text,)
     if not presentation.asks_for_labels:

@@ -589,7 +589,6 @@ def _provider(entry: Entry) -> str:
 
 
 def _of_provider(entries: Sequence[Entry], options: ScoreOptions, where: str) -> list[Entry]:
-    """The results of the provider that is named, or of the only one."""
     providers = list(dict.fromkeys(map(_provider, entries)))
     chosen = options.provider
     if chosen is None and len(providers) > 1:
@@ -611,7 +610,6 @@ def _output(entry: Entry) -> str | None:
 
 
 def _table_of_suite(entries: Sequence[Entry], where: str) -> pl.DataFrame:
-    """The variables of each test and the answer, as a table of answers to a suite."""
     rows = [{**entry["vars"], "answer": _output(entry)} for entry in entries]
     columns = list(dict.fromkeys(name for row in rows for name in row if name != "prompt"))
     if not {"item", "variant"} <= set(columns):

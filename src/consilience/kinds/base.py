@@ -185,7 +185,6 @@ class Inquiry(ABC):
         """The model of the options; ``changes``: such as dtype="bfloat16"."""
 
     def load(self) -> None:
-        """Load the model, unless it is loaded."""
         if self.model is None:
             with self.watch.loading(self.spec):
                 self.model = self.new_model()
@@ -207,7 +206,6 @@ class Inquiry(ABC):
 
     @property
     def folder(self) -> Path:
-        """The folder of the run, and in it that of the seed."""
         return (self.options.out or default_folder(self.options.model, self.named_by)) / self.seed
 
     @abstractmethod

@@ -176,7 +176,6 @@ class ProbePlan(Shown):
         return (self.queries - self.complete) / self.rate if self.rate else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields and the estimate, for a JSON document."""
         return {**asdict(self), "seconds": self.seconds}
 
     def requests_in_words(self, server: str = "the server") -> dict[str, str]:

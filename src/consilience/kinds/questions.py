@@ -234,7 +234,6 @@ class OwnQuestions(base.Inquiry):
 
     @property
     def chooser(self) -> Model:
-        """The model as one that chooses among options."""
         chooser: Model = getattr(self.model, "chooser", None) or self.model
         return chooser
 
@@ -403,7 +402,6 @@ def questions_of(options: ProbeOptions, suite: Suite | Questions | None = None) 
 def _settings_of(
     questions: Questions, digest: str, groups: Iterable[GroupOfQuestions], design: FactorialDesign
 ) -> dict[str, object]:
-    """The settings of a run that say what was asked."""
     groups = list(groups)
     return {
         "kind": QUESTIONS,
@@ -421,7 +419,6 @@ def _settings_of(
 def _described(
     whole: Questions, questions: Questions, design: FactorialDesign
 ) -> dict[str, object]:
-    """What else the record of a run has of its questions."""
     expectations = [one.to_record() for one in questions.expectations]
     return {
         TEXTS: text_digests(questions.items, design),

@@ -137,7 +137,6 @@ def _some_of(name: str, value: str, known: Sequence[str]) -> Sequence[str]:
 
 
 def _paraphrases(value: str, questions: Questions) -> Sequence[str]:
-    """``all``, a number of phrasings, or their numbers."""
     every = _phrasings(questions)
     numbers = every if value == ALL else _listed(value)
     most = len(every)
@@ -300,7 +299,6 @@ class Prompting:
                 )
 
     def record(self, design: FactorialDesign) -> dict[str, object]:
-        """What decides the prompts and the scores, for the settings of a run."""
         return {
             "templates": {
                 name: {"text": template.text, "chat": template.is_chat, "system": template.system}

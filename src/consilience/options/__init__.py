@@ -169,7 +169,6 @@ class OptionField:
 
     @property
     def flag(self) -> str:
-        """The long name on the command line."""
         return f"--{self.key}"
 
     @property
@@ -416,5 +415,4 @@ class Output(Options):
 
     @property
     def is_document(self) -> bool:
-        """Whether one JSON document is printed."""
         return self.json or self.format == "json"

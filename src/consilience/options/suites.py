@@ -169,7 +169,6 @@ class RewriteOptions(Watched):
 
     @property
     def loading(self) -> Loading:
-        """How the model that writes is loaded."""
         return Loading(self.device, self.dtype, self.revision, self.trust_remote_code)
 
     @property

@@ -389,7 +389,6 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
 
 
 def _design_of(run: Run, group: Relation) -> FactorialDesign:
-    """The variants that the questions of a group were asked in."""
     whole = design_of_run(run)
     return whole if whole.names == group.design.variants else whole.without(OF_OPTIONS)
 

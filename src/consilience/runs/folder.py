@@ -331,7 +331,6 @@ class RunFolder:
             write_whole(path, content)
 
     def discard_answers(self) -> None:
-        """Remove the answers of all groups, so that they are asked again."""
         with self._changing() as record:
             record["answers"] = {}
         for path in (self.path / "answers").glob("*.parquet"):
@@ -362,7 +361,6 @@ class RunFolder:
 
     @staticmethod
     def _add_notes(record: dict[str, Any], notes: Iterable[str]) -> None:
-        """Each note once."""
         record["warnings"] = list(dict.fromkeys([*record["warnings"], *notes]))
 
     def _count_cost(self, record: dict[str, Any]) -> None:
@@ -373,7 +371,6 @@ class RunFolder:
             record["served_as"] = sorted({*record.get("served_as", ()), *self._client.models})
 
     def finish(self, metrics: pl.DataFrame) -> None:
-        """Write the metrics and the end of the run."""
         write_whole(self.path / "metrics.csv", csv_of(metrics))
         with self._changing() as record:
             record["finished"] = _now()
@@ -399,7 +396,6 @@ class RunFolder:
             self.record = _read_record(self.path / "run.json", f"{OTHER_OUT}.", "occupied")
 
     def _write_record(self) -> None:
-        """Write the record; the folder is locked."""
         text = json.dumps(self.record, indent=2, ensure_ascii=False) + "\n"
         # what is no Unicode, of names that are not UTF-8, becomes an escape of JSON
         write_whole(self.path / "run.json", text.encode(errors="backslashreplace"))

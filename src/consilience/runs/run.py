@@ -154,7 +154,6 @@ class Run:
 
     @property
     def tables(self) -> list[pl.DataFrame]:
-        """The answers table of each seed."""
         return [seed.answers for seed in self.seeds]
 
     @property
@@ -193,7 +192,6 @@ class Run:
 
     @cached_property
     def answers(self) -> pl.DataFrame:
-        """The answers table (``read_answers``)."""
         return read_answers(self.path)
 
     @property

@@ -249,7 +249,6 @@ def _named(tables: Sequence[TomlTable], spec: str, keys: Mapping[str, Any]) -> l
 
 
 def _slug(name: str) -> str:
-    """A name as that of a folder."""
     slug = re.sub(r"[^\w.-]+", "-", name).strip(".-")
     if not names_a_file(slug) or slug.casefold() in (FAILURES, LOGS):
         expected = f"a short name, other than {FAILURES} and {LOGS}"
@@ -266,7 +265,6 @@ def _options(table: TomlTable) -> dict[str, Any]:
 
 
 def _factors(table: TomlTable) -> dict[str, list[_Choice]]:
-    """The values of each factor, by its field."""
     factors = {}
     for key, values in table.items():
         choices: dict[str, _Choice] = {}
@@ -395,7 +393,6 @@ def copy_run(study: Study, run: StudyRun, *, is_fetched: bool = False) -> None:
 
 
 def _records(files: Any, folder: str) -> list[bytes]:
-    """The records of a run: one, or that of each seed of a classifier."""
     names = files.find(folder) if files.exists(folder) else []
     return sorted(files.cat_file(path) for path in names if path.endswith(f"/{RECORD}"))
 
@@ -521,7 +518,6 @@ class StudyState(Shown):
         return [f"Failed: {listed(names)}: {text}" for text, names in by_message.items()]
 
     def in_words(self) -> str:
-        """How many runs are in which state, and the number of answers."""
         states = [state.state for state in self.runs]
         counts = {name: states.count(name) for name in ("complete", "part", "waiting", "failed")}
         parts = [f"{count} {name}" for name, count in counts.items() if count]

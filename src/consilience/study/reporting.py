@@ -47,7 +47,6 @@ class StudyRow:
 
     @property
     def items(self) -> int | None:
-        """The items that accuracy counts."""
         if self.measured is None:
             return None
         rows = self.measured[1].metrics.filter(metric="accuracy", subset="all")
@@ -346,7 +345,6 @@ def _measured(
 def _compared(
     study: Study, cell: str, known: Mapping[str, tuple[Run, CountedRun]], seed: int
 ) -> tuple[list[pl.DataFrame], list[str]]:
-    """The headline comparisons in one cell, and notes on them."""
     runs = [run for run, _ in known.values()]
     first = [run for run in runs if run.label == study.reference]
     if study.pairs == "reference":

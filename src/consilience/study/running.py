@@ -182,7 +182,6 @@ def _groups_of(options: ProbeOptions, watch: Watch) -> Mapping[GroupOfSeed, int]
 
 @cache
 def _groups_of_all(options: ProbeOptions) -> Mapping[GroupOfSeed, int]:
-    """The groups of a suite that are the same for every model, read once."""
     return {("", group): size for group, size in inquiries_of(options)[0].groups.items()}
 
 
@@ -323,7 +322,6 @@ class _Asking:
         self._ended: set[str] = set()
 
     def ask(self) -> None:
-        """Ask the runs that are left; each is counted when all its groups are complete."""
         for name, run in self._runs.items():
             done = answered(run)
             units = [
@@ -371,7 +369,6 @@ class _Asking:
             self._advance(sum(unit.size for unit in dropped))
 
     def _keep(self, run: studies.StudyRun, task: StudyTask, written: Written | None) -> None:
-        """Put what a worker wrote into the folder of the run."""
         if written is not None:
             ((seed, _),) = task.groups
             folder, record = run.folder / seed, parse_json(written.pop("run.json"))

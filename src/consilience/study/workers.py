@@ -128,13 +128,11 @@ class LocalWorkers:
         self._scratch = TemporaryDirectory(prefix="consilience-")
 
     def start(self, factory: Factory, key: Hashable, needs: Needs) -> LocalWorker:
-        """Start a worker, without waiting until it is made."""
         log = self._logs / f"worker-{len(self._started) + 1}.txt" if self._logs else None
         self._started.append(LocalWorker(factory, key, log, self._scratch.name))
         return self._started[-1]
 
     def close(self) -> None:
-        """End all processes, and remove the temporary files that they left."""
         for worker in self._started:
             worker.process.terminate()
         for worker in self._started:
@@ -160,11 +158,9 @@ class LocalWorker:
         there.close()  # so that the pipe ends when the process does
 
     def make(self) -> Any:
-        """Make its work, before it gets units."""
         return self._reply(lambda steps: None)
 
     def do(self, payload: Any, show: Advance) -> Any:
-        """The value of a unit; ``show`` gets the number of all its steps so far."""
         with suppress(OSError):  # it has just died
             self._pipe.send(payload)
         return self._reply(show)
@@ -181,7 +177,6 @@ class LocalWorker:
             raise WorkerDiedError(_why_ended(self.process.exitcode, self._log)) from error
 
     def stop(self) -> None:
-        """End the process, and wait until its memory is free."""
         self.process.terminate()
         self.process.join(PATIENCE)
         if self.process.is_alive():
@@ -268,7 +263,6 @@ class RayWorkers:
         self._started: list[RayWorker] = []
 
     def start(self, factory: Factory, key: Hashable, needs: Needs) -> RayWorker:
-        """Ask for an actor where its needs are met; they are spread over the nodes."""
         self._note_unmet(needs)
         actor_class = self._ray.remote(RayActor).options(
             max_restarts=0, num_cpus=needs.cpus, num_gpus=needs.gpus,
@@ -278,7 +272,6 @@ class RayWorkers:
         return self._started[-1]
 
     def close(self) -> None:
-        """End all actors, and leave the cluster; one that was started here ends."""
         for worker in self._started:
             worker.stop()
         self._ray.shutdown()
@@ -328,7 +321,6 @@ class RayActor:
     """It makes its work once, and does one unit at a time."""
 
     def make(self, factory: Factory, key: Hashable, expected: str) -> Any:
-        """Make the work; another version of consilience than the driver's is refused."""
         where = f"{socket.gethostname()}, process {os.getpid()}"
         if (version := build()) != expected:
             error = ConsilienceError(
@@ -340,7 +332,6 @@ class RayActor:
         return self._work if isinstance(self._work, UnitFailure) else where
 
     def do(self, payload: Any) -> Any:
-        """The value of a unit, or why it failed."""
         return attempted(self._work, payload, lambda steps: None)
 
 
@@ -396,19 +387,16 @@ class Backlog:
             self.add(unit)
 
     def add(self, unit: Unit, *, is_next: bool = False) -> None:
-        """Have a unit wait: after all others of its key, or before them."""
         units = self.waiting.setdefault(unit.key, deque())
         units.appendleft(unit) if is_next else units.append(unit)
 
     def take(self, key: Hashable) -> Unit:
-        """The next unit of a key, which does not wait any more."""
         unit = self.waiting[key].popleft()
         if not self.waiting[key]:
             del self.waiting[key]
         return unit
 
     def drop(self, is_dropped: Callable[[Unit], bool]) -> list[Unit]:
-        """Take out the units that nobody needs any more."""
         units = [unit for of_key in self.waiting.values() for unit in of_key]
         self.waiting.clear()
         for unit in units:
@@ -529,7 +517,6 @@ class _Dispatcher:
             self._call(self.workers[-1], "ready", worker.make)
 
     def _call(self, worker: _Hired, kind: str, method: Callable[..., Any], *arguments: Any) -> None:
-        """Have a worker do something; its end is an event."""
 
         def call() -> None:
             try:
@@ -573,7 +560,6 @@ class _Dispatcher:
             self._fault(worker.key, failure)
 
     def _fault(self, key: Hashable, failure: UnitFailure) -> None:
-        """Start no more workers for a key; those that work go on."""
         if any(worker.key == key for worker in self.workers):
             self.inform(f"a worker could not be started: {failure.message}")
         self.faults[key] = failure

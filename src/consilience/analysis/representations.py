@@ -50,8 +50,6 @@ CLUSTERS_SCHEMA: dict[str, type[pl.DataType]] = {
 """One row a relation, layer and property; see ``cluster``."""
 
 PERPLEXITY = 20  # Of t-SNE: about the number of neighbours of a vector
-
-
 SHUFFLES = 20  # Number of shuffles for the V-measure expected by chance
 
 

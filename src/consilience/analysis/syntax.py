@@ -239,7 +239,6 @@ def edge_between(a: Parsed, b: Parsed) -> Edge:
 
 
 ATTRIBUTES = ("syntactic", "lexical", "determiner", "kind")  # What is compared of two edges
-
 CELLS = {"both": (True, True), "only_released": (True, False), "only_derived": (False, True)}
 
 AGREEMENT_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -307,9 +306,7 @@ def cohen_kappa(values: Sequence[tuple[Hashable, Hashable]]) -> float:
 
 
 Rule = Callable[[Parsed, Parsed], bool]
-
 PARAPHRASE_TYPES: dict[str, Rule] = {}
-
 OPEN_CLASSES = frozenset({"ADJ", "ADV", "NOUN", "NUM", "PROPN", "VERB"})
 TENSES = frozenset({"past", "present", "future"})
 FINITE = {"MD": "present", "VBD": "past", "VBP": "present", "VBZ": "present"}

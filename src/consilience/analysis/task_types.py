@@ -46,7 +46,6 @@ EFFECTS_SCHEMA: dict[str, type[pl.DataType]] = {
 LONG = (*KEYS, "value")
 WIDE = ("model", "task")
 MEASURED = ("group", "metric", "subset", "value")
-
 KINDS: tuple[TaskKind, TaskKind] = ("STS", "NLI")
 
 ORDER = (("accuracy", "all"), ("consistency", "reverse"), ("consistency", "signal"))
@@ -247,7 +246,6 @@ def _by_metric(rows: pl.DataFrame) -> Iterator[tuple[tuple[str, str], pl.DataFra
 
 
 Test = Callable[[Sequence[float], Sequence[float]], TTest]
-
 TESTS: Mapping[str, Test] = {"Student": student_t, "Welch": welch_t, "paired": paired_t}
 
 

@@ -68,7 +68,6 @@ class Terminal(Console):
 
 
 INTERVAL = 60  # Seconds between two lines on progress
-
 out = Terminal(markup=False, highlight=False)
 err = Terminal(stderr=True, markup=False, highlight=False)
 

@@ -24,7 +24,6 @@ METAVARS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH"}
 """The placeholder of a value in the help, by its type."""
 
 WIDTH = 100  # Characters of the longest line of a help text
-
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
 
 GENERALS = ("config", "quiet")

@@ -156,7 +156,6 @@ Probabilities = tuple[float, ...]
 """The probability of each option of a question, in the order of the file."""
 
 Levels = Mapping[str, str]
-
 PARAPHRASE = "paraphrase"
 
 

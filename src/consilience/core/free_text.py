@@ -31,7 +31,6 @@ SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9,
 """The words that multiply the number before them."""
 
 MOST_DIGITS = 300  # The largest power of ten, so that a text such as 1e999999999 takes no memory
-
 _WORDS = "|".join([*SMALL, *SCALES, "and", "minus", "negative"])
 _TOKEN = re.compile(
     rf"([^\s\d]{{0,40}}\d\S*)|\b({_WORDS})\b|(%|percent\b|per cent\b)|([^\W\d]+|\S)"
@@ -289,7 +288,6 @@ OPEN_RULE = "contains"
 """The rule of open questions where none is named: models answer them in sentences."""
 
 DEFAULT_RULES = f"{OPEN_RULE} for open questions, else {DEFAULT_RULE}"
-
 REGEX = "regex:"  # What a rule with a pattern of its own begins with
 NO_CHOICE = "matches no choice"  # The reason where a text is none of the choices
 

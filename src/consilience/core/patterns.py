@@ -71,7 +71,6 @@ def _final(name: str) -> int | None:
 
 
 SUBJECT_SLOT, OBJECT_SLOT = "[X]", "[Y]"
-
 ENGLISH = "en"  # The language of patterns and facts that name none
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
-
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 
 CONTROLS = re.compile(f"[{_CONTROLS}]")
@@ -135,7 +134,6 @@ def names_a_file(id_: str) -> bool:
 
 
 LANGUAGE_TAG = "a BCP 47 tag such as de, pt-BR or zh-Hant"  # What a language is, in messages
-
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 
 

@@ -47,9 +47,7 @@ from consilience.suites.questions import Questions
 from consilience.types import Scores, Suite
 
 WHERE = "the answers table"
-
 NO_ANSWER = "no answer"  # Why a row without an answer is left out
-
 Row = Mapping[str, Any]
 
 

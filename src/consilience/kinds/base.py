@@ -36,11 +36,8 @@ if TYPE_CHECKING:
     from consilience.endpoints.client import Client
 
 SuiteValue = str | Suite | Questions  # A suite: its name, folder or file, or a Python value
-
 ShownTexts = dict[tuple[str, str, str], str]
-
 ExamplesOfKinds = dict[str, list[Example]]
-
 ExportedRow = dict[str, Any]  # A prompt of ``suite export``: the columns that its kind of suite has
 
 

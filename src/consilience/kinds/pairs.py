@@ -39,7 +39,6 @@ from consilience.types import PAIR_WORDS, Suite
 
 SAMPLED_PAIRS = 16  # Pairs that are asked to measure the rate of a plan
 HALF_SEED = 0  # Seed of the halves: always the same ones
-
 OriginalForm = Callable[[TextPair], Form]
 
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 
 KEYS = ("group", "item", "variant")
-
 SCORED = ("logprob", "gold_logprob", "margin")  # the scores that are compared, in nats
 SHOWN_ROWS = 5  # queries with another answer that are printed; --json has all
 

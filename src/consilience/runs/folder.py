@@ -150,7 +150,6 @@ def fault(record: object, fields: Fields, needed: Sequence[str] = (), prefix: st
 
 
 FORMAT = 2  # Increased when runs of older versions can no longer be resumed
-
 PROMPTS = "prompts"  # The folder of a run of questions with what was sent: a table for each group
 
 BEGIN = ("settings", "started", "command", "versions", "git", "products")

@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from consilience.kinds.probing import ProbePlan
 
 SEED = "{seed}"
-
 FAILURES, LOGS = "failures", "logs"  # Folders of a study beside those of its models
-
 TEXT = {"type": "string", "pattern": r"\S", "description": "a text"}
 AMOUNT = {"type": "number", "minimum": 0, "description": "a number from 0"}
 SEEDS = "whole numbers from 0, every one once: seeds = [0, 1, 2]"
@@ -86,7 +84,6 @@ ComparedPairs = Literal["reference", "all"]
 """Which models are compared: each with the reference, or every two."""
 
 FIELDS = {option.name: option for option in option_fields(ProbeOptions)}
-
 TomlTable = Mapping[str, Any]
 
 

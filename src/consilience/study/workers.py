@@ -110,7 +110,6 @@ def described(error: Exception) -> UnitFailure:
 
 
 PROGRESS_INTERVAL = 0.2
-
 PATIENCE = 5.0  # Seconds that a process has to end before it is killed
 
 

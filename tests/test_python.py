@@ -427,7 +427,7 @@ def test_help_shows_the_functions_first():
     assert re.search(r"limit.*=None", signature)
 
 
-CALLS = """from consilience.commands.experiments import improve; from consilience.results.evaluation import evaluate
+CALLS = """from consilience.commands.runs import improve; from consilience.results.evaluation import evaluate
 improve(model="m", suite="mini", out="runs/x")
 improve(model="m", suite="mini", modle="x")
 improve(model="m", suite=3)
@@ -438,7 +438,7 @@ evaluate("mini", modle="x")
 
 def test_a_type_checker_sees_the_options_of_a_function(tmp_path):
     """Of the modules that declare it; all others are left out, because they take a minute."""
-    names = "commands/experiments app/command options/__init__ core/errors core/process options/shared options/training options/probe results/evaluation"
+    names = "commands/runs app/command options/__init__ core/errors core/process options/shared options/training options/probe results/evaluation"
     modules = [ROOT / "src" / "consilience" / f"{name}.py" for name in names.split()]
     (tmp_path / "calls.py").write_text(CALLS)
     command = [sys.executable, "-m", "mypy", "--follow-imports=skip", "--cache-dir", tmp_path]

@@ -18,13 +18,11 @@ EXAMPLES = (
     "compare runs/before runs/after",
 )
 
-MODULES = {
-    "probe": "runs", "score": "runs", "compare": "runs", "gate": "runs", "verify": "runs",
-    "report": "runs", "publish": "runs", "study": "experiments", "analyze": "analyze",
-    "improve": "experiments", "finetune": "experiments", "suite": "suite",
-    "reproduce": "experiments",
-}  # fmt: skip
-"""The module of ``consilience.commands`` of each command, in the order of the help."""
+NAMES = (
+    "probe", "score", "compare", "gate", "verify", "report", "publish", "study", "analyze",
+    "improve", "finetune", "suite", "reproduce",
+)  # fmt: skip
+"""The first words of all commands, in the order of the help."""
 
 SHELLS = ("bash", "zsh", "fish")
 """Shells that complete the names of commands and options."""
@@ -69,13 +67,14 @@ def program() -> ClickGroup:
             help="Print a script that completes names; add it to the start-up file of your shell.",
         ),
     ]  # fmt: skip
-    return ClickGroup(Group("", HELP, examples=EXAMPLES), options, load, [*MODULES])
+    return ClickGroup(Group("", HELP, examples=EXAMPLES), options, load, NAMES)
 
 
 def load(name: str = "") -> None:
     """Import what declares a command; without a name, all commands."""
-    for module in [MODULES[name]] if name in MODULES else [] if name else MODULES.values():
-        import_module(f"consilience.commands.{module}")
+    for module in ("runs", "suite"):
+        if not name or (name in NAMES and (name == "suite") == (module == "suite")):
+            import_module(f"consilience.commands.{module}")
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, is_asked: bool) -> None:

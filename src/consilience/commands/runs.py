@@ -1,4 +1,4 @@
-"""Runs are made and used: probe, score, compare, gate, verify, report and publish."""
+"""All commands but those of suites: to measure, analyze, study, train, and make papers' tables."""
 
 from __future__ import annotations
 
@@ -6,32 +6,37 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.app.command import Lazy, command
-from consilience.options import TableBy, Watched, opt, options_of, takes, typed
+from consilience.app.command import Lazy, command, group
+from consilience.options import TableBy, Watched, opt, options_of, runs, takes, typed
 from consilience.options.probe import ProbeOptions
-from consilience.options.runs import (
-    CompareOptions,
-    GateOptions,
-    PublishOptions,
-    ReportOptions,
-    ScoreOptions,
-    VerifyOptions,
-)
+from consilience.options.runs import ReportOptions
+from consilience.options.training import FinetuneOptions, ImproveOptions
 
 if TYPE_CHECKING:
     from consilience.gating import gate as gating
     from consilience.kinds import probing
     from consilience.publish import publication
     from consilience.report import export
-    from consilience.results import comparing, evaluation, reporting, verifying
+    from consilience.reproduce import reproduction
+    from consilience.results import analyses, comparing, evaluation, reporting, verifying
+    from consilience.study import file as study
+    from consilience.study import reporting as study_pages
+    from consilience.study import running
+    from consilience.train import improvement
 else:
-    gating = Lazy("gating.gate")
-    probing = Lazy("kinds.probing")
-    publication = Lazy("publish.publication")
-    export = Lazy("report.export")
+    analyses = Lazy("results.analyses")
     comparing = Lazy("results.comparing")
     evaluation = Lazy("results.evaluation")
+    export = Lazy("report.export")
+    gating = Lazy("gating.gate")
+    improvement = Lazy("train.improvement")
+    probing = Lazy("kinds.probing")
+    publication = Lazy("publish.publication")
     reporting = Lazy("results.reporting")
+    reproduction = Lazy("reproduce.reproduction")
+    running = Lazy("study.running")
+    study = Lazy("study.file")
+    study_pages = Lazy("study.reporting")
     verifying = Lazy("results.verifying")
 
 # fmt: off
@@ -75,10 +80,11 @@ def probe(options: ProbeCommand) -> export.Shown:
     return done if isinstance(done, probing.ShardReport) else evaluation.printed_run(done)
 
 
-@command(ScoreOptions, "score", panel="Measure", output=("by", "csv", "format", "json"), examples=(
-    "score answers.csv --suite mini",
-    "score runs/bert --suite pararel --protocol strict --csv metrics.csv"))
-def score(options: ScoreOptions) -> export.Shown:
+@command(
+    runs.ScoreOptions, "score", panel="Measure", output=("by", "csv", "format", "json"), examples=(
+        "score answers.csv --suite mini",
+        "score runs/bert --suite pararel --protocol strict --csv metrics.csv"))
+def score(options: runs.ScoreOptions) -> export.Shown:
     """Measure answers that were made elsewhere, or those of a run. No model is needed.
 
     A table of answers needs --suite and the columns item, variant and answer, or answer_index.
@@ -90,11 +96,11 @@ def score(options: ScoreOptions) -> export.Shown:
 
 
 @command(
-    CompareOptions, "compare", panel="Measure", output=("show", "by", "csv", "format", "json"),
+    runs.CompareOptions, "compare", panel="Measure", output=("show", "by", "csv", "format", "json"),
     examples=(
         "compare runs/before runs/after",
         "compare BERT=runs/bert RoBERTa=runs/roberta --csv differences.csv"))
-def compare(options: CompareOptions) -> comparing.Comparison:
+def compare(options: runs.CompareOptions) -> comparing.Comparison:
     """Compare runs on the same questions, or the languages of one run, with intervals and tests.
 
     Each difference is a later run minus the first: paired, with a 95 % confidence interval, an
@@ -105,7 +111,7 @@ def compare(options: CompareOptions) -> comparing.Comparison:
     return comparing.compare_runs(options)
 
 
-class GateCommand(GateOptions):
+class GateCommand(runs.GateOptions):
     """The options of ``gate`` on the command line, where a plan is one of its results."""
 
     plan: bool = opt(
@@ -127,22 +133,22 @@ def gate_command(options: GateCommand) -> gating.Gate | gating.GatePlan:
     return gating.plan_gate(options) if options.plan else gating.gate(options)
 
 
-@takes(GateOptions)
-def gate(options: GateOptions) -> gating.Gate:
+@takes(runs.GateOptions)
+def gate(options: runs.GateOptions) -> gating.Gate:
     """Check rules on the numbers of a run, or of several of the same model."""
     return gating.gate(options)
 
 
-@takes(GateOptions)
-def plan_gate(options: GateOptions) -> gating.GatePlan:
+@takes(runs.GateOptions)
+def plan_gate(options: runs.GateOptions) -> gating.GatePlan:
     """The power of each rule at the size of the run, and the sizes at which it is 80 %."""
     return gating.plan_gate(options)
 
 
-@command(VerifyOptions, "verify", panel="Measure", examples=(
+@command(runs.VerifyOptions, "verify", panel="Measure", examples=(
     "verify runs/bert",
     "verify runs/bert --sample 500 --device cpu"))
-def verify_run(options: VerifyOptions) -> verifying.Verification:
+def verify_run(options: runs.VerifyOptions) -> verifying.Verification:
     """Ask a sample of a run again, and say whether this machine gives the same answers.
 
     Answers files are checked against their digests. Exit status: 0 same answers, 3 answers
@@ -180,10 +186,10 @@ def write_report(runs: Any, out: str | PathLike[str], **options: Any) -> Path:
     return reporting.save_report(reporting.report(chosen, chosen.watch), chosen)[0]
 
 
-@command(PublishOptions, "publish", panel="Measure", examples=(
+@command(runs.PublishOptions, "publish", panel="Measure", examples=(
     "publish runs/bert --format eee --model-id google-bert/bert-base-cased",
     "publish runs/bert --format dataset --push my-org/bert-on-mini"))
-def publish_command(options: PublishOptions) -> publication.Publication:
+def publish_command(options: runs.PublishOptions) -> publication.Publication:
     """Write the results of a run in a format in which others read them, and upload them if asked.
 
     Nothing is sent without --push. No folder, host name or key of this machine is published, and no
@@ -195,7 +201,227 @@ def publish_command(options: PublishOptions) -> publication.Publication:
     return replace(made, is_agreed=options.yes)
 
 
-@takes(PublishOptions)
-def publish_run(options: PublishOptions) -> publication.Publication:
+@takes(runs.PublishOptions)
+def publish_run(options: runs.PublishOptions) -> publication.Publication:
     """Write the files of a format and, with ``push`` and ``yes``, upload them."""
     return publication.publish(options, options.watch)
+
+
+group(
+    "study", "Ask many models many suites from one file, and report all runs together.",
+    "Measure")
+
+
+@command(runs.StudyRunOptions, "study run", examples=(
+    "study run sizes.toml --dry-run",
+    "study run sizes.toml --engine ray --ray-address auto"))
+def run_study(options: runs.StudyRunOptions) -> study.StudyState:
+    """Ask every model of a study every suite, in every combination of factors.
+
+    Worker processes ask the groups of all runs; each loads a model once. A run that fails is
+    recorded, and the others are asked; the exit status is then 2. Rerun the same command to ask
+    what is not yet complete.
+    """
+    work = running.plan_study if options.dry_run else running.run_study
+    return work(options, options.watch)
+
+
+@command(runs.StudyStatusOptions, "study status", examples=(
+    "study status sizes.toml",
+    "study status sizes.toml --json"))
+def study_state(options: runs.StudyStatusOptions) -> study.StudyState:
+    """Show which runs of a study are complete, part (some groups), waiting or failed.
+
+    No model is loaded.
+    """
+    return study.study_status(options)
+
+
+@command(runs.StudyReportOptions, "study report", examples=(
+    "study report sizes.toml",
+    "study report sizes.toml --tables tables"))
+def report_study(options: runs.StudyReportOptions) -> study_pages.StudyReport:
+    """Make one table and one page of all complete runs of a study, and compare its models.
+
+    Models are compared on each suite with each combination of factors. p is adjusted over all
+    comparisons of the study.
+    """
+    return study_pages.report_study(options, options.watch)
+
+
+@command(ImproveOptions, "improve", panel="Improve", output=("details", "json"), examples=(
+    "improve --model packaged:smollm2 --suite mini --train-groups capital --validation-groups "
+    "currency --lambda 1 --epochs 1 --train-facts 8 --validation-facts 8 --limit 2",
+    "improve --model bert-base-cased --suite pararel --train-groups P36,P138 "
+    "--validation-groups P19 --seeds 42,43 --out runs/better"))
+def improve(options: ImproveOptions) -> improvement.Improvement | export.Lines | None:
+    """Train a model to give one answer to all patterns of a fact, and measure the gain.
+
+    The loss is `vote` by default; that of the ParaRel paper is --loss pairs. Trains with each
+    weight of the consistency loss, keeps the checkpoint with the best consistent accuracy on the
+    validation relations, and compares the model before and after on the held-out relations. Rerun
+    the same command to resume an interrupted run.
+    """
+    return improvement.improve(options, options.watch)
+
+
+@command(FinetuneOptions, "finetune", panel="Improve", examples=(
+    "finetune --model roberta-base --task rte --train hub:train --validation hub:validation "
+    "--out models/rte",
+    "finetune --model packaged:minilm --task mrpc --train train.tsv --validation dev.tsv "
+    "--seeds 0 --limit 64 --out models/mrpc"))
+def finetune(options: FinetuneOptions) -> improvement.Finetuning | export.Lines | None:
+    """Fine-tune a classifier on the original form of sentence pairs (CALUM, Sections 4.3, 6.1).
+
+    The best checkpoint of each seed is saved as --out/seed-N/TASK. Rerun the same command to
+    resume an interrupted run.
+    """
+    return improvement.finetune(options, options.watch)
+
+
+@command(runs.ReproduceOptions, "reproduce", panel="Papers", examples=(
+    "reproduce pararel-table-3 --add mine=path/to/model --dry-run",
+    "reproduce pararel-table-3 --add mine=path/to/model --with 'probe=--limit 5'"))
+def reproduce(options: runs.ReproduceOptions) -> export.Shown:
+    """Reproduce a table or figure of the papers, or put your own model next to its rows.
+
+    Runs the commands that the table needs and reuses existing runs. Rerun the same command to
+    resume. A row whose model or data is missing is marked `unavailable`.
+    """
+    if options.name is None:
+        return reproduction.recipes()
+    return reproduction.reproduce(options, options.watch)
+
+
+@takes(runs.ReproduceOptions)
+def reproduce_table(options: runs.ReproduceOptions) -> reproduction.Reproduction:
+    """Run the commands that a table of a paper takes, and put our numbers next to the paper's."""
+    return reproduction.reproduce(options, options.watch)
+
+
+def list_tables() -> dict[str, str]:
+    """The papers' tables and figures that ``reproduce_table`` makes, and what they show."""
+    known = reproduction.RECIPES
+    return {name: known[name].title for name in sorted(known)}
+
+
+group(
+    "analyze", "Analyze a finished run: by pattern, edit, example, accuracy or hidden states.",
+    "Measure")
+
+TABLE = ("csv", "json")
+
+
+@command(runs.PatternsOptions, "analyze patterns", output=TABLE, examples=(
+    "analyze patterns runs/bert",
+    "analyze patterns runs/bert --groups P36 --csv pairs.csv"))
+def analyze_patterns(options: runs.PatternsOptions) -> analyses.Analysis:
+    """Compare patterns: how often each two agree, and which agree with no other.
+
+    A pattern is an outlier if its highest agreement with another is below the mean agreement
+    among the others. The column "points" is the accuracy of a pattern minus that of the base
+    pattern, on the same facts. The file of --csv has a row for each pair of patterns: its
+    agreement and its change of accuracy, with intervals and tests.
+    """
+    return analyses.analyze_patterns(options)
+
+
+@command(runs.EditsOptions, "analyze edits", output=TABLE, examples=(
+    "analyze edits runs/bert",
+    "analyze edits runs/bert --derive --csv edits.csv"))
+def analyze_edits(options: runs.EditsOptions) -> analyses.Analysis:
+    """Compare edits: pairs of patterns that differ in one way with the other pairs.
+
+    An edit is a way in which two patterns differ. The edges of the suite name it; with --derive
+    a dependency parser does, which also finds the paraphrase types of the paper's Appendix B.
+    Numbers are means over the relations that have both kinds of pairs, and tests are over these
+    relations.
+    """
+    return analyses.analyze_edits(options)
+
+
+@command(runs.ExamplesOptions, "analyze examples", output=TABLE, examples=(
+    "analyze examples runs/bert",
+    "analyze examples runs/bert --kind same_wrong --examples 10"))
+def analyze_examples(options: runs.ExamplesOptions) -> analyses.Analysis:
+    """Show examples: items with right and wrong answers, with one wrong answer, and so on.
+
+    An item is a fact or a question; of written answers the text is shown, and how it was matched.
+    docs/analyses.md explains the kinds of examples. The file of --csv has a row for each reply
+    to each item.
+    """
+    return analyses.analyze_examples(options)
+
+
+@command(runs.ExpectationsOptions, "analyze expectations", output=TABLE, examples=(
+    "analyze expectations runs/negation",
+    "analyze expectations runs/negation --examples 10 --csv violations.csv"))
+def analyze_expectations(options: runs.ExpectationsOptions) -> analyses.Analysis:
+    """Show which expectations the answers violate: how many of each kind, and examples.
+
+    A suite of questions says what should hold between the answers to several of its questions
+    (docs/expectations.md). The file of --csv has a row for each kind of expectations of a group.
+    """
+    return analyses.analyze_expectations(options)
+
+
+@command(runs.KnowledgeOptions, "analyze knowledge", output=TABLE, examples=(
+    "analyze knowledge runs/bert runs/roberta",
+    "analyze knowledge small=runs/small large=runs/large --sizes 10M,1B"))
+def analyze_knowledge(options: runs.KnowledgeOptions) -> analyses.Analysis:
+    """Correlate accuracy and consistency over relations (ParaRel paper, Section 6.2).
+
+    With --sizes the effect of more training data is measured over the runs, too (Table 4), and with
+    --abstain-below what remains if the model answers only when it is confident (Section 9). The
+    file of --csv has the correlations over relations.
+    """
+    return analyses.analyze_knowledge(options)
+
+
+@command(runs.FactorsOptions, "analyze factors", output=("csv", "format", "json"), examples=(
+    "analyze factors runs/questions",
+    "analyze factors small=runs/small large=runs/large --format latex"))
+def analyze_factors(options: runs.FactorsOptions) -> analyses.FactorAnalysis:
+    """Show where inconsistency comes from: what each factor of a run of questions changes.
+
+    For each factor: the consistency of the variants that differ in it alone, its main effect and
+    its total effect on the answer and on correctness. Then POSIX, PromptSensiScore and the range
+    of accuracy. The file of --csv has a row for each number. See docs/factors.md.
+    """
+    return analyses.analyze_factors(options)
+
+
+@command(runs.SyntaxOptions, "analyze syntax", output=TABLE, examples=(
+    "analyze syntax pararel",
+    "analyze syntax pararel --csv edges.csv"))
+def analyze_syntax(options: runs.SyntaxOptions) -> analyses.Analysis:
+    """Compare how patterns differ by a parser with the suite's own edges.
+
+    It prints how many directed edges are the same, Cohen's kappa, the edges that only one of
+    them has, and how many pairs with the base pattern are of each paraphrase type (Appendix B).
+    It needs the extra `syntax`.
+    """
+    return analyses.analyze_syntax(options)
+
+
+@command(runs.TaskEffectsOptions, "analyze tasks", output=TABLE, examples=(
+    "analyze tasks roberta=runs/rte roberta=runs/mrpc",
+    "analyze tasks runs/rte runs/mrpc runs/qqp --small rte,mrpc --csv tests.csv"))
+def analyze_tasks(options: runs.TaskEffectsOptions) -> analyses.Analysis:
+    """Compare tasks of sentence pairs: which kinds are more consistent (CALUM paper, 5.1).
+
+    Name the model if several runs are of one model: roberta=runs/a roberta=runs/b.
+    """
+    return analyses.analyze_tasks(options)
+
+
+@command(runs.VectorOptions, "analyze representations", examples=(
+    "analyze representations --model packaged:smollm2 --groups capital --limit 8",
+    "analyze representations --model bert-base-cased --suite pararel --draw P36"))
+def analyze_representations(options: runs.VectorOptions) -> analyses.Analysis:
+    """Cluster a model's vectors by pattern, subject and object (ParaRel paper, Section 7.2).
+
+    The run's folder gets the answers, vectors/RELATION.npy with an index, clusters.csv and the
+    figure. Rerun the same command to resume an interrupted run.
+    """
+    return analyses.analyze_representations(options, options.watch)

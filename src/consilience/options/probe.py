@@ -26,8 +26,6 @@ SERVED = (*BEHIND_A_URL, "llamacpp")
 
 # fmt: off
 class ProbeOptions(Options):
-    """The options of ``probe``."""
-
     suite: shared.SuiteName = "mini"
     model: str = opt(
         "Ask this model: a Hub id, a folder, a GGUF file, packaged:smollm2 or "

@@ -13,8 +13,6 @@ from consilience.options import FilePath, OptionalPath, Options, Paths, Watched,
 
 
 class ScoreOptions(Options):
-    """The options of ``score``."""
-
     answers: FilePath = arg(
         "The folder of a run, or a table: .jsonl, .csv, .csv.gz, .tsv, .parquet, .xlsx.",
         metavar="ANSWERS")
@@ -41,8 +39,6 @@ class ScoreOptions(Options):
 
 
 class CompareOptions(Options):
-    """The options of ``compare``."""
-
     runs: shared.RunSpecs
     suite: shared.RunSuite = None
     protocol: shared.RunProtocol = None
@@ -51,8 +47,6 @@ class CompareOptions(Options):
 
 
 class GateOptions(Options):
-    """The options of ``gate``."""
-
     runs: Paths = arg(
         "The folder of a run, or several runs of the same model on the same questions, whose "
         "numbers are averaged.", metavar="RUN")
@@ -73,8 +67,6 @@ class GateOptions(Options):
 
 
 class VerifyOptions(Watched):
-    """The options of ``verify``."""
-
     run: FilePath = arg("The folder of a run.", metavar="RUN")
     sample: int = opt(
         "Ask about this many queries again, whole items.", default=100, metavar="N", min=1)
@@ -94,8 +86,6 @@ class VerifyOptions(Watched):
 
 
 class ReportOptions(Watched):
-    """The options of ``report``."""
-
     runs: shared.RunSpecs
     out: OptionalPath = opt(
         "Write the page to this file [default: report.html in the folder of the run].",
@@ -116,8 +106,6 @@ class ReportOptions(Watched):
 
 
 class PublishOptions(Watched):
-    """The options of ``publish``."""
-
     run: FilePath = arg("The folder of a run, of several seeds, or of a study.", metavar="RUN")
     format: PublishFormat = opt(
         "Write records of Every Eval Ever (eee), the README.md of a model (model-card), files of "
@@ -149,8 +137,6 @@ class PublishOptions(Watched):
 
 
 class StudyRunOptions(Watched):
-    """The options of ``study run``."""
-
     file: shared.StudyFile
     engine: Literal['local', 'ray'] = opt(
         "Work in processes on this machine, or on a Ray cluster.", default="local")
@@ -169,14 +155,10 @@ class StudyRunOptions(Watched):
 
 
 class StudyStatusOptions(Options):
-    """The options of ``study status``."""
-
     file: shared.StudyFile
 
 
 class StudyReportOptions(Watched):
-    """The options of ``study report``."""
-
     file: shared.StudyFile
     out: OptionalPath = opt(
         "Write the page to this file [default: report.html in the folder of the study].",
@@ -188,8 +170,6 @@ class StudyReportOptions(Watched):
 
 
 class ReproduceOptions(Watched):
-    """The options of ``reproduce``."""
-
     name: str | None = arg(
         "The table or figure to reproduce. Leave it out to list all.", default=None)
     out: FilePath = opt(
@@ -224,8 +204,6 @@ class ReproduceOptions(Watched):
 
 
 class PatternsOptions(Options):
-    """The options of ``analyze patterns``."""
-
     run: shared.RunPath
     suite: shared.RunSuite = None
     groups: shared.Groups = None
@@ -235,8 +213,6 @@ class PatternsOptions(Options):
 
 
 class EditsOptions(Options):
-    """The options of ``analyze edits``."""
-
     run: shared.RunPath
     suite: shared.RunSuite = None
     protocol: shared.RunProtocol = None
@@ -247,8 +223,6 @@ class EditsOptions(Options):
 
 
 class ExamplesOptions(Options):
-    """The options of ``analyze examples``."""
-
     run: shared.RunPath
     suite: shared.RunSuite = None
     kind: ExampleKind | None = opt(
@@ -258,16 +232,12 @@ class ExamplesOptions(Options):
 
 
 class ExpectationsOptions(Options):
-    """The options of ``analyze expectations``."""
-
     run: FilePath = arg("The folder of a run of questions.", metavar="RUN")
     examples: int = opt("Print this many examples of each kind.", default=3, min=0, panel="Output")
     seed: shared.BootstrapSeed = 0
 
 
 class KnowledgeOptions(Options):
-    """The options of ``analyze knowledge``."""
-
     runs: Paths = arg("Folders of runs, or tables of answers; LABEL=RUN names one.", metavar="RUN")
     suite: shared.RunSuite = None
     protocol: shared.RunProtocol = None
@@ -282,23 +252,17 @@ class KnowledgeOptions(Options):
 
 
 class FactorsOptions(Options):
-    """The options of ``analyze factors``."""
-
     runs: Paths = arg("Folders of runs of questions; LABEL=RUN names one.", metavar="RUN")
     groups: shared.Groups = None
     seed: shared.BootstrapSeed = 0
 
 
 class SyntaxOptions(Options):
-    """The options of ``analyze syntax``."""
-
     suite: shared.SuiteArgument
     data_dir: shared.DataDir = opt(default=None)
 
 
 class TaskEffectsOptions(Options):
-    """The options of ``analyze tasks``."""
-
     runs: Paths = arg(
         "Folders of runs of sentence pairs, or tables as CSV; MODEL=RUN names the model.",
         metavar="RUN")
@@ -310,8 +274,6 @@ class TaskEffectsOptions(Options):
 
 
 class VectorOptions(Watched):
-    """The options of ``analyze representations``."""
-
     model: str = opt(
         "Use this model, as for `probe`.", default="packaged:smollm2", metavar="M", short="-m",
         panel="Model")

@@ -14,8 +14,6 @@ ImportFormat = Literal["proposals", "suite", "lama", "mpararel", "lpaqa", "table
 
 
 class AuditOptions(Options):
-    """The options of ``suite audit``."""
-
     suite: str = arg("The suite: a name, a folder, or a file of questions.", metavar="SUITE")
     runs: Sequence[str] = opt(
         "Also look for patterns whose answers differ from all others in these runs.", default=(),
@@ -28,15 +26,11 @@ class AuditOptions(Options):
 
 
 class CardOptions(Options):
-    """The options of ``suite card``."""
-
     suite: shared.SuiteArgument
     data_dir: shared.DataDir = opt(default=None)
 
 
 class ExportOptions(Options):
-    """The options of ``suite export``."""
-
     suite: str = arg("The suite: a name, a folder or a file of questions.", metavar="SUITE")
     format: ExportFormat | None = opt(
         "Write JSON Lines, CSV, or a task of lm-evaluation-harness [default: by the name of "
@@ -66,8 +60,6 @@ class ExportOptions(Options):
 
 
 class MineOptions(Watched):
-    """The options of ``suite mine``."""
-
     corpus: FilePath = arg(
         "Read texts from this file: .jsonl, .parquet, or plain text with a text on each line or "
         "between blank lines.", metavar="CORPUS")
@@ -104,8 +96,6 @@ class MineOptions(Watched):
 
 
 class ImportOptions(Options):
-    """The options of ``suite import``."""
-
     path: FilePath = arg("Import this file or folder.", metavar="SOURCE")
     into: FilePath = opt(
         "Add to this suite folder, which may be new.", metavar="DIR", panel="Output")
@@ -134,8 +124,6 @@ class ImportOptions(Options):
 
 
 class RewriteOptions(Watched):
-    """The options of ``suite rewrite``."""
-
     suite: shared.SuiteArgument
     model: str = opt("The model that writes.", metavar="M", short="-m", panel="Model")
     out: FilePath = opt(
@@ -191,8 +179,6 @@ class RewriteOptions(Watched):
 
 
 class SheetOptions(Options):
-    """The options of ``suite annotate sheet``."""
-
     task: str = opt("Ask about this task: a name, or a TOML file.", metavar="T", panel="Questions")
     data: str = opt(
         "Read labelled pairs from this file or from hub:SPLIT.", metavar="F", panel="Questions")
@@ -209,8 +195,6 @@ class SheetOptions(Options):
 
 
 class PatternSheetOptions(Options):
-    """The options of ``suite annotate patterns``."""
-
     suite: shared.SuiteArgument
     out: shared.SheetFolder
     patterns: int = opt(
@@ -225,8 +209,6 @@ class PatternSheetOptions(Options):
 
 
 class ScoreSheetsOptions(Options):
-    """The options of ``suite annotate score``."""
-
     folder: FilePath = arg("The folder with key.json and the answers.", metavar="SHEETS")
     seed: int = opt("Seed of the bootstrap.", default=0, min=0, panel="Counting")
     sign: OptionalPath = opt(

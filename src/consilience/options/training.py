@@ -11,8 +11,6 @@ from consilience.options import FilePath, OptionalPath, Watched, opt, shared
 
 
 class ImproveOptions(Watched):
-    """The options of ``improve``."""
-
     model: str = opt(
         "Train this masked or causal model: a Hub id or a folder.", metavar="M", short="-m",
         panel="Model")
@@ -79,8 +77,6 @@ class ImproveOptions(Watched):
 
 
 class FinetuneOptions(Watched):
-    """The options of ``finetune``."""
-
     model: str = opt(
         "Train this encoder, decoder or sequence-to-sequence model: a Hub id, a folder, a GGUF "
         "file, packaged:minilm or packaged:smollm2.", metavar="M", short="-m", panel="Model")

@@ -64,11 +64,7 @@ def _key(relation: Relation, protocol: Protocol) -> pl.Expr:
 
 
 def _first_difference(grid: Grid) -> tuple[Ints, Ints]:
-    """The first two compared variants with different answers (item,) each; -1, the last, for none.
-
-    Where every two variants are compared, it is the first one with an answer, and the next one
-    with another answer.
-    """
+    """The first two compared variants with different answers (item,) each; -1 for none."""
     items = np.arange(len(grid.answers))
     if grid.compared is None:
         first = grid.taken.argmax(axis=1)
@@ -136,10 +132,7 @@ class Example:
 
     @property
     def telling(self) -> tuple[Reply, ...]:
-        """At most three replies: the most confident one of each answer, then any.
-
-        Right replies come first, then those that are right of another fact of the subject.
-        """
+        """At most three replies: the most confident one of each answer, then any."""
         by_margin = sorted(self.replies, key=lambda reply: -(reply.margin or 0.0))
         firsts = list({reply.answer: reply for reply in reversed(by_margin)}.values())[::-1]
         order = ("right", OF_ANOTHER, "wrong")

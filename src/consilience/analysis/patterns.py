@@ -123,15 +123,18 @@ def _pattern_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
     for relation, grid in _grids(ready, protocol):
         agreement = agreement_matrix(grid)
         right = quotient(grid.right.sum(axis=0), grid.taken.sum(axis=0)).tolist()
-        among, sizes = mean_among_others(agreement), grid.taken.sum(axis=0).tolist()
+        known = ~np.isnan(agreement)
+        values = np.where(known, agreement, 0)
+        sums, counts = (of.sum() - 2 * of.sum(axis=0) for of in (values, known.astype(np.int64)))
+        among, sizes = quotient(sums, counts), grid.taken.sum(axis=0).tolist()
         names = [pattern.text for pattern in relation.patterns] or relation.design.variants
         for at, name in enumerate(names):
             others = np.delete(agreement[at], at)
             mean, closest, highest = NAN, None, NAN
-            if known := not np.isnan(others).all():
+            if has_others := not np.isnan(others).all():
                 closest = int(np.nanargmax(agreement[at]))
                 mean, highest = float(np.nanmean(others)), float(np.nanmax(others))
-            is_apart = bool(known and highest < among[at] - ROUNDING)
+            is_apart = bool(has_others and highest < among[at] - ROUNDING)
             row = relation.id, at, name, right[at], mean, closest, highest, is_apart, sizes[at]
             rows.append(row)
     columns = [
@@ -201,14 +204,6 @@ def agreement_matrix(grid: Grid) -> Floats:
         same = ((answers[at + 1 :] == answers[at]) & grid.taken[:, at]).sum(axis=1)
         matrix[at, at + 1 :] = matrix[at + 1 :, at] = quotient(same, both[at, at + 1 :])
     return matrix
-
-
-def mean_among_others(agreement: Floats) -> Floats:
-    """The mean of an ``agreement_matrix`` without the row and column of each variant (variant,)."""
-    known = ~np.isnan(agreement)
-    values = np.where(known, agreement, 0)
-    sums, counts = (of.sum() - 2 * of.sum(axis=0) for of in (values, known.astype(np.int64)))
-    return quotient(sums, counts)
 
 
 def mean_agreement(answers: Seeds, suite: Suite, protocol: Protocol) -> dict[str, Floats]:

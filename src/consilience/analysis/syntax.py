@@ -132,7 +132,10 @@ def path(parsed: Parsed) -> Path:
     are both ``nmod, nsubj`` from the subject and nothing from the object.
     """
     heads, labels = content_tree(parsed.words)
-    ups = [_upwards(heads, at) for at in (parsed.subject, parsed.object)]
+    ups = [[parsed.subject], [parsed.object]]
+    for way in ups:
+        while heads[way[-1]] != way[-1]:
+            way.append(heads[way[-1]])
     first, second = (
         tuple(labels[at] for at in way if at not in other) for way, other in (ups, ups[::-1])
     )
@@ -173,13 +176,6 @@ def _promote(heads: list[int], labels: list[str], child: int, label: str) -> Non
             heads[at] = child
     heads[old], heads[child] = child, top
     labels[child], labels[old] = labels[old], label
-
-
-def _upwards(heads: list[int], at: int) -> list[int]:
-    way = [at]
-    while heads[way[-1]] != way[-1]:
-        way.append(heads[way[-1]])
-    return way
 
 
 def syntactic_change(a: Parsed, b: Parsed) -> bool:

@@ -37,10 +37,7 @@ class Terminal(Console):
     """A console that shows tables, and U+FFFD for what would control the terminal."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print objects; tables fit the screen, and are as wide as they are in a pipe.
-
-        Lines of text are not wrapped.
-        """
+        """Print objects; tables fit the screen, and are as wide as they are in a pipe."""
         rule = "─" if self.encoding.startswith("utf") else "-"
         for item in objects:
             if isinstance(item, Table):

@@ -18,10 +18,7 @@ OTHER_OUT = "Choose another folder"
 
 
 class ConsilienceError(Exception):
-    """Bad input or usage: what was found, what was expected, where, and what to do next.
-
-    The library raises it; only the command line turns it into a message and an exit status.
-    """
+    """Bad input or usage: what was found, what was expected, where, and what to do next."""
 
     status = 2  # The exit status of a command that it ends
     kind: Kind = ""

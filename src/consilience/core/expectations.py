@@ -111,10 +111,7 @@ class Expectation:
 
     @property
     def merges_all(self) -> bool:
-        """Whether each option of the premise moves to one of the conclusion, and all are moved to.
-
-        Only then do the probabilities of the premise say those of the conclusion.
-        """
+        """Whether options of the premise move each to one of the conclusion, and to all of them."""
         return {*(self._positions or ())} == {*range(len(self.conclusion.options))}
 
     @property

@@ -229,11 +229,7 @@ def _positions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """Which variants of a group are compared, and what is counted of them.
-
-    The answers to two compared variants are expected to be the same. Facts and sentence pairs
-    differ in nothing else when their answers are counted.
-    """
+    """Which variants of a group are compared, and what is counted of them."""
 
     variants: tuple[str, ...]
     forms: Mapping[str, tuple[int, ...]] = field(repr=False)
@@ -256,11 +252,7 @@ class Design:
 
     @classmethod
     def of_patterns(cls, patterns: Sequence[Pattern], edges: Mapping[VariantPair, Edge]) -> Design:
-        """Every two patterns are compared; perturbed ones with the pattern that they were made of.
-
-        The kinds are the edit kinds of ``edges`` and the languages of the patterns, or the
-        perturbations.
-        """
+        """Every two patterns are compared; perturbed ones with those that they were made of."""
         forms = _positions(pattern.form or ORIGINAL for pattern in patterns)
         languages = _positions(pattern.language for pattern in patterns)
         is_perturbed = len(forms) > 1

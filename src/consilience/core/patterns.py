@@ -76,10 +76,7 @@ ENGLISH = "en"  # The language of patterns and facts that name none
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Pattern:
-    """A cloze pattern with one ``[X]`` (subject) and one ``[Y]`` (object).
-
-    It is parsed once; a missing or duplicate slot raises.
-    """
+    """A cloze pattern with one ``[X]`` (subject) and one ``[Y]`` (object)."""
 
     text: str
     lemma: str = ""
@@ -122,18 +119,12 @@ class Pattern:
         return left + object_ + with_particle(object_, right)
 
     def fill_blank(self, subject: str, blank: str) -> str:
-        """The sentence with a mask or a blank for the object.
-
-        A Korean particle after it keeps both forms, because the object decides which one fits.
-        """
+        """The sentence with a mask or blank for the object; a Korean particle keeps both forms."""
         left, right = self.around_object(subject)
         return left + blank + right
 
     def around_object(self, subject: str) -> tuple[str, str]:
-        """The text on the left and on the right of the object slot, with the subject filled in.
-
-        A Korean particle after the subject has the form that fits (``particles``).
-        """
+        """The text on the left and on the right of the object slot, with the subject filled in."""
         start, middle, end = self.parts
         if self.object_first:
             return start, middle + subject + with_particle(subject, end)

@@ -212,10 +212,7 @@ def log_probabilities(text: str | None, size: int, where: str) -> list[float]:
 
 
 def _written_candidates(suite: Suite) -> dict[tuple[str, str], list[Choice]]:
-    """The candidates by group and variant, with their text in the pattern as an alias.
-
-    A variant is a pattern's name or its position. Groups with one writing are not there.
-    """
+    """The candidates by group and variant (its name or position), with texts as aliases."""
     return {
         (relation.id, variant): [
             Choice(word, (relation.written(word, pattern.language, pattern.object_form),))

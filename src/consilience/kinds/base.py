@@ -242,11 +242,7 @@ class Inquiry(ABC):
     def noise_floor(
         self, folder: RunFolder, tables: Mapping[str, pl.DataFrame]
     ) -> pl.DataFrame | None:
-        """Rows of the metrics table on a sample that is asked again; None without one.
-
-        A model that runs here is asked on request, as ``VARIATIONS`` say and in bfloat16; a server
-        by default. ``tables``: the answers of the run to each group.
-        """
+        """Rows of the metrics table on a sample that is asked again; None without one."""
         if (client := getattr(self.model, "client", None)) is not None:
             return self._noise_of_server(client, folder, tables)
         if not (size := self.options.noise_floor):

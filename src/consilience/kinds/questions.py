@@ -326,11 +326,7 @@ class OwnQuestions(base.Inquiry):
     def read_answers(
         cls, run: Run, options: ScoreOptions, suite: Questions | None
     ) -> base.AnswersElsewhere:
-        """Texts or log-probabilities of options.
-
-        A question that has rows and lacks some has no answer there. Questions without any row are
-        not counted, with a note.
-        """
+        """Texts or log-probabilities of options."""
         refuse_published(options)
         whole = suite or load_questions(options.suite or "", columns_of(options.columns))
         rule = rule_of(options.match) if options.match else None

@@ -258,11 +258,7 @@ class Prompting:
     def of(
         cls, options: ProbeOptions, factors: Sequence[Factor], *, is_chat: bool = False
     ) -> Prompting:
-        """The presentation that options ask for; ``is_chat``: of a model with a chat template.
-
-        Of a file with several templates the first is the base. The levels of the factor
-        ``template`` name templates.
-        """
+        """The presentation that options ask for; ``is_chat``: of a model with a chat template."""
         rule_name = options.option_score or ""
         if rule_name == presentation.DECISION.name:
             raise unknown_name(f"no scoring rule '{rule_name}'", rule_name, presentation.RULES)

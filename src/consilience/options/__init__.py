@@ -116,10 +116,7 @@ def arg(help: str = "", *, default: Any = MISSING, **facts: Any) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(opt, arg, field))
 class Options:
-    """The parameters of a command; a subclass is a frozen dataclass that checks its values.
-
-    It becomes one when it is used, because the help of a command needs none of the others.
-    """
+    """The parameters of a command; a subclass becomes a frozen dataclass when it is used."""
 
     if not TYPE_CHECKING:
 

@@ -138,10 +138,7 @@ class ProbeOptions(Options):
 
     @property
     def connection(self) -> Connection | None:
-        """How a model behind a URL is reached; None for a model that runs here.
-
-        A model behind a URL without a URL raises, and so do options of one for another model.
-        """
+        """How a model behind a URL is reached; None for a model that runs here."""
         scheme, _, name = self.model.partition(":")
         if scheme not in BEHIND_A_URL or (scheme == "systemone" and self.base_url is None):
             self._refuse_connection()

@@ -340,11 +340,7 @@ def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:
 
 
 def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Every number of the tables in one: ``run, number, factor, value, low, high, ...``.
-
-    ``number`` is a metric, an index, ``flips`` (of the noise floor), or an outcome with the kind of
-    its part: ``answer: main``.
-    """
+    """Every number of the tables in one: ``run, number, factor, value, low, high, ...``."""
     pairs, counts = tables["consistency"], ("n", "n_excluded")
     kept = ("run", "factor", *counts)
     bounds = {"low": "corrected_low", "high": "corrected_high"}

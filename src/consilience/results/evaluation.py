@@ -236,7 +236,11 @@ def _values_of(
     """The fields of ``ProbeOptions``, the suite and the model; None for one that is a name."""
     refuse_unknown(ProbeOptions, options)
     fields = dict(options)
-    columns = _columns(fields.pop("columns", None))
+    given = fields.pop("columns", None)
+    if isinstance(given, Mapping):
+        columns = {str(name): str(column) for name, column in given.items()}
+    else:
+        columns = columns_of([given] if isinstance(given, str) else given)
     is_file = isinstance(suite, str | PathLike) and is_questions(os.fspath(suite))
     chosen = None if is_file else _chosen(suite, columns)
     if is_file and columns:
@@ -281,20 +285,10 @@ def _refuse_columns(suite: object) -> NoReturn:
     raise ConsilienceError(f"columns with {suite!r}", expected=expected, todo="Leave columns out.")
 
 
-def _columns(columns: object) -> dict[str, str]:
-    """The names of columns, from a dictionary or from texts ``OURS=YOURS``."""
-    if isinstance(columns, Mapping):
-        return {str(name): str(column) for name, column in columns.items()}
-    return columns_of([columns] if isinstance(columns, str) else cast(Any, columns))
-
-
 def _model_of(
     model: Any, of_questions: bool, task: str | None, options: Mapping[str, Any]
 ) -> LanguageModel | Model:
-    """A model that is no name: as it is, or made of a function.
-
-    It is asked questions, the sentence pairs of a task, or facts.
-    """
+    """A model that is no name: as it is, or made of a function."""
     method, asked, takes = "score", "facts", "prompts to texts, or what load_model gives"
     if of_questions:
         method, asked, takes = "why_not", "questions", "prompts to labels or texts of options"

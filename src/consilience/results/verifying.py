@@ -182,10 +182,7 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
 
 
 def _trusted(recorded: ProbeOptions, options: VerifyOptions, run: Run) -> dict[str, Any]:
-    """What runs code or sends a key, as the user gave it; the record only says what is lacking.
-
-    A file of code that is not the one of the run raises before it runs.
-    """
+    """What runs code or sends a key, as the user gave it; the record only says what is lacking."""
     trusted: dict[str, Any] = {}
     lacking: list[str] = []
     for option in option_fields(VerifyOptions):

@@ -260,20 +260,13 @@ class RunFolder:
             record[name] = value
 
     def multiplied_by(self, products: Mapping[str, Any]) -> None:
-        """Keep which library multiplied on which processor when the run began.
-
-        A resumed run on another one gets a note. No answer depends on it, so it is no part of what
-        the run was asked (docs/decisions/0007).
-        """
+        """Keep which library multiplied on which processor at first (docs/decisions/0007)."""
         with self._changing() as record:
             record.setdefault("products", dict(products))
             self._add_notes(record, _changes(record, {"products": products}))
 
     def pay_for(self, model: object) -> None:
-        """Keep the replies of a model behind a URL until the run is complete, and what they cost.
-
-        How its server scores, and the proof of it, is kept too. Nothing of a model that runs here.
-        """
+        """Keep the replies of a model behind a URL until the run is complete, and their cost."""
         client: Client | None = getattr(model, "client", None)
         if proof := getattr(model, "proof", None):
             self.describe("scoring", proof.record())
@@ -343,10 +336,7 @@ class RunFolder:
         write_whole(path, buffer.getvalue())
 
     def adopt(self, record: Mapping[str, Any], answers: Mapping[str, bytes]) -> None:
-        """Keep answers files that another process made with the same settings, and its record.
-
-        ``answers``: their content by group. Of both records this one says when and how it began.
-        """
+        """Keep answers (by group) of another process with the same settings, and its record."""
         with self._changing() as mine:
             self._add_notes(mine, [*record["warnings"], *_changes(mine, record)])
             for name, value in record.items():

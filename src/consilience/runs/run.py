@@ -163,10 +163,7 @@ class Run:
 
     @property
     def model_name(self) -> str:
-        """The last part of the model's Hub id or path; empty where the model is not known.
-
-        What ``finetune`` and ``improve`` wrote is called by its folder.
-        """
+        """The last part of the model's Hub id or path; empty where the model is not known."""
         model = str(self.settings.get("model", {}).get("model", ""))
         return model_name(model, self.settings.get("task", {}).get("name", ""))
 

@@ -493,10 +493,7 @@ class StudyState(Shown):
         return Table(title, columns, rows, self.failures())
 
     def requests_in_words(self) -> dict[str, str]:
-        """Requests, tokens and cost of all models behind a URL; empty where they are not planned.
-
-        The cost is that of the models with a price.
-        """
+        """Requests, tokens and known cost of all models behind a URL; empty if not planned."""
         from consilience.kinds.probing import together
 
         plans = [state.plan for state in self.runs if state.plan]

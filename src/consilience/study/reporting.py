@@ -306,10 +306,7 @@ def smallest_p(differences: pl.DataFrame) -> Iterator[str]:
 def _measured(
     study: Study, cell: str, models: Mapping[str, Sequence[RunState]], seed: int
 ) -> tuple[list[StudyRow], list[pl.DataFrame], list[str]]:
-    """The numbers of the models on one suite with one combination of factors, and comparisons.
-
-    A model has a row for its scored and one for its written answers, or one for its missing run.
-    """
+    """The numbers of the models on one suite with one combination of factors, and comparisons."""
     rows, faults, known = list[StudyRow](), list[str](), dict[str, tuple[Run, CountedRun]]()
     for name, states in models.items():
         if left := [str(state.state) for state in states if state.state != "complete"]:

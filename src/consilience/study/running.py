@@ -75,10 +75,7 @@ Written = dict[str, bytes]
 
 
 class StudyWorker:
-    """Asks groups of runs of one model, and counts these runs.
-
-    The model is loaded when the first unit needs it.
-    """
+    """Asks groups of runs of one model, which it loads at the first, and counts these runs."""
 
     def __init__(self, key: WorkerKey) -> None:
         if Path(key.home).is_dir():
@@ -258,11 +255,7 @@ class _Plan:
 
 
 def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False) -> _Plan:
-    """Plan a study; ``is_fetched``: what is finished at its address is fetched first.
-
-    A suite that does not exist raises before anything is asked, and so does an option that its
-    kind does not have, and one that was changed after its run was finished.
-    """
+    """Plan a study; ``is_fetched``: what is finished at its address is fetched first."""
     if options.ray_address is not None and options.engine != "ray":
         raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
     study = studies.read_study(options.file)

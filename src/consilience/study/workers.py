@@ -242,11 +242,7 @@ def _why_ended(status: int | None, log: Path | None) -> str:
 
 
 class RayWorkers:
-    """Actors on the cluster at ``address``, or on one that is started on this machine.
-
-    ``count``: how many at once; None for as many as the cluster has processors. A worker whose
-    needs no node can meet waits until there is one.
-    """
+    """Actors on the cluster at ``address``, or on one that is started on this machine."""
 
     def __init__(
         self,
@@ -343,7 +339,9 @@ def _connect(ray: Any, address: str, count: int | None) -> None:
     ray._private.worker.print_to_stdstream = lambda *arguments, **options: None
     usual = signal.getsignal(signal.SIGTERM)
     try:
-        _check_port(address)
+        host, _, port = address.rpartition(":")
+        if "/" not in address and host and port.isdecimal():  # else Ray waits there for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(address=address, **options)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise ConsilienceError(
@@ -356,13 +354,6 @@ def _connect(ray: Any, address: str, count: int | None) -> None:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, usual)  # Ray has replaced it
-
-
-def _check_port(address: str) -> None:
-    """Raise where nothing listens at HOST:PORT; Ray itself would wait there for minutes."""
-    host, _, port = address.rpartition(":")
-    if "/" not in address and host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def _in_words(error: Exception) -> str:

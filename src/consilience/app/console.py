@@ -9,17 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+from rich import progress
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.segment import Segment
 from rich.text import Text
 
@@ -69,8 +60,8 @@ out = Terminal(markup=False, highlight=False)
 err = Terminal(stderr=True, markup=False, highlight=False)
 
 
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
+class _Rate(progress.ProgressColumn):
+    def render(self, task: progress.Task) -> Text:
         return Text(_rate(task.speed) if task.speed else "", style="dim")
 
 
@@ -135,14 +126,16 @@ class Screen(Watch):
                 yield advance
             return
         columns = (
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
-            _Rate(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+            progress.TextColumn("{task.description}"), progress.BarColumn(),
+            progress.MofNCompleteColumn(), progress.TextColumn(unit), _Rate(),
+            progress.TimeElapsedColumn(), progress.TextColumn("left"),
+            progress.TimeRemainingColumn(),
         )  # fmt: skip
-        with Progress(*columns, console=err, disable=err.quiet) as progress:
-            task = progress.add_task(text, total=total)
+        with progress.Progress(*columns, console=err, disable=err.quiet) as bars:
+            task = bars.add_task(text, total=total)
 
             def advance_bar(steps: int, learned: int | None = None) -> None:
-                progress.update(task, total=learned, advance=steps)
+                bars.update(task, total=learned, advance=steps)
 
             yield advance_bar
 

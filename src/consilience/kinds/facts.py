@@ -29,17 +29,7 @@ from consilience.options.runs import ScoreOptions
 from consilience.report.run_view import BLANK as SHOWN_BLANK
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run
-from consilience.suites.facts import (
-    PATTERN_PERTURBATIONS,
-    filter_vocabulary,
-    replace_facts,
-    sample_facts,
-    select_languages,
-    select_relations,
-    with_asked_patterns,
-    with_perturbed_patterns,
-    without_perturbed_patterns,
-)
+from consilience.suites import facts as selection
 from consilience.suites.layouts import save_suite
 from consilience.suites.perturbations import chosen as choose_perturbations
 from consilience.suites.question_suites import BLANK
@@ -79,8 +69,10 @@ class Facts(base.Inquiry):
         self.whole, self.is_open = suite, options.candidates == "vocabulary"
         self.languages = _languages_of(options.vary)
         chosen, self.source = self._chosen()
-        self.forms = choose_perturbations(options.perturbations or (), PATTERN_PERTURBATIONS)
-        self.suite = with_perturbed_patterns(chosen, self.forms)
+        self.forms = choose_perturbations(
+            options.perturbations or (), selection.PATTERN_PERTURBATIONS
+        )
+        self.suite = selection.with_perturbed_patterns(chosen, self.forms)
         self.protocol = options.protocol or self.suite.protocol
 
     def _chosen(self) -> tuple[Suite, dict[str, str]]:
@@ -88,18 +80,18 @@ class Facts(base.Inquiry):
         options, load = self.options, suites.load_suite
         suite = self.whole or load(options.suite, options.data_dir, as_shipped=options.as_shipped)
         if self.languages is not None:
-            suite = select_languages(suite, self.languages)
+            suite = selection.select_languages(suite, self.languages)
         source = {"digest": suite.digest}
         if self.whole is None:
             source = _source_of(suite, options.suite, options.data_dir)
         if options.groups is not None:
-            suite = select_relations(suite, options.groups)
+            suite = selection.select_relations(suite, options.groups)
         if options.facts_from is not None:
-            suite = replace_facts(suite, load(options.facts_from, options.data_dir))
+            suite = selection.replace_facts(suite, load(options.facts_from, options.data_dir))
         if options.single_token is not None:
             suite = self._one_token(suite, options.single_token)
         if options.limit:
-            suite = sample_facts(suite, options.limit, options.seed)
+            suite = selection.sample_facts(suite, options.limit, options.seed)
         return suite, source
 
     def _one_token(self, suite: Suite, names: Sequence[str]) -> Suite:
@@ -109,7 +101,7 @@ class Facts(base.Inquiry):
         loading = Loading(trust_remote_code=self.options.loading.trust_remote_code)
         with self.watch.loading(""):  # the rest of the options is of one model
             pieces = {name: partial(count_pieces, load_tokenizer(name, loading)) for name in names}
-            return filter_vocabulary(suite, pieces)
+            return selection.filter_vocabulary(suite, pieces)
 
     @cached_property
     def groups(self) -> Mapping[str, int]:
@@ -211,16 +203,18 @@ class Facts(base.Inquiry):
         as_shipped = bool(settings.get("as_shipped"))
         suite = suites.load_suite(name or str(source), data_dir, as_shipped=as_shipped)
         if settings.get("languages"):
-            suite = select_languages(suite, settings["languages"])
+            suite = selection.select_languages(suite, settings["languages"])
         if settings.get("perturbations"):
-            suite = with_asked_patterns(suite, run.seeds[0].answers, settings["perturbations"])
+            suite = selection.with_asked_patterns(
+                suite, run.seeds[0].answers, settings["perturbations"]
+            )
         if not run.record and "as_questions" not in run.answers.columns:
             with_facts(run.answers, suite)  # a table of somebody: its rows are the suite's
         return suite, protocol or run.protocol or suite.protocol
 
     @classmethod
     def is_as_asked(cls, run: Run, suite: Suite) -> bool:
-        digest = without_perturbed_patterns(suite).digest
+        digest = selection.without_perturbed_patterns(suite).digest
         return bool(run.record.get("suite_source", {}).get("digest", digest) == digest)
 
     @classmethod
@@ -230,11 +224,11 @@ class Facts(base.Inquiry):
         whole, protocol = cls.suite_of(run, options.suite, options.protocol, options.data_dir)
         variants = run.answers["variant"] if "variant" in run.answers.columns else ()
         names = {str(variant).partition(": ")[0] for variant in variants}  # NAME: TEXT
-        named = [name for name in PATTERN_PERTURBATIONS if name in names]
+        named = [name for name in selection.PATTERN_PERTURBATIONS if name in names]
         forms = choose_perturbations(
-            [*named, *(options.perturbations or ())], PATTERN_PERTURBATIONS
+            [*named, *(options.perturbations or ())], selection.PATTERN_PERTURBATIONS
         )
-        whole = with_perturbed_patterns(whole, forms)
+        whole = selection.with_perturbed_patterns(whole, forms)
         rule = rule_of(options.match) if options.match else None
         answers = answers_to_facts(run.answers, whole, rule)
         table = prepare(answers, whole)

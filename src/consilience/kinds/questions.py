@@ -29,18 +29,8 @@ from consilience.core.text import counted, listed
 from consilience.endpoints.scorer import ANSWERS_ONLY
 from consilience.files.tables import LOG_PROBABILITIES
 from consilience.kinds import base
+from consilience.kinds import variants as varying
 from consilience.kinds.answers import answers_to_questions, model_of_answers, refuse_published
-from consilience.kinds.variants import (
-    Prompting,
-    Writer,
-    as_writer,
-    decides,
-    decision_prompting,
-    design_of,
-    factors_of,
-    fixed_note,
-    sample_factor,
-)
 from consilience.models import Model, is_chat_model, load_prompt_model, load_writer
 from consilience.options.probe import SERVED, ProbeOptions
 from consilience.options.runs import ScoreOptions
@@ -103,19 +93,19 @@ class OwnQuestions(base.Inquiry):
         super().__init__(options, watch, suite, model)
         self.questions = select_questions(whole, options.groups, options.limit, options.seed)
         self.by_group = self.questions.groups
-        self.decides = decides(options.model, model)
+        self.decides = varying.decides(options.model, model)
         groups = groups_of_questions(self.questions, writes_freely=options.generate)
-        samples = sample_factor(options.samples, options.temperature)
+        samples = varying.sample_factor(options.samples, options.temperature)
         self.writes = _writes(options, groups)
-        self.factors = factors_of(options, self.questions, samples if self.writes else ())
-        self.design = design_of(options.design, self.factors, options.seed)
+        self.factors = varying.factors_of(options, self.questions, samples if self.writes else ())
+        self.design = varying.design_of(options.design, self.factors, options.seed)
         self.pool: Sequence[Question] = whole.items  # examples are drawn from them
         if self.decides:
             self.writes, groups = False, groups_of_questions(self.questions)
-            self.prompting = decision_prompting(options, self.design.factors, groups)
+            self.prompting = varying.decision_prompting(options, self.design.factors, groups)
         else:
             is_chat = is_for_a_model and (model is None or is_chat_model(model))
-            self.prompting = Prompting.of(options, self.factors, is_chat=is_chat)
+            self.prompting = varying.Prompting.of(options, self.factors, is_chat=is_chat)
         self.members: Mapping[str, GroupOfQuestions] = {group.id: group for group in groups}
         self.suite = suite_of_questions(
             self.questions.name, groups, self.design, self.questions.expectations
@@ -160,7 +150,7 @@ class OwnQuestions(base.Inquiry):
             )
         if not self.is_given and not self.decides:
             is_chat = is_chat_model(self.model)
-            self.prompting = Prompting.of(self.options, self.factors, is_chat=is_chat)
+            self.prompting = varying.Prompting.of(self.options, self.factors, is_chat=is_chat)
         if self.writes:
             self.writer = self._writer()
 
@@ -194,7 +184,7 @@ class OwnQuestions(base.Inquiry):
         )
         return writer
 
-    def _writer(self) -> Writer:
+    def _writer(self) -> varying.Writer:
         options, judge = self.options, None
         if options.equivalence is not None:
             from consilience.models.judges import load_judge
@@ -204,7 +194,9 @@ class OwnQuestions(base.Inquiry):
         # A baseline writes an option or a gold alone, which every rule should accept.
         match = None if options.model.startswith("baseline:") else options.match
         links = linked_questions(compared)
-        return Writer(as_writer(self.model), match, options.equivalence, judge, links)
+        return varying.Writer(
+            varying.as_writer(self.model), match, options.equivalence, judge, links
+        )
 
     @cached_property
     def settings(self) -> Mapping[str, object]:
@@ -230,7 +222,7 @@ class OwnQuestions(base.Inquiry):
     def describe(self, folder: RunFolder) -> None:
         for name, value in _described(self.whole, self.questions, self.design).items():
             folder.describe(name, value)
-        folder.note([*self.questions.notes, *fixed_note(self.options.vary, self.questions)])
+        folder.note([*self.questions.notes, *varying.fixed_note(self.options.vary, self.questions)])
 
     @property
     def chooser(self) -> Model:

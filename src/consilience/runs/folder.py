@@ -21,16 +21,8 @@ from consilience.core.provenance import command_line, git_revision, versions
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.core.text import fold_case, truncated
 from consilience.endpoints.usage import REPLIES, Journal, cost_record
+from consilience.files import write
 from consilience.files.read import POLARS_FAULTS, parse_json
-from consilience.files.write import (
-    cannot_write,
-    csv_of,
-    locked,
-    path_in,
-    path_of,
-    remove_stale_parts,
-    write_whole,
-)
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client
@@ -203,7 +195,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | Path, settings: Mapping[str, object]) -> None:
-        self.path = path = path_of(path, "the folder of the run")
+        self.path = path = write.path_of(path, "the folder of the run")
         refuse_twins(settings.get("groups", ()))
         self.settings = json.loads(json.dumps({"format": FORMAT, **settings}))
         self.fingerprint = fingerprint(self.settings)
@@ -218,7 +210,7 @@ class RunFolder:
         try:
             if not path.exists():
                 path.mkdir(parents=True, exist_ok=True)
-            with locked(path):
+            with write.locked(path):
                 existing = self._existing()
                 _refuse_links(path)
                 if existing is not None:  # keep what was recorded, but for the end of the run
@@ -228,9 +220,9 @@ class RunFolder:
                 self._write_record()
             (path / "answers").mkdir(exist_ok=True)
             for folder in (path, path / "answers"):
-                remove_stale_parts(folder)
+                write.remove_stale_parts(folder)
         except OSError as error:
-            raise cannot_write(path, error) from error
+            raise write.cannot_write(path, error) from error
 
     def _existing(self) -> dict[str, Any] | None:
         """The record of a run that is to be resumed; other content raises."""
@@ -290,7 +282,7 @@ class RunFolder:
         path = self._answers_path(group)
         if not path.is_file():
             return None
-        with locked(self.path):
+        with write.locked(self.path):
             self._refresh()
             is_changed = digest_of(path) != self.record["answers"].get(group)
         if is_changed:
@@ -313,14 +305,14 @@ class RunFolder:
         path, buffer = self._answers_path(group), io.BytesIO()
         answers.write_parquet(buffer, metadata={"consilience": self.fingerprint})
         content = buffer.getvalue()
-        with locked(self.path):
+        with write.locked(self.path):
             self._refresh()
             self._count_cost(self.record)
             self.record["answers"][group] = hashlib.sha256(content).hexdigest()
             self._write_record()
             if self._journal is not None:
                 self._journal.note_recorded()
-            write_whole(path, content)
+            write.write_whole(path, content)
 
     def discard_answers(self) -> None:
         with self._changing() as record:
@@ -330,10 +322,10 @@ class RunFolder:
 
     def write_prompts(self, group: str, prompts: pl.DataFrame) -> None:
         """Keep what is sent for a group: the whole file or nothing."""
-        path, buffer = path_in(self.path / PROMPTS, group, ".parquet"), io.BytesIO()
+        path, buffer = write.path_in(self.path / PROMPTS, group, ".parquet"), io.BytesIO()
         path.parent.mkdir(exist_ok=True)
         prompts.write_parquet(buffer)
-        write_whole(path, buffer.getvalue())
+        write.write_whole(path, buffer.getvalue())
 
     def adopt(self, record: Mapping[str, Any], answers: Mapping[str, bytes]) -> None:
         """Keep answers (by group) of another process with the same settings, and its record."""
@@ -346,7 +338,7 @@ class RunFolder:
                     mine[name] = value
                 mine.setdefault(name, value)
         for group, content in answers.items():
-            write_whole(self._answers_path(group), content)
+            write.write_whole(self._answers_path(group), content)
 
     @staticmethod
     def _add_notes(record: dict[str, Any], notes: Iterable[str]) -> None:
@@ -360,7 +352,7 @@ class RunFolder:
             record["served_as"] = sorted({*record.get("served_as", ()), *self._client.models})
 
     def finish(self, metrics: pl.DataFrame) -> None:
-        write_whole(self.path / "metrics.csv", csv_of(metrics))
+        write.write_whole(self.path / "metrics.csv", write.csv_of(metrics))
         with self._changing() as record:
             record["finished"] = _now()
             self._count_cost(record)
@@ -370,12 +362,12 @@ class RunFolder:
             self._journal.remove()
 
     def _answers_path(self, group: str) -> Path:
-        return path_in(self.path / "answers", group, ".parquet")
+        return write.path_in(self.path / "answers", group, ".parquet")
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Any]]:
         """The record, with what other processes in this folder wrote; a change of it is written."""
-        with locked(self.path):
+        with write.locked(self.path):
             self._refresh()
             yield self.record
             self._write_record()
@@ -387,7 +379,7 @@ class RunFolder:
     def _write_record(self) -> None:
         text = json.dumps(self.record, indent=2, ensure_ascii=False) + "\n"
         # what is no Unicode, of names that are not UTF-8, becomes an escape of JSON
-        write_whole(self.path / "run.json", text.encode(errors="backslashreplace"))
+        write.write_whole(self.path / "run.json", text.encode(errors="backslashreplace"))
 
 
 def _refuse_links(run: Path) -> None:

@@ -302,7 +302,6 @@ def cohen_kappa(values: Sequence[tuple[Hashable, Hashable]]) -> float:
 
 
 Rule = Callable[[Parsed, Parsed], bool]
-PARAPHRASE_TYPES: dict[str, Rule] = {}
 OPEN_CLASSES = frozenset({"ADJ", "ADV", "NOUN", "NUM", "PROPN", "VERB"})
 TENSES = frozenset({"past", "present", "future"})
 FINITE = {"MD": "present", "VBD": "past", "VBP": "present", "VBZ": "present"}
@@ -354,41 +353,28 @@ def types_between(a: Parsed, b: Parsed) -> frozenset[str]:
     return frozenset(name for name, holds in PARAPHRASE_TYPES.items() if holds(a, b))
 
 
-def paraphrase_type(rule: Rule) -> Rule:
-    """Register a function of two patterns as the type of its name; a duplicate name raises."""
-    if rule.__name__ in PARAPHRASE_TYPES:
-        raise ValueError(f"there is already a paraphrase type '{rule.__name__}'")
-    PARAPHRASE_TYPES[rule.__name__] = rule
-    return rule
-
-
-@paraphrase_type
 def synonym_substitution(a: Parsed, b: Parsed) -> bool:
     """Each has an open-class lemma that the other lacks, even as a noun or verb of its stem."""
     return _has_further_lemma(a, b) and _has_further_lemma(b, a)
 
 
-@paraphrase_type
 def function_word_variation(a: Parsed, b: Parsed) -> bool:
     """The open-class lemmas are the same and the lemmas of the other words are not."""
     ours, theirs = (Counter(word.lemma for word in parsed.pattern_words) for parsed in (a, b))
     return Counter(_lemmas_of_classes(a)) == Counter(_lemmas_of_classes(b)) and ours != theirs
 
 
-@paraphrase_type
 def converse_substitution(a: Parsed, b: Parsed) -> bool:
     """The dependency path of one is that of the other with subject and object exchanged."""
     return path(a) == path(b)[::-1] != path(b)
 
 
-@paraphrase_type
 def change_of_tense(a: Parsed, b: Parsed) -> bool:
     """The tenses differ, where both have one: annotated, else that of the first finite verb."""
     first, second = tense_of(a), tense_of(b)
     return bool(first and second) and first != second
 
 
-@paraphrase_type
 def change_of_voice(a: Parsed, b: Parsed) -> bool:
     """A verb is passive in one, a past participle without ``have``, and active in the other."""
     return _verbs_differ(
@@ -396,13 +382,11 @@ def change_of_voice(a: Parsed, b: Parsed) -> bool:
     )
 
 
-@paraphrase_type
 def change_of_aspect(a: Parsed, b: Parsed) -> bool:
     """A verb is progressive (an ``-ing`` form) or perfect (with ``have``) in one of them only."""
     return _verbs_differ(a, b, lambda one, at: (one.words[at].tag == "VBG", _is_perfect(one, at)))
 
 
-@paraphrase_type
 def verb_noun_conversion(a: Parsed, b: Parsed) -> bool:
     """One has a verb where the other has the same word as a noun, or a noun of the same stem."""
     return any(
@@ -418,7 +402,6 @@ def _lemmas_only_in(one: Parsed, other: Parsed, pos: str) -> set[str]:
     return ours - theirs
 
 
-@paraphrase_type
 def irrelevant_addition(a: Parsed, b: Parsed) -> bool:
     """The open-class lemmas of one are a proper part of those of the other, and not empty."""
     small, large = sorted(
@@ -427,39 +410,38 @@ def irrelevant_addition(a: Parsed, b: Parsed) -> bool:
     return small.total() > 0 and small < large
 
 
-@paraphrase_type
 def topicalization(a: Parsed, b: Parsed) -> bool:
     """Only one begins with a preposition, an adverb, an adverbial noun or a participle."""
     return _has_topic(a) != _has_topic(b)
 
 
-@paraphrase_type
 def apposition(a: Parsed, b: Parsed) -> bool:
     """Only one has a noun phrase in apposition."""
     first, second = (any(word.label == "appos" for word in one.words) for one in (a, b))
     return first != second
 
 
-@paraphrase_type
 def other_syntactic_movement(a: Parsed, b: Parsed) -> bool:
     """The dependency paths differ, and none of the types that would explain it holds."""
     return path(a) != path(b) and not any(rule(a, b) for rule in EXPLAIN_A_PATH)
 
 
 EXPLAIN_A_PATH = (
-    apposition,
-    change_of_voice,
-    converse_substitution,
-    synonym_substitution,
-    topicalization,
+    apposition, change_of_voice, converse_substitution, synonym_substitution, topicalization,
     verb_noun_conversion,
-)
+)  # fmt: skip
 
 
-@paraphrase_type
 def change_of_slot_order(a: Parsed, b: Parsed) -> bool:
     """The object precedes the subject in only one; our type, not among the paper's."""
     return a.pattern.object_first != b.pattern.object_first
+
+
+PARAPHRASE_TYPES: dict[str, Rule] = {rule.__name__: rule for rule in (
+    synonym_substitution, function_word_variation, converse_substitution, change_of_tense,
+    change_of_voice, change_of_aspect, verb_noun_conversion, irrelevant_addition, topicalization,
+    apposition, other_syntactic_movement, change_of_slot_order,
+)}  # fmt: skip
 
 
 def _lemmas_of_classes(parsed: Parsed, classes: frozenset[str] = OPEN_CLASSES) -> list[str]:
@@ -492,10 +474,7 @@ def tense_of(parsed: Parsed) -> str | None:
     return next(finite, None)
 
 
-Feature = Callable[[Parsed, int], Hashable]
-
-
-def _verbs_differ(a: Parsed, b: Parsed, feature: Feature) -> bool:
+def _verbs_differ(a: Parsed, b: Parsed, feature: Callable[[Parsed, int], Hashable]) -> bool:
     features: list[dict[str, set[Hashable]]] = [{}, {}]
     for parsed, of_verbs in zip((a, b), features, strict=True):
         for index, word in enumerate(parsed.words):

@@ -345,9 +345,6 @@ def unknown(name: str, kind: str, known: list[str], suite: str, where: str) -> C
 
 Levels = Mapping[str, str]  # The level of each factor that varies
 
-NO_ROW = "no row in the table"
-"""Why a question has no answer in a variant that the table does not have of it."""
-
 Answered = tuple[Question, int, Prompt, dict[str, object]]
 """A question, the position of a variant, what was shown, and the answer columns."""
 
@@ -420,7 +417,7 @@ def _missing(rows: Sequence[Answered], design: FactorialDesign) -> list[Answered
     known = {(question.item, variant) for question, variant, _, _ in rows}
     levels = list(map(levels_of, design.names))
     return [
-        (question, variant, Prompt((), (), ()), {"excluded": NO_ROW})
+        (question, variant, Prompt((), (), ()), {"excluded": "no row in the table"})
         for question in {question.item: question for question, _, _, _ in rows}.values()
         for variant in range(len(levels))
         if (question.item, variant) not in known and _has_variant(question, levels[variant])

@@ -39,7 +39,6 @@ from consilience.types import PAIR_WORDS, Suite
 
 SAMPLED_PAIRS = 16  # Pairs that are asked to measure the rate of a plan
 HALF_SEED = 0  # Seed of the halves: always the same ones
-OriginalForm = Callable[[TextPair], Form]
 
 
 class SentencePairs(base.Inquiry):
@@ -93,7 +92,9 @@ class SentencePairs(base.Inquiry):
         self.pairs, self.notes = pairs, pairs.notes
         self.variants = [ORIGINAL, *self.perturbations]
         self.suite = tasks.suite_of_task(task, self.variants, writes_freely=options.generate)
-        self.form: OriginalForm = partial(perturbations.original, indicators=task.indicators)
+        self.form: Callable[[TextPair], Form] = partial(
+            perturbations.original, indicators=task.indicators
+        )
 
     def _check(self) -> None:
         options = self.options

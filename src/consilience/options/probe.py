@@ -26,7 +26,10 @@ SERVED = (*BEHIND_A_URL, "llamacpp")
 
 # fmt: off
 class ProbeOptions(Options):
-    suite: shared.SuiteName = "mini"
+    suite: str = opt(
+        "Ask this suite: mini, pararel, a task of sentence pairs, a file or a folder of "
+        "questions, or a folder of facts.", default="mini", metavar="S", short="-s",
+        panel="Questions")
     model: str = opt(
         "Ask this model: a Hub id, a folder, a GGUF file, packaged:smollm2 or "
         "baseline:majority|random|oracle|constant, of questions also baseline:first. Sentence "
@@ -51,11 +54,19 @@ class ProbeOptions(Options):
     api_key_env: shared.ApiKeyEnv = None
     max_requests: shared.MaxRequests = None
     max_tokens: shared.MaxTokens = opt(default=None, is_rare=True)
-    price: shared.Price = opt(default=None, is_rare=True)
+    price: Sequence[float] | None = opt(
+        "Show the cost at these prices of a million tokens read and a million written.",
+        default=None, metavar="IN,OUT", min=0, panel="Models behind a URL", is_rare=True)
     scoring: shared.Scoring = opt(default=None, is_rare=True)
-    tokenizer: shared.LocalTokenizer = opt(default=None, is_rare=True)
-    concurrency: shared.Concurrency = opt(default=None, is_rare=True)
-    timeout: shared.RequestTimeout = opt(default=120.0, is_rare=True)
+    tokenizer: str | None = opt(
+        "Use this model's tokenizer: a Hub id or a folder [default: that of a llama.cpp server].",
+        default=None, metavar="M", panel="Models behind a URL", is_rare=True)
+    concurrency: int | None = opt(
+        "Keep at most this many requests in flight [default: 8, up to 32 while it answers].",
+        default=None, min=1, panel="Models behind a URL", is_rare=True)
+    timeout: float = opt(
+        "Give up a request after this many seconds without a complete reply.", default=120.0,
+        min=1, panel="Models behind a URL", is_rare=True)
     groups: shared.Groups = opt(default=None, panel="Facts and questions only")
     protocol: shared.ProtocolName = opt(default=None, panel="Facts only")
     candidates: CandidateSet = opt(

@@ -18,9 +18,6 @@ def names_code(value: object) -> bool:
 
 
 # fmt: off
-SuiteName = Annotated[str, Option(
-    "Ask this suite: mini, pararel, a task of sentence pairs, a file or a folder of questions, or "
-    "a folder of facts.", metavar="S", short="-s", panel="Questions")]
 FactSuiteName = Annotated[str, Option(
     "Use this suite of facts: mini, pararel, or a folder.", metavar="S", short="-s",
     panel="Questions")]
@@ -102,21 +99,9 @@ MaxRequests = Annotated[int | None, Option(
     "Stop before more than this many requests are sent.", min=1, panel="Models behind a URL")]
 MaxTokens = Annotated[int | None, Option(
     "Stop before more than this many tokens are used.", min=1, panel="Models behind a URL")]
-Price = Annotated[Sequence[float] | None, Option(
-    "Show the cost at these prices of a million tokens read and a million written.",
-    metavar="IN,OUT", min=0, panel="Models behind a URL")]
 Scoring = Annotated[str | None, Option(
     "Score candidates by this strategy (docs/endpoints.md) [default: the first that is proved].",
     metavar="NAME", panel="Models behind a URL")]
-LocalTokenizer = Annotated[str | None, Option(
-    "Use this model's tokenizer: a Hub id or a folder [default: that of a llama.cpp server].",
-    metavar="M", panel="Models behind a URL")]
-Concurrency = Annotated[int | None, Option(
-    "Keep at most this many requests in flight [default: 8, up to 32 while it answers].", min=1,
-    panel="Models behind a URL")]
-RequestTimeout = Annotated[float, Option(
-    "Give up a request after this many seconds without a complete reply.", min=1,
-    panel="Models behind a URL")]
 TrainingDevice = Annotated[str, Option(
     "Train on this device: auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE", panel="Training")]
 Bf16 = Annotated[bool, Option("Train in bfloat16.", panel="Training")]

@@ -80,9 +80,6 @@ ELSEWHERE = {
 }  # fmt: skip
 """Options of ``probe`` that have a table of their own in a study file."""
 
-ComparedPairs = Literal["reference", "all"]
-"""Which models are compared: each with the reference, or every two."""
-
 FIELDS = {option.name: option for option in option_fields(ProbeOptions)}
 TomlTable = Mapping[str, Any]
 
@@ -120,7 +117,7 @@ class Study:
     folder: Path
     address: str  # Where finished runs are copied to, an address of fsspec; empty for nowhere
     reference: str
-    pairs: ComparedPairs
+    pairs: Literal["reference", "all"]  # Compare each model with the reference, or every two
     runs: Sequence[StudyRun]  # The runs, by model, suite, factors and seed in the order of the file
 
     def record(self) -> dict[str, Any]:

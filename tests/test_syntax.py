@@ -175,11 +175,6 @@ def test_nouns_that_are_made_of_a_verb():
         assert not paraphrases.is_made_of(*pair.split()), pair
 
 
-def test_a_type_is_registered_once():
-    with pytest.raises(ValueError, match="already"):
-        paraphrases.paraphrase_type(paraphrases.apposition)
-
-
 def test_a_parser_that_is_not_there_says_what_to_install():
     with pytest.raises(ConsilienceError, match="spacy download no_such_parser"):
         load_parser("no_such_parser")

@@ -23,7 +23,6 @@ from consilience.core.expectations import linked_questions
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.free_text import DEFAULT_RULES, OPEN_RULE, RULES, rule_of
 from consilience.core.items import Question
-from consilience.core.presentation import Prompt
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted, listed
 from consilience.endpoints.scorer import ANSWERS_ONLY
@@ -265,6 +264,8 @@ class OwnQuestions(base.Inquiry):
             names = presenter.design.names
             for at, variant, prompt in asking.prompts_of(questions, presenter):
                 question = questions[at]
+                turns = [*[("system", prompt.system)] * bool(prompt.system), *prompt.turns]
+                messages = [{"role": role, "content": text} for role, text in turns]
                 yield {
                     "suite": self.questions.name,
                     "group": group,
@@ -273,7 +274,7 @@ class OwnQuestions(base.Inquiry):
                     "variant": names[variant],
                     "variant_index": variant,
                     "prompt": f"{prompt.system}\n\n{prompt.text}" if prompt.system else prompt.text,
-                    "messages": messages_of(prompt) if prompt.is_chat else None,
+                    "messages": messages if prompt.is_chat else None,
                     "candidates": list(prompt.answers) if question.options else [],
                     "options": [question.options[option].text for option in prompt.options],
                     "gold": question.gold.text,
@@ -413,12 +414,6 @@ def _described(
         **({"suite_source": whole.source} if whole.source else {}),
         **({EXPECTATIONS: expectations} if expectations else {}),
     }
-
-
-def messages_of(prompt: Prompt) -> list[dict[str, str]]:
-    """The turns of a chat with its system prompt, as most services take them."""
-    system = [{"role": "system", "content": prompt.system}] if prompt.system else []
-    return [*system, *({"role": role, "content": text} for role, text in prompt.turns)]
 
 
 def design_of_run(run: Run) -> FactorialDesign:

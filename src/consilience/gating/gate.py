@@ -28,7 +28,7 @@ from consilience.gating.rules import (
 )
 from consilience.kinds import suite_notes, suite_of
 from consilience.metrics.components import position_notes
-from consilience.metrics.counts import Prepared, bounds_of, is_averaged, refuse_other_questions
+from consilience.metrics.counts import Prepared, is_averaged, refuse_other_questions
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import (
     NEARLY_CONSTANT,
@@ -37,17 +37,16 @@ from consilience.metrics.measure import (
     measure,
     of_few_questions,
 )
-from consilience.metrics.registry import label_of
+from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.statistics import FEW, NAN, POWER, difference_bounds, wilson_interval
 from consilience.options import Output
 from consilience.options.runs import GateOptions
 from consilience.report.export import Shown, record_of
 from consilience.report.table import Cell, Column, Table, Value, number_text
 from consilience.results.comparing import (
-    common_answers,
+    comparable,
     noise_notes,
     refuse_mixed,
-    refuse_other_variants,
     settings_notes,
 )
 from consilience.runs.run import Run, open_runs, split_label
@@ -224,7 +223,6 @@ def open_gate_runs(options: GateOptions) -> GateRuns:
     opened = open_runs(specs)
     runs, baseline = opened[: len(options.runs)], next(iter(opened[len(options.runs) :]), None)
     refuse_mixed(opened)
-    refuse_other_variants(opened)
     models = {run.label: run.settings.get("model", {}).get("model") for run in runs}
     if len({model for model in models.values() if model}) > 1:
         raise ConsilienceError(
@@ -245,14 +243,14 @@ def open_gate_runs(options: GateOptions) -> GateRuns:
         refuse_other_questions(first, other)
     common: Tables = {}
     if baseline is not None:
-        common, more = common_answers([*runs, baseline], suite)
+        common, more = comparable([*runs, baseline], suite)
         notes += [*settings_notes([baseline, *runs]), *more]
     return GateRuns(runs, baseline, suite, protocol, whole, common, options.seed, notes)
 
 
 def precise(row: Mapping[str, object], *, is_relative: bool) -> Precise:
     """A row of the numbers or of the differences with what its interval is made of."""
-    bounds = bounds_of((str(row["metric"]), str(row["subset"])))
+    bounds = DESCRIPTIONS[str(row["metric"])].bounds
     return Precise(
         row["difference" if is_relative else "value"],  # type: ignore[arg-type]
         difference_bounds(bounds) if is_relative else bounds,

@@ -400,16 +400,6 @@ def name_of(metric: str, cardinality: Cardinality) -> str:
     return "determinism" if metric == "consistency" and cardinality == "N-M" else metric
 
 
-def metric_of(name: str) -> str:
-    """The metric of a name."""
-    return "consistency" if name == "determinism" else name
-
-
-def bounds_of(key: Key) -> tuple[float, float]:
-    """The lowest and the highest possible value of a metric."""
-    return METRICS[metric_of(key[0])].bounds
-
-
 def empty_value(key: Key, protocol: Protocol) -> float:
     """The value of a group without data."""
     return 0.0 if key[0] in EMPTY_AS_ZERO[protocol] else NAN
@@ -454,10 +444,6 @@ def _subsets(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[str, 
         is_form = kind in design.forms or is_language_kind(kind)
         if metric.by_form if is_form else metric.by_edit:
             yield kind, grid.only_pairs(pairs)
-
-
-class OtherQuestionsError(ConsilienceError):
-    """Two runs have answers to different questions."""
 
 
 class ResampleCache:
@@ -653,7 +639,7 @@ def refuse_other_questions(first: tuple[str, Prepared], second: tuple[str, Prepa
         missing = queries.join(other.table.select(question), on=question, how="anti")
         if missing.height:
             row = missing.row(0, named=True)
-            raise OtherQuestionsError(
+            raise ConsilienceError(
                 f"{missing.height} of {queries.height} queries of {name} are not in {other_name}, "
                 f"such as {row['group']}, item {row['item']}, '{row['variant']}'",
                 expected="runs of the same items in the same variants",

@@ -21,17 +21,15 @@ from consilience.metrics.counts import (
     Answers,
     Prepared,
     ResampleCache,
-    bounds_of,
     count,
     empty_value,
     is_averaged,
-    metric_of,
     name_of,
     prepared_seeds,
     refuse_other_questions,
 )
 from consilience.metrics.grid import Grid
-from consilience.metrics.registry import METRICS, Metric, Share, Tally, quotient
+from consilience.metrics.registry import DESCRIPTIONS, METRICS, Metric, Share, Tally, quotient
 from consilience.metrics.resampling import (
     ClusterCounts,
     ClusterSampler,
@@ -538,7 +536,7 @@ class PairedComparison:
 
 
 def _is_binary(key: Key) -> bool:
-    return METRICS[metric_of(key[0])].binary
+    return DESCRIPTIONS[key[0]].binary
 
 
 def _mean_shares(
@@ -585,7 +583,7 @@ def _row(
 ) -> dict[str, object]:
     """A row of the table; ``spreads``: each seed's difference resampled (replicate,)."""
     replicates, (test, p) = np.mean(spreads, axis=0), difference.test
-    bounds = difference_bounds(bounds_of(key))
+    bounds = difference_bounds(DESCRIPTIONS[key[0]].bounds)
     low, high = bootstrap_interval(difference.difference, replicates, clusters, bounds)
     error = bootstrap_error(replicates, clusters)
     shares = [share for both in difference.seeds for share in both.shares]

@@ -18,7 +18,6 @@ from consilience.metrics.counts import (
     EMPTY_AS_ZERO,
     Answers,
     Counts,
-    bounds_of,
     in_texts,
     is_averaged,
     is_blank,
@@ -26,7 +25,7 @@ from consilience.metrics.counts import (
     order_remark,
     prepared_seeds,
 )
-from consilience.metrics.registry import METRICS, Share
+from consilience.metrics.registry import DESCRIPTIONS, METRICS, Share
 from consilience.metrics.resampling import Key
 from consilience.metrics.statistics import (
     FEW,
@@ -150,7 +149,7 @@ def _row(
 ) -> dict[str, object]:
     """The mean of a number over seeds, with its intervals over items and over seeds."""
     values = [of.share.value for of in numbers if not math.isnan(of.share.value)]
-    mean, bounds = _mean(values), bounds_of(key)
+    mean, bounds = _mean(values), DESCRIPTIONS[key[0]].bounds
     replicates = np.mean([number.replicates for number in numbers], axis=0)
     clusters, units = (min(getattr(n, name) for n in numbers) for name in ("clusters", "units"))
     low, high = bootstrap_interval(mean, replicates, clusters, bounds, proportion=is_proportion)

@@ -127,13 +127,18 @@ headline: in every table and figure. main: in tables of one run. detail: in the 
 """
 
 Better = Literal["higher", "lower"]
-"""The direction of a metric: which values are better."""
+
+Count = Callable[[Grid], Tally | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
-    """How a metric is shown."""
+class Metric:
+    """How a metric is counted and shown."""
 
+    count: Count
+    """What is counted in a grid; None where the metric does not apply."""
+    view: View
+    """The grid that it reads."""
     label: str
     """The heading of its column."""
     meaning: str
@@ -143,64 +148,46 @@ class Description:
     level: Level = "main"
     better: Better | None = None
     """Which values are better; None where it cannot be said."""
-    alias_of: str = ""
-    """The metric that has this name on N-M relations; empty for a metric of its own."""
-
-
-DESCRIPTIONS: dict[str, Description] = {}
-"""Metrics by name, in the order in which tables show them."""
-
-Count = Callable[[Grid], Tally | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Metric(Description):
-    """How a metric is counted and shown."""
-
-    count: Count
-    """What is counted in a grid; None where the metric does not apply."""
-    view: View
-    """The grid that it reads."""
-    by_edit: bool = False
-    """Whether it is also counted by kinds of edits."""
-    binary: bool = False
-    """Whether an item counts once, as a hit or not."""
     bounds: tuple[float, float] = (0.0, 1.0)
     """The least and the greatest value that it can have; its intervals stay between them."""
+    binary: bool = False
+    """Whether an item counts once, as a hit or not."""
     one_form: bool = False
     """Whether it is of each form alone, instead of two forms together."""
     by_form: bool = False
     """Whether it is also counted of each perturbed form together with the original."""
-    scores: tuple[str, ...] = ()
-    """The columns of the answers table that it reads as ``Grid.scores``."""
+    by_edit: bool = False
+    """Whether it is also counted by kinds of edits."""
     by_expectation: bool = False
     """Whether it is also counted by kinds of expectations."""
+    scores: tuple[str, ...] = ()
+    """The columns of the answers table that it reads as ``Grid.scores``."""
+    alias_of: str = ""
+    """The metric that has this name on N-M relations; empty for a metric of its own."""
 
 
 METRICS: dict[str, Metric] = {}
+"""The metrics that are counted."""
+
+DESCRIPTIONS: dict[str, Metric] = {}
+"""These and their other names, in the order in which tables show them."""
 
 
-def metric(view: View, **options: Any) -> Callable[[Count], Count]:
+def metric(view: View, label: str, meaning: str, **options: Any) -> Callable[[Count], Count]:
     """Register a function as the metric of its name, with the other fields of ``Metric``.
 
-    ``label`` and ``meaning`` are required: with them the metric appears in the tables, the report
-    and the docs. A name that is taken raises.
+    It appears in the tables, the report and the docs. A name that is taken raises.
     """
 
     def register(count: Count) -> Count:
-        made = Metric(count, view, **options)
-        describe(count.__name__, made)
-        METRICS[count.__name__] = made
+        name = count.__name__
+        if name in DESCRIPTIONS:
+            raise ValueError(f"there is a metric '{name}' already")
+        made = Metric(count=count, view=view, label=label, meaning=meaning, **options)
+        DESCRIPTIONS[name] = METRICS[name] = made
         return count
 
     return register
-
-
-def describe(name: str, description: Description) -> None:
-    """Register how a metric is shown; a name that is taken raises."""
-    if name in DESCRIPTIONS:
-        raise ValueError(f"there is a metric '{name}' already")
-    DESCRIPTIONS[name] = description
 
 
 def label_of(name: str) -> str:

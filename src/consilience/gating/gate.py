@@ -399,7 +399,7 @@ def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) ->
     if any(rule.metric == "consistency" for rule in rules):
         top = numbers.filter(metric="top_answer", group="MACRO")["value"]
         yield from constant_answers(numbers, suite) if (top > NEARLY_CONSTANT).any() else ()
-    if left_out := facts_left_out(answers, numbers, suite, of.protocol):
+    if left_out := facts_left_out(answers, numbers, suite):
         yield left_out
     if any(rule.metric == "corrected_consistency" for rule in rules):
         yield from of_few_questions(numbers, suite)

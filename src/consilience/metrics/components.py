@@ -23,43 +23,16 @@ Factors = tuple[str, ...]
 """A factor alone, or several in combination."""
 
 
-@dataclass(frozen=True, slots=True)
-class Variation:
-    """How the values of each item vary over the cells of a factorial design."""
+def decompose(values: Floats, factors: Sequence[str]) -> tuple[Floats, dict[Factors, Floats]]:
+    """The variation of each item (item,), and what each factor or combination contributes to it.
 
-    total: Floats
-    """The variation of each item (item,)."""
-    parts: dict[Factors, Floats]
-    """What each factor or combination contributes to the variation of each item (item,).
-
-    The parts of an item sum to its total.
-    """
-    systematic: dict[Factors, float]
-    """The part that is the same effect in all items; unbiased for items drawn at random.
-
-    The rest of the mean part differs between items. Estimates may be slightly below 0.
-    """
-    between: float
-    """The variance of the mean over cells between items, unbiased; NaN for one item."""
-
-    def total_effect(self, factor: str) -> Floats:
-        """The sum of all parts that involve the factor (item,)."""
-        involved = [part for factors, part in self.parts.items() if factor in factors]
-        total: Floats = np.sum(involved, axis=0)
-        return total
-
-
-def decompose(values: Floats, factors: Sequence[str]) -> Variation:
-    """Decompose values (item, level, ..., level, component), an axis of levels for each factor.
-
-    The variation of an item is the mean squared distance of its cells from their mean.
+    ``values`` (item, level, ..., level, component), an axis of levels for each factor. The
+    variation of an item is the mean squared distance of its cells from their mean; its parts sum
+    to it.
     """
     axes = {name: axis for axis, name in enumerate(factors, start=1)}
-    items = len(values)
     grand = values.mean(axis=tuple(axes.values()), keepdims=True)
     effects: dict[Factors, Floats] = {(): grand}
-    parts: dict[Factors, Floats] = {}
-    systematic: dict[Factors, float] = {}
     for size in range(1, len(factors) + 1):
         for subset in combinations(factors, size):
             others = tuple(axis for name, axis in axes.items() if name not in subset)
@@ -68,11 +41,8 @@ def decompose(values: Floats, factors: Sequence[str]) -> Variation:
                 for contained in combinations(subset, lower):
                     effect = effect - effects[contained]
             effects[subset] = effect
-            parts[subset] = _mean_square(effect)
-            systematic[subset] = _systematic(effect)
-    within = _mean_square(values - grand)
-    between = float(grand.var(axis=0, ddof=1).sum()) if items > 1 else NAN
-    return Variation(within, parts, systematic, between)
+    effects.pop(())
+    return _mean_square(values - grand), {of: _mean_square(part) for of, part in effects.items()}
 
 
 def one_hot(answers: Ints) -> Floats:
@@ -94,16 +64,6 @@ def _mean_square(effect: Floats) -> Floats:
     squares = (effect**2).sum(axis=-1)
     means: Floats = squares.reshape(len(squares), -1).mean(axis=1)
     return means
-
-
-def _systematic(effect: Floats) -> float:
-    """The squared length of the mean effect over items, without what sampling the items adds."""
-    items = len(effect)
-    mean = effect.mean(axis=0)
-    length = float((mean**2).sum(axis=-1).mean())
-    if items < 2:
-        return NAN
-    return length - float(effect.var(axis=0, ddof=1).sum(axis=-1).mean()) / items
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +94,6 @@ class ItemNumbers:
         """The mean of ``values`` (item,), from 0 to ``greatest``."""
         columns = np.stack([values, np.where(np.isnan(values), np.nan, 1.0)], axis=1)
         return cls(columns, hits_of_total if greatest == 1 else ratio, (0.0, greatest))
-
-    def value(self, sums: Floats) -> Floats:
-        """The value (...) from sums over items (..., column); NaN where it has none."""
-        return quotient(*self.finish(sums))
 
 
 Name = TypeVar("Name", bound=Hashable)
@@ -231,10 +187,10 @@ def exact_parts(
     )
     parts: dict[tuple[Part, bool], ItemNumbers] = {}
     for outcome, values, means in outcomes:
-        variation = decompose(values, names)
-        for effect, factors, part in _effects(outcome, variation, names):
+        variation, of_factors = decompose(values, names)
+        for effect, factors, part in _effects(outcome, variation, of_factors, names):
             columns = np.full((len(answers), 5), np.nan)
-            columns[complete] = np.stack([part, variation.total, means, means**2, ones], axis=1)
+            columns[complete] = np.stack([part, variation, means, means**2, ones], axis=1)
             is_between = effect == "between questions"
             parts[(outcome, effect, factors), False] = (
                 ItemNumbers(columns, _between) if is_between else ItemNumbers(columns[:, [0, 4]])
@@ -254,20 +210,21 @@ def _crossed(values: npt.NDArray[Cell], design: FactorialDesign) -> npt.NDArray[
 
 
 def _effects(
-    outcome: Outcome, variation: Variation, names: Sequence[str]
+    outcome: Outcome, variation: Floats, parts: Mapping[Factors, Floats], names: Sequence[str]
 ) -> Iterator[tuple[Effect, Factors, Floats]]:
     """Each part of the variation of each item (item,)."""
     for name in names:
-        yield "main", (name,), variation.parts[name,]
-        yield "total", (name,), variation.total_effect(name)
-    combined = {factors: part for factors, part in variation.parts.items() if len(factors) > 1}
+        yield "main", (name,), parts[name,]
+        involved = [part for factors, part in parts.items() if name in factors]
+        yield "total", (name,), np.sum(involved, axis=0)
+    combined = {factors: part for factors, part in parts.items() if len(factors) > 1}
     for factors, part in combined.items():
         yield "interaction", factors, part
     if combined:
         yield "interactions", (), np.sum(list(combined.values()), axis=0)
     if outcome == "correctness":
-        yield "between questions", (), np.zeros(len(variation.total))
-    yield "within questions", (), variation.total
+        yield "between questions", (), np.zeros(len(variation))
+    yield "within questions", (), variation
 
 
 def _between(sums: Floats) -> tuple[Floats, Floats]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -250,53 +250,34 @@ def order_remark(answers: pl.DataFrame, suite: Suite) -> list[str]:
 
 
 def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
-    """Notes on relations with answers that are neither objects nor golds.
-
-    Each note has their number, an example, and the probable cause.
-    """
-    problems = []
+    """Notes on relations with answers that are neither objects nor golds: how many, an example."""
     answered = table.drop_nulls("answer")
     total = dict(answered.group_by("group").len().iter_rows())
-    counted = answered.group_by("group", "answer", maintain_order=True).len()
+    by_answer = answered.group_by("group", "answer", maintain_order=True).len()
     golds = table.select("group", answer="gold").unique()
-    counted = counted.join(golds, on=["group", "answer"], how="anti", maintain_order="left")
+    by_answer = by_answer.join(golds, on=["group", "answer"], how="anti", maintain_order="left")
+    problems = []
     for relation in suite.relations:
-        if relation.design.unit == "item":
-            continue
         is_known = pl.col("answer").is_in([*set(relation.candidates.words)])
-        rows = counted.filter(group=relation.id).filter(~is_known)
-        if rows.is_empty():
+        rows = by_answer.filter(group=relation.id).filter(~is_known)
+        if rows.is_empty() or relation.design.unit == "item":
             continue
         known = {_plain(word): word for word in reversed(relation.candidates.words)}
         answers = rows["answer"].head(COMPARED).to_list()
-        near = next((answer for answer in answers if _plain(answer) in known), None)
-        example = f"'{answers[0]}'" if near is None else _likeness(near, known[_plain(near)])
+        near = next((answer for answer in answers if _plain(answer) in known), answers[0])
+        word = known.get(_plain(near))
+        spelled = f", which the suite spells '{word}'" if word is not None else ""
         problems.append(
             f"{relation.id}: {rows['len'].sum():,} of {total[relation.id]:,} answers are not among "
-            f"its objects, such as {example}"
+            f"its objects, such as '{near}'{spelled}"
         )
-    named, more = problems[:NAMED], len(problems) - NAMED
-    if more > 0:
-        named.append(f"{more} other relations also have answers that are not among their objects")
-    return named
+    more = len(problems) - NAMED
+    return problems[:NAMED] + [f"{more} other relations have such answers, too"] * (more > 0)
 
 
 def _plain(word: str) -> str:
     """A word in a normal form: without outer spaces, without case, in Unicode form NFC."""
     return fold_case(unicodedata.normalize("NFC", word.strip()))
-
-
-def _likeness(answer: str, word: str) -> str:
-    """How an answer differs from the object that it seems to be."""
-    inner, nfc = answer.strip(), partial(unicodedata.normalize, "NFC")
-    differences = {
-        "spaces around it": answer != inner,
-        "another case": nfc(inner) != nfc(word),
-        "another Unicode form (NFC or NFD)": (nfc(inner) == inner) != (nfc(word) == word),
-    }
-    differs = [name for name, is_so in differences.items() if is_so]
-    how = f" with {' and '.join(differs)}" if differs else ""
-    return f"'{answer}', which is '{word}'{how}. Write answers as the suite spells them"
 
 
 def instances_of(table: pl.DataFrame, suite: Suite) -> dict[str, list[tuple[Instance, ...]]]:

@@ -16,7 +16,7 @@ import polars as pl
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import BETWEEN, OF_LANGUAGE, WITHIN, Design
 from consilience.core.schemas import COMPARISON_SCHEMA, PRECISION_SCHEMA
-from consilience.core.text import counted
+from consilience.core.text import AGGREGATES, counted
 from consilience.metrics.counts import (
     Answers,
     Prepared,
@@ -29,6 +29,7 @@ from consilience.metrics.counts import (
     refuse_other_questions,
 )
 from consilience.metrics.grid import Grid
+from consilience.metrics.measure import Number, precision_of
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Metric, Share, Tally, quotient
 from consilience.metrics.resampling import (
     ClusterCounts,
@@ -50,8 +51,6 @@ from consilience.metrics.statistics import (
     Floats,
     Signs,
     benjamini_hochberg,
-    bootstrap_error,
-    bootstrap_interval,
     bootstrap_intervals,
     detectable_difference,
     difference_bounds,
@@ -62,7 +61,6 @@ from consilience.metrics.statistics import (
     permutation_p,
     skewness,
     welch_t,
-    within_error,
 )
 from consilience.types import Cardinality, Relation, Suite
 
@@ -354,7 +352,7 @@ def compare(
                 rows += PairedComparison(runs, kind, protocol, seed).rows()
         pair = {"suite": suite.name, "first": first, "second": second}
         table = pl.DataFrame([{**pair, **row} for row in rows], schema=schema)
-        tables.append(_adjusted(table, suite))
+        tables.append(_adjusted_over_groups(table, suite))
     return pl.concat(tables)
 
 
@@ -409,9 +407,11 @@ class PairedComparison:
         averaged: dict[Key, list[str]] = {}
         for group, by_key in self.differences.items():
             for key, difference in by_key.items():
-                spreads = [self._within(run[group], key) for run in draws]
-                replicates, clusters = [spread[0] for spread in spreads], spreads[0][1]
-                yield _row(key, group, difference, replicates, clusters)
+                clusters = draws[0][group][0][key].within.clusters
+                numbers = [
+                    Number(self._within(run[group], key), clusters, clusters) for run in draws
+                ]
+                yield _row(key, group, difference, numbers)
                 if is_averaged(key, self.relations[group]):
                     averaged.setdefault(key, []).append(group)
         for key, groups in averaged.items():
@@ -480,12 +480,11 @@ class PairedComparison:
             samples.append(draws)
         return samples
 
-    def _within(self, draws: ReplicatesOfBoth, key: Key) -> tuple[Floats, int]:
-        """The differences when subjects are resampled (replicate,), and how many there are."""
-        one, two = (run[key].within for run in draws)
-        empty = empty_value(key, self.protocol)
-        first, second = (np.where(np.isnan(run.values), empty, run.values) for run in (one, two))
-        return second - first, one.clusters
+    def _within(self, draws: ReplicatesOfBoth, key: Key) -> Floats:
+        """The differences when subjects are resampled (replicate,)."""
+        values, empty = [run[key].within.values for run in draws], empty_value(key, self.protocol)
+        first, second = (np.where(np.isnan(run), empty, run) for run in values)
+        return second - first
 
     def _rows_over(
         self, key: Key, groups: Sequence[str], draws: Sequence[Mapping[str, ReplicatesOfBoth]]
@@ -508,14 +507,12 @@ class PairedComparison:
             ),
             test,
         )
-        relations = [spread.replicates for spread, _, _ in spreads]
-        row = _row(key, "MACRO", macro, relations, spreads[0][0].clusters)
-        micro, clusters = [values for _, values, _ in spreads], spreads[0][2]
-        within = np.mean([spread.within for spread, _, _ in spreads], axis=0)
-        error = within_error(within, spreads[0][0].clusters, clusters)
-        row |= {"within_error": error, "skewness": skewness(values), "units": clusters}
+        size, clusters = spreads[0][0].clusters, spreads[0][2]
+        means = [Number(one.replicates, size, clusters, one.within) for one, _, _ in spreads]
+        row = _row(key, "MACRO", macro, means) | {"skewness": skewness(values)}
         yield row | ({"detectable": NAN} if 1 < len(known) < FEW else {})
-        yield _row(key, "MICRO", pooled, micro, clusters)
+        numbers = [Number(replicates, clusters, clusters) for _, replicates, _ in spreads]
+        yield _row(key, "MICRO", pooled, numbers)
 
     def _spread(
         self,
@@ -579,58 +576,52 @@ def _only(first: Tally, second: Tally) -> tuple[int, int]:
 
 
 def _row(
-    key: Key, group: str, difference: Difference, spreads: Sequence[Floats], clusters: int
+    key: Key, group: str, difference: Difference, numbers: Sequence[Number]
 ) -> dict[str, object]:
-    """A row of the table; ``spreads``: each seed's difference resampled (replicate,)."""
-    replicates, (test, p) = np.mean(spreads, axis=0), difference.test
+    """A row of the table; ``numbers``: how each seed's difference varies."""
+    (first, second), (test, p) = difference.values, difference.test
     bounds = difference_bounds(DESCRIPTIONS[key[0]].bounds)
-    low, high = bootstrap_interval(difference.difference, replicates, clusters, bounds)
-    error = bootstrap_error(replicates, clusters)
+    precision = precision_of(difference.difference, numbers, bounds)
     shares = [share for both in difference.seeds for share in both.shares]
     return {
         "metric": key[0],
         "subset": key[1],
         "group": group,
-        "first_value": difference.values[0],
-        "second_value": difference.values[1],
+        "first_value": first,
+        "second_value": second,
         "difference": difference.difference,
-        "low": low,
-        "high": high,
         "test": test,
         "p": p,
-        "detectable": detectable_difference(error, clusters),
+        "detectable": detectable_difference(precision["error"], precision["clusters"]),
         "n": min(share.n for share in shares),
         "n_excluded": max(share.left_out for share in shares),
         "seeds": len(difference.seeds),
         "p_seeds": difference.p_seeds,
-        "error": error,
-        "within_error": NAN,
-        "skewness": 0.0,
-        "clusters": clusters,
-        "units": clusters,
+        **precision,
     }
 
 
-def _adjusted(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+def _adjusted_over_groups(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     """The table with p adjusted over groups of one metric and subset, or over forms of a group."""
-    over = ["MACRO", "MICRO"]
+    is_over, is_whole = pl.col("group").is_in(AGGREGATES), pl.col("subset") == "all"
     averaged = [group.id for group in suite.relations if group.design.is_averaged]
-    of_groups = pl.col("group").is_in([*averaged, *over])
-    is_tested = (of_groups & ~pl.col("group").is_in(over)) | (
-        ~of_groups & (pl.col("subset") != "all")
-    )
+    of_groups = pl.col("group").is_in([*averaged, *AGGREGATES])
+    is_tested = (of_groups & ~is_over) | (~of_groups & ~is_whole)
     within = pl.when(of_groups).then("subset").otherwise("group")
     family = ["metric", of_groups.alias("of_groups"), within.alias("within")]
-    parts = []
-    for _, rows in table.group_by(family, maintain_order=True):
-        tested = rows.select(pl.when(is_tested).then("p").otherwise(NAN)).to_series().to_list()
-        parts.append(
-            rows.with_columns(
-                p_holm=pl.Series(holm(tested), dtype=pl.Float64),
-                q_value=pl.Series(benjamini_hochberg(tested), dtype=pl.Float64),
-            )
-        )
+    adjusted = _adjusted(table, family, pl.when(is_tested).then("p").otherwise(NAN))
+    parts = [rows for _, rows in adjusted.group_by(family, maintain_order=True)]
     return pl.concat(parts) if parts else table
+
+
+def _adjusted(table: pl.DataFrame, family: Sequence[str | pl.Expr], p: pl.Expr) -> pl.DataFrame:
+    """The table with ``p`` adjusted over the rows of each family."""
+
+    def over_family(adjust: Callable[[Sequence[float]], list[float]]) -> pl.Expr:
+        values = p.map_batches(lambda of: pl.Series(adjust(of.to_list())), pl.Float64)
+        return values.over(family)
+
+    return table.with_columns(p_holm=over_family(holm), q_value=over_family(benjamini_hochberg))
 
 
 def compare_languages(
@@ -654,7 +645,8 @@ def compare_languages(
                 runs = [(run, run) for run in seeds]
                 compared = PairedComparison(runs, kind, protocol, seed, _counter(first, second))
                 rows += [{**pair, **row} for row in compared.rows()]
-    return _adjusted_over_languages(pl.DataFrame(rows, schema=COMPARISON_SCHEMA))
+    family = ["metric", "group", pl.col("first") == WITHIN]
+    return _adjusted(pl.DataFrame(rows, schema=COMPARISON_SCHEMA), family, pl.col("p"))
 
 
 def _counter(first: str, second: str) -> CountBoth:
@@ -694,14 +686,3 @@ def _on_same_items(metric: Metric, grids: Sequence[Grid | None]) -> list[Grid]:
     have = [grid.taken[:, 0] if metric.one_form else grid.n_both > 0 for grid in known]
     has_number = np.all(have, axis=0)[:, None]
     return [replace(grid, answers=np.where(has_number, grid.answers, -1)) for grid in known]
-
-
-def _adjusted_over_languages(table: pl.DataFrame) -> pl.DataFrame:
-    """The table with p adjusted over the pairs of languages, of each metric and group."""
-    family = ["metric", "group", pl.col("first") == WITHIN]
-
-    def over_family(adjust: Callable[[Sequence[float]], list[float]]) -> pl.Expr:
-        values = pl.col("p").map_batches(lambda p: pl.Series(adjust(p.to_list())), pl.Float64)
-        return values.over(family)
-
-    return table.with_columns(p_holm=over_family(holm), q_value=over_family(benjamini_hochberg))

@@ -91,7 +91,7 @@ PROBED: Mapping[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
 OF_QUESTIONS: Mapping[str, tuple[str, Mapping[tuple[str, str], str]]] = {
     "questions": (
         "All questions together, in percent",
-        {(metric, "all"): label for metric, label, _ in FACT_ROWS},
+        {(metric, "all"): label_of(metric) for metric in FACT_ROWS},
     ),
     "factors": (
         "Consistency of two variants that differ in one factor only, in percent",

@@ -141,7 +141,7 @@ def test_score_tells_of_answers_that_are_no_object_and_refuses_other_golds(consi
     path.write_text(f"{head}capital,capital-1,France,0,Paris,paris\n", encoding="utf-8")
     status, _, err = consilience("score", path, "--suite", "mini")
     assert status == 0
-    assert f"note: capital: {said} 'paris', which the suite spells 'Paris'." in err
+    assert f"note: capital: {said} 'paris', which the suite spells 'Paris'" in err
     path.write_text(f"{head}capital,capital-1,France,0,Lyon,Lyon\n", encoding="utf-8")
     status, _, err = consilience("score", path, "--suite", "mini")
     assert status == 2

@@ -236,19 +236,6 @@ def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.Data
     return joined.sort("place", maintain_order=True, nulls_last=True).drop("place")
 
 
-def order_remark(answers: pl.DataFrame, suite: Suite) -> list[str]:
-    """A note if the order of the rows decides which fact of a subject ``published`` counts."""
-    facts = answers.select(pl.col(FACT).cast(pl.String)).unique(maintain_order=True)
-    placed = suite_positions(_recurring(facts), suite)
-    groups = placed.filter(pl.col("place").is_null())["group"].unique(maintain_order=True)
-    if groups.is_empty():
-        return []
-    return [
-        f"not all facts of {', '.join(groups)} are the suite's: of several facts of one subject "
-        "there, the last in the order of the rows counts"
-    ]
-
-
 def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
     """Notes on relations with answers that are neither objects nor golds: how many, an example."""
     answered = table.drop_nulls("answer")

@@ -22,7 +22,6 @@ from consilience.metrics.counts import (
     is_averaged,
     is_blank,
     name_of,
-    order_remark,
     prepared_seeds,
 )
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Share
@@ -244,8 +243,6 @@ def notes_on(
     """Notes on the answers of one run and their metrics table."""
     answers = in_texts(answers, suite)
     notes = [*_not_asked(answers, suite)]
-    if protocol == "published":
-        notes += order_remark(answers, suite)
     notes += _without_answer(answers, suite)
     for name in EMPTY_AS_ZERO[protocol]:
         empty = metrics.filter(~pl.col("group").is_in(["MACRO", "MICRO"]), metric=name, n=0)

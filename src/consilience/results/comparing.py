@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from consilience.core.errors import By, ConsilienceError, Protocol
-from consilience.core.text import AGGREGATES, counted, listed, truncated
+from consilience.core.text import AGGREGATES, counted, listed
 from consilience.kinds import kind_of_run, suite_notes, suite_of
 from consilience.kinds.counting import noise_floor_of
 from consilience.kinds.pairs import task_of_run
@@ -31,7 +31,6 @@ PARTS = "in text, options or gold answer between"  # what changed, before the tw
 ITEM = ["group", "item"]
 QUERY = [*ITEM, "variant", "subject", "gold"]  # what identifies a query in an answers table
 TEXTS = ("subject", "gold")  # of an item of sentence pairs: the first sentence and the label
-SAME_DATA = "Ask both models of the same --data."
 
 QUESTION_OPTIONS = {
     "suite": "--suite",
@@ -46,7 +45,6 @@ QUESTION_OPTIONS = {
 }
 """Settings of a run that choose its questions, and their options."""
 
-SHOWN_TEXT = 60  # characters of a sentence in a message
 DIGITS = 8  # digits of a SHA-256 in a note
 TRUNCATED = "items were too long for"
 """Part of a run's note on truncated forms (``asking.pairs.present_pairs``)."""
@@ -142,43 +140,35 @@ def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame
     sentences and of the order of the items.
     """
     one, *others = runs
-    pairs, notes = _pairs_in(answers[one.label][0]), []
+    first, notes = one.label, list[str]()
+    pairs, forms = _pairs_in(answers[first][0]), _forms_of(one)
+    digests = {str(seed.settings.get("pairs")) for seed in one.seeds}
     for other in others:
-        first, second = one.label, other.label
         other_pairs = _pairs_in(answers[other.label][0])
-        both = pairs.join(other_pairs, on=["group", "item"], maintain_order="left")
+        both = pairs.join(other_pairs, on=ITEM, maintain_order="left")
         same = pl.all_horizontal(pl.col(name) == pl.col(f"{name}_right") for name in TEXTS)
-        if (differ := both.filter(~same)).height:
-            row = differ.row(0, named=True)
+        items, is_other = both.filter(~same)["item"], ""
+        has_digests = digests == {str(seed.settings.get("pairs")) for seed in other.seeds}
+        if len(items):
+            is_other = f"another first sentence or gold in {len(items)} of {both.height} items"
+            is_other += f", the first is '{items[0]}'"
+        elif not has_digests and pairs.equals(other_pairs):
+            is_other = "other second sentences"
+        if is_other:
             raise ConsilienceError(
-                f"runs over different texts: {differ.height} of {both.height} items have another "
-                f"first sentence or gold, the first is '{row['item']}': "
-                f"'{truncated(row['subject'], SHOWN_TEXT)}', {row['gold']} in {first}, and "
-                f"'{truncated(row['subject_right'], SHOWN_TEXT)}', {row['gold_right']} in {second}",
-                expected="runs over the same pairs",
+                f"runs over different texts: {other.label} has {is_other}",
+                expected=f"the pairs of {first}, whose SHA-256 is 'pairs' in run.json",
                 where=str(other.path),
-                todo=SAME_DATA,
+                todo="Ask both models of the same --data.",
             )
-        one_digests, other_digests = (
-            {str(seed.settings.get("pairs")) for seed in run.seeds} for run in (one, other)
-        )
-        if one_digests != other_digests:
-            if pairs.equals(other_pairs):
-                raise ConsilienceError(
-                    f"runs over different texts: {second} has the first sentences and golds of "
-                    f"{first}, and other second sentences",
-                    expected="runs over the same pairs, whose SHA-256 is 'pairs' in run.json",
-                    where=str(other.path),
-                    todo=SAME_DATA,
-                )
+        if not has_digests:
             notes.append(
-                f"{second} has the items in another order than {first}; whether their second "
+                f"{other.label} has the items in another order than {first}; whether their second "
                 "sentences are the same is not known"
             )
-        forms = {first: _forms_of(one), second: _forms_of(other)}
-        shared = set.intersection(*map(set, forms.values()))
-        for name, form_notes in forms.items():
-            notes += [f"{name}: {note}" for note in form_notes if note not in shared]
+        of_other = _forms_of(other)
+        for name, own, known in ((first, forms, of_other), (other.label, of_other, forms)):
+            notes += [f"{name}: {note}" for note in own if note not in known]
     return list(dict.fromkeys(notes))
 
 

@@ -522,13 +522,8 @@ class Prepared:
 
     def subjects(self, kind: Cardinality) -> dict[str, list[str]]:
         """The distinct subjects of each group of a cardinality, sorted."""
-        return {relation.id: self._subjects[relation.id] for relation in self.of_kind(kind)}
-
-    @cached_property
-    def _subjects(self) -> dict[str, list[str]]:
-        return {
-            group: rows["subject"].unique().sort().to_list() for group, rows in self.rows.items()
-        }
+        groups = [group.id for group in self.of_kind(kind)]
+        return {name: self.rows[name]["subject"].unique().sort().to_list() for name in groups}
 
     @cached_property
     def instances(self) -> Mapping[str, Sequence[tuple[Instance, ...]]]:

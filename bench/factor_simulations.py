@@ -35,8 +35,7 @@ from consilience.metrics.components import (
     prompt_sensitivity,
     shuffled_spreads,
 )
-from consilience.metrics.grid import Grid
-from consilience.metrics.registry import METRICS, quotient
+from consilience.metrics.registry import METRICS, Grid, quotient
 from consilience.metrics.statistics import TIE
 
 Random = np.random.Generator

@@ -22,8 +22,7 @@ import numpy as np
 
 from consilience.gating.rules import Precise, Threshold
 from consilience.metrics import resampling, statistics
-from consilience.metrics.grid import Grid
-from consilience.metrics.registry import METRICS
+from consilience.metrics.registry import METRICS, Grid
 from consilience.metrics.resampling import ClusterCounts, Resampling
 from consilience.metrics.statistics import (
     Floats,

@@ -18,8 +18,7 @@ from itertools import combinations
 
 import numpy as np
 
-from consilience.metrics.grid import Grid
-from consilience.metrics.registry import METRICS
+from consilience.metrics.registry import METRICS, Grid
 from consilience.metrics.resampling import ClusterCounts, Resampling
 from consilience.metrics.statistics import bootstrap_interval
 

@@ -18,8 +18,7 @@ from scipy.special import expit, ndtr, stdtr, stdtrit
 
 from consilience.metrics import statistics
 from consilience.metrics.differences import flip, flipped_differences
-from consilience.metrics.grid import Grid
-from consilience.metrics.registry import METRICS, Tally, ratio
+from consilience.metrics.registry import METRICS, Grid, Tally, ratio
 from consilience.metrics.statistics import (
     Floats,
     Signs,

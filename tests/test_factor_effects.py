@@ -26,8 +26,7 @@ from consilience.metrics.components import (
     prompt_sensitivity,
     shuffled_spreads,
 )
-from consilience.metrics.grid import Grid
-from consilience.metrics.registry import quotient
+from consilience.metrics.registry import Grid, quotient
 from consilience.report.charts import factor_rows
 from consilience.report.export import as_csv, as_markdown, render, spec_of
 from consilience.report.report_page import factor_parts, report_page

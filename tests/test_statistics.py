@@ -15,9 +15,8 @@ from scipy import stats
 from conftest import ROOT
 from consilience import ConsilienceError, measure
 from consilience.metrics.differences import compare, flip, flipped_differences
-from consilience.metrics.grid import Grid
 from consilience.metrics.measure import few_relations
-from consilience.metrics.registry import METRICS, Tally
+from consilience.metrics.registry import METRICS, Grid, Tally
 from consilience.metrics.resampling import ClusterCounts, Resampling
 from consilience.metrics.statistics import (
     PERMUTATIONS,

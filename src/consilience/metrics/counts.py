@@ -17,8 +17,18 @@ from consilience.core.factors import OF_LANGUAGE, Design, is_language_kind, leve
 from consilience.core.free_text import normalized
 from consilience.core.text import fold_case
 from consilience.files.tables import as_polars
-from consilience.metrics.grid import OF_OPTIONS, SCORES, Grid, View, grids, option_probabilities
-from consilience.metrics.registry import METRICS, Metric, Share, Tally
+from consilience.metrics.registry import (
+    METRICS,
+    OF_OPTIONS,
+    SCORES,
+    Grid,
+    Metric,
+    Share,
+    Tally,
+    View,
+    grids,
+    option_probabilities,
+)
 from consilience.metrics.resampling import (
     ClusterCounts,
     Key,

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from consilience.core.expectations import NO_OPTION, Expectation, Instance, linked_questions
-from consilience.metrics.grid import Grid
-from consilience.metrics.registry import DESCRIPTIONS, METRICS, Tally, metric, ratio
+from consilience.metrics.registry import DESCRIPTIONS, METRICS, Grid, Tally, metric, ratio
 from consilience.metrics.statistics import Bools, Floats, Ints
 
 

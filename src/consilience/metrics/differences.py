@@ -28,9 +28,8 @@ from consilience.metrics.counts import (
     prepared_seeds,
     refuse_other_questions,
 )
-from consilience.metrics.grid import Grid
 from consilience.metrics.measure import Number, precision_of
-from consilience.metrics.registry import DESCRIPTIONS, METRICS, Metric, Share, Tally, quotient
+from consilience.metrics.registry import DESCRIPTIONS, METRICS, Grid, Metric, Share, Tally, quotient
 from consilience.metrics.resampling import (
     ClusterCounts,
     ClusterSampler,

@@ -34,9 +34,8 @@ from consilience.kinds.facts import Facts
 from consilience.kinds.questions import design_of_run
 from consilience.metrics.components import position_notes
 from consilience.metrics.counts import prepared_seeds, unchecked_note
-from consilience.metrics.grid import MANY_VARIANTS
 from consilience.metrics.measure import measure
-from consilience.metrics.registry import headline_metrics
+from consilience.metrics.registry import MANY_VARIANTS, headline_metrics
 from consilience.models import LanguageModel
 from consilience.options import Output, shared_fields
 from consilience.options.probe import ProbeOptions

@@ -24,9 +24,8 @@ from consilience.kinds.counting import count_run, record_notes
 from consilience.kinds.pairs import changed_answers_of, task_of_run
 from consilience.metrics.counts import Prepared, ResampleCache, is_blank
 from consilience.metrics.differences import compare
-from consilience.metrics.grid import MANY_VARIANTS
 from consilience.metrics.measure import few_relations, measure
-from consilience.metrics.registry import headline_metrics, label_of
+from consilience.metrics.registry import MANY_VARIANTS, headline_metrics, label_of
 from consilience.options import Output, options_of
 from consilience.options.runs import ReportOptions
 from consilience.report.analysis_tables import symbol_of

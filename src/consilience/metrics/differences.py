@@ -515,7 +515,7 @@ def _adjusted_over_groups(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     of_groups = pl.col("group").is_in([*averaged, *AGGREGATES])
     is_tested = (of_groups & ~is_over) | (~of_groups & ~is_whole)
     within = pl.when(of_groups).then("subset").otherwise("group")
-    family = ["metric", of_groups.alias("of_groups"), within.alias("within")]
+    family: list[str | pl.Expr] = ["metric", of_groups.alias("of_groups"), within.alias("within")]
     adjusted = _adjusted(table, family, pl.when(is_tested).then("p").otherwise(NAN))
     parts = [rows for _, rows in adjusted.group_by(family, maintain_order=True)]
     return pl.concat(parts) if parts else table
@@ -552,7 +552,7 @@ def compare_languages(
                 runs = [(run, run) for run in seeds]
                 compared = _paired_rows(runs, kind, protocol, seed, _counter(first, second))
                 rows += [{**pair, **row} for row in compared]
-    family = ["metric", "group", pl.col("first") == WITHIN]
+    family: list[str | pl.Expr] = ["metric", "group", pl.col("first") == WITHIN]
     return _adjusted(pl.DataFrame(rows, schema=COMPARISON_SCHEMA), family, pl.col("p"))
 
 

@@ -121,16 +121,11 @@ def _check_columns(answers: pl.DataFrame) -> None:
         is_number = dtype.is_integer() if needed else dtype.is_numeric()
         if is_number or isinstance(dtype, (pl.String, pl.Categorical, pl.Enum, pl.Null)):
             continue
-        expected = "text" if name == "gold_token" else "numbers"
-        todo = "Correct the column, or leave it out."
-        if needed:
-            expected = "text or whole numbers"
-            todo = "Save it as text; whole numbers with a gap become fractions in some tools."
         raise ConsilienceError(
             f"the column '{name}' is of type {dtype}",
-            expected=expected,
+            expected=f"text or {'whole ' * needed}numbers",
             where="the answers table",
-            todo=todo,
+            todo="Save it as text; whole numbers with a gap become fractions in some tools.",
         )
 
 
@@ -206,39 +201,32 @@ def is_blank() -> pl.Expr:
     return pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
 
 
-def suite_positions(facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """``facts`` with their ``place`` in the suite, null where it does not have them.
+def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """Rows in the order of the suite, in groups whose facts are all in the suite.
 
-    A fact is found by its item, subject and gold, else by subject and gold.
+    Only groups in which a subject has several of the ``facts``: elsewhere the order is all the
+    same. A fact is found by its item, subject and gold, else by subject and gold.
     """
-    groups = set(facts["group"].unique())
+    several = facts.filter(facts.select("group", "subject").is_duplicated())["group"].unique()
+    if several.is_empty():
+        return table
     rows = [
         (relation.id, fact.item, fact.subject, fact.object, place)
         for relation in suite.relations
-        if relation.id in groups
+        if relation.id in several
         for place, fact in enumerate(relation.facts)
     ]
     schema = {**dict.fromkeys(FACT, pl.String), "place": pl.Int64}
     known, text = pl.DataFrame(rows, schema, orient="row"), ["group", "subject", "gold"]
     by_text = known.group_by(text).agg(pl.col("place").min().alias("other"))
-    positions = facts.join(known, on=FACT, how="left", maintain_order="left")
-    positions = positions.join(by_text, on=text, how="left", maintain_order="left")
-    return positions.with_columns(place=pl.coalesce("place", "other")).drop("other")
-
-
-def _recurring(facts: pl.DataFrame) -> pl.DataFrame:
-    """The facts of groups in which a subject has several facts; only there the order matters."""
-    several = facts.select("group", "subject").is_duplicated()
-    return facts.filter(pl.col("group").is_in(facts.filter(several)["group"].unique().to_list()))
-
-
-def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """Rows in the order of the suite, in groups whose facts are all in the suite."""
-    recurring = _recurring(facts)
-    if recurring.is_empty():
-        return table
-    has_all = pl.col("place").is_not_null().all().over("group")
-    placed = suite_positions(recurring, suite).filter(has_all).select("group", "item", "place")
+    placed = (
+        facts.filter(pl.col("group").is_in(several.to_list()))
+        .join(known, on=FACT, how="left", maintain_order="left")
+        .join(by_text, on=text, how="left", maintain_order="left")
+        .with_columns(place=pl.coalesce("place", "other"))
+        .filter(pl.col("place").is_not_null().all().over("group"))
+        .select("group", "item", "place")
+    )
     joined = table.join(placed, on=["group", "item"], how="left", maintain_order="left")
     positions = joined["place"].fill_null(0)
     if placed.is_empty() or (positions.diff().fill_null(0) >= 0).all():

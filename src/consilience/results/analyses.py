@@ -242,17 +242,18 @@ def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
             confident.append(table.insert_column(0, pl.lit(run.label).alias("run")))
     correlations = patterns.correlation_table(metrics)
     tables = {"correlations": correlations}
-    shown = [layouts.correlations_table(correlations)]
+    shown = [layouts.analysis_table("correlations", correlations)]
     if confident:
         tables["abstaining"] = pl.concat(confident)
-        shown.append(layouts.abstaining_table(tables["abstaining"], headline_metrics()))
+        shown.append(layouts.analysis_table("abstaining", tables["abstaining"], headline_metrics()))
     if options.sizes is not None:
         sizes = patterns.size_table(metrics, [patterns.number_of(size) for size in options.sizes])
         by_size = patterns.size_correlations(sizes)
         tables |= {"sizes": sizes, "size_correlations": by_size}
         short = pl.col("size").map_elements(patterns.short_number, pl.String)
         names = by_size["metric"].to_list()
-        shown += layouts.size_tables(sizes.with_columns(short), by_size, names)
+        shown.append(layouts.analysis_table("sizes", sizes.with_columns(short), names))
+        shown.append(layouts.analysis_table("size_correlations", by_size))
     return Analysis(tables, "correlations", shown, notes)
 
 
@@ -272,7 +273,10 @@ def analyze_syntax(options: SyntaxOptions) -> Analysis:
     types = base_types(suite, parser)
     overall = edges.filter(pl.col("group") == "MICRO")
     pairs = sum(len(relation.patterns) - 1 for relation in suite.relations)
-    shown = layouts.syntax_tables(overall, types, suite.name, pairs)
+    shown = [
+        layouts.analysis_table("edges", overall, suite=suite.name),
+        layouts.analysis_table("types", types, suite=suite.name, pairs=pairs),
+    ]
     return Analysis({"edges": edges, "types": types}, "edges", shown, suite=suite)
 
 
@@ -503,7 +507,8 @@ class VectorClusters(Shown):
         return notes
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        yield from layouts.cluster_tables(self.clusters, self.correlations)
+        yield layouts.analysis_table("clusters", self.clusters)
+        yield layouts.analysis_table("cluster_correlations", self.correlations)
         if self.figure:
             yield f"Figure: {self.figure}"
         yield f"Run: {self.record['path']}"

@@ -47,7 +47,6 @@ from consilience.metrics.statistics import (
     REPLICATES,
     Draws,
     Floats,
-    Ints,
     Signs,
     benjamini_hochberg,
     bootstrap_intervals,
@@ -123,7 +122,7 @@ class Difference:
     """Of both models, for each seed."""
     flips: tuple[Floats, ...] = ()
     """``flip`` of each seed; none of a metric without subjects, or with ``only``."""
-    only: Ints | None = None
+    only: tuple[int, int] | None = None
     """Of a binary metric and one seed: how many items are hits in the first run only, and in the
     second only."""
     test: Test = None, NAN
@@ -151,7 +150,9 @@ class Difference:
         """The counts of two groups together."""
         pairs = zip(self.shares, other.shares, strict=True)
         shares = tuple((one[0] + two[0], one[1] + two[1]) for one, two in pairs)
-        only = None if self.only is None or other.only is None else self.only + other.only
+        only = None
+        if self.only and other.only:
+            only = self.only[0] + other.only[0], self.only[1] + other.only[1]
         return Difference(shares, tuple(map(np.add, self.flips, other.flips)), only)
 
     def tested(self) -> Difference:
@@ -293,7 +294,7 @@ def compare(
             f"{len(names)} run to compare",
             expected="two runs or more, the first is the reference, or one run of facts in "
             "several languages",
-            todo=_one_language(suite),
+            todo="Name a second run of the same questions.",
         )
     cache = ResampleCache() if len(names) > 2 else None
     first, *others = names
@@ -318,18 +319,14 @@ def compare(
     return pl.concat(tables)
 
 
-def _one_language(suite: Suite) -> str:
-    """What to do with a single run that has no languages to compare."""
-    languages = {pattern.language for group in suite for pattern in group.patterns}
-    second = "Name a second run of the same questions."
-    return f"All patterns of this run are in '{min(languages)}'. {second}" if languages else second
-
-
 CountBoth = Callable[
     [Prepared, Prepared, Relation, Protocol],
     tuple[Mapping[Key, Tally], Mapping[Key, Tally], bool],
 ]
 """Every metric of both sides in a group, and whether these are all answers of both runs."""
+
+DrawnRuns = Sequence[Mapping[Key, TwoWayReplicates]]
+"""Every metric of a group in both runs, under the same resampling."""
 
 
 def _paired_rows(
@@ -351,10 +348,8 @@ def _paired_rows(
     counted: list[dict[str, list[ClusterCounts]]] = [{} for _ in runs]  # what is not yet resampled
 
     def of_group(relation: Relation) -> dict[Key, Difference]:
-        seeds, names = (
-            [count_both(*both, relation, protocol) for both in runs],
-            subjects[relation.id],
-        )
+        names = subjects[relation.id]
+        seeds = [count_both(*both, relation, protocol) for both in runs]
         for of_seed, (one, two, is_whole) in zip(counted, seeds, strict=True):
             if one and not is_whole:
                 of_seed[relation.id] = [ClusterCounts(tallies, names) for tallies in (one, two)]
@@ -371,12 +366,11 @@ def _paired_rows(
         ]
         differences = {}
         for key in keys:
-            both, empty = (
-                [(one[key], two[key]) for one, two, _ in seeds],
-                empty_value(key, protocol),
-            )
-            shares = tuple((one.share(empty), two.share(empty)) for one, two in both)
-            only = _only(*both[0]) if key in binary else None
+            empty, only = empty_value(key, protocol), None
+            if key in binary:
+                moved = seeds[0][1][key].counts[:, 0] - seeds[0][0][key].counts[:, 0]
+                only = int((moved < 0).sum()), int((moved > 0).sum())
+            shares = tuple((one[key].share(empty), two[key].share(empty)) for one, two, _ in seeds)
             of_seeds = tuple(of_seed[key] for of_seed in flips if key in of_seed)
             differences[key] = Difference(shares, of_seeds, only)
         return differences
@@ -390,9 +384,9 @@ def _paired_rows(
             if is_averaged(key, relation):
                 averaged.setdefault(key, {})[relation.id] = tested
                 pooled[key] = pooled[key].plus(difference) if key in pooled else difference
-    draws: list[dict[str, Sequence[Mapping[Key, TwoWayReplicates]]]] = []
+    draws: list[dict[str, DrawnRuns]] = []
     for both, by_group in zip(runs, counted, strict=True):
-        drawn = dict[str, Sequence[Mapping[Key, TwoWayReplicates]]](resampling.draw(by_group))
+        drawn: dict[str, DrawnRuns] = {**resampling.draw(by_group)}
         if whole := differences.keys() - drawn.keys():
             counts = [run.counts(kind, protocol, seed) for run in both]
             drawn |= {group: [of_run.draws[group] for of_run in counts] for group in whole}
@@ -416,7 +410,7 @@ def _rows_over(
     key: Key,
     by_group: Mapping[str, Difference],
     pooled: Difference,
-    draws: Sequence[Mapping[str, Sequence[Mapping[Key, TwoWayReplicates]]]],
+    draws: Sequence[Mapping[str, DrawnRuns]],
     resampling: Resampling,
 ) -> Iterator[dict[str, object]]:
     """``MACRO`` over the groups where both models have data, and ``MICRO``."""
@@ -437,18 +431,15 @@ def _rows_over(
         means.append(Number(spread.replicates, spread.clusters, one.clusters, spread.within))
         totals.append(Number(two.values - one.values, one.clusters, one.clusters))
     counts = len(known), len(by_group) - len(known)
-    shares = [
-        tuple(
-            Share(fmean(of.shares[at][side].value for of in known.values()), 1, *counts)
-            for side in (0, 1)
-        )
-        for at in range(len(draws))
-    ]
+    shares = []
+    for seed in zip(*(of.shares for of in known.values()), strict=True):
+        mean, other = (fmean(both[side].value for both in seed) for side in (0, 1))
+        shares.append((Share(mean, 1, *counts), Share(other, 1, *counts)))
     values = [difference.difference for difference in known.values()]
     test: Test = RELATIONS, paired_permutation(values, resampling.seed)
     if len(known) == 1:
         test = next(iter(known.values())).test
-    macro = Difference(tuple((first, second) for first, second in shares), test=test)
+    macro = Difference(tuple(shares), test=test)
     row = _row(key, "MACRO", macro, means) | {"skewness": skewness(values)}
     yield row | ({"detectable": NAN} if 1 < len(known) < FEW else {})
     yield _row(key, "MICRO", pooled.tested(), totals)
@@ -474,12 +465,6 @@ def _count_both(
     if is_whole and first.cache.keeps and second.cache.keeps:
         return first.tallies(relation, protocol), second.tallies(relation, protocol), True
     return count(both[0], relation), count(both[1], relation), False
-
-
-def _only(first: Tally, second: Tally) -> Ints:
-    """The number of items that are hits only in the first, and only in the second."""
-    moved = second.counts[:, 0] - first.counts[:, 0]
-    return np.array([(moved < 0).sum(), (moved > 0).sum()])
 
 
 def _row(

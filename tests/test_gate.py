@@ -223,7 +223,7 @@ def test_a_model_that_does_not_read_the_question_is_noted():
     run = cs.evaluate("mini-questions", "baseline:first", groups=["capital"], vary=["paraphrase"])
     checked = cs.gate(run, rule=["consistency >= 0.8"])
     assert checked.verdict == "pass"
-    assert any("100.0% of" in note and "position 1 (label A)" in note for note in checked.notes)
+    assert any("100.0% of" in note and "position 1" in note for note in checked.notes)
     run = cs.evaluate("mini", "baseline:majority", groups=["capital"])
     checked = cs.gate(run, rule=["consistency >= 0.8", "accuracy <= 0.9"])
     assert any("over 90 % of the answers are the same word" in note for note in checked.notes)

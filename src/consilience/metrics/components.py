@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from string import ascii_letters, digits
+from string import digits
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -397,20 +397,17 @@ def position_notes(answers: pl.DataFrame) -> Iterator[str]:
     ((expected, right),) = shown.select(a=uniform.mean(), b=of_gold.mean()).iter_rows()
     if not share.low > CONCENTRATED * max(expected, right):
         return
-    chosen = shown.filter(position=position)
-    labels = set(chosen["label"])
-    label = f" (label {labels.pop()})" if len(labels) == 1 and None not in labels else ""
     yield (
         f"{share.value:.1%} of {shown.height:,} answers (95 % CI {100 * share.low:.1f} to "
-        f"{100 * share.high:.1f}) are the option in position {position + 1}{label}, against "
+        f"{100 * share.high:.1f}) are the option in position {position + 1}, against "
         f"{expected:.1%} in a uniform choice and {right:.1%} of the right answers"
     )
 
 
 def _shown(answers: pl.DataFrame) -> pl.DataFrame:
-    """``question, label, size, position, gold``: a row an answer with a known shown position.
+    """``question, size, position, gold``: a row an answer with a known shown position.
 
-    ``label`` is null where the options have none; ``gold`` where its position is not known.
+    ``gold`` is null where its position is not known.
     """
     number = pl.col("option", "gold_option", "n_candidates")
     rows = answers.select(COLUMNS).with_columns(number.cast(pl.Float64, strict=False))
@@ -418,47 +415,30 @@ def _shown(answers: pl.DataFrame) -> pl.DataFrame:
     key = ["order", "label", "option", "gold_option", "n_candidates"]
     kinds = rows.select(key).unique(maintain_order=True)
     places = [_places(*row) for row in kinds.iter_rows()]
-    schema = {"shown_label": pl.String, "position": pl.Int64, "gold": pl.Int64}
-    known = kinds.hstack(pl.DataFrame(places, schema, orient="row"))
-    joined = rows.join(known, on=key, how="left", nulls_equal=True, maintain_order="left")
-    return joined.drop_nulls("position").select(
-        "position",
-        "gold",
-        question=pl.format("{}: {}", "group", "item"),
-        label="shown_label",
-        size="n_candidates",
+    known = kinds.hstack(
+        pl.DataFrame(places, {"position": pl.Int64, "gold": pl.Int64}, orient="row")
     )
+    joined = rows.join(known, on=key, how="left", nulls_equal=True, maintain_order="left")
+    question = pl.format("{}: {}", "group", "item")
+    shown = joined.select("position", "gold", question=question, size="n_candidates")
+    return shown.drop_nulls("position")
 
 
 def _places(
     order: str | None, label: str | None, option: int, gold: int | None, size: int
-) -> tuple[str | None, int | None, int | None]:
-    """The label that was shown, and the shown positions of the answer and of the gold.
+) -> tuple[int | None, int | None]:
+    """The shown positions of the answer and of the gold.
 
     The seed of a shuffle is not known here: its positions follow from the labels, as do those of an
     option that the order does not have.
     """
     is_shuffled = (order or "").startswith("shuffle")
-    places = None if is_shuffled else permutation(order or "given", size)
-    if places is None or option not in places:
-        at = _position_of(label, size)
-        return (label if at is not None else None), at, None
-    at = places.index(option)
-    return (
-        label if _position_of(label, size) == at else None,
-        at,
-        places.index(gold) if gold in places else None,
-    )
-
-
-def _position_of(label: str | None, size: int) -> int | None:
-    """The position of a label, whatever its style; None where it is no label."""
-    if not label:
-        return None
-    if set(label) <= set(digits):
+    places = (not is_shuffled and permutation(order or "given", size)) or ()
+    if option in places:
+        return places.index(option), places.index(gold) if gold in places else None
+    at = -1
+    if label and set(label) <= set(digits):
         at = int(label) - 1
-    elif len(label) == 1 and label in ascii_letters:
-        at = next(letters.index(label) for letters in LABEL_STYLES.values() if label in letters)
-    else:
-        return None
-    return at if 0 <= at < size else None
+    elif label and len(label) == 1:
+        at = max(letters.find(label) for letters in LABEL_STYLES.values())
+    return at if 0 <= at < size else None, None

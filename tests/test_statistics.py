@@ -327,9 +327,9 @@ def test_intervals_over_relations_cover_where_naive_ones_do_not(relations, betwe
         draws = resampling.draw(counted)
         for n, values_ in enumerate(part):
             key = ("m", str(n))
+            shares = {group: each[key].share() for group, each in tallies.items()}
             spread, _ = resampling.over(
-                {group: each[key].share() for group, each in tallies.items()},
-                {group: each[0][key] for group, each in draws.items()},
+                (shares, {group: each[0][key] for group, each in draws.items()})
             )
             replicates, clusters = spread.replicates, spread.clusters
             ours.append(bootstrap_interval(values_.mean(), replicates, clusters, (0, 1)))
@@ -642,7 +642,7 @@ def test_all_counts_together_vary_by_their_subjects(names, distinct):
     tallies = {group: tally(np.array([1.0, 0.0]), each) for group, each in names.items()}
     counted = {group: [ClusterCounts({key: each}, names[group])] for group, each in tallies.items()}
     draws = {group: each[0][key] for group, each in resampling.draw(counted).items()}
-    _, micro = resampling.over({group: each.share() for group, each in tallies.items()}, draws)
+    _, micro = resampling.over(({group: each.share() for group, each in tallies.items()}, draws))
     assert micro.clusters == distinct
 
 

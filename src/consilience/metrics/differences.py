@@ -28,12 +28,13 @@ from consilience.metrics.counts import (
     prepared_seeds,
     refuse_other_questions,
 )
-from consilience.metrics.measure import Number, precision_of
+from consilience.metrics.measure import precision_of
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Grid, Metric, Share, Tally, quotient
 from consilience.metrics.resampling import (
     ClusterCounts,
     ClusterSampler,
     Key,
+    Number,
     Resampling,
     Tallies,
     TwoWayReplicates,
@@ -417,19 +418,18 @@ def _rows_over(
     known = {group: of for group, of in by_group.items() if not math.isnan(of.difference)}
     if not known:
         return
-    means: list[Number] = []
-    totals: list[Number] = []
-    for at, drawn in enumerate(draws):
-        (first, one), (second, two) = (
-            resampling.over(
-                {group: difference.shares[at][side] for group, difference in known.items()},
-                {group: drawn[group][side][key] for group in known},
+    numbers = [
+        resampling.over(
+            *(
+                (
+                    {group: difference.shares[at][side] for group, difference in known.items()},
+                    {group: drawn[group][side][key] for group in known},
+                )
+                for side in (0, 1)
             )
-            for side in (0, 1)
         )
-        spread = second - first
-        means.append(Number(spread.replicates, spread.clusters, one.clusters, spread.within))
-        totals.append(Number(two.values - one.values, one.clusters, one.clusters))
+        for at, drawn in enumerate(draws)
+    ]
     counts = len(known), len(by_group) - len(known)
     shares = []
     for seed in zip(*(of.shares for of in known.values()), strict=True):
@@ -440,9 +440,9 @@ def _rows_over(
     if len(known) == 1:
         test = next(iter(known.values())).test
     macro = Difference(tuple(shares), test=test)
-    row = _row(key, "MACRO", macro, means) | {"skewness": skewness(values)}
+    row = _row(key, "MACRO", macro, [mean for mean, _ in numbers]) | {"skewness": skewness(values)}
     yield row | ({"detectable": NAN} if 1 < len(known) < FEW else {})
-    yield _row(key, "MICRO", pooled.tested(), totals)
+    yield _row(key, "MICRO", pooled.tested(), [total for _, total in numbers])
 
 
 def _count_both(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, get_args
 
@@ -25,11 +24,10 @@ from consilience.metrics.counts import (
     prepared_seeds,
 )
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Share
-from consilience.metrics.resampling import Key
+from consilience.metrics.resampling import Key, Number
 from consilience.metrics.statistics import (
     FEW,
     NAN,
-    Floats,
     bootstrap_error,
     bootstrap_interval,
     logit_interval,
@@ -69,20 +67,6 @@ def measure(
             rows += _of_kind([run.counts(kind, rules, seed) for run in seeds], kind, suite)
     schema = METRICS_SCHEMA | (PRECISION_SCHEMA if precision else {})
     return pl.DataFrame(_in_order(rows, suite), schema=schema)
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """How a value of one seed, or the difference of two, varies."""
-
-    replicates: Floats
-    """Its values when subjects or groups are resampled (replicate,)."""
-    clusters: int
-    """How many of these there are."""
-    units: int
-    """How many subjects were counted, in all groups."""
-    within: Floats | None = None
-    """Of a mean over groups: its values when the subjects of the same groups are resampled."""
 
 
 def _of_kind(
@@ -134,14 +118,10 @@ def _over_groups(
     """The mean over the groups, and the value of all their counts together."""
     shares = {group: run.shares[group][key] for group in groups}
     draws = {group: run.draws[group][key] for group in groups}
-    spread, pooled = run.resampling.over(shares, draws)
+    spread, pooled = run.resampling.over((shares, draws))
     known = [share.value for share in shares.values() if not math.isnan(share.value)]
     mean = Share(_mean(known), 1, len(known), len(shares) - len(known))
-    total, size = sum(shares.values(), Share(0, 0, 0, 0)), pooled.clusters
-    return (
-        (mean, Number(spread.replicates, spread.clusters, size, spread.within)),
-        (total, Number(pooled.values, size, size)),
-    )
+    return (mean, spread), (sum(shares.values(), Share(0, 0, 0, 0)), pooled)
 
 
 def precision_of(

@@ -135,7 +135,7 @@ def analysis_table(
     title, columns = LAYOUTS[name]
     labels = [column for column in ("x", "y", "metric") if column in rows.columns]
     shown = rows.with_columns(pl.col(labels).map_elements(short_label_of, pl.String))
-    of_metrics = {metric: metric_column(metric) for metric in metrics}
+    of_metrics: Columns = {metric: metric_column(metric) for metric in metrics}
     return frame_table(shown, title.format(**words), {**columns, **of_metrics})
 
 

@@ -317,6 +317,8 @@ def compare(
         pair = {"suite": suite.name, "first": first, "second": second}
         table = pl.DataFrame([{**pair, **row} for row in rows], schema=schema)
         tables.append(_adjusted_over_groups(table, suite))
+        for run in seeds if len(others) > 1 else ():
+            run.forget(protocol)  # the counts of many runs would fill the memory
     return pl.concat(tables)
 
 

@@ -17,9 +17,8 @@ from consilience.core.items import Choice, Question
 from consilience.metrics.counts import Prepared, unchecked_note
 from consilience.metrics.definitions import ExpectedViolations
 from consilience.metrics.differences import compare
-from consilience.metrics.grid import Grid
 from consilience.metrics.measure import measure
-from consilience.metrics.registry import METRICS
+from consilience.metrics.registry import METRICS, Grid
 from consilience.suites.expectation_files import (
     expectations_of_rows,
     with_expectations,

@@ -55,7 +55,7 @@ def test_a_concentration_on_one_position_is_below_the_headline_numbers(view, sec
     at = next(at for at, part in enumerate(parts) if isinstance(part, Tiles))
     assert at == 0
     cautions = next(part for part in parts if isinstance(part, Points))
-    assert "are the option in position 1 (label A), against 33.3%" in cautions.items[0]
+    assert "are the option in position 1, against 33.3%" in cautions.items[0]
     assert cautions.items[0] in view.summary.table().notes[-1]
     sentences = [tile.sentence.replace("\xa0", " ") for tile in parts[at].tiles]
     assert "in the base variant (paraphrase=1, order=given) is right for 100.0 %" in sentences[0]

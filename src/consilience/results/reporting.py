@@ -23,9 +23,9 @@ from consilience.kinds import kind_of_run, protocol_notes, suite_notes, suite_of
 from consilience.kinds.counting import count_run, record_notes
 from consilience.kinds.pairs import changed_answers_of, task_of_run
 from consilience.metrics.counts import Prepared, ResampleCache, is_blank
-from consilience.metrics.grid import MANY_VARIANTS
+from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations, measure
-from consilience.metrics.registry import headline_metrics, label_of
+from consilience.metrics.registry import MANY_VARIANTS, headline_metrics, label_of
 from consilience.options import Output, options_of
 from consilience.options.runs import ReportOptions
 from consilience.report.analysis_tables import symbol_of
@@ -50,10 +50,9 @@ from consilience.report.table import Cell, Column, Table, Value, mark_best, with
 from consilience.results.analyses import correlations_of, drawing_of, factor_views
 from consilience.results.comparing import (
     Comparison,
+    comparable,
     compare_opened,
-    differences_of,
     refuse_mixed,
-    refuse_other_variants,
     settings_notes,
 )
 from consilience.runs.run import Run, open_runs
@@ -91,7 +90,7 @@ PROBED: Mapping[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
 OF_QUESTIONS: Mapping[str, tuple[str, Mapping[tuple[str, str], str]]] = {
     "questions": (
         "All questions together, in percent",
-        {(metric, "all"): label for metric, label, _ in FACT_ROWS},
+        {(metric, "all"): label_of(metric) for metric in FACT_ROWS},
     ),
     "factors": (
         "Consistency of two variants that differ in one factor only, in percent",
@@ -334,10 +333,9 @@ def _measured(
         if run is first:
             continue
         try:
-            refuse_other_variants([first, run])
             tables = {first.label: reference, run.label: prepared}
-            compared, more = differences_of([first, run], chosen, protocol, seed, tables)
-            differences.append(compared)
+            answers, more = comparable([first, run], chosen, tables)
+            differences.append(compare(answers, chosen, protocol, seed))
             notes += [note for note in more if note not in notes]
         except ConsilienceError as error:
             notes.append(f"{run.label} is not compared with {first.label}: {error.found}")

@@ -17,7 +17,7 @@ from consilience.kinds import suite_of
 from consilience.metrics.counts import ResampleCache
 from consilience.report.analysis_tables import differing_lines, in_one_line
 from consilience.report.export import Points, Text, Tiles
-from consilience.report.first_screen import opening_example
+from consilience.report.overview import opening_example
 from consilience.report.report_page import report_page
 from consilience.results.reporting import view_of
 from consilience.runs.run import Run

@@ -19,10 +19,8 @@ from consilience.asking.pairs import CHANGED_ANSWERS_SCHEMA
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import BETWEEN
 from consilience.core.provenance import command_line
-from consilience.report import charts, first_screen
+from consilience.report import charts, overview
 from consilience.report import export as html_module
-from consilience.report import first_screen as headline_sentences
-from consilience.report import first_screen as opening_example
 from consilience.report.analysis_tables import LONGEST_PROMPT
 from consilience.report.charts import (
     MEASURED,
@@ -88,7 +86,7 @@ def test_the_example_is_of_a_group_that_the_means_are_over():
     suite = Suite("s", (*make_suite(cardinality="N-M", ids=("S",)), *make_suite()), "strict")
     several = replace(example, group="S", replies=example.replies[::-1])
     both = {"both": [several, example]}
-    (text,) = opening_example.opening_example(replace(view, suite=suite, examples=both))
+    (text,) = overview.opening_example(replace(view, suite=suite, examples=both))
     assert text.paragraphs == ["Example: run answers “yes” to “Ada ___”, but “no” to “___ Ada”"]
 
 
@@ -138,7 +136,7 @@ def test_headline_numbers_in_plain_sentences():
     groups = [replace(group, patterns=()) for group in run.suite.relations]
     questions = replace(run, suite=replace(run.suite, relations=groups, words=QUESTION_WORDS))
     violated = replace(run.summary.rows[0], metric="violation_rate", value=0.9)
-    sentence = headline_sentences.sentence_of(questions, violated, 0.8)
+    sentence = overview.sentence_of(questions, violated, 0.8)
     assert sentence.replace("\xa0", " ") == (
         "The answers violate 90.0 % of these expectations (80.0 % expected by chance)."
     )
@@ -147,7 +145,7 @@ def test_headline_numbers_in_plain_sentences():
     chance = metrics_rows(chance_consistency=0.2).with_columns(subset=pl.lit(BETWEEN))
     of_group = chance.filter(group="R").with_columns(value=pl.lit(0.1))
     between = replace(between, metrics=pl.concat([of_group, chance.filter(group="MACRO")]))
-    (tile,) = first_screen._tiles(between)
+    (tile,) = overview._tiles(between)
     assert tile.sentence.startswith("Two patterns of two languages")
     assert tile.sentence.endswith("(20.0\xa0% expected by chance).")
     below = summary_of(("corrected_consistency", -0.1, 0.0))
@@ -168,15 +166,15 @@ def test_headline_numbers_in_plain_sentences():
     ],
 )
 def test_the_question_of_a_chat_is_quoted(chat):
-    assert opening_example._quoted(chat) == "“Who? / A. I”"
+    assert overview._quoted(chat) == "“Who? / A. I”"
 
 
 def test_a_long_prompt_is_quoted_at_its_end():
-    quoted = opening_example._quoted("user\n" + "words " * 80 + "Who?")
+    quoted = overview._quoted("user\n" + "words " * 80 + "Who?")
     assert quoted.startswith("“... words") and quoted.endswith(" Who?”")
     assert len(quoted) <= LONGEST_PROMPT + 6
     began = time.process_time()
-    opening_example._quoted("x" * 1_000_000)  # its time grows with the length, not its square
+    overview._quoted("x" * 1_000_000)  # its time grows with the length, not its square
     assert time.process_time() - began < 5
 
 
@@ -443,23 +441,23 @@ def test_the_least_consistent_relation_is_shown_first(monkeypatch):
         for each in "RST"
         for at in range(3)
     )
-    (figure,) = first_screen._agreement([shown(pairs=pairs, patterns=patterns)], None)
+    (figure,) = overview._agreement([shown(pairs=pairs, patterns=patterns)], None)
     assert figure.title == "Agreement of patterns: S"
     few = pairs.with_columns(n=pl.Series([3, 2, 2, 3]))
-    (figure,) = first_screen._agreement([shown(pairs=few, patterns=patterns)], None)
+    (figure,) = overview._agreement([shown(pairs=few, patterns=patterns)], None)
     assert figure.title == "Agreement of patterns: R", "S has two facts"
-    last = pl.col("variant_index").replace(2, first_screen.LARGEST_MATRIX)
+    last = pl.col("variant_index").replace(2, overview.LARGEST_MATRIX)
     large = patterns.with_columns(
         pl.when(pl.col("group") == "S").then(last).otherwise("variant_index")
     )
-    (figure,) = first_screen._agreement([shown(pairs=pairs, patterns=large)], None)
+    (figure,) = overview._agreement([shown(pairs=pairs, patterns=large)], None)
     assert figure.title == "Agreement of patterns: R", "S has too many patterns"
-    monkeypatch.setattr(first_screen, "MOST_PAIRS", 5)
+    monkeypatch.setattr(overview, "MOST_PAIRS", 5)
     two = [replace(shown(pairs=pairs, patterns=patterns), name=name) for name in ("one", "two")]
-    (figure,) = first_screen._agreement(two, None)
+    (figure,) = overview._agreement(two, None)
     assert figure.caption.endswith("Only one is shown.")
-    monkeypatch.setattr(first_screen, "MOST_PAIRS", 3)
-    (figure,) = first_screen._agreement(two[:1], None)
+    monkeypatch.setattr(overview, "MOST_PAIRS", 3)
+    (figure,) = overview._agreement(two[:1], None)
     drawn = json.dumps(spec_of(figure.chart))
     assert '"group": "S"' in drawn and '"group": "R"' not in drawn
 

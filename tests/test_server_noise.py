@@ -19,7 +19,7 @@ from consilience.kinds.probing import probe
 from consilience.models.functions import ScoringFunction
 from consilience.options.probe import ProbeOptions
 from consilience.report.columns import noise_table
-from consilience.report.first_screen import server_line, server_sections
+from consilience.report.overview import server_line, server_sections
 from consilience.report.run_view import RunView
 from consilience.report.table import text_of
 from consilience.results.comparing import noise_notes

@@ -29,7 +29,6 @@ from consilience.kinds.counting import count_run
 from consilience.options import Output, option_fields
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
-from consilience.publish.every_eval_ever import eee_files
 from consilience.publish.formats import (
     CARD,
     MARK,
@@ -38,6 +37,7 @@ from consilience.publish.formats import (
     PublicRun,
     PublicSuite,
     dataset_files,
+    eee_files,
     eval_results_files,
     with_results,
 )

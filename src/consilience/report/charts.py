@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import polars.selectors as cs
 
+from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.export import BLACK, COLOURS, INK, Rows, alt
-from consilience.report.run_view import NOISE, FactorView, parts_of
+from consilience.report.run_view import (
+    NOISE,
+    FactorView,
+    RunView,
+    group_names,
+    groups_with_forms,
+    parts_of,
+    relation_values,
+)
 from consilience.types import SuiteWords
 
 if TYPE_CHECKING:
@@ -559,3 +568,69 @@ def factor_figure(views: Sequence[FactorView]) -> altair.Chart:
     panels = [name for name in PANELS.values() if name in rows["panel"]]
     about = "Consistency by factor, and what the variation of answers comes from."
     return _styled(_panels(layered, "panel", panels), about)
+
+
+def relation_rows(runs: Sequence[RunView]) -> pl.DataFrame:
+    """The headline metrics of each relation for ``interval_figure``, consistency first."""
+    names = group_names(runs[0].suite)
+    shown = sorted(headline_metrics(), key=lambda name: name != "consistency")
+    metrics = relation_values(runs, (*shown, "chance_consistency"))
+    shown = [name for name in shown if name in set(metrics["metric"])]
+    rows = _with_references(runs, metrics.with_columns(subset=pl.lit("all")), shown)
+    return rows.with_columns(name=pl.col("group").replace(names))
+
+
+def form_rows(runs: Sequence[RunView]) -> pl.DataFrame:
+    """Consistency of each form with the original one for ``interval_figure``."""
+    shown = ["consistency", "corrected_consistency"]
+    columns = ("metric", "group", "subset", "value", "low", "high", "n")
+    parts = [
+        run.metrics.filter(
+            pl.col("metric").is_in([*shown, "chance_consistency"])
+            & (pl.col("subset") != "all")
+            & pl.col("group").is_in(groups_with_forms(run))
+        ).select(pl.lit(run.name).alias("run"), *columns)
+        for run in runs
+    ]
+    rows = _with_references(runs, pl.concat(parts), shown)
+    several = rows["group"].n_unique() > 1
+    name = pl.col("group") + ": " + pl.col("subset") if several else pl.col("subset")
+    return rows.with_columns(name=name)
+
+
+def _with_references(
+    runs: Sequence[RunView], metrics: pl.DataFrame, shown: Sequence[str]
+) -> pl.DataFrame:
+    """The rows of some metrics by their labels, with ``chance`` and ``majority``."""
+    on = ["run", "group", "subset"]
+    is_chance = pl.col("metric") == "chance_consistency"
+    chance = metrics.filter(is_chance).select(*on, chance="value", metric=pl.lit("consistency"))
+    baselines = pl.DataFrame(
+        [
+            (run.name, group, subset, "consistency" if name == "determinism" else name, value)
+            for run in runs
+            for (group, name, subset), value in run.baseline.items()
+        ],
+        schema=dict.fromkeys((*on, "metric"), pl.String) | {"majority": pl.Float64},
+        orient="row",
+    ).unique(maintain_order=True)
+    rows = metrics.filter(pl.col("metric").is_in(shown))
+    for references in (chance, baselines):
+        rows = rows.join(references, on=[*on, "metric"], how="left", maintain_order="left")
+    order = {name: at for at, name in enumerate(shown)}
+    rows = rows.sort(pl.col("metric").replace_strict(order), maintain_order=True)
+    return rows.with_columns(
+        metric=pl.col("metric").replace_strict({n: label_of(n) for n in shown})
+    )
+
+
+def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:
+    """Both numbers of each relation for ``against_figure``."""
+    names = group_names(runs[0].suite)
+    wanted = ("accuracy", "consistency", "chance_consistency")
+    values = relation_values(runs, wanted).pivot(
+        "metric", index=["run", "group"], values="value", maintain_order=True
+    )
+    known = [name if name in values.columns else pl.lit(math.nan).alias(name) for name in wanted]
+    name = pl.col("group").replace(names)
+    return values.select("run", *known, name=name).rename({"chance_consistency": "chance"})

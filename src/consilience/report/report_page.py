@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -30,7 +29,6 @@ from consilience.report.columns import (
 )
 from consilience.report.comparison_tables import differences
 from consilience.report.export import Beside, Figure, Folded, Page, Part, Points, Section, Text
-from consilience.report.first_screen import first_screen, server_sections
 from consilience.report.metric_tables import (
     DETERMINISM,
     edit_rows,
@@ -42,9 +40,11 @@ from consilience.report.overview import (
     again,
     caveats,
     fact_counts,
+    first_screen,
     numbers,
     of_run,
     page_in_words,
+    server_sections,
     setup,
     subtitle_of,
 )
@@ -57,7 +57,6 @@ from consilience.report.run_view import (
     interaction_table,
     level_table,
     name_and_id,
-    relation_values,
     view_notes,
 )
 from consilience.report.table import Column, Table, Value, intervals_below
@@ -98,7 +97,7 @@ def _relations(runs: Sequence[RunView]) -> Parts:
 
 def _spread(runs: Sequence[RunView]) -> Parts:
     """How accuracy and consistency are spread over relations, and agreement over facts."""
-    values = accuracy_and_consistency(runs)
+    values = charts.accuracy_and_consistency(runs)
     caption = (
         "Each mark is a relation. Bottom right: the answers are right, but only in some patterns. "
         "Top left: the answers are the same and wrong. Dashed line: mean consistency expected by "
@@ -119,18 +118,6 @@ def languages(runs: Sequence[RunView]) -> Parts:
     for run in runs:
         if (table := language_table(run.metrics, run.suite)).rows:
             yield replace(table, title=f"{run.name}: means of relations, in percent")
-
-
-def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:
-    """Both numbers of each relation for ``against_figure``."""
-    names = group_names(runs[0].suite)
-    wanted = ("accuracy", "consistency", "chance_consistency")
-    values = relation_values(runs, wanted).pivot(
-        "metric", index=["run", "group"], values="value", maintain_order=True
-    )
-    known = [name if name in values.columns else pl.lit(math.nan).alias(name) for name in wanted]
-    name = pl.col("group").replace(names)
-    return values.select("run", *known, name=name).rename({"chance_consistency": "chance"})
 
 
 def _patterns(runs: Sequence[RunView]) -> Parts:

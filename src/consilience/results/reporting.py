@@ -29,7 +29,14 @@ from consilience.metrics.registry import headline_metrics, label_of
 from consilience.options import Output, options_of
 from consilience.options.runs import ReportOptions
 from consilience.report.analysis_tables import symbol_of
-from consilience.report.charts import against_figure, interval_figure, matrix_figure
+from consilience.report.charts import (
+    accuracy_and_consistency,
+    against_figure,
+    form_rows,
+    interval_figure,
+    matrix_figure,
+    relation_rows,
+)
 from consilience.report.export import (
     Page,
     Shown,
@@ -39,11 +46,10 @@ from consilience.report.export import (
     save_figure,
     save_table,
 )
-from consilience.report.first_screen import form_rows, relation_rows
 from consilience.report.metric_tables import SUBSETS
 from consilience.report.overview import by_run
 from consilience.report.papers import Values, is_of_pararel, paper_values
-from consilience.report.report_page import accuracy_and_consistency, report_page
+from consilience.report.report_page import report_page
 from consilience.report.run_view import RunView, group_names
 from consilience.report.summary import FACT_ROWS, VIOLATIONS, Key, Summary, brief_notes
 from consilience.report.table import Cell, Column, Table, Value, mark_best, without_empty_columns

@@ -434,8 +434,7 @@ def test_the_section_draws_every_number_of_the_table():
     assert spec["facet"]["sort"] == [
         "consistency", "variation of the answer", "variation of correctness"
     ]  # fmt: skip
-    (drawn,) = spec["datasets"].values()
-    assert len(drawn) == rows.height
+    assert len(spec["data"]["values"]) == rows.height
 
 
 def test_the_report_has_the_section_where_a_run_has_factors():

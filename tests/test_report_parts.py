@@ -23,6 +23,7 @@ from consilience.report import charts, overview
 from consilience.report import export as html_module
 from consilience.report.analysis_tables import LONGEST_PROMPT
 from consilience.report.charts import (
+    COLOURS,
     MEASURED,
     RUN_SHAPES,
     in_tenths,
@@ -32,7 +33,6 @@ from consilience.report.charts import (
     wrapped,
 )
 from consilience.report.export import (
-    COLOURS,
     Facts,
     Figure,
     Folded,
@@ -325,7 +325,7 @@ def fields_of(chart):
     """The columns of each layer's channels, and the rows that are drawn."""
     spec = spec_of(chart)
     data = spec.get("data") or spec["layer"][-1]["data"]
-    rows = data["values"] if "values" in data else spec["datasets"][data["name"]]
+    rows = data["values"]
     channels = [
         {name: each["field"] for name, each in layer["encoding"].items() if "field" in each}
         for layer in spec["layer"]
@@ -344,7 +344,7 @@ from consilience.report.export import save_figure
 
 data = pl.DataFrame({"group": ["a\\x1b[2Jb\\u202ec", "\\x00"], "value": [1, 2]})
 chart = altair.Chart(data).mark_bar().encode(x="value", y="group")
-save_figure(chart, *map(Path, sys.argv[1:]))
+save_figure(chart.to_dict(), *map(Path, sys.argv[1:]))
 """
     paths = [tmp_path / f"figure.{suffix}" for suffix in ("svg", "png", "pdf")]
     subprocess.run([sys.executable, "-c", code, *paths], check=True)
@@ -356,7 +356,7 @@ def test_a_page_shows_what_would_control_a_terminal_or_the_direction_of_text():
     hostile = "a\x1b[2Jb\u202ec\udcff"
     shown = pl.DataFrame({"x": [hostile[:-1]]})
     chart = altair.Chart(shown).mark_point().encode(x="x")
-    parts = [Text([hostile]), Points([hostile]), Figure("f", hostile, chart, hostile)]
+    parts = [Text([hostile]), Points([hostile]), Figure("f", hostile, chart.to_dict(), hostile)]
     html = render(Page(hostile, hostile, [Section("s", hostile, hostile, parts)]))
     written, charts = html.split("<main")[1].split("<script", 1)
     chart = charts.split("</script>")[0]
@@ -382,12 +382,12 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
         ("one", "R", 70.0, 0.7, 5.0, 15.0), ("one", "S", 20.0, 0.2, None, 25.0),
         ("two", "R", 30.0, 0.7, 5.0, 15.0), ("two", "S", 40.0, 0.2, None, 25.0),
     ]  # fmt: skip
-    spec = charts.interval_figure(metrics, "relation").to_dict()
+    spec = charts.interval_figure(metrics, "relation")
     assert all(layer["encoding"]["y"]["sort"]["field"] == "order" for layer in spec["layer"])
     lower = metrics.with_columns(metric=pl.lit("Corrected"), low=pl.lit(-0.5))
     both = pl.concat([metrics, lower])
     starts = [
-        charts.interval_figure(rows, "relation").to_dict()["layer"][0]["encoding"]["x"]["scale"]
+        charts.interval_figure(rows, "relation")["layer"][0]["encoding"]["x"]["scale"]
         for rows in (metrics, lower, both)
     ]
     assert [scale["domain"][0] for scale in starts] == [
@@ -399,7 +399,7 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
     ]
     columns = ["model", "number", "value", "low", "high", "source"]
     spec = spec_of(charts.headline_figure(pl.DataFrame(rows, schema=columns, orient="row")))
-    drawn = spec["datasets"][spec["data"]["name"]]
+    drawn = spec["data"]["values"]
     assert [(row["model"], row["start"], row["value"], row["stop"]) for row in drawn] == [
         ("BERT", 50.0, 50.0, 50.0), ("m", 30.0, 40.0, 60.0)
     ]  # fmt: skip
@@ -421,11 +421,7 @@ def test_accuracy_goes_to_the_right_and_consistency_up():
     marks, left, *_ = (layer["encoding"] for layer in spec["layer"])
     for encoding in (marks, left):
         assert (encoding["x"]["field"], encoding["y"]["field"]) == ("accuracy", "consistency")
-    data = [layer["data"]["name"] for layer in spec["layer"]]
-    (drawn,), (chance,) = (
-        spec["datasets"][data[0]],
-        spec["layer"][3]["data"].get("values") or spec["datasets"][data[3]],
-    )
+    (drawn,), (chance,) = spec["data"]["values"], spec["layer"][3]["data"]["values"]
     assert (drawn["accuracy"], drawn["consistency"], drawn["label"]) == (20.0, 70.0, "R")
     assert chance["y"] == 30.0
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -16,13 +16,10 @@ from consilience.core.errors import Protocol
 from consilience.core.factors import FACTORS
 from consilience.core.items import Task
 from consilience.report.columns import Columns, cells_of, frame_table
+from consilience.report.export import Spec
 from consilience.report.summary import Key, Summary
 from consilience.report.table import CI, Cell, Column, Table, Value
 from consilience.types import Suite
-
-if TYPE_CHECKING:
-    import altair
-
 
 NOISE = "noise"  # the rows of pairs that differ in nothing about the question
 BLANK = "___"  # the object in a prompt
@@ -330,7 +327,7 @@ class RunView:
     """Examples of violated expectations (``EXAMPLES``)."""
     vectors: pl.DataFrame | None = None
     """Mean V-measures and their correlations with consistency, if the run has vectors."""
-    drawing: altair.Chart | None = None
+    drawing: Spec | None = None
     """The vectors of one relation, drawn."""
     factors: Sequence[FactorView] = ()
     """What each factor changes, of a run on questions: a view for each design of factors."""

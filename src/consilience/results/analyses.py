@@ -52,8 +52,9 @@ from consilience.options.runs import (
     VectorOptions,
 )
 from consilience.report import analysis_tables as layouts
+from consilience.report.charts import tsne_figure
 from consilience.report.columns import EDITS, frame_table
-from consilience.report.export import Shown, rows_of, save_figure, tsne_figure
+from consilience.report.export import Shown, rows_of, save_figure
 from consilience.report.run_view import FactorView, factor_table, index_table, view_notes
 from consilience.report.table import Table
 from consilience.runs.folder import RunFolder, default_folder

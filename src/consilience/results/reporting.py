@@ -40,6 +40,7 @@ from consilience.report.charts import (
 from consilience.report.export import (
     Page,
     Shown,
+    Spec,
     for_paper,
     in_black,
     render,
@@ -609,6 +610,9 @@ class Plots:
         return self.result.suite, self.result.run.tables
 
 
-def _still(chart: altair.Chart, title: str) -> altair.Chart:
+def _still(chart: Spec, title: str) -> altair.Chart:
     """A chart for a notebook: on white, with a title."""
-    return in_black(for_paper(chart, title))
+    import altair
+
+    still: altair.Chart = altair.Chart.from_dict(in_black(for_paper(chart, title)))
+    return still

@@ -49,7 +49,7 @@ from consilience.report.overview import again, by_run
 from consilience.report.report_page import report_page
 from consilience.report.run_view import RunView
 from consilience.report.table import CI, Cell, Column, Table, intervals_below, number_text
-from consilience.results.reporting import fact_layouts, question_layouts
+from consilience.results.reporting import layouts_of
 from consilience.suites.pairs import TASKS
 from consilience.types import FACT_WORDS, QUESTION_WORDS, Suite
 from pair_builders import answers_of, suite_of
@@ -269,7 +269,7 @@ def test_the_papers_rows_come_first_and_a_constant_model_is_never_best(
         "two": layout_metrics(suite, relations, accuracy=0.3, consistency=0.5,
                               corrected_consistency=0.2),
     }  # fmt: skip
-    table = fact_layouts(runs)["knowledge"]
+    table = layouts_of(FACT_WORDS, runs)["knowledge"]
     assert len(table.rows) == papers_rows + 3
     names = [row[0] for row in rows_of_table(table)]
     assert names[papers_rows:] == ["constant", "one", "two"]
@@ -293,7 +293,7 @@ def test_tables_of_questions_have_their_words_and_no_empty_column_or_table():
     of_factor = metrics.filter(pl.col("metric") == "consistency").with_columns(
         subset=pl.lit("order")
     )
-    tables = question_layouts({"one": pl.concat([metrics, of_factor])})
+    tables = layouts_of(QUESTION_WORDS, {"one": pl.concat([metrics, of_factor])})
     assert {
         name: [column.heading for column in table.columns] for name, table in tables.items()
     } == {

@@ -41,19 +41,14 @@ OUTLYING = 6  # groups of a scatter plot that are labelled
 LONGEST_LABEL = 34  # characters of their labels
 LETTER, LABEL_HEIGHT = 2, 6  # size of a character of their labels, in points of the axes
 
+LIFTS = [
+    {"test": f"length({LINES}) == {lines}", "value": -LINE_HEIGHT * (lines - 1) / 2}
+    for lines in range(2, 7)
+]
 LINED_AXIS: Spec = {
-    "labelExpr": LINES,
-    "labelLimit": 0,
-    "labelLineHeight": LINE_HEIGHT,
-    "labelOffset": {
-        "condition": [
-            {"test": f"length({LINES}) == {lines}", "value": -LINE_HEIGHT * (lines - 1) / 2}
-            for lines in range(2, 7)
-        ],
-        "value": 0,
-    },
-    "ticks": False,
-}
+    "labelExpr": LINES, "labelLimit": 0, "labelLineHeight": LINE_HEIGHT, "ticks": False,
+    "labelOffset": {"condition": LIFTS, "value": 0},
+}  # fmt: skip
 """An axis of labels of several lines, which are centred at their place."""
 
 BOUNDS: Spec = {"type": "rule", "strokeWidth": 1.5}
@@ -163,7 +158,7 @@ def _panels(spec: Spec, field: str, names: Sequence[str], data: Spec) -> Spec:
     return {"data": data, "facet": facet, "spec": spec, "columns": len(names), "spacing": 14}
 
 
-def _styled(about: str, spec: Spec) -> Spec:
+def _styled(about: str, **spec: Any) -> Spec:
     """A chart with our style; its text and lines have the colour of the text around it."""
     text = {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11}
     lines = {"domainColor": INK, "tickColor": INK, "gridColor": INK, "gridOpacity": 0.15}
@@ -212,14 +207,9 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> Spec:
     per_run = {1: 0, 2: 12, 3: 10}.get(len(runs), 8) * len(runs)
     return _styled(
         f"A number of each {kind} with its 95 % confidence interval, for each run.",
-        {
-            "data": _data(rows, "value"),
-            "transform": chosen,
-            "layer": layers,
-            "width": WIDE,
-            "height": len(set(rows["name"])) * max(18, 14 * lines, per_run),
-        },
-    )
+        data=_data(rows, "value"), transform=chosen, layer=layers, width=WIDE,
+        height=len(set(rows["name"])) * max(18, 14 * lines, per_run),
+    )  # fmt: skip
 
 
 def _scale(rows: pl.DataFrame, *, has_menu: bool) -> Spec:
@@ -263,7 +253,7 @@ def headline_figure(rows: pl.DataFrame) -> Spec:
     plane = {"layer": layers, "width": PANEL, "height": {"step": max(18, 14 * lines)}}
     return _styled(
         "The headline numbers of each model with 95 % confidence intervals.",
-        _panels(plane, "number", _names(rows, "number"), _data(rows, "value")),
+        **_panels(plane, "number", _names(rows, "number"), _data(rows, "value")),
     )
 
 
@@ -304,8 +294,8 @@ def against_figure(table: pl.DataFrame, noun: str = "relation") -> Spec:
     ]
     return _styled(
         f"Accuracy against consistency of each {noun}, for each run.",
-        {"data": _data(rows.drop("chance")), "layer": layers, "width": NARROW, "height": NARROW},
-    )
+        data=_data(rows.drop("chance")), layer=layers, width=NARROW, height=NARROW,
+    )  # fmt: skip
 
 
 def outlying(rows: pl.DataFrame) -> list[str]:
@@ -357,13 +347,9 @@ def edit_figure(edits: pl.DataFrame) -> Spec:
     ]
     return _styled(
         "Consistency of pairs that differ in a way, minus that of the others.",
-        {
-            "data": _data(edits.with_columns(percents(*bounds)), "difference"),
-            "layer": layers,
-            "width": NARROW,
-            "height": len(kinds) * (26 if len(runs) == 1 else 13 * len(runs)),
-        },
-    )
+        data=_data(edits.with_columns(percents(*bounds)), "difference"), layer=layers,
+        width=NARROW, height=len(kinds) * (26 if len(runs) == 1 else 13 * len(runs)),
+    )  # fmt: skip
 
 
 TENTHS = [f"{10 * at} to {10 * at + 10}" for at in range(10)]
@@ -402,13 +388,9 @@ def item_figure(items: pl.DataFrame, words: SuiteWords) -> Spec:
     channels = {"x": x | {"axis": {"labelAngle": -40}}, "y": y} | _beside(runs, "xOffset")
     return _styled(
         f"How many {words.item}s have how much agreement among their {words.variant}s.",
-        {
-            "data": _data(in_tenths(items).with_columns(percents("share"))),
-            **_layer({"type": "bar"}, channels | _colour(runs) | tips),
-            "width": WIDE,
-            "height": 180,
-        },
-    )
+        data=_data(in_tenths(items).with_columns(percents("share"))), width=WIDE, height=180,
+        **_layer({"type": "bar"}, channels | _colour(runs) | tips),
+    )  # fmt: skip
 
 
 def matrix_caption(words: SuiteWords) -> str:
@@ -477,19 +459,14 @@ def matrix_figure(
     ink = {"condition": {"test": "datum.v > 55", "value": "black"}, "value": "white"}
     shown = base | {"text": _field("shown", "nominal"), "color": ink}
     _, lines = _labels(patterns["variant"])
+    layers = [
+        _layer({"type": "rect"}, base | {"color": colour} | tips) | {"params": menus},
+        _layer({"type": "text", "fontSize": 9}, shown, "datum.v != null"),
+    ]
     return _styled(
-        matrix_caption(words),
-        {
-            "data": _data(rows),
-            "transform": transform,
-            "layer": [
-                _layer({"type": "rect"}, base | {"color": colour} | tips) | {"params": menus},
-                _layer({"type": "text", "fontSize": 9}, shown, "datum.v != null"),
-            ],
-            "width": {"step": 26},
-            "height": {"step": LINE_HEIGHT * lines + 6},
-        },
-    )
+        matrix_caption(words), data=_data(rows), transform=transform, layer=layers,
+        width={"step": 26}, height={"step": LINE_HEIGHT * lines + 6},
+    )  # fmt: skip
 
 
 PANELS = {
@@ -560,26 +537,21 @@ def factor_figure(views: Sequence[FactorView]) -> Spec:
         _layer(MARK, of_run | {"x": _field("value")} | _shape(runs) | tips),
     ]
     step = 22 if len(runs) == 1 else 11 * len(runs)
+    plane = {"layer": layers, "width": PLANE, "height": {"step": step}}
     panels = [name for name in PANELS.values() if name in rows["panel"]]
     return _styled(
         "Consistency by factor, and what the variation of answers comes from.",
-        _panels(
-            {"layer": layers, "width": PLANE, "height": {"step": step}},
-            "panel",
-            panels,
-            _data(rows, "value"),
-        ),
+        **_panels(plane, "panel", panels, _data(rows, "value")),
     )
 
 
 def relation_rows(runs: Sequence[RunView]) -> pl.DataFrame:
     """The headline metrics of each relation for ``interval_figure``, consistency first."""
-    names = group_names(runs[0].suite)
     shown = sorted(headline_metrics(), key=lambda name: name != "consistency")
     metrics = relation_values(runs, (*shown, "chance_consistency"))
     shown = [name for name in shown if name in set(metrics["metric"])]
     rows = _with_references(runs, metrics.with_columns(subset=pl.lit("all")), shown)
-    return rows.with_columns(name=pl.col("group").replace(names))
+    return rows.with_columns(name=pl.col("group").replace(group_names(runs[0].suite)))
 
 
 def form_rows(runs: Sequence[RunView]) -> pl.DataFrame:

@@ -13,7 +13,6 @@ import polars as pl
 from consilience.analysis.examples import Example, Reply
 from consilience.core.errors import Protocol
 from consilience.core.factors import BETWEEN, FACTORS, WITHIN, levels_of
-from consilience.core.items import Task
 from consilience.core.schemas import FLIPS, SCORE_CHANGE
 from consilience.core.text import AGGREGATES, counted
 from consilience.endpoints.usage import cost_in_words
@@ -69,26 +68,20 @@ def page_in_words(page: Page, words: SuiteWords) -> Page:
     def text(original: str) -> str:
         return pattern.sub(lambda match: nouns[match[1]], original)
 
-    def in_these(part: Part) -> Part:
-        match part:
-            case Table():
-                notes = [text(note) for note in part.notes]
-                return replace(in_words(part, words), title=text(part.title), notes=notes)
-            case Figure():
-                return replace(part, title=text(part.title), caption=text(part.caption))
-            case Folded():
-                return Folded(text(part.summary), [*map(in_these, part.parts)])
-            case Beside():
-                return Beside([*map(in_these, part.parts)])
-            case Facts():
-                return Facts([(text(name), value) for name, value in part.rows])
-        return part
+    def in_these(part: Any) -> Any:
+        texts = ("heading", "intro", "title", "caption", "summary")
+        changes: dict[str, Any] = {
+            name: text(getattr(part, name)) for name in texts if hasattr(part, name)
+        }
+        if isinstance(part, Table):
+            part, changes["notes"] = in_words(part, words), [*map(text, part.notes)]
+        elif isinstance(part, Facts):
+            changes["rows"] = [(text(name), value) for name, value in part.rows]
+        elif hasattr(part, "parts"):
+            changes["parts"] = [*map(in_these, part.parts)]
+        return replace(part, **changes)
 
-    sections = [
-        Section(of.id, text(of.heading), text(of.intro), [*map(in_these, of.parts)])
-        for of in page.sections
-    ]
-    return replace(page, sections=sections)
+    return replace(page, sections=[*map(in_these, page.sections)])
 
 
 def of_run(name: str, runs: Sequence[object]) -> str:
@@ -99,9 +92,7 @@ def of_run(name: str, runs: Sequence[object]) -> str:
 def described(record: Mapping[str, Any]) -> str:
     """A model in words, from ``run.json``; empty if the record has none."""
     model = record.get("settings", {}).get("model", {})
-    if not model:
-        return ""
-    parts = [str(model.get("model"))]
+    parts = [str(model["model"])] if model else []
     if model.get("architecture"):
         parts.append(f"{model['architecture']}, {model['parameters']:,} parameters")
         parts.append(f"{model['dtype']} on {model['device']}")
@@ -115,24 +106,18 @@ def described(record: Mapping[str, Any]) -> str:
 def again(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
     """How to repeat each run, by name and record; a command of several runs is shown once."""
     parts: list[Part] = []
-    origins: list[Part] = []
-    previous = ""
-    for name, record in runs:
+    commands = [record.get("command", "") for _, record in runs]
+    for (name, record), command, previous in zip(runs, commands, ["", *commands], strict=False):
         if not record:
             parts.append(Text([f"{name}: a table of answers; its origin is not known."]))
-            continue
-        command = record.get("command", "")
-        if not command:
+        elif not command:
             parts.append(Text([f"{name}: no command is known; run.json has the settings."]))
         elif command != previous:
             parts.append(Text([command], code=True))
-        previous = command
-        origins.append(_origin(name, record))
-    intro = ""
-    if any(record.get("command") for _, record in runs):
-        intro = "The same command with the same versions gives the same answers."
-    parts += [Folded("Versions and digests", origins)] if origins else []
-    return Section("repeat", "How to repeat", intro, parts)
+    if origins := [_origin(name, record) for name, record in runs if record]:
+        parts.append(Folded("Versions and digests", origins))
+    same = "The same command with the same versions gives the same answers."
+    return Section("repeat", "How to repeat", same * any(commands), parts)
 
 
 def _origin(name: str, record: Mapping[str, Any]) -> Facts:
@@ -166,24 +151,26 @@ PROTOCOLS: Mapping[Protocol, str] = {
 MOST_REASONS = 50  # rows of a table of queries without an answer
 
 
-def setup(runs: Sequence[RunView]) -> Section:
+def setup(runs: Sequence[RunView]) -> Iterator[Part]:
     """The suite or the tasks, and the models."""
-    rows = [*_suite_rows(runs)]
+    rows = [] if runs[0].task else [*_suite_rows(runs)]
     for run in runs:
         prefix = of_run(run.name, runs)
-        if run.task is not None:
-            rows += _task_rows(prefix, run, run.task)
+        if run.task:
+            first, second = run.task.indicators
+            size, labels = max(run.metrics.filter(metric="accuracy")["n"]), run.task.labels
+            asked = f"{size:,} pairs, labels {', '.join(labels)}"
+            rows.append((f"{prefix}task", f"{run.task.name} ({run.task.kind}), {asked}"))
+            rows.append((f"{prefix}original form", f"{first}: ... {second}: ..."))
         model = (described(run.records[0]) if run.records else "") or run.name
         more_seeds = f" and {run.seeds - 1} more seeds" if run.seeds > 1 else ""
         rows.append((f"{prefix}model", model + more_seeds))
-    return Section("setup", "Suite and models", "", [Facts(rows)])
+    yield Facts(rows)
 
 
 def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
-    """The size of the suite of runs on facts."""
+    """The size of the suite of runs on facts or questions."""
     suite, protocol = runs[0].suite, runs[0].protocol
-    if runs[0].is_of_pairs:
-        return
     patterns = [len(relation.design.variants) for relation in suite.relations]
     fewest, most = min(patterns), max(patterns)
     of_each = f"{most}" if fewest == most else f"{fewest} to {most}"
@@ -192,36 +179,29 @@ def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
     if len(counts) < len(suite.relations):
         relations = f"{len(counts)} of {relations}"
     several = sum(relation.cardinality == "N-M" for relation in suite.relations)
-    several_in_words = f", {several} of them with several right answers" if several else ""
-    facts_counted = facts_in_words(runs[0].metrics, suite.words.item)
-    yield "suite", f"{suite.name}: {facts_counted} of {relations}{several_in_words}"
-    yield "patterns", f"{sum(patterns):,}, {of_each} a {suite.words.group}"
+    relations += f", {several} of them with several right answers" if several else ""
+    facts = facts_in_words(runs[0].metrics, suite.words.item)
+    yield "suite", f"{suite.name}: {facts} of {relations}"
+    yield "patterns", f"{sum(patterns):,}, {of_each} a {group}"
     if len(suite.words.protocols) > 1:
         yield "protocol", f"{protocol}: {PROTOCOLS[protocol]}"
 
 
-def _task_rows(prefix: str, run: RunView, task: Task) -> Iterator[tuple[str, str]]:
-    """The task of a run on sentence pairs."""
-    first, second = task.indicators
-    size = int(run.metrics.filter(pl.col("metric") == "accuracy")["n"].max())  # type: ignore[arg-type]
-    labels = ", ".join(task.labels)
-    yield f"{prefix}task", f"{task.name} ({task.kind}), {size:,} pairs, labels {labels}"
-    yield f"{prefix}original form", f"{first}: ... {second}: ..."
-
-
 def subtitle_of(runs: Sequence[RunView]) -> str:
     """The suite and its size, in one line."""
-    first = runs[0]
+    first, words = runs[0], runs[0].suite.words
     if len(runs) == 1:
         return first.summary.title
-    if not first.is_of_pairs:
-        words = first.suite.words
-        relations = counted(len(first.suite.relations), words.group)
+    if first.task:
+        name = ", ".join(dict.fromkeys(run.task.name for run in runs if run.task))
+        known = first.metrics.filter(~pl.col("metric").is_in([FLIPS, SCORE_CHANGE]))["subset"]
+        forms = [form for form in known.unique(maintain_order=True) if form != "all"]
+        size = f"original form, {', '.join(forms)}"
+    else:
+        name, relations = first.suite.name, counted(len(first.suite.relations), words.group)
         size = f"{relations}, {facts_in_words(first.metrics, words.item)}"
         size += f" ({first.protocol})" if len(words.protocols) > 1 else ""
-        return f"{len(runs)} runs on {first.suite.name}: {size}"
-    tasks = ", ".join(dict.fromkeys(run.task.name for run in runs if run.task))
-    return f"{len(runs)} runs on {tasks}: original form, {', '.join(_forms_of(first))}"
+    return f"{len(runs)} runs on {name}: {size}"
 
 
 def fact_counts(metrics: pl.DataFrame) -> dict[str, Cell]:
@@ -245,33 +225,31 @@ def facts_in_words(metrics: pl.DataFrame, noun: str = "fact") -> str:
     return f"{counted_facts:,} of {total}" if left_out else total
 
 
-def numbers(runs: Sequence[RunView]) -> Section:
+def numbers(runs: Sequence[RunView]) -> Iterator[Part]:
     """Means over relations, a table a group with a row a form, and what the metrics mean."""
-    parts: list[Part] = [*_means(runs)]
-    if len(runs) == 1 and parts:
-        parts = [Beside([*parts, _meanings(runs)])]
+    means, meanings = [*_means(runs)], _meanings(runs)
+    is_beside = len(runs) == 1 and means
+    yield from [Beside([*means, meanings])] if is_beside else means
     if sentences := [sentence for run in runs for sentence in _variation(run, runs)]:
-        parts.append(Text(sentences))
-    parts += _form_tables(runs)
-    if not isinstance(parts[0], Beside):
-        parts.append(Folded("What each number means", [_meanings(runs)]))
-    parts += _by_both(runs)
-    return Section("numbers", "All numbers", "", parts)
+        yield Text(sentences)
+    yield from _form_tables(runs)
+    if not is_beside:
+        yield Folded("What each number means", [meanings])
+    yield from _by_both(runs)
 
 
 def _variation(run: RunView, runs: Sequence[RunView]) -> Iterator[str]:
     """What the total variation of a run on questions says, in a sentence."""
     values = values_of(run.metrics, "MICRO")
     names = ("total_variation", "chance_total_variation")
-    measured, chance = (values.get((name, "all"), {}).get("value", math.nan) for name in names)
-    if not run.suite.words.is_pooled or math.isnan(measured) or math.isnan(chance):
-        return
-    yield (
-        f"{of_run(run.name, runs)}Total variation: between two variants of a question, "
-        f"{100 * measured:.1f} % of the probability moves to other options. Between variants of "
-        f"different questions it would be {100 * chance:.1f} %. The closer the two numbers, the "
-        "less the question decides."
-    )
+    measured, chance = (values.get((name, "all"), {}).get("value", NAN) for name in names)
+    if not math.isnan(measured + chance):
+        yield (
+            f"{of_run(run.name, runs)}Total variation: between two variants of a question, "
+            f"{100 * measured:.1f} % of the probability moves to other options. Between variants "
+            f"of different questions it would be {100 * chance:.1f} %. The closer the two numbers, "
+            "the less the question decides."
+        )
 
 
 def _meanings(runs: Sequence[RunView]) -> Facts:
@@ -283,13 +261,12 @@ def _meanings(runs: Sequence[RunView]) -> Facts:
         if groups_with_forms(run):
             shown.update(form_metrics(run.metrics))
     words = runs[0].suite.words
-    return Facts(
-        [
-            (of.label, of.meaning.replace("item", words.item).replace("variant", words.variant))
-            for name, of in DESCRIPTIONS.items()
-            if name in shown
-        ]
-    )
+
+    def text(meaning: str) -> str:
+        return meaning.replace("item", words.item).replace("variant", words.variant)
+
+    known = [of for name, of in DESCRIPTIONS.items() if name in shown]
+    return Facts([(of.label, text(of.meaning)) for of in known])
 
 
 def _means(runs: Sequence[RunView]) -> Iterator[Table]:
@@ -333,18 +310,16 @@ def _by_both(runs: Sequence[RunView]) -> Iterator[Folded]:
     for run in runs:
         if run.by_other.is_empty():
             continue
-        protocol = run.protocol
-        other = "strict" if protocol == "published" else "published"
-        both = values_of(run.metrics, "MACRO"), values_of(run.by_other, "MACRO")
+        other = "strict" if run.protocol == "published" else "published"
+        both = [values_of(metrics, "MACRO") for metrics in (run.metrics, run.by_other)]
         rows: list[list[Value]] = []
         for name in main_metrics():
-            first, second = (of.get((name, "all"), {}).get("value", math.nan) for of in both)
+            first, second = (of.get((name, "all"), {}).get("value", NAN) for of in both)
             if not (math.isnan(first) and math.isnan(second)):
                 rows.append([label_of(name), first, second, second - first])
         title = f"{of_run(run.name, runs)}The same answers under the protocol {other}"
-        columns = [
-            Column("metric"), Column(protocol, "share"), Column(other, "share"), POINTS,
-        ]  # fmt: skip
+        shares = [Column(protocol, "share") for protocol in (run.protocol, other)]
+        columns = [Column("metric"), *shares, POINTS]
         yield Folded(title, [Table(f"{title}, in percent", columns, rows, sortable=False)])
 
 
@@ -374,37 +349,22 @@ def _accuracy_changes(name: str, changes: pl.DataFrame) -> Iterator[Part]:
         yield Folded(between, [frame_table(others, between, FORM_CHANGES)])
 
 
-def _forms_of(run: RunView) -> list[str]:
-    """The forms of a run besides the original one."""
-    is_noise = pl.col("metric").is_in([FLIPS, SCORE_CHANGE])
-    forms = run.metrics.filter(~is_noise)["subset"].unique(maintain_order=True).to_list()
-    return [form for form in forms if form != "all"]
-
-
-def caveats(runs: Sequence[RunView]) -> Section:
+def caveats(runs: Sequence[RunView]) -> Iterator[Part]:
     """Warnings, queries without an answer, and the noise floor."""
-    parts: list[Part] = []
     if warnings := by_run({run.name: run.warnings for run in runs}):
-        parts.append(Points(warnings))
-    parts += [
-        _unanswered(of_run(run.name, runs), run.excluded) for run in runs if run.excluded.height
-    ]
-    unmeasured = []
+        yield Points(warnings)
     for run in runs:
-        if table := noise_table(run.metrics, of_run(run.name, runs)):
-            parts.append(table)
-        elif not run.is_of_pairs:
-            unmeasured.append(run.name)
-    sentences = []
-    if not runs[0].is_of_pairs and all(run.excluded.is_empty() for run in runs):
-        sentences.append("Every query has an answer.")
-    if unmeasured:
+        if run.excluded.height:
+            yield _unanswered(of_run(run.name, runs), run.excluded)
+    floors = {run.name: noise_table(run.metrics, of_run(run.name, runs)) for run in runs}
+    yield from filter(None, floors.values())
+    is_whole = all(run.excluded.is_empty() for run in runs)
+    sentences = ["Every query has an answer."] * is_whole
+    if unmeasured := [name for name, table in floors.items() if table is None]:
         of = f" of {', '.join(unmeasured)}" if len(runs) > 1 else ""
         sentences.append(f"The noise floor{of} was not measured (probe --noise-floor 256).")
-    parts += [Text(sentences)] if sentences else []
-    if not parts:
-        parts.append(Text(["Nothing was left out."]))
-    return Section("caveats", "Caveats", "", parts)
+    if sentences:
+        yield Text(sentences)
 
 
 def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
@@ -423,50 +383,54 @@ def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
 
 def _unanswered(prefix: str, excluded: pl.DataFrame) -> Folded:
     """The queries without an answer, by reason."""
-    rows = [
-        [row["group"], row["excluded"], row["len"]]
-        for row in excluded.sort("len", descending=True).head(MOST_REASONS).to_dicts()
-    ]
+    most = excluded.sort("len", descending=True).head(MOST_REASONS)
     title = f"{prefix}{int(excluded['len'].sum()):,} queries without an answer"
     if excluded.height > MOST_REASONS:
         title += f", the {MOST_REASONS} most common reasons"
     columns = [Column("relation"), Column("reason"), Column("queries", "count")]
-    return Folded(title, [Table(title, columns, rows)])
+    return Folded(title, [Table(title, columns, most.rows())])
 
 
 UNIT = "\N{NO-BREAK SPACE}%"  # a line does not break before it
 
-OF_FACTS = {
-    "accuracy": "The answer to the base pattern is right for {value} of a relation's "
-    "facts, on average.",
-    "consistency": "Two patterns of a fact agree {value} of the time{chance}.",
-    "determinism": "Two patterns of a fact agree {value} of the time{chance}.",
-    VIOLATIONS: "The answers violate {value} of these expectations{chance}.",
-    "corrected_consistency": "The agreement covers {value} of the distance from chance to full "
-    "agreement.",
-    "consistent_accuracy": "The answer is right in every pattern for {value} of a relation's "
-    "facts, on average.",
+COVERED = "The agreement covers {value} of the distance from chance to full agreement."
+SENTENCES = {
+    "MACRO": {
+        "accuracy": "The answer to the base pattern is right for {value} of a relation's facts, "
+        "on average.",
+        "consistency": "Two patterns of a fact agree {value} of the time{chance}.",
+        f"consistency {WITHIN}": "Two patterns of one language agree {value} of the time{chance}.",
+        f"consistency {BETWEEN}": "Two patterns of two languages agree {value} of the "
+        "time{chance}.",
+        "determinism": "Two patterns of a fact agree {value} of the time{chance}.",
+        "corrected_consistency": COVERED,
+        "consistent_accuracy": "The answer is right in every pattern for {value} of a relation's "
+        "facts, on average.",
+    },
+    "MICRO": {
+        "accuracy": "The answer in the base variant{base} is right for {value} of the questions.",
+        "consistency": "Two variants of a question get the same answer {value} of the "
+        "time{chance}.",
+        "corrected_consistency": COVERED,
+        "consistent_accuracy": "The answer is right in every variant for {value} of the questions.",
+        NO_OPTION: "{value} of the written answers are none of the options.",
+    },
+    "": {
+        "accuracy": "The label of the original form is right for {value} of the pairs.",
+        "consistency": "Another form gets the label of the original {value} of the time{chance}.",
+        "consistency reverse": "The label is the same for {value} of the pairs when the two "
+        "sentences are swapped{chance}.",
+        "consistency signal": "The label is the same for {value} of the pairs with other words "
+        "before the sentences{chance}.",
+        "corrected_consistency": COVERED,
+    },
 }
-OF_QUESTIONS = {
-    "accuracy": "The answer in the base variant{base} is right for {value} of the questions.",
-    "consistency": "Two variants of a question get the same answer {value} of the time{chance}.",
-    "corrected_consistency": OF_FACTS["corrected_consistency"],
-    "consistent_accuracy": "The answer is right in every variant for {value} of the questions.",
-    NO_OPTION: "{value} of the written answers are none of the options.",
-}
+"""Headline numbers in plain words, by the pool of their suite, metric and subset."""
+VIOLATED = "The answers violate {value} of these expectations{chance}."
 ONE_FACTOR = (
     "Two variants that differ only in {factor} get the same answer {value} of the time{chance}."
 )
-OF_PAIRS = {
-    ("accuracy", "all"): "The label of the original form is right for {value} of the pairs.",
-    ("consistency", "all"): "Another form gets the label of the original {value} of the "
-    "time{chance}.",
-    ("consistency", "reverse"): "The label is the same for {value} of the pairs when the two "
-    "sentences are swapped{chance}.",
-    ("consistency", "signal"): "The label is the same for {value} of the pairs with other words "
-    "before the sentences{chance}.",
-    ("corrected_consistency", "all"): OF_FACTS["corrected_consistency"],
-}
+IN_FORMS = "A pattern and its perturbed forms agree {value} of the time{chance}."
 UNDEFINED = "Not defined: all answers are the same, so chance alone gives full agreement."
 BELOW_CHANCE = "The answers agree less often than expected by chance."
 
@@ -477,24 +441,17 @@ def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
         return UNDEFINED if math.isnan(row.value) else BELOW_CHANCE
     if math.isnan(row.value):
         return "No data."
-    base = ""
-    if run.suite.words.is_pooled and row.metric != VIOLATIONS:
-        sentence = OF_QUESTIONS[row.metric] if row.subset == "all" else ONE_FACTOR
-        first, *others = {group.design.variants[0] for group in run.suite.relations}
-        base = f" ({first})" if not others and levels_of(first) else ""
-    else:
-        sentence = OF_PAIRS[row.metric, row.subset] if run.is_of_pairs else OF_FACTS[row.metric]
-        if row.subset in (WITHIN, BETWEEN):
-            language = "one language" if row.subset == WITHIN else "two languages"
-            sentence = sentence.replace("of a fact", f"of {language}")
-        if not run.is_of_pairs and "form" in row.meaning:
-            forms = "A pattern and its perturbed forms agree"
-            sentence = sentence.replace("Two patterns of a fact agree", forms)
+    key = row.metric if row.subset == "all" else f"{row.metric} {row.subset}"
+    other = VIOLATED if row.metric == VIOLATIONS else ONE_FACTOR
+    sentence = SENTENCES[run.suite.words.pool].get(key, other)
+    if row.metric in ("consistency", "determinism") and "forms" in row.meaning:
+        sentence = IN_FORMS
+    bases = [*{base for group in run.suite for base in group.design.variants[:1]}]
     return sentence.format(
         value=f"{row.value * 100:.1f}{UNIT}",
         chance="" if math.isnan(chance) else f" ({chance * 100:.1f}{UNIT} expected by chance)",
         factor=FACTORS.get(row.subset, row.subset),
-        base=base,
+        base=f" ({bases[0]})" if len(bases) == 1 and levels_of(bases[0]) else "",
     )
 
 
@@ -503,19 +460,16 @@ def opening_example(run: RunView) -> Iterator[Text]:
 
     The item is one of the means, if there are examples of these.
     """
-    if not run.is_of_pairs:
-        examples = [one for of_kind in run.examples.values() for one in of_kind]
-        averaged = {group.id for group in run.suite if group.cardinality == "N-1"}
-        examples.sort(key=lambda example: example.group not in averaged)
-        for example in examples[:1]:
-            yield from _of_replies(run, example)
-    else:
-        for row in run.changed.head(1).to_dicts():
-            form = row["perturbation"]
-            texts = (row["original_1"], row["original_2"]), (row["text_1"], row["text_2"])
-            prompts = [" and ".join(map(_quoted, pair)) for pair in texts]
-            prompts[1] += f" (form {form})"
-            yield Text([_answered(run.name, prompts, (row["original_answer"], row["answer"]))])
+    examples = [one for of_kind in run.examples.values() for one in of_kind]
+    averaged = {group.id for group in run.suite if group.cardinality == "N-1"}
+    examples.sort(key=lambda example: example.group not in averaged)
+    for example in examples[:1]:
+        yield from _of_replies(run, example)
+    for row in run.changed.head(1).to_dicts():
+        texts = (row["original_1"], row["original_2"]), (row["text_1"], row["text_2"])
+        first, second = (" and ".join(map(_quoted, pair)) for pair in texts)
+        prompts = [first, f"{second} (form {row['perturbation']})"]
+        yield Text([_answered(run.name, prompts, (row["original_answer"], row["answer"]))])
 
 
 def _of_replies(run: RunView, example: Example) -> Iterator[Text]:
@@ -573,21 +527,14 @@ def _quoted(text: str) -> str:
     return f"“{whole_or_end(' / '.join(lines_asked(text)))}”"
 
 
-INTRO = (
-    "The model answered behind a URL or in llama.cpp. How its candidates were scored was proved on "
-    "a few known prompts before anything of the suite was sent."
-)
 OF_SERVER = "the server "  # how notes of a run on what its server did begin
 
 
-def server_sections(runs: Sequence[RunView]) -> list[Section]:
+def servers(runs: Sequence[RunView]) -> Iterator[Part]:
     """The servers of runs; none where all models ran without one."""
-    parts: list[Part] = []
     for run in runs:
         if rows := [*_server_rows(run)]:
-            name = [("Run", run.name)] if len(runs) > 1 else []
-            parts.append(Facts([*name, *rows]))
-    return [Section("server", "Server", INTRO, parts)] if parts else []
+            yield Facts([*[("Run", run.name)] * (len(runs) > 1), *rows])
 
 
 def server_line(run: RunView) -> list[str]:
@@ -652,41 +599,40 @@ DETERMINISM = (
 )
 
 
-def first_screen(runs: Sequence[RunView], relation: str | None) -> Section:
+def first_screen(runs: Sequence[RunView], relation: str | None) -> Iterator[Part]:
     """The answer to the question of the page.
 
     ``relation``: whose patterns are shown first; None for the least consistent.
     """
     notes = {run.name: [*server_line(run), *run.summary.groups_in_words(UNIT)] for run in runs}
     lists = (by_run({run.name: run.summary.notes for run in runs}), by_run(notes))
-    figures = [*_relations(runs), *_forms(runs), *_agreement(runs, relation)]
-    parts: list[Part] = [
-        Tiles(list(_tiles(runs[0]))) if len(runs) == 1 else _headline_table(runs),
-        *opening_example(runs[0]),
-        *(Points(items) for items in lists if items),
-        *_headlines(runs),
-        *([Beside(figures)] if len(figures) > 1 else figures),
-    ]
-    return Section("summary", "Summary", _scope(runs), parts)
+    yield Tiles(list(_tiles(runs[0]))) if len(runs) == 1 else _headline_table(runs)
+    yield from opening_example(runs[0])
+    yield from (Points(items) for items in lists if items)
+    yield from _headlines(runs)
+    yield from beside([*_relations(runs), *_forms(runs), *_agreement(runs, relation)])
 
 
-def _scope(runs: Sequence[RunView]) -> str:
+def beside(parts: Sequence[Part]) -> Sequence[Part]:
+    """Parts side by side, if there are several."""
+    return [Beside(parts)] if len(parts) > 1 else parts
+
+
+def scope(runs: Sequence[RunView]) -> str:
     """What the headline numbers are means over, and what their intervals say, if any has one."""
     if all(math.isnan(row.low) for run in runs for row in run.summary.rows):
         return ""
     words, seeds = runs[0].suite.words, runs[0].seeds
-    interval = "Each number has its 95 % confidence interval (CI), over"
-    if not words.pool:
-        return f"{interval} {words.clusters}." + f" Means of {seeds} seeds." * (seeds > 1)
-    if words.is_pooled:
-        return f"All {words.item}s together. {interval} {words.clusters}."
     relations = sum(group.cardinality == "N-1" for group in runs[0].suite.relations)
-    if relations < 2:
-        return f"{interval} the subjects of the facts."
-    return (
-        f"Means over {relations} relations, each with its 95 % confidence interval (CI). The "
-        "relations count as a sample, so the interval is wide where they are few."
-    )
+    if words.has_means and relations > 1:
+        return (
+            f"Means over {relations} relations, each with its 95 % confidence interval (CI). The "
+            "relations count as a sample, so the interval is wide where they are few."
+        )
+    over = "the subjects of the facts" if words.has_means else words.clusters
+    pooled = f"All {words.item}s together. " if words.is_pooled else ""
+    of_seeds = "" if words.pool or seeds < 2 else f" Means of {seeds} seeds."
+    return f"{pooled}Each number has its 95 % confidence interval (CI), over {over}.{of_seeds}"
 
 
 def _tiles(run: RunView) -> Iterator[Tile]:
@@ -702,10 +648,8 @@ def _tiles(run: RunView) -> Iterator[Tile]:
 
 def _chance_of(run: RunView, row: SummaryRow) -> float:
     """The value of a number that is expected by chance; NaN but for consistency, violations."""
-    if row.metric != "consistency":
-        return row.chance if row.metric == VIOLATIONS else NAN
-    if row.subset == "all":
-        return row.chance
+    if row.metric != "consistency" or row.subset == "all":
+        return row.chance if row.metric in ("consistency", VIOLATIONS) else NAN
     rows = run.metrics.filter(metric="chance_consistency", subset=row.subset)
     if pool := run.suite.words.pool:
         rows = rows.filter(group=pool)
@@ -746,11 +690,11 @@ def _run_and_task(run: RunView, runs: Sequence[RunView]) -> str:
     return f"{run.name}, {run.task.name}" if run.task and len(tasks) > 1 else run.name
 
 
-def _headlines(runs: Sequence[RunView]) -> list[Figure]:
+def _headlines(runs: Sequence[RunView]) -> Iterator[Figure]:
     """The headline numbers of several models and of the papers; none of one model alone."""
     papers = papers_headlines(runs[0].metrics)
     if len(runs) == 1 and not papers:
-        return []
+        return
     shown = {row.label: (row.metric, row.subset) for run in runs for row in run.summary.rows}
     labels = {key: label for label, key in reversed(shown.items())}
     rows: list[tuple[Any, ...]] = [
@@ -759,26 +703,27 @@ def _headlines(runs: Sequence[RunView]) -> list[Figure]:
         for key, cell in values.items()
         if key in labels
     ]
-    for run in runs:
-        name = _run_and_task(run, runs)
-        for row in run.summary.rows:
-            rows.append((name, row.label, row.value, row.low, row.high, charts.MEASURED))
+    rows += [
+        (_run_and_task(run, runs), row.label, row.value, row.low, row.high, charts.MEASURED)
+        for run in runs
+        for row in run.summary.rows
+    ]
     order = list(shown)
     rows.sort(key=lambda row: order.index(row[1]))
-    names = ("model", "number", "value", "low", "high", "source")
-    texts = dict.fromkeys(("model", "number", "source"), pl.String)
-    columns = {name: texts.get(name, pl.Float64) for name in names}
-    frame = pl.DataFrame(rows, schema=columns, orient="row")
-    title = f"Headline numbers on {runs[0].suite.name}"
+    text, number = pl.String, pl.Float64
+    columns = {"model": text, "number": text, "value": number, "low": number, "high": number}
+    frame = pl.DataFrame(rows, schema={**columns, "source": text}, orient="row")
     caption = "The headline numbers with their 95 % confidence intervals."
     if papers:
         caption += " Hollow marks are the paper's rows, which have no interval."
-    return [Figure("headline", title, charts.headline_figure(frame), caption, is_fluid=False)]
+    title = f"Headline numbers on {runs[0].suite.name}"
+    yield Figure("headline", title, charts.headline_figure(frame), caption, is_fluid=False)
 
 
 def _relations(runs: Sequence[RunView]) -> Iterator[Figure]:
-    """Each relation's number with its interval, chance and the majority baseline."""
-    if runs[0].is_of_pairs:
+    """Each relation's number with its interval, chance and the majority baseline; not of tasks."""
+    suite = runs[0].suite
+    if not suite.words.pool:
         return
     rows = charts.relation_rows(runs)
     title = f"{rows['metric'][0]} of each relation ({charts.REFERENCES})"
@@ -786,11 +731,9 @@ def _relations(runs: Sequence[RunView]) -> Iterator[Figure]:
         f"Each relation with its 95 % confidence interval; {charts.REFERENCES}. The menu chooses "
         "the number."
     )
-    if any(group.cardinality == "N-M" for group in runs[0].suite.relations):
+    if any(group.cardinality == "N-M" for group in suite.relations):
         caption += f" {DETERMINISM}"
-    yield Figure(
-        "relations", title, charts.interval_figure(rows, runs[0].suite.words.group), caption
-    )
+    yield Figure("relations", title, charts.interval_figure(rows, suite.words.group), caption)
 
 
 def _forms(runs: Sequence[RunView]) -> Iterator[Figure]:
@@ -809,6 +752,7 @@ def _forms(runs: Sequence[RunView]) -> Iterator[Figure]:
 
 def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure]:
     """The agreement of each two patterns or forms of a group; nothing with fewer than two pairs."""
+    words, names = runs[0].suite.words, group_names(runs[0].suite)
     pairs, patterns = (
         pl.concat(
             [getattr(run, name).with_columns(run=pl.lit(run.name)) for run in runs],
@@ -818,29 +762,26 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
     )
     if pairs.height < 2 * len(runs):
         return
+
+    def only(chosen: pl.Expr) -> None:
+        nonlocal pairs, patterns
+        pairs, patterns = pairs.filter(chosen), patterns.filter(chosen)
+
     large = patterns.filter(pl.col("variant_index") >= LARGEST_MATRIX)["group"].unique()
-    pairs, patterns = (
-        frame.filter(~pl.col("group").is_in(large.implode())) for frame in (pairs, patterns)
-    )
+    only(~pl.col("group").is_in(large.implode()))
     if pairs.is_empty():
         return
-    words = runs[0].suite.words
     relation = _least_consistent(pairs) if relation is None or relation in large else relation
     caption = charts.matrix_caption(words)
     if len(runs) > 1 and pairs.height > MOST_PAIRS:
-        pairs, patterns = (frame.filter(run=runs[0].name) for frame in (pairs, patterns))
+        only(pl.col("run") == runs[0].name)
         caption += f" Only {runs[0].name} is shown."
     if pairs.height > MOST_PAIRS:
-        pairs, patterns = (frame.filter(group=relation) for frame in (pairs, patterns))
-    names = group_names(runs[0].suite)
+        only(pl.col("group") == relation)
     first_run = f", {runs[0].name}" if len(runs) > 1 else ""
-    yield Figure(
-        "agreement",
-        f"Agreement of {words.variant}s: {names.get(relation, relation)}{first_run}",
-        charts.matrix_figure(pairs, patterns, relation, names, words),
-        caption,
-        is_fluid=False,
-    )
+    title = f"Agreement of {words.variant}s: {names.get(relation, relation)}{first_run}"
+    figure = charts.matrix_figure(pairs, patterns, relation, names, words)
+    yield Figure("agreement", title, figure, caption, is_fluid=False)
 
 
 def _least_consistent(pairs: pl.DataFrame) -> str:

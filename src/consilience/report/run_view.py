@@ -97,24 +97,35 @@ def factor_table(views: Sequence[FactorView], title: str) -> Table:
     """A row a factor of each run, then interactions, the difference of items and noise."""
     is_exact = all(view.is_exact for view in views)
     columns = {**CONSISTENCY, **(EXACT if is_exact else OF_PAIRS)}
-    rows: list[list[Value]] = []
-    blocks = []
-    for view in views:
+
+    def rows_of(view: FactorView) -> Iterator[list[Value]]:
         for record in _records(view, is_exact=is_exact):
             row: list[Value] = []
             for name, column in columns.items():
-                first = name if isinstance(name, str) else name[0]
-                row += cells_of(record, {name: column}) if first in record else [""]
-            rows.append(row)
-            blocks.append(view.name)
+                is_known = (name if isinstance(name, str) else name[0]) in record
+                row += cells_of(record, {name: column}) if is_known else [""]
+            yield row
+
     notes = _by_view(views, _most)
     notes += [OF_CONSISTENCY, OF_SHARES if is_exact else OF_PROBABILITIES]
     tables = [view.tables.consistency for view in views]
     if any((of["corrected"].is_not_nan() & of["corrected_low"].is_nan()).any() for of in tables):
         notes.append(NO_INTERVAL)
     notes += _by_view(views, _variation_note)
-    shown = blocks if len(views) > 1 else []
-    return Table(title, list(columns.values()), rows, notes, shown, sortable=False)
+    return _table(views, title, list(columns.values()), rows_of, notes)
+
+
+def _table(
+    views: Sequence[FactorView],
+    title: str,
+    columns: Sequence[Column],
+    rows_of: Callable[[FactorView], Iterable[Sequence[Value]]],
+    notes: Sequence[str] = (),
+) -> Table:
+    """The rows of each run, in blocks where there are several."""
+    rows = [(view.name, row) for view in views for row in rows_of(view)]
+    blocks = [name for name, _ in rows] if len(views) > 1 else []
+    return Table(title, columns, [row for _, row in rows], notes, blocks, sortable=False)
 
 
 def _by_view(
@@ -212,26 +223,23 @@ def index_table(views: Sequence[FactorView], title: str) -> Table:
         Column("index"), Column("value", "number"), Column(CI, "number"), Column("unit"),
         Column("of equal variants", "number"), Column("p", "p"), Column("questions", "count"),
     ]  # fmt: skip
-    rows: list[list[Value]] = []
-    blocks = []
-    for view in views:
+
+    def rows_of(view: FactorView) -> Iterator[list[Value]]:
         for row in view.tables.indices.iter_rows(named=True):
             label, unit = INDICES[row["index"]]
             scale, digits = (1, 3) if unit == "nats per token" else (100, 1)
-            value = Cell(scale * row["value"], digits=digits)
-            others: list[Value] = [
-                Cell(low=scale * row["low"], high=scale * row["high"], digits=digits), unit, "", "",
-            ]  # fmt: skip
+            bounds = Cell(low=scale * row["low"], high=scale * row["high"], digits=digits)
+            others: list[Value] = [bounds, unit, "", ""]
             if row["index"] == "accuracy_range":
                 others = ["", unit, Cell(scale * row["expected"]), Cell(row["p"])]
-            rows.append([label, value, *others, row["n"]])
-            blocks.append(view.name)
+            yield [label, Cell(scale * row["value"], digits=digits), *others, row["n"]]
+
     notes = _by_view(views, _range_notes)
     notes.append(
         "of equal variants: the mean range if the right answers of each question fell on its "
         "variants at random, and p: the probability that the range is then as wide"
     )
-    return Table(title, columns, rows, notes, blocks if len(views) > 1 else [], sortable=False)
+    return _table(views, title, columns, rows_of, notes)
 
 
 def _range_notes(view: FactorView) -> Iterator[str]:
@@ -250,28 +258,23 @@ def _range_notes(view: FactorView) -> Iterator[str]:
         yield of + (every if row["lowest"] == row["highest"] else " and ".join(ends))
 
 
-INTERACTION = ("answer", "interaction")
-"""The outcome and the effect of the rows that name the interactions."""
-
-
 def interaction_table(views: Sequence[FactorView], title: str) -> Table:
     """Every interaction as a share of the variation, the largest of the answer first."""
     columns = [Column("factors")]
     for outcome in ("answer", "correctness"):
         columns += [Column(outcome, "share"), Column(CI, "share")]
-    rows: list[list[Value]] = []
-    blocks = []
-    for view in views:
+
+    def rows_of(view: FactorView) -> Iterator[list[Value]]:
         parts = parts_of(view.tables)
-        names = [name for outcome, effect, name in parts if (outcome, effect) == INTERACTION]
-        for name in sorted(names, key=lambda name: -parts[*INTERACTION, name]["value"]):
+        names = [name for *of, name in parts if of == ["answer", "interaction"]]
+        for name in sorted(names, key=lambda name: -parts["answer", "interaction", name]["value"]):
             row: list[Value] = [name]
             for outcome in ("answer", "correctness"):
                 of = parts[outcome, "interaction", name]
                 row += [of["share"], Cell(low=of["share_low"], high=of["share_high"])]
-            rows.append(row)
-            blocks.append(view.name)
-    return Table(title, columns, rows, (), blocks if len(views) > 1 else [], sortable=False)
+            yield row
+
+    return _table(views, title, columns, rows_of)
 
 
 def level_table(views: Sequence[FactorView], title: str) -> Table:
@@ -342,11 +345,6 @@ class RunView:
     @property
     def seeds(self) -> int:
         return len(self.records)
-
-    @property
-    def is_of_pairs(self) -> bool:
-        """Whether sentence pairs were asked, and not facts or questions."""
-        return not self.suite.words.pool
 
     def prompt(self, example: Any, reply: Any) -> str:
         """The prompt that was sent, or the variant where it is not kept."""

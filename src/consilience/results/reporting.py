@@ -72,95 +72,78 @@ if TYPE_CHECKING:
     import altair
 
 
-CORRECTED = ("corrected_consistency", "all")
+def _all(*metrics: str) -> dict[tuple[str, str], str]:
+    return {(metric, "all"): label_of(metric) for metric in metrics}
 
-PROBED: Mapping[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
-    "extractability": (
-        "What the patterns extract, and consistency where the model knows or not (Table 2)",
-        "pararel-table-2",
-        (("successful_patterns", "all"), ("successful_objects", "all"),
-         ("unknown_consistency", "all"), ("known_consistency", "all")),
-    ),
-    "knowledge": (
-        "Knowledge and consistency (Table 3)",
-        "pararel-table-3",
-        (("accuracy", "all"), ("consistency", "all"), ("consistent_accuracy", "all"), CORRECTED),
-    ),
-    "syntax": (
-        "Consistency of pairs that differ in syntax alone, and of pairs that do not (Table 5)",
-        "pararel-table-5",
-        (("consistency", "diff_syntax"), ("consistency", "no_change")),
-    ),
+
+LAYOUTS: Mapping[str, Mapping[str, tuple[str, Mapping[tuple[str, str], str]]]] = {
+    "MACRO": {
+        "extractability": (
+            "What the patterns extract, and consistency where the model knows or not (Table 2)",
+            _all(
+                "successful_patterns", "successful_objects", "unknown_consistency",
+                "known_consistency",
+            ),
+        ),
+        "knowledge": (
+            "Knowledge and consistency (Table 3)",
+            _all("accuracy", "consistency", "consistent_accuracy", "corrected_consistency"),
+        ),
+        "syntax": (
+            "Consistency of pairs that differ in syntax alone, and of pairs that do not (Table 5)",
+            {("consistency", subset): SUBSETS[subset] for subset in ("diff_syntax", "no_change")},
+        ),
+    },
+    "MICRO": {
+        "questions": (
+            "All questions together, in percent",
+            {(metric, "all"): label for metric, label, _ in FACT_ROWS},
+        ),
+        "factors": (
+            "Consistency of two variants that differ in one factor only, in percent",
+            {("consistency", factor): factor for factor in FACTORS},
+        ),
+        "violations": (
+            "Violated expectations by kind, in percent",
+            {(VIOLATIONS, subset): subset for subset in EXPECTATION_SUBSETS},
+        ),
+    },
 }  # fmt: skip
-"""Tables of ParaRel's layout: title, the paper's table, and metric and subset of each column."""
+"""Tables of ParaRel's layout, and of questions: title, and columns by metric and subset."""
 
-
-OF_QUESTIONS: Mapping[str, tuple[str, Mapping[tuple[str, str], str]]] = {
-    "questions": (
-        "All questions together, in percent",
-        {(metric, "all"): label for metric, label, _ in FACT_ROWS},
-    ),
-    "factors": (
-        "Consistency of two variants that differ in one factor only, in percent",
-        {("consistency", factor): factor for factor in FACTORS},
-    ),
-    "violations": (
-        "Violated expectations by kind, in percent",
-        {(VIOLATIONS, subset): subset for subset in EXPECTATION_SUBSETS},
-    ),
-}
-"""Tables of questions: title, and the label of each column by metric and subset."""
+PAPER_TABLES = {
+    "extractability": "pararel-table-2", "knowledge": "pararel-table-3",
+    "syntax": "pararel-table-5",
+}  # fmt: skip
 
 
 def layouts_of(
     words: SuiteWords, runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()
 ) -> dict[str, Table]:
-    """The tables of runs for files, from metrics tables by run; ``notes``: below each table."""
-    layouts = {"MACRO": fact_layouts, "MICRO": question_layouts, "": pair_layouts}
-    return layouts[words.pool](runs, notes)
+    """The tables of runs for files, from metrics tables by run; ``notes``: below each table.
 
-
-def fact_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
-    """Tables 2, 3 and 5 of ParaRel and one row a relation, as ``layouts_of``.
-
-    The paper's rows come first where the runs are of all of ParaRel.
+    Of facts Tables 2, 3 and 5 of ParaRel and one row a relation; the paper's rows come first where
+    the runs are of all of ParaRel. Of questions all together, each factor, kind of expectations and
+    group, without tables and columns that have no number.
     """
-    with_paper = all(map(is_of_pararel, runs.values()))
-    measured = _values_over("MACRO", runs)
+    if not words.pool:
+        return pair_layouts(runs, notes)
+    measured = {run: _values(metrics.filter(group=words.pool)) for run, metrics in runs.items()}
+    with_paper = words.has_means and all(map(is_of_pararel, runs.values()))
+    known = {key for row in measured.values() for key, of in row.items() if of.number is not None}
     layouts = {}
-    for name, (heading, table, keys) in PROBED.items():
-        labels = {
-            (metric, subset): label_of(metric) if subset == "all" else SUBSETS[subset]
-            for metric, subset in keys
-        }
-        title = f"{heading}: mean ± std over relations"
-        blocks = {"ParaRel paper": paper_values(table)} if with_paper else {}
-        blocks |= {"measured" if with_paper else "": measured}
-        layouts[name] = _layout(title, blocks, labels, notes)
-    layouts["relations"] = _groups_layout(runs, notes, "relation")
-    return layouts
-
-
-def question_layouts(
-    runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()
-) -> dict[str, Table]:
-    """All questions together, each factor, kind of expectations and group, as ``layouts_of``.
-
-    A table without a number is left out.
-    """
-    measured = _values_over("MICRO", runs)
-    layouts = {}
-    for name, (title, keys) in OF_QUESTIONS.items():
-        known = {
-            key: label
-            for key, label in keys.items()
-            if any(key in row and row[key].number is not None for row in measured.values())
-        }
-        if known:
-            best = name != "violations"
-            layouts[name] = _layout(title, {"": measured}, known, notes, best=best)
-    groups = _groups_layout(runs, notes, "group")
-    return {**layouts, "groups": without_empty_columns(groups)}
+    for name, (heading, keys) in LAYOUTS[words.pool].items():
+        blocks = {"measured" if with_paper else "": measured}
+        if with_paper:
+            blocks = {"ParaRel paper": paper_values(PAPER_TABLES[name]), **blocks}
+        title = f"{heading}: mean ± std over relations" if words.has_means else heading
+        labels = {key: of for key, of in keys.items() if words.has_means or key in known}
+        if labels:
+            layouts[name] = _layout(title, blocks, labels, notes, best=name != "violations")
+    groups = _groups_layout(runs, notes, words.group)
+    if words.is_pooled:
+        groups = without_empty_columns(groups)
+    return {**layouts, f"{words.group}s": groups}
 
 
 def _layout(
@@ -191,7 +174,7 @@ def _layout(
 
 def _is_constant(values: Values) -> bool:
     """Whether a model has a consistency and nowhere a chance-corrected one."""
-    corrected = [cell for (metric, _), cell in values.items() if metric == CORRECTED[0]]
+    corrected = [cell for (metric, _), cell in values.items() if metric == "corrected_consistency"]
     return bool(corrected) and all(cell.number is None for cell in corrected)
 
 
@@ -232,11 +215,6 @@ def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) ->
     title = "Accuracy and consistency, in percent: mean ± std over seeds (Table 2)"
     labels = {key: symbol_of(*key) for key in keys}
     return {"consistency": _layout(title, with_papers, labels, notes)}
-
-
-def _values_over(pool: str, runs: Mapping[str, pl.DataFrame]) -> dict[str, Values]:
-    """The means or the numbers of all items together, by run."""
-    return {run: _values(metrics.filter(group=pool)) for run, metrics in runs.items()}
 
 
 def _values(metrics: pl.DataFrame) -> Values:
@@ -385,6 +363,7 @@ def view_of(
         metrics=counted.metrics,
         summary=counted.summary,
         baseline=counted.baseline,
+        excluded=_without_answer(pl.concat([one.answers for one in seeds])),
         warnings=list(dict.fromkeys(chain.from_iterable(notes))),
         factors=factor_views(run, seed=seed) if run.varies and suite.words.pool else (),
         **more,
@@ -420,7 +399,6 @@ def _items_of(
         "edits": patterns.edit_table(seeds, suite, protocol, kinds, seed),
         "items": pl.concat(patterns.item_table(one, suite, protocol) for one in seeds),
         "examples": {about(kind): of_kind for kind, of_kind in chosen.items()},
-        "excluded": _without_answer(pl.concat([one.answers for one in seeds])),
         "prompts": kind.shown_texts(run, suite, items),
         "violations": violated_examples(table.instances, sent, EXAMPLES),
         "vectors": vectors,

@@ -14,7 +14,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -36,10 +36,6 @@ from consilience.report.table import (
     text_of,
     without_empty_columns,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 INK = "currentColor"  # of text and lines: that of the text around a figure
 

@@ -149,6 +149,7 @@ PROTOCOLS: Mapping[Protocol, str] = {
     "strict": "counted by the definitions in the text of the papers",
 }
 MOST_REASONS = 50  # rows of a table of queries without an answer
+OF_MEANS = ("consistency", "accuracy", "determinism")  # the first one says what means are over
 
 
 def setup(runs: Sequence[RunView]) -> Iterator[Part]:
@@ -272,37 +273,33 @@ def _meanings(runs: Sequence[RunView]) -> Facts:
 def _means(runs: Sequence[RunView]) -> Iterator[Table]:
     """The means over relations, or the numbers of all questions; none of runs without any."""
     words = runs[0].suite.words
-    is_pooled, macro = words.is_pooled, [values_of(run.metrics, words.pool) for run in runs]
-    if not any(macro):
+    is_pooled, of_runs = words.is_pooled, [values_of(run.metrics, words.pool) for run in runs]
+    names = [name for name in main_metrics() if any((name, "all") in values for values in of_runs)]
+    if not names:
         return
-    names = [name for name in main_metrics() if any((name, "all") in values for values in macro)]
-    over = "relations" if any(_relations_of_mean(values) > 1 for values in macro) else "facts"
-    title = "All questions together" if is_pooled else f"Means over {over}"
-    title += ", in percent"
+    several = [
+        next((of[name, "all"]["n"] for name in OF_MEANS if of.get((name, "all"), {}).get("n")), 0)
+        for of in of_runs
+    ]
+    over = "Means over relations" if max(several) > 1 else "Means over facts"
+    title = f"{'All questions together' if is_pooled else over}, in percent"
     count = "counted" if is_pooled else "n"
     if len(runs) == 1:
-        of_one = [
-            {"metric": label_of(name)} | mean_row(macro[0][name, "all"], counted=count)
+        rows = [
+            {"metric": label_of(name)} | mean_row(of_runs[0][name, "all"], counted=count)
             for name in names
         ]
         if is_pooled:  # no mean over groups, and no deviation
-            of_one = [{"value": row.pop("mean"), **row} for row in of_one]
-        yield frame_table(of_one, title, MEANS, sortable=False)
+            rows = [{"value": row.pop("mean"), **row} for row in rows]
+        yield frame_table(rows, title, MEANS, sortable=False)
         return
-    rows: list[list[Value]] = []
+    cells: list[list[Value]] = []
     for name in names:
-        of_runs = [values.get((name, "all")) for values in macro]
-        relations = max(row["n"] for row in of_runs if row)
-        rows.append([label_of(name), *map(with_interval, of_runs), relations])
+        of_name = [values.get((name, "all")) for values in of_runs]
+        relations = max(row["n"] for row in of_name if row)
+        cells.append([label_of(name), *map(with_interval, of_name), relations])
     columns = [MEANS["metric"], *(Column(run.name, "share") for run in runs), MEANS[count]]
-    yield Table(f"{title}; below each its {CI}", columns, rows, sortable=False)
-
-
-def _relations_of_mean(macro: Mapping[Any, Mapping[str, Any]]) -> int:
-    """How many relations most means are over: those with a consistency, if any."""
-    names = ("consistency", "accuracy", "determinism")
-    counts = [macro.get((name, "all"), {}).get("n", 0) for name in names]
-    return int(next((count for count in counts if count), 0))
+    yield Table(f"{title}; below each its {CI}", columns, cells, sortable=False)
 
 
 def _by_both(runs: Sequence[RunView]) -> Iterator[Folded]:
@@ -324,42 +321,43 @@ def _by_both(runs: Sequence[RunView]) -> Iterator[Folded]:
 
 
 def _form_tables(runs: Sequence[RunView]) -> Iterator[Part]:
-    """A table with a row a form for each group, or for the means over relations."""
-    for run in runs:
-        for group in groups_with_forms(run):
-            seeds = f", means and std of {run.seeds} seeds" if run.seeds > 1 else ""
-            name = "means over relations by form" if group == "MACRO" else group
-            metrics = run.metrics.filter(pl.col("group") == group)
-            yield form_table(metrics, f"{run.name}, {name}{seeds}, in percent")
-            if run.changes is not None:
-                changes = run.changes.filter(pl.col("group") == group)
-                yield from _accuracy_changes(f"{run.name}, {group}", changes)
+    """A table with a row a form for each group, or for the means over relations.
 
-
-def _accuracy_changes(name: str, changes: pl.DataFrame) -> Iterator[Part]:
-    """What accuracy gains or loses against the original form, and folded between other forms."""
-    if changes.is_empty():
-        return
-    from_original = pl.col("first") == changes["first"][0]
-    title = f"{name}: change of accuracy {{}}, the same items"
-    against = title.format("against the original form")
-    yield frame_table(changes.filter(from_original), against, FORM_CHANGES)
-    others, between = changes.filter(~from_original), title.format("between the other forms")
-    if others.height:
-        yield Folded(between, [frame_table(others, between, FORM_CHANGES)])
+    Below that of a task, what accuracy gains or loses against the original form; folded, between
+    other forms.
+    """
+    for run, group in [(one, group) for one in runs for group in groups_with_forms(one)]:
+        seeds = f", means and std of {run.seeds} seeds" if run.seeds > 1 else ""
+        name = "means over relations by form" if group == "MACRO" else group
+        metrics = run.metrics.filter(group=group)
+        yield form_table(metrics, f"{run.name}, {name}{seeds}, in percent")
+        if run.changes is None or (changes := run.changes.filter(group=group)).is_empty():
+            continue
+        from_original = pl.col("first") == changes["first"][0]
+        title = f"{run.name}, {group}: change of accuracy {{}}, the same items"
+        against = title.format("against the original form")
+        yield frame_table(changes.filter(from_original), against, FORM_CHANGES)
+        others, between = changes.filter(~from_original), title.format("between the other forms")
+        if others.height:
+            yield Folded(between, [frame_table(others, between, FORM_CHANGES)])
 
 
 def caveats(runs: Sequence[RunView]) -> Iterator[Part]:
-    """Warnings, queries without an answer, and the noise floor."""
+    """Warnings, queries without an answer by reason, and the noise floor."""
     if warnings := by_run({run.name: run.warnings for run in runs}):
         yield Points(warnings)
-    for run in runs:
-        if run.excluded.height:
-            yield _unanswered(of_run(run.name, runs), run.excluded)
+    unanswered = [run for run in runs if run.excluded.height]
+    for run in unanswered:
+        most = run.excluded.sort("len", descending=True).head(MOST_REASONS)
+        count = int(run.excluded["len"].sum())
+        title = f"{of_run(run.name, runs)}{count:,} queries without an answer"
+        if run.excluded.height > MOST_REASONS:
+            title += f", the {MOST_REASONS} most common reasons"
+        columns = [Column("relation"), Column("reason"), Column("queries", "count")]
+        yield Folded(title, [Table(title, columns, most.rows())])
     floors = {run.name: noise_table(run.metrics, of_run(run.name, runs)) for run in runs}
     yield from filter(None, floors.values())
-    is_whole = all(run.excluded.is_empty() for run in runs)
-    sentences = ["Every query has an answer."] * is_whole
+    sentences = [] if unanswered else ["Every query has an answer."]
     if unmeasured := [name for name, table in floors.items() if table is None]:
         of = f" of {', '.join(unmeasured)}" if len(runs) > 1 else ""
         sentences.append(f"The noise floor{of} was not measured (probe --noise-floor 256).")
@@ -379,16 +377,6 @@ def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
         f"{'All runs' if len(names) == len(notes) else ', '.join(names)}: {note}"
         for note, names in runs_of.items()
     ]
-
-
-def _unanswered(prefix: str, excluded: pl.DataFrame) -> Folded:
-    """The queries without an answer, by reason."""
-    most = excluded.sort("len", descending=True).head(MOST_REASONS)
-    title = f"{prefix}{int(excluded['len'].sum()):,} queries without an answer"
-    if excluded.height > MOST_REASONS:
-        title += f", the {MOST_REASONS} most common reasons"
-    columns = [Column("relation"), Column("reason"), Column("queries", "count")]
-    return Folded(title, [Table(title, columns, most.rows())])
 
 
 UNIT = "\N{NO-BREAK SPACE}%"  # a line does not break before it
@@ -636,24 +624,19 @@ def scope(runs: Sequence[RunView]) -> str:
 
 
 def _tiles(run: RunView) -> Iterator[Tile]:
-    """A tile a headline number."""
+    """A tile a headline number; of consistency and violations with what chance would give."""
+    at_chance = run.metrics.filter(metric="chance_consistency")
+    if pool := run.suite.words.pool:
+        at_chance = at_chance.filter(group=pool)
     for row in run.summary.rows:
-        chance = _chance_of(run, row)
+        chance = row.chance if row.metric in ("consistency", VIOLATIONS) else NAN
+        if row.metric == "consistency" and row.subset != "all":
+            chance = next(iter(at_chance.filter(subset=row.subset)["value"]), NAN)
         yield Tile(
             label=row.label, value=100 * row.value, low=100 * row.low, high=100 * row.high,
             chance=100 * chance, baseline=100 * row.baseline,
             sentence=sentence_of(run, row, chance),
         )  # fmt: skip
-
-
-def _chance_of(run: RunView, row: SummaryRow) -> float:
-    """The value of a number that is expected by chance; NaN but for consistency, violations."""
-    if row.metric != "consistency" or row.subset == "all":
-        return row.chance if row.metric in ("consistency", VIOLATIONS) else NAN
-    rows = run.metrics.filter(metric="chance_consistency", subset=row.subset)
-    if pool := run.suite.words.pool:
-        rows = rows.filter(group=pool)
-    return float(rows["value"][0]) if rows.height else NAN
 
 
 def _headline_table(runs: Sequence[RunView]) -> Table:

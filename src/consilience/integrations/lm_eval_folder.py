@@ -8,12 +8,11 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 from importlib.resources import files
-from itertools import pairwise
+from itertools import combinations, pairwise, product
 from typing import Any
 
 from consilience.asking.questions import Presenter, prompts_of
 from consilience.core.errors import ConsilienceError
-from consilience.core.factors import Design
 from consilience.core.items import Question
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted
@@ -121,28 +120,29 @@ def fact_documents(inquiry: Inquiry) -> Iterator[Document]:
     """
     suite = inquiry.suite
     for relation in suite.relations:
-        compared_with = _compared_with(relation.design)
-        words = relation.candidates.words
-        places = {word: at for at, word in enumerate(words)}
-        for fact in relation.facts:
-            if fact.object not in places:
-                continue  # no answer to it is counted
-            for at, pattern in enumerate(relation.patterns):
+        size, words = len(relation.patterns), relation.candidates.words
+        pairs = relation.design.compared
+        if pairs is None:
+            pairs = combinations(range(size), 2)
+        earlier: list[list[int]] = [[] for _ in range(size)]
+        for first, second in pairs:
+            earlier[max(first, second)].append(min(first, second))
+        for fact, (at, pattern) in product(relation.facts, enumerate(relation.patterns)):
+            if fact.object in words:
                 query = relation.query(pattern, fact)
-                written = (
-                    relation.written(word, pattern.language, pattern.object_form) for word in words
-                )
+                language, form = pattern.language, pattern.object_form
+                written = (relation.written(word, language, form) for word in words)
                 yield {
                     **_identity(suite.name, relation.id, fact.item, pattern.name, at),
                     "subject": fact.subject,
                     "gold": fact.object,
-                    "n_variants": len(relation.patterns),
-                    "compared_with": compared_with[at],
+                    "n_variants": size,
+                    "compared_with": earlier[at],
                     "averaged_group": relation.id,
                     "unit": f"{fact.subject}\t{fact.object}",
                     "context": "",
                     "choices": [pattern.fill(query.subject, word) for word in written],
-                    "gold_index": places[fact.object],
+                    "gold_index": words.index(fact.object),
                 }
 
 
@@ -202,17 +202,6 @@ def _shown(question: Question, prompt: Prompt) -> Document:
         "positions": list(prompt.options),
         "options": [question.options[at].text for at in prompt.options],
     }
-
-
-def _compared_with(design: Design) -> list[list[int]]:
-    """For each variant, the earlier ones that it is compared with."""
-    size = len(design.variants)
-    if design.compared is None:
-        return [list(range(at)) for at in range(size)]
-    earlier: list[list[int]] = [[] for _ in range(size)]
-    for first, second in design.compared:
-        earlier[max(first, second)].append(min(first, second))
-    return earlier
 
 
 def _refuse_questions(questions: Questions, presenters: dict[str, Presenter]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -18,9 +18,9 @@ from consilience.report.run_view import (
     NOISE,
     FactorView,
     RunView,
+    factor_records,
     group_names,
     groups_with_forms,
-    parts_of,
     relation_values,
 )
 from consilience.types import SuiteWords
@@ -485,30 +485,20 @@ FACTOR_SCHEMA = {
 
 def factor_rows(views: Sequence[FactorView]) -> pl.DataFrame:
     """The numbers of the figure (``FACTOR_SCHEMA``)."""
-    rows = [{"run": view.name, **row} for view in views for row in _factor_rows(view)]
+    rows: list[dict[str, Any]] = []
+    for view in views:
+        for record in factor_records(view, is_exact=view.is_exact):
+            for outcome, panel in PANELS.items():
+                before = f"{outcome}_" * bool(outcome)
+                names = {name: before + name for name in ("low", "high", "chance", "main")}
+                names["value"] = f"{outcome}_total" if outcome else "value"
+                numbers = {name: record[of] for name, of in names.items() if of in record}
+                row = {"run": view.name, "panel": panel, "name": record["factor"]}
+                rows += [row | numbers] if numbers else []
+        if view.noise.height:
+            least = 1 - view.noise["value"].fill_nan(None).max()  # type: ignore[operator]
+            rows.append({"run": view.name, "panel": PANELS[""], "name": NOISE, "value": least})
     return pl.DataFrame(rows, schema=FACTOR_SCHEMA)
-
-
-def _factor_rows(view: FactorView) -> Iterator[dict[str, Any]]:
-    parts = parts_of(view.tables)
-    number = ("share", "share_low", "share_high") if view.is_exact else ("value", "low", "high")
-    for row in view.tables.consistency.iter_rows(named=True):
-        factor = row["factor"]
-        numbers = {name: row[name] for name in ("value", "low", "high", "chance")}
-        yield {"panel": PANELS[""], "name": factor, **numbers}
-        for outcome in ("answer", "correctness"):
-            total = parts[outcome, "total", factor]
-            main = parts.get((outcome, "main", factor))
-            value, low, high = (total[name] for name in number)
-            numbers = {"value": value, "low": low, "high": high}
-            numbers["main"] = main["share"] if main else None
-            yield {"panel": PANELS[outcome], "name": factor, **numbers}
-    for (outcome, effect, factors), part in parts.items():
-        if effect in ("interactions", "between questions"):
-            yield {"panel": PANELS[outcome], "name": effect + factors, "main": part["share"]}
-    if view.noise.height:
-        least = 1 - view.noise["value"].fill_nan(None).max()  # type: ignore[operator]
-        yield {"panel": PANELS[""], "name": NOISE, "value": least}
 
 
 def factor_figure(views: Sequence[FactorView]) -> Spec:

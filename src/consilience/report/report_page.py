@@ -11,7 +11,6 @@ from typing import Any
 import polars as pl
 
 from consilience.core.expectations import EXPECTATION_SUBSETS
-from consilience.core.factors import FACTORS
 from consilience.core.text import counted
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report import charts
@@ -391,31 +390,12 @@ CAPTION_OF_PAIRS = (
 """How to read the figure of a design without main effects."""
 
 
-def _most_changed(view: FactorView, views: Sequence[FactorView]) -> str:
-    """Which factor changes answers most, in a sentence with its consistency and the others'."""
-    rows = view.tables.consistency.filter(pl.col("value").is_not_nan())
-    shares = [
-        (FACTORS.get(name, name), value)
-        for name, value in rows.sort("value", maintain_order=True).select("factor", "value").rows()
-    ]
-    text = of_run(view.name, views)
-    if not shares:
-        return f"{text}No two variants that differ in one factor only have answers."
-    (label, lowest), *others = shares
-    text += f"Two variants that differ only in {label} get the same answer "
-    text += f"{100 * lowest:.1f} % of the time"
-    text += "".join(f"; only in {name}, {100 * value:.1f} %" for name, value in others)
-    changes_most = bool(others) and lowest < others[0][1]
-    return text + "." + f" So {label} changes answers most." * changes_most
-
-
 def factor_parts(views: Sequence[FactorView]) -> Parts:
     """The table and the figure of factors, the indices, and every interaction; none without."""
     if not views:
         return
     is_exact = all(view.is_exact for view in views)
     caption, title = CAPTION if is_exact else CAPTION_OF_PAIRS, "What each factor changes"
-    yield Text([_most_changed(view, views) for view in views])
     yield Figure("factors", title, charts.factor_figure(views), caption, is_fluid=False)
     yield intervals_below(factor_table(views, f"{title}, in percent"))
     indices = index_table(views, "Sensitivity indices: the larger, the more variants differ")

@@ -99,7 +99,11 @@ def factor_table(views: Sequence[FactorView], title: str) -> Table:
     columns = {**CONSISTENCY, **(EXACT if is_exact else OF_PAIRS)}
 
     def rows_of(view: FactorView) -> Iterator[list[Value]]:
-        for record in _records(view, is_exact=is_exact):
+        noise: list[dict[str, Any]] = [
+            {"factor": f"{NOISE}: {subset.replace('_', ' ')}", "n": count, "value": 1 - value}
+            for subset, count, value in view.noise.select("subset", "n", "value").iter_rows()
+        ]
+        for record in [*factor_records(view, is_exact=is_exact), *noise]:
             row: list[Value] = []
             for name, column in columns.items():
                 is_known = (name if isinstance(name, str) else name[0]) in record
@@ -144,7 +148,7 @@ def view_notes(views: Sequence[FactorView]) -> list[str]:
     return _by_view(views, lambda view: view.tables.notes)
 
 
-def _records(view: FactorView, *, is_exact: bool) -> Iterator[dict[str, Any]]:
+def factor_records(view: FactorView, *, is_exact: bool) -> Iterator[dict[str, Any]]:
     """The rows of a run by the names of the columns."""
     parts, outcomes = parts_of(view.tables), ("answer", "correctness")
     number = "share" if is_exact else "value"
@@ -163,9 +167,6 @@ def _records(view: FactorView, *, is_exact: bool) -> Iterator[dict[str, Any]]:
         if known:
             mains = {f"{outcome}_main": parts[outcome, effect, ""]["share"] for outcome in known}
             yield {"factor": effect, **mains}
-    for row in view.noise.iter_rows(named=True):
-        name = f"{NOISE}: {row['subset'].replace('_', ' ')}"
-        yield {"factor": name, "n": row["n"], "value": 1 - row["value"]}
 
 
 def parts_of(tables: FactorTables) -> dict[tuple[str, str, str], dict[str, Any]]:

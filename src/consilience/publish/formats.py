@@ -281,6 +281,8 @@ MEANINGS: Mapping[str, str] = {
     "prompts": "What was sent for each item in each variant.",
 }
 
+KNOWN_TO_HUB = re.compile(r"apache-2\.0|mit|cc0-1\.0|cc-by(-nc)?(-sa)?-[234]\.\d")
+
 NOT_SHARED = (
     "The texts of the suite are left out, because its licence is unknown or forbids to share them. "
     "In `answers`, `item` and `variant` are positions, and equal numbers in `answer` are equal "
@@ -325,13 +327,6 @@ def _tables(run: PublicRun) -> Iterator[tuple[str, pl.DataFrame]]:
     yield "patterns", pl.DataFrame(patterns)
 
 
-def _licence(licence: str) -> dict[str, str]:
-    """The licence as the Hub has it: one id in small letters, or ``other`` with a name."""
-    if re.fullmatch(r"apache-2\.0|mit|cc0-1\.0|cc-by(-nc)?(-sa)?-[234]\.\d", licence.lower()):
-        return {"license": licence.lower()}
-    return {"license": "other", "license_name": licence} if licence else {}
-
-
 def _card(run: PublicRun, tables: Mapping[str, pl.DataFrame], files: Files) -> str:
     """The data card: metadata of the Hub, the numbers, and what is in the tables.
 
@@ -349,9 +344,13 @@ def _card(run: PublicRun, tables: Mapping[str, pl.DataFrame], files: Files) -> s
         of_table = {"config_name": name, "splits": splits}
         sizes.append({**of_table, "download_size": size, "dataset_size": size})
         listed += f"- `{name}` ({table.height:,} rows): {MEANINGS[name]}\n"
+    licence = run.suite.licence if run.suite.may_be_shared else ""
+    of_hub = {"license": "other", "license_name": licence} if licence else {}
+    if KNOWN_TO_HUB.fullmatch(licence.lower()):
+        of_hub = {"license": licence.lower()}
     metadata = {
         "pretty_name": title,
-        **_licence(run.suite.licence if run.suite.may_be_shared else ""),
+        **of_hub,
         "tags": ["consilience", "consistency", "evaluation"],
         "configs": configs,
         "dataset_info": sizes,
@@ -367,6 +366,7 @@ def _card(run: PublicRun, tables: Mapping[str, pl.DataFrame], files: Files) -> s
 VERSION = "0.3.0"
 
 SCHEMAS = files("consilience.publish").joinpath("every_eval_ever_0_3_0")
+"""The published schemas of Every Eval Ever (arXiv:2606.14516), their source and licence."""
 
 AGGREGATE, INSTANCE = "eval.schema.json", "instance_level_eval.schema.json"
 
@@ -379,7 +379,7 @@ Record = dict[str, Any]
 
 
 def eee_files(run: PublicRun, organization: str) -> Files:
-    """The record of a run and, where its texts may be published, its answers.
+    """The record of a run, in JSON; its answers, in JSON Lines, if its texts may be published.
 
     ``organization``: who publishes. The paths are those of the EEE data store,
     ``data/COLLECTION/DEVELOPER/MODEL/UUID.json``; the same run has the same path.

@@ -646,7 +646,7 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> Spec:
     elif not of_patterns:
         order = "from dark to light in alphabetical order"
         heading["subtitle"] = f"{len(values)} {colour}s, {order}"
-    axis = {"axis": None, "scale": {"zero": False, "nice": False, "padding": 8}}
+    axis: Spec = {"axis": None, "scale": {"zero": False, "nice": False, "padding": 8}}
     clear = {"condition": {"param": "chosen", "value": 0.9}, "value": 0.1}
     shapes = {"domain": patterns, "range": SHAPES}
     channels = {

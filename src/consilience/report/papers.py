@@ -90,14 +90,14 @@ def beside(
     arguments of ours that the paper did not use.
     """
     absent, remaining, rows = absent or {}, dict(ours), list[dict[str, object]]()
-    printed = paper_numbers(table).to_dicts()
+    printed: list[dict[str, Any]] = paper_numbers(table).to_dicts()
     known = {(row["group"], row["row"], row["column"]) for row in printed}
     for key, number in ours.items():
         if key not in known:
             unit = number.unit if number else ""
-            row = {"table": table, "section": "", "unit": unit, "digits": DIGITS.get(unit, 1)}
-            row |= dict(zip(("group", "row", "column"), key, strict=True))
-            printed.append(row | {"value": NAN, "std": NAN})
+            place = dict(zip(("group", "row", "column"), key, strict=True))
+            other = {"unit": unit, "digits": DIGITS.get(unit, 1), "value": NAN, "std": NAN}
+            printed.append({"table": table, "section": "", **place, **other})
     for row in printed:
         number = remaining.pop((row["group"], row["row"], row["column"]), None)
         verdict = absent.get(row["row"], absent.get("", "not measured"))

@@ -100,10 +100,13 @@ def _relations(runs: Sequence[RunView]) -> Parts:
     counts = {run.name: fact_counts(run.metrics) for run in runs}
     measured = {name for of_run in cells.values() for name, _ in of_run}
     shown = [name for name in headline_metrics() if name in measured]
-    rows = [
-        {"relation": name_and_id(names, relation.id), **_named(run, runs)}
-        | {"facts": counts[run.name].get(relation.id)}
-        | {metric: cells[run.name].get((metric, relation.id)) for metric in shown}
+    rows: list[dict[str, Any]] = [
+        {
+            "relation": name_and_id(names, relation.id),
+            **_named(run, runs),
+            "facts": counts[run.name].get(relation.id),
+            **{metric: cells[run.name].get((metric, relation.id)) for metric in shown},
+        }
         for relation in suite.relations
         for run in runs
     ]
@@ -134,9 +137,9 @@ def _spread(runs: Sequence[RunView]) -> Parts:
     if values["name"].n_unique() > 1:
         chart = charts.against_figure(values, runs[0].suite.words.group)
         figures.append(Figure("knowledge", "Accuracy and consistency", chart, caption))
-    figure, *tables = list(_items(runs)) or [None]
-    yield from beside([*figures, *filter(None, [figure])])
-    yield from filter(None, tables)
+    of_items = list(_items(runs))
+    yield from beside([*figures, *of_items[:1]])
+    yield from of_items[1:]
 
 
 def languages(runs: Sequence[RunView]) -> Parts:
@@ -274,7 +277,7 @@ def _examples(runs: Sequence[RunView]) -> Parts:
                     rows.append(row | {"verdict": verdict})
             if rows:
                 title = of_run(run.name, runs) + kind.partition(" (example")[0]
-                columns = {name: Column(name) for name in rows[0]}
+                columns: Columns = {name: Column(name) for name in rows[0]}
                 tables.append(frame_table(rows, title, columns, sortable=False))
         is_folded = run is not runs[0] and tables
         yield from [Folded(f"{run.name}: examples", tables)] if is_folded else tables

@@ -307,6 +307,8 @@ class RunView:
     baseline: Mapping[Key, float] = field(default_factory=dict)
     """Every metric of the majority baseline."""
     warnings: Sequence[str] = ()
+    excluded: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
     pairs: pl.DataFrame = field(default_factory=pl.DataFrame)
     """The agreement of each two patterns or forms of each group (``analysis.patterns``)."""
     patterns: pl.DataFrame = field(default_factory=pl.DataFrame)
@@ -322,8 +324,6 @@ class RunView:
     """The agreement among the answers to each fact."""
     examples: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """The most informative facts, by the description of their kind."""
-    excluded: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
     prompts: Mapping[tuple[str, str, str], str] = field(default_factory=dict, repr=False)
     """What was sent, by group, item and variant; of facts the pattern of each example, filled in as
     it was asked."""

@@ -17,6 +17,7 @@ from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.factors import FACTORS
 from consilience.core.process import SILENT, Advance, Watch
+from consilience.core.text import counted
 from consilience.files.read import read_csv
 from consilience.files.write import path_of, texts_of, write_whole
 from consilience.kinds import kind_of_run, protocol_notes, suite_notes, suite_of
@@ -70,6 +71,9 @@ from consilience.types import Suite, SuiteWords
 
 if TYPE_CHECKING:
     import altair
+
+
+CONSISTENCY = ("consistency", "corrected_consistency")
 
 
 def _all(*metrics: str) -> dict[tuple[str, str], str]:
@@ -164,18 +168,14 @@ def _layout(
     names, constant = [], set()
     for block, models in blocks.items():
         for model, values in models.items():
-            if model == "majority" or _is_constant(values):
+            corrected = [cell for (name, _), cell in values.items() if name == CONSISTENCY[1]]
+            is_constant = corrected and all(cell.number is None for cell in corrected)
+            if model == "majority" or is_constant:
                 constant.add(len(rows))
             rows.append([model, *(values.get(key) for key in keys)])
             names.append(block)
     table = Table(title, columns, rows, notes, names)
     return mark_best(table, list(keys.values()), constant, by_block=True) if best else table
-
-
-def _is_constant(values: Values) -> bool:
-    """Whether a model has a consistency and nowhere a chance-corrected one."""
-    corrected = [cell for (metric, _), cell in values.items() if metric == "corrected_consistency"]
-    return bool(corrected) and all(cell.number is None for cell in corrected)
 
 
 def _groups_layout(runs: Mapping[str, pl.DataFrame], notes: Sequence[str], word: str) -> Table:
@@ -342,27 +342,27 @@ def view_of(
     """
     suite = chosen if chosen.words.pool else suite_of(run)[0]
     seeds = [Prepared(part.answers, suite, cache) for part in run.seeds]
-    counted = count_run(run, suite, protocol, seed, seeds)
+    known = count_run(run, suite, protocol, seed, seeds)
     notes = (
         suite_notes(run, whole),
         record_notes(run),
-        counted.notes,
+        known.notes,
         protocol_notes(run, protocol),
     )
     more: dict[str, Any] = {}
     if suite.words.pool:
-        more = _items_of(run, seeds, protocol, seed, counted.metrics)
+        more = _items_of(run, seeds, protocol, seed, known.metrics)
     else:
         pairs, forms = patterns.form_tables(run.tables, suite)
-        more = {"pairs": pairs, "patterns": forms, "changes": counted.changes}
+        more = {"pairs": pairs, "patterns": forms, "changes": known.changes}
         more |= {"task": task_of_run(run), "changed": changed_answers_of(run.path)}
     view = RunView(
         name=run.label,
         records=[part.record for part in run.seeds if part.record],
         suite=suite,
-        metrics=counted.metrics,
-        summary=counted.summary,
-        baseline=counted.baseline,
+        metrics=known.metrics,
+        summary=known.summary,
+        baseline=known.baseline,
         excluded=_without_answer(pl.concat([one.answers for one in seeds])),
         warnings=list(dict.fromkeys(chain.from_iterable(notes))),
         factors=factor_views(run, seed=seed) if run.varies and suite.words.pool else (),
@@ -422,9 +422,6 @@ def _vectors(run: Run, metrics: pl.DataFrame, seed: int) -> tuple[pl.DataFrame |
     drawn = str(clusters["relation"][0])
     drawing = drawing_of(run.path, drawn, DRAWN, "subject", f"{run.label}: {drawn}", seed)
     return correlations_of(metrics, clusters), drawing
-
-
-CONSISTENCY = ("consistency", "corrected_consistency")  # the metrics of plot.consistency
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -533,19 +530,12 @@ class Plots:
         least = result.summary.least
         relation = suite[group or least[0][0]] if group or least else suite.relations[0]
         size = len(relation.design.variants)
-        if (size or len(relation.patterns)) < 2:
+        if not 2 <= size <= MANY_VARIANTS:
             raise ConsilienceError(
-                f"{relation.id} has one {variant}",
-                expected=f"two {variant}s or more, which may agree",
+                f"{relation.id} has {counted(size, variant)}",
+                expected=f"2 to {MANY_VARIANTS}, which a figure can show",
                 where=result.label,
-            )
-        if size > MANY_VARIANTS:
-            raise ConsilienceError(
-                f"{relation.id} has {size:,} {variant}s",
-                expected=f"at most {MANY_VARIANTS}, to be legible",
-                where=result.label,
-                todo="The table of patterns has their mean agreement: "
-                "`consilience analyze patterns`.",
+                todo="`consilience analyze patterns` has their mean agreement.",
             )
         answers = [table.filter(group=relation.id) for table in tables]
         if answers[0].is_empty():

@@ -89,7 +89,6 @@ OF_EXPECTATIONS = (
     "violation_rate", "chance_violation_rate", "probability_gap", "chance_probability_gap",
 )  # fmt: skip
 
-
 Parts = Iterator[Part]
 
 
@@ -110,12 +109,12 @@ def _relations(runs: Sequence[RunView]) -> Parts:
         for relation in suite.relations
         for run in runs
     ]
-    columns = {**OF_RELATIONS, **{name: Column(label_of(name), "share") for name in shown}}
+    of_metrics: Columns = {name: Column(label_of(name), "share") for name in shown}
     notes = [DETERMINISM] if any(group.cardinality == "N-M" for group in suite.relations) else []
     if any(count.mark for of_run in counts.values() for count in of_run.values()):
         notes.append("facts: those that the accuracy counts, of all facts of the relation")
     title = "Each relation, in percent; below each number its 95 % CI"
-    table = frame_table(rows, title, columns, notes)
+    table = frame_table(rows, title, {**OF_RELATIONS, **of_metrics}, notes)
     several = f"Each relation in each run ({len(rows):,})"
     yield table if len(runs) == 1 else Folded(several, [table])
 
@@ -228,14 +227,12 @@ def _items(runs: Sequence[RunView]) -> Parts:
     known = frame.filter(pl.col("agreement").is_not_nan())
     if known.height < 2 * len(runs):
         return
-    agreement = pl.col("agreement")
-    shares = known.group_by("run", maintain_order=True).agg(
-        facts=pl.len(), all=(agreement == 1).mean(), none=(agreement == 0).mean(),
-        median=agreement.median(),
-    )  # fmt: skip
-    rows = pl.DataFrame({"run": [run.name for run in runs]})
-    rows = rows.join(shares, on="run", how="left", maintain_order="left")
-    rows = rows.with_columns(pl.col("facts").fill_null(0))
+    rows = [
+        {"run": run.name, "facts": len(of), "all": (of == 1).mean(), "none": (of == 0).mean(),
+         "median": of.median()}
+        for run in runs
+        for of in [known.filter(run=run.name)["agreement"]]
+    ]  # fmt: skip
     title = (
         "Facts of relations with one right answer, by the agreement among their patterns, in "
         "percent"
@@ -478,7 +475,6 @@ OF_ALL: Sections = (
     ("caveats", "Caveats", "", caveats),
     ("setup", "Suite and models", "", setup),
 )  # fmt: skip
-NUMBERS = ("numbers", "All numbers", "", numbers)
 
 
 def sections_of(runs: Sequence[RunView], rows: Sections) -> Iterator[Section]:
@@ -509,7 +505,7 @@ def report_page(
     sections = [
         *sections_of(runs, [first]),
         *differences(compared, notes, group_names(runs[0].suite), words.pool),
-        *sections_of(runs, [NUMBERS, *of_kind, *OF_ALL]),
+        *sections_of(runs, [("numbers", "All numbers", "", numbers), *of_kind, *OF_ALL]),
         again(
             [
                 (f"{run.name}, seed {at} of {run.seeds}" if run.seeds > 1 else run.name, record)

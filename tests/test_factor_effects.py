@@ -423,7 +423,9 @@ def test_the_section_draws_every_number_of_the_table():
         rows.group_by("run", "panel", maintain_order=True).len()["len"].to_list() == [3, 3, 4] * 2
     )
     assert rows.filter(name="noise")["value"].to_list() == [0.98, 0.98]
-    figure, table, folded_indices, folded, levels, notes = factor_parts(views)
+    lead, figure, table, folded_indices, folded, levels, notes = factor_parts(views)
+    assert len(lead.paragraphs) == 2
+    assert lead.paragraphs[0].startswith("first: ")
     (indices,) = folded_indices.parts
     assert notes.items[0] == "first: no POSIX: the answers have no score of every option"
     assert (len(table.rows), len(indices.rows), len(folded.parts[0].rows)) == (10, 4, 2)

@@ -59,6 +59,7 @@ from consilience.report.run_view import (
     index_table,
     interaction_table,
     level_table,
+    most_changed,
     name_and_id,
     view_notes,
 )
@@ -396,8 +397,12 @@ def factor_parts(views: Sequence[FactorView]) -> Parts:
         return
     is_exact = all(view.is_exact for view in views)
     caption, title = CAPTION if is_exact else CAPTION_OF_PAIRS, "What each factor changes"
+    if lead := most_changed(views):
+        yield Text(lead)
     yield Figure("factors", title, charts.factor_figure(views), caption, is_fluid=False)
-    yield intervals_below(factor_table(views, f"{title}, in percent"))
+    table = factor_table(views, f"{title}, in percent")
+    notes = [note for note in table.notes if note not in lead]
+    yield intervals_below(replace(table, notes=notes))
     indices = index_table(views, "Sensitivity indices: the larger, the more variants differ")
     yield Folded(
         "Sensitivity indices, to compare with other models on the same questions", [indices]

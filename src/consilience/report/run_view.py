@@ -110,7 +110,7 @@ def factor_table(views: Sequence[FactorView], title: str) -> Table:
                 row += cells_of(record, {name: column}) if is_known else [""]
             yield row
 
-    notes = _by_view(views, _most)
+    notes = most_changed(views)
     notes += [OF_CONSISTENCY, OF_SHARES if is_exact else OF_PROBABILITIES]
     tables = [view.tables.consistency for view in views]
     if any((of["corrected"].is_not_nan() & of["corrected_low"].is_nan()).any() for of in tables):
@@ -141,6 +141,11 @@ def _by_view(
         for view in views
         for note in notes_on(view)
     ]
+
+
+def most_changed(views: Sequence[FactorView]) -> list[str]:
+    """Which factor changes the answers of each run most, in a sentence; none of one factor."""
+    return _by_view(views, _most)
 
 
 def view_notes(views: Sequence[FactorView]) -> list[str]:

@@ -380,15 +380,15 @@ def _expectations(runs: Sequence[RunView]) -> Parts:
 
 CAPTION = (
     "Consistency: mark with 95 % CI, and a tick at the level expected by chance. Answer and "
-    "correctness: the bar is the main effect of a factor as a share of the variation over "
-    "variants, the mark with 95 % CI its total effect, which has all interactions of the factor."
+    "correctness: "
 )
-CAPTION_OF_PAIRS = (
-    "Consistency: mark with 95 % CI, and a tick at the level expected by chance. Answer and "
-    "correctness: probability, with 95 % CI, that it changes when this factor alone gets a random "
-    "level."
+OF_SHARES = (
+    "the bar is the main effect of a factor as a share of the variation over variants, the mark "
+    "with 95 % CI its total effect, which has all interactions of the factor."
 )
-"""How to read the figure of a design without main effects."""
+OF_PROBABILITIES = (
+    "probability, with 95 % CI, that it changes when this factor alone gets a random level."
+)
 
 
 def factor_parts(views: Sequence[FactorView]) -> Parts:
@@ -396,10 +396,10 @@ def factor_parts(views: Sequence[FactorView]) -> Parts:
     if not views:
         return
     is_exact = all(view.is_exact for view in views)
-    caption, title = CAPTION if is_exact else CAPTION_OF_PAIRS, "What each factor changes"
+    title, caption = "What each factor changes", OF_SHARES if is_exact else OF_PROBABILITIES
     if lead := most_changed(views):
         yield Text(lead)
-    yield Figure("factors", title, charts.factor_figure(views), caption, is_fluid=False)
+    yield Figure("factors", title, charts.factor_figure(views), CAPTION + caption, is_fluid=False)
     table = factor_table(views, f"{title}, in percent")
     notes = [note for note in table.notes if note not in lead]
     yield intervals_below(replace(table, notes=notes))

@@ -199,14 +199,12 @@ def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) ->
     The paper's rows of a task come first.
     """
     blocks: dict[str, dict[str, Values]] = {}
-    forms: dict[str, None] = {}
     for run, metrics in runs.items():
         for (group,), numbers in metrics.group_by(["group"], maintain_order=True):
             blocks.setdefault(str(group), {})[run] = _values(numbers)
-    for models in blocks.values():
-        for values in models.values():
-            forms |= dict.fromkeys(form for metric, form in values if metric == "consistency")
-    keys = [("accuracy", "all"), *(("consistency", form) for form in forms if form != "all")]
+    measured = [key for models in blocks.values() for values in models.values() for key in values]
+    forms = [key for key in measured if key[0] == "consistency" and key[1] != "all"]
+    keys = [("accuracy", "all"), *dict.fromkeys(forms)]
     with_papers: dict[str, Mapping[str, Values]] = {}
     for group in sorted(blocks):
         if papers := paper_values("calum-table-2", group):

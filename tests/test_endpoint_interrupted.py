@@ -17,7 +17,7 @@ from consilience.endpoints.chats import KNOWN
 from consilience.endpoints.usage import REPLIES
 from consilience.kinds.probing import plan_probe, probe
 from consilience.options.probe import ProbeOptions
-from consilience.report.first_screen import server_line
+from consilience.report.overview import server_line
 from consilience.report.run_view import RunView
 from consilience.runs.folder import record_of
 from pair_builders import write_pairs

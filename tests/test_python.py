@@ -330,7 +330,7 @@ def test_figures_of_suites_made_in_python():
             assert [row["v"] for rows in data for row in rows if "v" in row] == [50.0]
     result = cs.evaluate(TWO, MAJORITY)
     assert isinstance(result.plot.agreement("port"), alt.TopLevelMixin)
-    with pytest.raises(cs.ConsilienceError, match="language has one pattern; expected two"):
+    with pytest.raises(cs.ConsilienceError, match="language has 1 pattern; expected 2 to 100"):
         result.plot.agreement("language")
 
 

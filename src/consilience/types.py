@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import polars as pl
@@ -109,7 +110,7 @@ QUESTION_WORDS = SuiteWords(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class Relation:
     """A group of a suite: a relation with facts and patterns, a task, or a group of questions."""
 
@@ -136,7 +137,7 @@ class Relation:
     ) -> Relation:
         return cls(id_, id_, "N-1", (), facts, {}, candidates, design)
 
-    @property
+    @cached_property
     def design(self) -> Design:
         """Which variants are compared, and what is counted of them."""
         return self.given_design or Design.of_patterns(self.patterns, self.edges)

@@ -40,8 +40,9 @@ from consilience.models import LanguageModel
 from consilience.options import Output, runs, shared_fields
 from consilience.options.probe import ProbeOptions
 from consilience.report import analysis_tables as layouts
+from consilience.report.charts import tsne_figure
 from consilience.report.columns import EDITS, frame_table
-from consilience.report.export import Shown, rows_of, save_figure, tsne_figure
+from consilience.report.export import Shown, rows_of, save_figure
 from consilience.report.run_view import FactorView, factor_table, index_table, view_notes
 from consilience.report.table import Table
 from consilience.runs.folder import RunFolder, default_folder

@@ -27,8 +27,7 @@ from consilience.endpoints.decisions import (
     log_scores,
 )
 from consilience.endpoints.journal import Journal
-from consilience.suites.pairs import load_task
-from consilience.suites.perturbations import original
+from consilience.suites.pairs import load_task, original
 from pair_builders import SAME, write_pairs
 from replay_server import replay
 

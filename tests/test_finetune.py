@@ -44,8 +44,7 @@ from consilience.models.classifier import (
     predict,
 )
 from consilience.models.fast import Products, products
-from consilience.suites.pairs import TASKS, Pairs
-from consilience.suites.perturbations import original
+from consilience.suites.pairs import TASKS, Pairs, original
 from consilience.train import classifiers as heads_module
 from consilience.train.batch_trainer import TrainingFolder, disk_errors
 from consilience.train.classifiers import (

@@ -49,23 +49,21 @@ from consilience.runs.folder import RunFolder, digest_of
 from consilience.runs.run import SENTENCE_PAIRS, Run, seed_folders
 from consilience.suites.pairs import (
     HUB,
+    PAPERS,
+    PERTURBATIONS,
     TASK_SUITE,
+    chosen,
+    forms_of,
     generated_group,
     half_of,
     is_task,
     load_task,
+    original,
     read_pairs,
     sample_pairs,
     suite_of_task,
-    task_of_table,
-)
-from consilience.suites.perturbations import (
-    PAPERS,
-    PERTURBATIONS,
-    chosen,
-    forms_of,
-    original,
     t5_original,
+    task_of_table,
 )
 from consilience.suites.questions import Questions
 from consilience.types import PAIR_WORDS, Suite

@@ -27,8 +27,7 @@ from consilience.models.decisions import (
     fault_of,
     log_scores,
 )
-from consilience.suites.pairs import load_task
-from consilience.suites.perturbations import original
+from consilience.suites.pairs import load_task, original
 from pair_builders import SAME, write_pairs
 from replay_server import replay
 

@@ -22,8 +22,7 @@ from consilience.models.served import (
     load_served_labels,
     open_server,
 )
-from consilience.suites.pairs import TASKS
-from consilience.suites.perturbations import original
+from consilience.suites.pairs import TASKS, original
 from replay_server import replay
 from scoring_server import LLAMA_CPP, LLAMA_CPP_PYTHON, OPENAI, VLLM, scoring_server
 from test_prompted import CHAT, DESIGN, QUESTIONS

@@ -19,11 +19,12 @@ from consilience.metrics.definitions import ExpectedViolations
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import METRICS, Grid
-from consilience.suites.expectation_files import (
+from consilience.suites.questions import (
+    Questions,
     expectations_of_rows,
+    read_question_file,
     with_expectations,
 )
-from consilience.suites.questions import Questions, read_question_file
 from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
 
 YES_NO = (Choice("yes", ("true",)), Choice("no", ("false",)))

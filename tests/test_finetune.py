@@ -45,8 +45,7 @@ from consilience.models.classifier import (
 )
 from consilience.models.fast import products
 from consilience.models.fast.products import Products
-from consilience.suites.pairs import TASKS, Pairs
-from consilience.suites.perturbations import original
+from consilience.suites.pairs import TASKS, Pairs, original
 from consilience.train import classifiers as heads_module
 from consilience.train.batch_trainer import TrainingFolder, disk_errors
 from consilience.train.classifiers import (

@@ -8,8 +8,8 @@ import pytest
 
 from conftest import ROOT
 from consilience import ConsilienceError, load_suite
-from consilience.authoring.import_formats import import_patterns
-from consilience.authoring.likeness import likeness, normal_form
+from consilience.authoring.checks import likeness, normal_form
+from consilience.authoring.importing import import_patterns
 from consilience.files.tables import read_answer_file
 from consilience.options.suites import ImportOptions
 from consilience.suites import check_suite
@@ -427,7 +427,7 @@ def test_other_columns_of_a_table_are_ignored(tmp_path):
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "a.txt").write_text("[X] is [Y]")
-    with pytest.raises(ConsilienceError, match="holds no suite.*--into"):
+    with pytest.raises(ConsilienceError, match="not empty; expected a suite folder"):
         imported(tmp_path / "a.txt", tmp_path, relation="r")
     with pytest.raises(ConsilienceError, match="no such file or folder"):
         imported(tmp_path / "b.txt", tmp_path / "new", relation="r")

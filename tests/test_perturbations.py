@@ -18,10 +18,10 @@ from consilience.suites.facts import (
     with_asked_patterns,
     with_perturbed_patterns,
 )
-from consilience.suites.pairs import TASKS
-from consilience.suites.perturbations import (
+from consilience.suites.pairs import (
     PAPERS,
     PERTURBATIONS,
+    TASKS,
     chosen,
     forms_of,
     original,
@@ -162,7 +162,7 @@ def test_a_name_is_given_once(name, monkeypatch):
 
     another.__name__ = name
     copy = dict(PERTURBATIONS)
-    monkeypatch.setattr("consilience.suites.perturbations.PERTURBATIONS", copy)
+    monkeypatch.setattr("consilience.suites.pairs.PERTURBATIONS", copy)
     with pytest.raises(ValueError, match=f"there is a perturbation '{name}' already"):
         perturbation("none")(another)
     assert copy == PERTURBATIONS
@@ -170,7 +170,7 @@ def test_a_name_is_given_once(name, monkeypatch):
 
 
 def test_a_new_perturbation_is_one_function(monkeypatch):
-    monkeypatch.setattr("consilience.suites.perturbations.PERTURBATIONS", {})
+    monkeypatch.setattr("consilience.suites.pairs.PERTURBATIONS", {})
 
     @perturbation("Nothing changes.")
     def nothing(form):

@@ -22,8 +22,7 @@ from consilience.models.functions import LabelFunction
 from consilience.options.runs import ReportOptions
 from consilience.results.reporting import report
 from consilience.runs.run import read_answers
-from consilience.suites.pairs import TASKS
-from consilience.suites.perturbations import PERTURBATIONS, original, t5_original
+from consilience.suites.pairs import PERTURBATIONS, TASKS, original, t5_original
 from pair_builders import (
     FORMS,
     MRPC,

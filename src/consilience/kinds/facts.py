@@ -41,7 +41,7 @@ from consilience.suites.facts import (
     without_perturbed_patterns,
 )
 from consilience.suites.layouts import save_suite
-from consilience.suites.perturbations import chosen as choose_perturbations
+from consilience.suites.pairs import chosen as choose_perturbations
 from consilience.suites.question_suites import BLANK
 from consilience.suites.questions import Questions
 from consilience.types import FACT_WORDS, Suite

@@ -39,17 +39,22 @@ from consilience.options.probe import DEFAULT_MODEL, SERVED, ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder, digest_of
 from consilience.runs.run import SENTENCE_PAIRS, Run, seed_folders
-from consilience.suites import perturbations
 from consilience.suites.pairs import (
     HUB,
+    PAPERS,
+    PERTURBATIONS,
     TASK_SUITE,
+    chosen,
+    forms_of,
     generated_group,
     half_of,
     is_task,
     load_task,
+    original,
     read_pairs,
     sample_pairs,
     suite_of_task,
+    t5_original,
     task_of_table,
 )
 from consilience.suites.questions import Questions
@@ -102,7 +107,7 @@ class SentencePairs(base.Inquiry):
         super().__init__(options, watch, suite, model)
         self._check()
         self.task = task = load_task(options.suite, options.indicators)
-        self.perturbations = perturbations.chosen(options.perturbations or perturbations.PAPERS)
+        self.perturbations = chosen(options.perturbations or PAPERS)
         columns = [form.column for form in self.perturbations.values() if form.column]
         pairs = read_pairs(options.data or "", task, columns)
         if options.half is not None:
@@ -112,7 +117,7 @@ class SentencePairs(base.Inquiry):
         self.pairs, self.notes = pairs, pairs.notes
         self.variants = [ORIGINAL, *self.perturbations]
         self.suite = suite_of_task(task, self.variants, writes_freely=options.generate)
-        self.form: OriginalForm = partial(perturbations.original, indicators=task.indicators)
+        self.form: OriginalForm = partial(original, indicators=task.indicators)
 
     def _check(self) -> None:
         options = self.options
@@ -176,7 +181,7 @@ class SentencePairs(base.Inquiry):
             model_labels=options.model_labels,
         )
         trained = None if options.indicators else model.input.reading.indicators
-        self.form = partial(perturbations.original, indicators=trained or self.task.indicators)
+        self.form = partial(original, indicators=trained or self.task.indicators)
         return model
 
     def _load_writer(self, options: ProbeOptions) -> PairModel:
@@ -203,7 +208,7 @@ class SentencePairs(base.Inquiry):
                     "--indicators with T5's own form, which has its own",
                     todo="Give a --template too, or leave it out.",
                 )
-            self.form = partial(perturbations.t5_original, task=self.task)
+            self.form = partial(t5_original, task=self.task)
         return model
 
     @property
@@ -275,7 +280,7 @@ class SentencePairs(base.Inquiry):
         text = filled(self.options.template or TEMPLATES[task.kind], task).replace(REPLY, "")
         before, after = text.split("{text}")
         for pair in self.pairs.items:
-            forms = perturbations.forms_of(pair, self.form(pair), self.perturbations)
+            forms = forms_of(pair, self.form(pair), self.perturbations)
             for at, (name, form) in enumerate(forms.items()):
                 yield {
                     "suite": TASK_SUITE,
@@ -322,7 +327,7 @@ class SentencePairs(base.Inquiry):
                 "`consilience probe --generate` keeps.",
             )
         task, rule = load_task(options.suite or ""), rule_of(options.match or DEFAULT_RULE)
-        known = {**perturbations.PERTURBATIONS, **perturbations.chosen(options.perturbations or ())}
+        known = {**PERTURBATIONS, **chosen(options.perturbations or ())}
         pairs = read_pairs(options.data, task) if options.data else None
         forms, answers = answers_to_pairs(run.answers, task, rule, known, pairs)
         match = options.match or DEFAULT_RULE

@@ -48,8 +48,7 @@ from consilience.report.table import Table
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.runs.run import Run, open_runs, short_names, split_label
 from consilience.suites.facts import select_relations
-from consilience.suites.pairs import TASKS
-from consilience.suites.perturbations import PERTURBATIONS
+from consilience.suites.pairs import PERTURBATIONS, TASKS
 from consilience.types import Relation, Suite
 
 

@@ -461,10 +461,7 @@ def test_a_run_over_http_has_its_requests_and_distances(consilience, local, quiz
     assert status == 0, said
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    cases("decisions_bad"),
-)
+@pytest.mark.parametrize(("options", "message"), cases("decisions_bad"))
 def test_what_decision_models_do_not_have_is_refused(consilience, quiz, options, message):
     arguments = ["--model", "systemone:m", "--base-url", "http://127.0.0.1:9/v1", "--suite", quiz]
     if "--model" in options:

@@ -20,10 +20,7 @@ from consilience.metrics.differences import compare
 from consilience.metrics.grid import Grid
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import METRICS
-from consilience.suites.expectation_files import (
-    expectations_of_rows,
-    with_expectations,
-)
+from consilience.suites.expectation_files import expectations_of_rows, with_expectations
 from consilience.suites.questions import Questions, read_question_file
 from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
 
@@ -158,10 +155,7 @@ def test_the_same_rows_in_each_kind_of_file(tmp_path):
         with_expectations(SUITE, tmp_path / "e.csv", [])
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    cases("expectations_bad"),
-)
+@pytest.mark.parametrize(("row", "message"), cases("expectations_bad"))
 def test_each_mistake_is_one_message_with_its_place(row, message):
     expectations, (problem,) = read(row)
     assert expectations == ()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM
 
+from conftest import cases
 from consilience import ConsilienceError, load_model
 from consilience.core.errors import Loading
 from consilience.core.text import duration
@@ -378,19 +379,7 @@ def test_durations_in_words(seconds, text):
     assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--validation-groups", "A"], "A to train on and to validate on"),
-        (["--lambda", "half"], "invalid value for '--lambda': 'half'; expected a number"),
-        (["--text", "missing.txt"], "missing.txt: no such file"),
-        (
-            ["--model", "openai:gpt"],
-            "'openai:gpt' is a model behind a URL or in another program, which cannot",
-        ),
-        (["--text", "text.jsonl"], "text.jsonl:2: no 'text'"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), cases("improve_bad"))
 def test_what_is_wrong_is_one_message(consilience, command, tmp_path, options, message):
     (tmp_path / "text.jsonl").write_text('{"text": "x"}\n{}\n')
     status, _, err = consilience(*command, *options)

@@ -170,10 +170,7 @@ def test_runs_of_questions_are_compared_and_reported(consilience, probed, tmp_pa
     assert "Question: Who wrote Hamlet?" in page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    cases("probe_questions_bad"),
-)
+@pytest.mark.parametrize(("options", "message"), cases("probe_questions_bad"))
 def test_wrong_options_are_refused_before_anything_is_asked(
     consilience, quiz, tmp_path, options, message
 ):

@@ -83,10 +83,7 @@ def test_layouts_of_known_data_sets(tmp_path, row, columns, options, gold):
     assert questions.items[0].gold.text == gold
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    cases("questions_bad"),
-)
+@pytest.mark.parametrize(("rows", "message"), cases("questions_bad"))
 def test_every_mistake_is_one_message_with_its_line(tmp_path, rows, message):
     """The question with the mistake is left out, and the message names its line."""
     text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -96,10 +93,7 @@ def test_every_mistake_is_one_message_with_its_line(tmp_path, rows, message):
     assert problems[0].startswith(f"a.jsonl:{len(rows)}: ")
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "columns", "message"),
-    cases("question_files_bad"),
-)
+@pytest.mark.parametrize(("name", "text", "columns", "message"), cases("question_files_bad"))
 def test_a_file_that_holds_no_questions_raises(tmp_path, name, text, columns, message):
     """A missing column, an unknown name of ours, a file of another kind."""
     with pytest.raises(ConsilienceError, match=r"(?s).*") as caught:
@@ -154,20 +148,7 @@ def test_a_data_set_of_the_hub_is_read_by_its_split(tmp_path):
         load_questions(f"hub:{tmp_path}")
 
 
-@pytest.mark.parametrize(
-    ("header", "mapping"),
-    [
-        ("question,question_2,A,B,C,D,answer", "options=A+B+C+D"),
-        ("question,option_a,option_b,answer", "options=option_a+option_b"),
-        ("question,choice2,choice1,answer", "options=choice1+choice2"),
-        ("question,answer,Options", "options=Options"),
-        ("question,answer,option", "options=option"),
-        ("question,answer,choices", "options=choices"),
-        ("question,answer,optons", "options=optons"),
-        ("question,answer,distracters", "distractors=distracters"),
-        ("Question,A,B,Answer", "question=Question,answer=Answer,options=A+B"),
-    ],
-)
+@pytest.mark.parametrize(("header", "mapping"), cases("option_columns"))
 def test_options_that_are_called_otherwise_are_no_open_questions(tmp_path, header, mapping):
     row = ",".join("x" for _ in header.split(","))
     path = tmp_path / "a.csv"

@@ -85,10 +85,7 @@ def test_what_is_no_template_says_why(spec, message):
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    cases("templates_bad"),
-)
+@pytest.mark.parametrize(("content", "message"), cases("templates_bad"))
 def test_a_wrong_file_names_the_template(tmp_path, content, message):
     path = tmp_path / "own.json"
     path.write_text(json.dumps(content), encoding="utf-8")

@@ -152,10 +152,7 @@ def test_a_question_that_changed_after_the_run_is_noted(
 def test_a_changed_suite_of_facts_or_pairs_is_noted(write_suite, consilience, tmp_path):
     write_suite()
     (tmp_path / "pairs.tsv").write_text(PAIRS)
-    asked = {
-        "facts": ("--suite", "suite"),
-        "pairs.tsv": ("--suite", "rte", "--data", "pairs.tsv"),
-    }
+    asked = {"facts": ("--suite", "suite"), "pairs.tsv": ("--suite", "rte", "--data", "pairs.tsv")}
     for name, options in asked.items():
         model = ("--model", "baseline:majority", "--out", "run-" + name)
         assert consilience("probe", *options, *model)[0] == 0

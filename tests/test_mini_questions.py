@@ -128,6 +128,6 @@ def test_every_alias_is_of_an_answer_and_a_subject_that_the_suite_has():
 
 
 def test_the_questions_are_those_that_were_checked():
-    """A change of the data needs a new reading (docs/mini-questions.md) and new digests."""
+    """A change of the data needs a new reading (docs/suites.md) and new digests."""
     digests = {name: mini_questions(name).digest[:12] for name in QUESTION_SUITES}
     assert digests == {"mini-questions": "b75b4aad4774", "mini-open": "961fec077222"}

@@ -240,7 +240,7 @@ class Suite:
         ``language``: of the facts, and of patterns that name none in the column ``language``. The
         columns ``form`` and ``subject_form`` name the forms in which a pattern needs its object and
         subject. ``names``: a frame that says how they are written, with the columns ``name``,
-        ``language`` and ``text``, and if needed ``form`` and ``relation`` (``docs/suites.md``).
+        ``language`` and ``text``, and if needed ``form`` and ``relation`` (``docs/languages.md``).
         """
         table = as_polars(frame)
         _check_columns(table, has_patterns=patterns is not None)

@@ -246,7 +246,7 @@ def calum_tables(
 def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
     """For each comparison of tasks a table, a row a test: means, and their difference in points.
 
-    ``effects``: the differences of tasks and their t-tests (``docs/calum-statistics.md``).
+    ``effects``: the differences of tasks and their t-tests (``docs/analyses.md``).
     """
     notes = [
         "paired: over models, the test to use; Student, Welch: as if each model were independent",

@@ -247,7 +247,7 @@ def released_rules(rows, patterns, edges):
     return found, {kind: edit_hits[kind] / n for kind, n in edit_total.items()}
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.lists(
         st.tuples(

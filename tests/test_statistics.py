@@ -260,7 +260,7 @@ def test_correlation_of_ranks_and_values():
 
 # Coverage: how often does a 95 % interval hold the true value, on data of known origin?
 
-SIMULATIONS = 400
+SIMULATIONS = 200
 
 
 def hits(probabilities, generator):
@@ -408,13 +408,14 @@ def test_models_that_differ_in_bias_alone_are_no_finding(share, metric):
     chance agreement in 98 % (``bench/simulations.py``): it mixes the marginals of both.
     """
     generator, found = np.random.default_rng(5), []
-    for _ in range(80):
+    names = [f"s{n}" for n in range(200)]
+    every = Signs(names, 0)
+    for _ in range(60):
         one, two = (
             {"m": METRICS[metric].count(grid_of_codes(beside_chance(generator, 200, each, 0.6)))}
             for each in ((share, 1 - share), (1 - share, share))
         )
-        names = [f"s{n}" for n in range(200)]
-        flipped = flip(one, two, names, Signs(names, 0))["m"]
+        flipped = flip(one, two, names, every)["m"]
         values = one["m"].share().value, two["m"].share().value
         found.append(permutation_p(values[1] - values[0], flipped_differences(flipped)))
     assert np.mean(np.array(found) < 0.05) <= 0.1

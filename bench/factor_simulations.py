@@ -35,8 +35,7 @@ from consilience.metrics.components import (
     prompt_sensitivity,
     shuffled_spreads,
 )
-from consilience.metrics.grid import Grid
-from consilience.metrics.registry import METRICS
+from consilience.metrics.registry import METRICS, Grid, quotient
 from consilience.metrics.statistics import TIE
 
 Random = np.random.Generator
@@ -171,7 +170,7 @@ def truth_of(name: str) -> dict[tuple[str, ...], float]:
             truth[key, factor] = tally.share().value  # type: ignore[union-attr]
     for (part, is_share), numbers in exact_parts(data.answers, data.right, DESIGN).items():
         if is_share:
-            value = float(numbers.value(numbers.columns.sum(axis=0)))
+            value = float(quotient(*numbers.finish(numbers.columns.sum(axis=0))))
             truth[part[0], part[1], " x ".join(part[2]), "share"] = value
     sensitivity = prompt_sensitivity(data.right, data.answers >= 0)
     return truth | {("PSS",): float(sensitivity.mean())}

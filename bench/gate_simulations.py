@@ -22,8 +22,7 @@ import numpy as np
 
 from consilience.gating.rules import Precise, Threshold
 from consilience.metrics import resampling, statistics
-from consilience.metrics.grid import Grid
-from consilience.metrics.registry import METRICS
+from consilience.metrics.registry import METRICS, Grid
 from consilience.metrics.resampling import ClusterCounts, Resampling
 from consilience.metrics.statistics import (
     Floats,
@@ -169,7 +168,7 @@ def numbers(world: World, runs: Sequence[Codes]) -> list[tuple[Floats, Floats, F
     for at, run in enumerate(tallies):
         shares = {group: tally.share() for group, tally in run.items()}
         of = {group: drawn[group][at][key] for group in shares}
-        spread, pooled = world.resampling.over(shares, of)
+        spread, pooled = world.resampling.over((shares, of))
         values = np.array([share.value for share in shares.values()])
         made.append((values, spread.replicates, spread.within, spread.clusters, pooled.clusters))
     return made

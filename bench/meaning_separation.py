@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from consilience import load_suite
-from consilience.authoring.likeness import SLOTS, tokens_of
+from consilience.authoring.checks import SLOTS, tokens_of
 from consilience.authoring.rewriting import (
     PatternPair,
     by_relation,

@@ -51,7 +51,7 @@ def steps(corpus: Path, pararel: Path) -> None:
     lap("load the parser")
     mined = Mined(index)
     seconds = 0.0
-    for doc, sentence in parsed(sentences, parser):
+    for doc, sentence in parsed(((one.sentence, one) for one in sentences), parser):
         begin = time.perf_counter()
         mined.add(doc, sentence)
         seconds += time.perf_counter() - begin

@@ -55,7 +55,7 @@ class Recovery:
     def __init__(self, relation: Relation, mined: Mined, lpaqa: Path, parser) -> None:
         self.relation, self.parser = relation, parser
         self.released = list(dict.fromkeys(normal(p.text) for p in relation.patterns))
-        self.ranked = [pattern.text for pattern in mined.ranked(relation.id)]
+        self.ranked = [one.pattern for one in mined.ranked(relation.id)]
         rows = [json.loads(line) for line in (lpaqa / f"{relation.id}.jsonl").open()]
         rows.sort(key=lambda row: -row["weight"])
         prompts = [row["template"] for row in rows[:TOP]]

@@ -14,8 +14,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from consilience.models.classifier import Encoded, collate
 from consilience.models.fast.products import Library, Products, speed_up_training
 from consilience.models.loading import load_tokenizer
-from consilience.suites.pairs import TASKS, read_pairs
-from consilience.suites.perturbations import original
+from consilience.suites.pairs import TASKS, original, read_pairs
 from consilience.train.classifiers import batches_of
 
 SIZE = 32

@@ -18,8 +18,7 @@ from itertools import combinations
 
 import numpy as np
 
-from consilience.metrics.grid import Grid
-from consilience.metrics.registry import METRICS
+from consilience.metrics.registry import METRICS, Grid
 from consilience.metrics.resampling import ClusterCounts, Resampling
 from consilience.metrics.statistics import bootstrap_interval
 
@@ -111,12 +110,12 @@ def intervals(grids: dict[str, Grid], seed: int, *, joint: bool) -> dict[str, tu
     found = {}
     for key in keys:
         shares = {group: of[key].share() for group, of in tallies.items()}
-        _, pooled = resampling.over(shares, {group: drawn[group][0][key] for group in grids})
+        _, pooled = resampling.over((shares, {group: drawn[group][0][key] for group in grids}))
         value = sum(share.hits for share in shares.values()) / sum(
             share.total for share in shares.values()
         )
         found[key[0]] = bootstrap_interval(
-            value, pooled.values, pooled.clusters, METRICS[key[0]].bounds,
+            value, pooled.replicates, pooled.clusters, METRICS[key[0]].bounds,
             proportion=tallies["0"][key].is_proportion,
         )  # fmt: skip
     return found

@@ -17,9 +17,8 @@ import numpy as np
 from scipy.special import expit, ndtr, stdtr, stdtrit
 
 from consilience.metrics import statistics
-from consilience.metrics.differences import flip
-from consilience.metrics.grid import Grid
-from consilience.metrics.registry import METRICS, Tally, ratio
+from consilience.metrics.differences import flip, flipped_differences
+from consilience.metrics.registry import METRICS, Grid, Tally, ratio
 from consilience.metrics.statistics import (
     Floats,
     Signs,
@@ -205,7 +204,7 @@ def p_values(models: Models, generator: Random, signs: dict[int, Signs]) -> list
         float(2 * stdtr(size - 1, -abs(difference) / error)) if error else 1.0,
         float(2 * stdtr(size - 1, -abs(difference) / spread)) if spread else 1.0,
         float(min(1.0, 2 * (beyond + 1) / (len(again) + 1))),
-        permutation_p(difference, flipped["m", "all"].differences()),
+        permutation_p(difference, flipped_differences(flipped["m", "all"])),
     ]
 
 
@@ -526,7 +525,7 @@ def mcnemar_of_clusters(count: int) -> Iterator[tuple[str, list[str]]]:
         found.append(
             (
                 mcnemar(int((moved < 0).sum()), int((moved > 0).sum())) < 0.05,
-                permutation_p(difference, flipped.differences()) < 0.05,
+                permutation_p(difference, flipped_differences(flipped)) < 0.05,
             )
         )
     yield (

@@ -21,8 +21,7 @@ from scipy.special import softmax
 from violation_simulations import interval
 
 from consilience.metrics.definitions import chance_total_variation, total_variation
-from consilience.metrics.grid import Grid
-from consilience.metrics.registry import Tally, ratio
+from consilience.metrics.registry import Grid, Tally, ratio
 
 LARGE = 20_000
 """Items of the data set whose value is the true one."""

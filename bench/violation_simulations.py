@@ -21,8 +21,7 @@ from consilience.core.expectations import (
     Reference,
     instances,
 )
-from consilience.metrics.grid import Grid
-from consilience.metrics.registry import METRICS, Tally
+from consilience.metrics.registry import METRICS, Grid, Tally
 from consilience.metrics.resampling import ClusterCounts
 from consilience.metrics.statistics import bootstrap_interval, resamples
 

@@ -14,8 +14,7 @@ from consilience.models.fast.products import CPU_TOKENS, speed_up
 from consilience.models.loading import load_pretrained
 from consilience.models.prompt_tokens import LONGEST_LABEL
 from consilience.models.prompted import LabelWriter, Manner
-from consilience.suites.pairs import TASKS, read_pairs
-from consilience.suites.perturbations import chosen, forms_of, original
+from consilience.suites.pairs import TASKS, chosen, forms_of, original, read_pairs
 
 TASK = TASKS["mrpc"]
 MODEL = "packaged:smollm2"

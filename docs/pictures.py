@@ -30,8 +30,8 @@ def main(folder: str) -> None:
     """Write both pictures."""
     run = Run.open(Path(folder))
     answers = run.answers.filter(pl.col("group") == GROUP)
-    save_figure(answer_grid(answers), PICTURES / "answers.svg")
-    save_figure(chance_scale(consistency=46.6, chance=23.8), PICTURES / "chance.svg")
+    save_figure(answer_grid(answers).to_dict(), PICTURES / "answers.svg")
+    save_figure(chance_scale(consistency=46.6, chance=23.8).to_dict(), PICTURES / "chance.svg")
 
 
 def answer_grid(answers: pl.DataFrame) -> alt.Chart:

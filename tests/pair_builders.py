@@ -16,9 +16,8 @@ from consilience.core.items import TextPair
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.differences import compare
 from consilience.models.candidates import log_softmax
-from consilience.suites.pairs import TASKS
-from consilience.suites.perturbations import chosen, original
-from consilience.suites.perturbations import forms_of as forms_of_pair
+from consilience.suites.pairs import TASKS, chosen, original
+from consilience.suites.pairs import forms_of as forms_of_pair
 from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
 
 FORMS = ("original", "reverse", "signal")

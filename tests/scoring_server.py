@@ -7,6 +7,7 @@ OpenAI, and chats of OpenAI. ``ways`` says what a server does, and what it does 
 import json
 import math
 from contextlib import contextmanager
+from functools import cache, lru_cache
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -29,12 +30,23 @@ LIES = {
 }
 
 
+@cache
+def model_of(folder):
+    return AutoModelForCausalLM.from_pretrained(folder).eval()
+
+
+@lru_cache(500)
+@torch.inference_mode()
+def logprobs_of(folder, ids):
+    """Log-probabilities (token, vocabulary) of the token after each."""
+    return model_of(folder)(torch.tensor([ids])).logits[0].double().log_softmax(-1)
+
+
 class TinyServer:
     """Answers requests by a model of a folder."""
 
     def __init__(self, folder, ways, chat_template=None, longest=64):
-        self.longest = longest
-        self.model = AutoModelForCausalLM.from_pretrained(folder).eval()
+        self.folder, self.longest = folder, longest
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.ways = set(ways)
         self.tokenizer.chat_template = chat_template
@@ -75,10 +87,8 @@ class TinyServer:
         ids = self.tokenizer(body["prompt"])["input_ids"]
         return {"tokens": ids, "count": len(ids), "max_model_len": self.longest}
 
-    @torch.inference_mode()
     def logprobs(self, ids):
-        """Log-probabilities (token, vocabulary) of the token after each."""
-        return self.model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
+        return logprobs_of(self.folder, tuple(ids))
 
     def piece(self, token, body):
         if body.get("return_tokens_as_token_ids") and "tokenize" in self.ways:
@@ -180,7 +190,6 @@ class TinyServer:
         totals = self.totals(ids, options)
         return json.dumps({"answer": options[totals.index(max(totals))]}, indent=2)
 
-    @torch.inference_mode()
     def totals(self, ids, texts):
         """The log-probability of each text after a prompt."""
         totals = []

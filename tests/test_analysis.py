@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from conftest import run_command
+from conftest import cases, run_command
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis.examples import KINDS, REPLY_SCHEMA, examples
 from consilience.analysis.patterns import (
@@ -345,18 +345,7 @@ def test_comparing_from_the_command_line(consilience, runs, tmp_path):
     assert row["p_holm"] < 0.001
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (["compare", "random"], "1 run to compare; expected two runs"),
-        (["compare", "random", "random"], "duplicate runs; expected different runs"),
-        (["compare", "random", "oracle", "--show", "acuracy"], "no metric 'acuracy'.*mean"),
-        (["compare", "random", "oracle", "--by", "form"], "no difference by form"),
-        (["score", "random", "--by", "form"], "--by form of facts in one form"),
-        (["analyze", "knowledge", "random", "--sizes", "many"], "no number in 'many'"),
-        (["analyze", "patterns", "nowhere"], "nowhere: no such file or folder"),
-    ],
-)
+@pytest.mark.parametrize(("command", "message"), cases("analysis_bad"))
 def test_bad_requests_are_refused(consilience, runs, command, message):
     names = ("random", "oracle", "nowhere")
     status, _, err = consilience(*(runs / each if each in names else each for each in command))

@@ -24,8 +24,7 @@ from consilience.authoring.annotation import (
 )
 from consilience.core.items import TextPair
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.suites.pairs import TASKS, Pairs
-from consilience.suites.perturbations import chosen
+from consilience.suites.pairs import TASKS, Pairs, chosen
 
 RTE = TASKS["rte"]
 HOSTILE = "</script><script>alert('&')</script>\u2028<!-- \"quoted\",\nand 비 @SHEET@"
@@ -139,7 +138,7 @@ def test_the_key_comes_back_and_sheets_do_not_tell_what_it_holds(tmp_path):
     write_sheets(key, tmp_path / "sheets")  # the same sheets: only what is lost is to be done
     assert answered.read_text() == "answers"
     assert lost.is_file()
-    with pytest.raises(ConsilienceError, match="something already"):
+    with pytest.raises(ConsilienceError, match="a folder that is not empty"):
         write_sheets(made_key(5, 2, ("reverse", "signal")), tmp_path / "sheets")
     assert answered.read_text() == "answers"
     assert read_key(tmp_path / "sheets" / "key.json") == key

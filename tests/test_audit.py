@@ -6,15 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from conftest import cases
 from consilience.authoring import audit as auditing
 from consilience.authoring.audit import cautions, fix_folder, run_checks
-from consilience.authoring.checks import (
-    CHECKS,
-    FactMaterial,
-    limit,
-    outliers,
-    robust_deviations,
-)
+from consilience.authoring.checks import CHECKS, FactMaterial, limit, outliers, robust_deviations
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Edge
 from consilience.core.items import Choice, Question
@@ -42,17 +37,7 @@ def of_facts(*facts, **more):
     return FactMaterial(Suite.from_patterns({"r": ["[X] [Y]."]}, {"r": list(facts)}), **more)
 
 
-@pytest.mark.parametrize(("name", "texts", "wrong"), [
-    ("spaces", ["[X]  is [Y].", "[X] is [Y] .", " [X] at [Y].", "[X] on [Y] ?", "[X] in [Y]."], 3),
-    ("final_punctuation", ["[X] is [Y]", "[X] is [Y].", "[X], [Y],", "[X]は[Y]です。"], 2),
-    ("final_punctuation", ["[X] is [Y]", "[X] to [Y]"], 0),
-    ("few_for_causal_models", ["[X] is [Y].", "[Y] is [X].", "[X] in [Y] now."], 1),
-    ("few_for_causal_models", ["[X] is [Y].", "[X] in [Y]."], 0),
-    ("number", ["[X] is [Y].", "[X] was in [Y].", "[X] are in [Y].", "[X] and [Y] are one."], 1),
-    ("duplicate_patterns", ["[X] is [Y].", "[X] Is [Y] !", "[Y] is [X].", "[X], is the [Y]."], 1),
-    ("duplicate_patterns", ["[X] की [Y]", "[X] का [Y]"], 0),
-    ("single_pattern", ["[X] is [Y]."], 1),
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "texts", "wrong"), cases("audit_patterns"))  # fmt: skip
 def test_what_is_wrong_with_patterns(name, texts, wrong):
     assert len(findings(of_patterns(*texts), name)) == wrong
 
@@ -77,18 +62,7 @@ def test_a_pattern_of_another_relation_is_found_by_its_words_and_by_its_parse():
     assert len(both) == 2
 
 
-@pytest.mark.parametrize(("name", "facts", "wrong"), [
-    ("same_spelling", [("A", "New York"), ("B", "new  york"), ("C", "York")], 2),
-    ("same_spelling", [("Rhine", "Sea"), ("rhine", "Sea"), ("Rhine", "Lake"), ("Po", "Sea")], 2),
-    ("same_spelling", [("A", "l'euro"), ("B", "l\u2019euro"), ("C", "euro")], 2),
-    ("same_candidates", [("A", "l'euro"), ("B", "l\u2019euro"), ("C", "l\u2019eurò")], 4),
-    ("same_candidates", [("A", "pes\xf2"), ("B", "peso\u0300")], 0),
-    ("same_candidates", [("A", "São Tomé"), ("B", "Sao Tome"), ("C", "Rome")], 2),
-    ("same_candidates", [("A", "city"), ("B", "cities"), ("C", "bus"), ("D", "buses")], 4),
-    ("same_candidates", [("A", "Rome"), ("B", "rome")], 0),
-    ("same_first_word", [("A", "New York"), ("B", "New Delhi"), ("C", "York")], 2),
-    ("object_in_subject", [("Mexico City", "Mexico"), ("Romeo", "Rome"), ("東京都", "東京")], 2),
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "facts", "wrong"), cases("audit_facts"))  # fmt: skip
 def test_what_is_wrong_with_facts(name, facts, wrong):
     assert sum(one.count for one in findings(of_facts(*facts), name)) == wrong
 
@@ -155,15 +129,7 @@ def question(item, group, texts, gold, *others, context=""):
     return Question(item, group, {"": texts}, right, (right, *map(Choice, others)), context)
 
 
-@pytest.mark.parametrize(("name", "items", "wrong"), [
-    ("shared_questions", [("1", "g", ("A?",), "x"), ("2", "h", ("a?",), "y")], 1),
-    ("shared_questions", [("1", "g", ("A?",), "x"), ("2", "g", ("a?",), "y")], 0),
-    ("same_phrasings", [("1", "g", ("What is A?", "what is a ?", "A is what?"), "x")], 2),
-    ("question_spaces", [("1", "g", ("What  is A?",), "x "), ("2", "g", ("B?",), "x")], 1),
-    ("answer_in_question", [("1", "g", ("Is Rome a city?",), "Rome", "Oslo")], 1),
-    ("answer_in_question", [("1", "g", ("Rome or Oslo?",), "Rome", "Oslo")], 0),
-    ("same_options", [("1", "g", ("A?",), "Café|Bar", "cafe", "bar", "Pub")], 4),
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "items", "wrong"), cases("audit_questions"))  # fmt: skip
 def test_what_is_wrong_with_questions(name, items, wrong):
     material = Questions("s", tuple(question(*item) for item in items))
     assert sum(one.count for one in findings(material, name)) == wrong

@@ -11,7 +11,7 @@ from consilience import ConsilienceError
 from consilience.asking.pairs import ask_labels
 from consilience.models.batches import Budget
 from consilience.models.classifier import label_positions
-from consilience.suites.perturbations import PERTURBATIONS
+from consilience.suites.pairs import PERTURBATIONS
 from pair_builders import ODD, PAIRS, SAME, by_row, forms_of, present
 
 

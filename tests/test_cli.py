@@ -146,8 +146,8 @@ def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, mode
     asked, several = base["answer"].count(), base["excluded"].str.contains("split into").sum()
     assert (asked + several, asked > 0, several > 0) == (9, True, True)
     line = (
-        f"Accuracy is over {asked} of 9 facts: {several} have an answer of several tokens and were "
-        "not asked; see --multi-token left-to-right."
+        f"Accuracy is over {asked} of 9 facts: {several} have no answer (of several tokens: see "
+        "--multi-token left-to-right)."
     )
     out = " ".join(out.split())  # whatever the width of the screen
     assert out.index("meaning") < out.index(line) < out.index("Report: ")
@@ -186,9 +186,9 @@ def test_score_takes_a_table_of_anybody(ending, consilience, tmp_path):
     file = tmp_path / "metrics.csv"
     status, out, err = consilience("score", path, "--suite", "mini", "--csv", file)
     assert status == 0
-    assert "note: capital: 1 of 3 queries without an answer" in err
+    assert "note: 1 of 3 queries have no answer (capital 1)" in err
     _, _, err = consilience("score", path, "--suite", "mini", "--by", "group")
-    assert "1 of 3 queries without an answer" in err
+    assert "1 of 3 queries have no answer" in err
     found = {
         row["metric"]: row["value"]
         for row in pl.read_csv(file).iter_rows(named=True)

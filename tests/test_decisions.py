@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from conftest import _tokenizer
+from conftest import _tokenizer, cases
 from consilience.asking.facts import judge
 from consilience.asking.questions import Presenter, ask_options
 from consilience.core.errors import Connection, ConsilienceError
@@ -27,8 +27,7 @@ from consilience.models.decisions import (
     fault_of,
     log_scores,
 )
-from consilience.suites.pairs import load_task
-from consilience.suites.perturbations import original
+from consilience.suites.pairs import load_task, original
 from pair_builders import SAME, write_pairs
 from replay_server import replay
 
@@ -460,21 +459,7 @@ def test_a_run_over_http_has_its_requests_and_distances(consilience, local, quiz
     assert status == 0, said
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--template", "chat"], "--template with a decision model"),
-        (["--vary", "case=given,upper"], "--vary case with a decision model"),
-        (["--option-score", "sum"], "--option-score with a decision model"),
-        (["--generate"], "--generate with a decision model"),
-        (["--shots", "1"], "--shots with a decision model"),
-        (["--scoring", "echo"], "--scoring with a decision model"),
-        (["--vary", "batch=1,4"], "no factor 'batch'"),
-        (["--suite", "mini"], "asked directly of systemone:m, a decision model"),
-        (["--suite", "mini-open"], "open questions to a decision model"),
-        (["--model", "baseline:first", "--option-score", "decision"], "no scoring rule 'decision'"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), cases("decisions_bad"))
 def test_what_decision_models_do_not_have_is_refused(consilience, quiz, options, message):
     arguments = ["--model", "systemone:m", "--base-url", "http://127.0.0.1:9/v1", "--suite", quiz]
     if "--model" in options:

@@ -9,8 +9,8 @@ import pytest
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
 from consilience.metrics.definitions import chance_total_variation, total_variation
-from consilience.metrics.grid import Grid, option_probabilities
 from consilience.metrics.measure import measure
+from consilience.metrics.registry import Grid, option_probabilities
 from consilience.suites.question_suites import GroupOfQuestions, suite_of_questions
 from consilience.types import Fact
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from conftest import cases
 from consilience.asking.asker import judge
 from consilience.asking.questions import Presenter, prompts_of
 from consilience.core.errors import Connection, ConsilienceError
@@ -22,8 +23,7 @@ from consilience.models.served import (
     load_served_labels,
     open_server,
 )
-from consilience.suites.pairs import TASKS
-from consilience.suites.perturbations import original
+from consilience.suites.pairs import TASKS, original
 from replay_server import replay
 from scoring_server import LLAMA_CPP, LLAMA_CPP_PYTHON, OPENAI, VLLM, scoring_server
 from test_prompted import CHAT, DESIGN, QUESTIONS
@@ -218,18 +218,7 @@ def test_answers_without_scores_are_those_of_the_same_weights_here(loaded, ways,
     assert answers == best
 
 
-@pytest.mark.parametrize(
-    ("reply", "message"),
-    [
-        ({"content": "blue"}, "'response_format': 'blue' in place of one of the options; it was"),
-        ({"content": '{"answer": "blue"}'}, "in place of one of the options"),
-        ({"content": None}, "'' in place of one of the options"),
-        ({"content": "blue, or", "finish_reason": "length"}, "it was ignored"),
-        ({"content": '{"answer": "b', "finish_reason": "length"}, "ended the answer early"),
-        ({"content": None, "refusal": "I will not."}, "the model refused to answer: 'I will not.'"),
-        (None, "a reply without a message"),
-    ],
-)
+@pytest.mark.parametrize(("reply", "message"), cases("enforced_bad"))
 def test_a_server_that_does_not_enforce_answers_is_refused_by_the_field(reply, message):
     def answer(path, body, headers):
         if path != "/v1/chat/completions":

@@ -24,7 +24,7 @@ from scoring_server import (
 )
 
 WORDS = words_of("Paris", "Rome", "Berlin", "London", "Italy", "a b")
-SOME = QUERIES[::3]
+SOME = QUERIES[::4]
 
 
 @pytest.fixture(scope="module")

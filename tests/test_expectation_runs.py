@@ -25,9 +25,8 @@ from consilience.report.analysis_tables import violation_examples, violation_tab
 from consilience.report.comparison_tables import comparison_table
 from consilience.results.analyses import analyze_expectations
 from consilience.runs.run import Run
-from consilience.suites.expectation_files import with_expectations
 from consilience.suites.question_suites import check_questions, load_questions, select_questions
-from consilience.suites.questions import Questions
+from consilience.suites.questions import Questions, with_expectations
 
 QUESTIONS = """item,group,question,question_2,options,answer
 a,one,Is A true?,Does A hold?,yes;no,yes

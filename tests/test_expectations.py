@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import ROOT
+from conftest import ROOT, cases
 from consilience.core.errors import ConsilienceError
 from consilience.core.expectations import Expectation, Reference, instances
 from consilience.core.factors import Design, Factor, FactorialDesign, levels_of
@@ -17,14 +17,14 @@ from consilience.core.items import Choice, Question
 from consilience.metrics.counts import Prepared, unchecked_note
 from consilience.metrics.definitions import ExpectedViolations
 from consilience.metrics.differences import compare
-from consilience.metrics.grid import Grid
 from consilience.metrics.measure import measure
-from consilience.metrics.registry import METRICS
-from consilience.suites.expectation_files import (
+from consilience.metrics.registry import METRICS, Grid
+from consilience.suites.questions import (
+    Questions,
     expectations_of_rows,
+    read_question_file,
     with_expectations,
 )
-from consilience.suites.questions import Questions, read_question_file
 from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
 
 YES_NO = (Choice("yes", ("true",)), Choice("no", ("false",)))
@@ -158,69 +158,7 @@ def test_the_same_rows_in_each_kind_of_file(tmp_path):
         with_expectations(SUITE, tmp_path / "e.csv", [])
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"kind": "samee", "item": "a"}, "the kind 'samee'. Did you mean 'same'?"),
-        ({"kind": "same", "item": "a", "othr_item": "b"}, "the column 'othr_item'"),
-        ({"kind": "same", "other_item": "b"}, "no field 'item'; expected text in 'item'"),
-        ({"kind": "same", "item": "a", "other_item": "opne"}, "Did you mean 'open'?"),
-        ({"kind": "same", "item": "a", "other_item": "b;c"}, "2 questions in 'other_item'"),
-        ({"kind": "same", "item": "a;b", "other_item": "c"}, "2 questions in 'item' of 'same'"),
-        ({"kind": "same", "item": "a"}, "'a' is compared with itself; expected two questions"),
-        (
-            {"kind": "same", "item": "p", "paraphrase": "1", "other_paraphrase": "3"},
-            "'other_paraphrase' is 3; expected a phrasing of 'p', from 1 to 2",
-        ),
-        (
-            {"kind": "implied", "item": "a;b", "other_item": "c", "paraphrase": "1"},
-            "1 phrasings in 'paraphrase'; expected 2",
-        ),
-        (
-            {"kind": "same", "item": "a", "other_item": "nli"},
-            "the options are yes, no and entailment, neutral, contradiction; expected the same",
-        ),
-        (
-            {"kind": "opposite", "item": "nli", "other_item": "nli-2"},
-            "expected the same two options, or a 'map' of both",
-        ),
-        (
-            {"kind": "complementary", "item": "a", "other_item": "nli"},
-            "the options of 'nli' are entailment, neutral, contradiction; expected one of them yes",
-        ),
-        ({"kind": "implied", "item": "a", "other_item": "b"}, "no 'map' of 'implied'"),
-        (
-            {"kind": "same", "item": "a", "other_item": "b", "map": "yes -> no"},
-            "a 'map' of 'same'; expected 'map' only of opposite and implied",
-        ),
-        (
-            {"kind": "implied", "item": "a", "other_item": "b", "map": "yes: no"},
-            "'map' is yes: no; expected answers -> answers",
-        ),
-        (
-            {"kind": "implied", "item": "a", "other_item": "b", "map": "perhaps -> no"},
-            "the answer 'perhaps'; expected one of the options of 'a': yes, no",
-        ),
-        (
-            {"kind": "implied", "item": "a;b", "other_item": "c", "map": "yes -> no"},
-            "1 answers before the arrow in 'map': yes; expected 2 with '&' between them",
-        ),
-        (
-            {"kind": "implied", "item": "a", "other_item": "b", "map": "yes -> no; true -> yes"},
-            "'true' more than once in 'map'",
-        ),
-        (
-            {
-                "kind": "opposite",
-                "item": "a",
-                "other_item": "b",
-                "map": "yes->no",
-                "condition": "no",
-            },
-            "'condition' can never hold; expected an answer that is in the map",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("row", "message"), cases("expectations_bad"))
 def test_each_mistake_is_one_message_with_its_place(row, message):
     expectations, (problem,) = read(row)
     assert expectations == ()

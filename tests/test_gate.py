@@ -223,7 +223,7 @@ def test_a_model_that_does_not_read_the_question_is_noted():
     run = cs.evaluate("mini-questions", "baseline:first", groups=["capital"], vary=["paraphrase"])
     checked = cs.gate(run, rule=["consistency >= 0.8"])
     assert checked.verdict == "pass"
-    assert any("100.0% of" in note and "position 1 (label A)" in note for note in checked.notes)
+    assert any("100.0% of" in note and "position 1" in note for note in checked.notes)
     run = cs.evaluate("mini", "baseline:majority", groups=["capital"])
     checked = cs.gate(run, rule=["consistency >= 0.8", "accuracy <= 0.9"])
     assert any("over 90 % of the answers are the same word" in note for note in checked.notes)
@@ -411,7 +411,7 @@ def test_the_baseline_itself_is_planned_and_keeps_rules_with_a_limit(ports, cons
     relative = "consistency no worse than baseline by 5 points"
     status, out, err = consilience("gate", *options, relative)
     assert (status, out) == (2, "")
-    assert f"{run} is the run and the baseline; expected another run" in err
+    assert "without a baseline; expected another run" in err
     assert f"{file} has baseline = '{run}'." in err
     assert consilience("gate", *options, relative, "--plan")[0] == 0
 

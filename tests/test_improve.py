@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM
 
+from conftest import cases
 from consilience import ConsilienceError, load_model
 from consilience.core.errors import Loading
 from consilience.core.text import duration
@@ -18,12 +19,20 @@ from consilience.models.fast.products import speed_up_training
 from consilience.options.training import ImproveOptions
 from consilience.suites import load_suite
 from consilience.train.batch_trainer import TrainingFolder
-from consilience.train.consistency import ConsistencyTrainer
+from consilience.train.consistency import ConsistencyTrainer, _train_rows
 from consilience.train.improvement import _folder_of, read_lines
 from consilience.train.objectives import perplexity
-from test_train import PATTERNS, relation, train, trainer_of
+from consilience.train.plan import Subject
+from test_train import PATTERNS, PLAN, SUITE, relation, train, trainer_of
 
 ROW = "seed-42/improved/lambda-1"
+
+
+def only_train(spec, folder, **change):
+    """The same as ``train`` without the measurements before and after: the folder of the model."""
+    subject = Subject(str(spec), SUITE, "strict")
+    (chosen,) = _train_rows(subject, replace(PLAN, **change), folder, ablations=False)
+    return chosen.training.model
 
 
 def record_of(folder):
@@ -94,7 +103,7 @@ def test_every_kind_of_training_lowers_the_loss_and_saves_a_plain_model(
     family, change, model_folder, tmp_path
 ):
     change = {"epochs": 2, **change}
-    saved = train(model_folder(family), tmp_path, **change).best.training.model
+    saved = only_train(model_folder(family), tmp_path, **change)
     losses = losses_of(tmp_path)
     assert losses[-1] < losses[0]
     before, after = (
@@ -108,8 +117,8 @@ def test_every_kind_of_training_lowers_the_loss_and_saves_a_plain_model(
 def test_the_teacher_of_a_vote_does_not_move(model_folder, tmp_path):
     """The teacher is the plan without a consistency loss; the student begins where it ended."""
     spec = model_folder("bert")
-    train(spec, tmp_path / "vote", loss="vote", epochs=1)
-    train(spec, tmp_path / "words", weights=(0.0,), epochs=1)
+    only_train(spec, tmp_path / "vote", loss="vote", epochs=1)
+    only_train(spec, tmp_path / "words", weights=(0.0,), epochs=1)
     one = weights_of(tmp_path / "vote", "seed-42/teacher/lambda-0")
     other = weights_of(tmp_path / "words", "seed-42/improved/lambda-0")
     assert all(torch.equal(one[name], other[name]) for name in one)
@@ -123,7 +132,7 @@ def test_the_teacher_of_a_vote_does_not_move(model_folder, tmp_path):
 
 def test_adapters_leave_the_other_weights_alone(model_folder, tmp_path):
     spec = model_folder("bert")
-    train(spec, tmp_path, lora_rank=2, epochs=1)
+    only_train(spec, tmp_path, lora_rank=2, epochs=1)
     before = AutoModelForMaskedLM.from_pretrained(spec).state_dict()
     after = weights_of(tmp_path)
     changed = {name for name in before if not torch.equal(before[name], after[name])}
@@ -136,20 +145,20 @@ def test_adapters_leave_the_other_weights_alone(model_folder, tmp_path):
 @pytest.mark.parametrize(("accumulation", "updates"), [(1, 4), (2, 2)])
 def test_steps_can_be_gathered_into_fewer_updates(accumulation, updates, model_folder, tmp_path):
     """8 facts, 2 a step, of two relations: 8 steps an epoch; 4 or 2 updates."""
-    train(model_folder("bert"), tmp_path, batch=2, epochs=1, accumulation=accumulation)
+    only_train(model_folder("bert"), tmp_path, batch=2, epochs=1, accumulation=accumulation)
     assert record_of(tmp_path)["history"][-1]["step"] == updates
 
 
 def test_gradient_checkpointing_changes_nothing_but_the_memory(calm_folder, tmp_path):
     for name, is_on in (("plain", False), ("saved", True)):
-        train(calm_folder("bert"), tmp_path / name, epochs=1, gradient_checkpointing=is_on)
+        only_train(calm_folder("bert"), tmp_path / name, epochs=1, gradient_checkpointing=is_on)
     assert_same(tmp_path / "plain", tmp_path / "saved", 1e-5)
 
 
 def test_seeds_and_ablations_make_table_7(model_folder, tmp_path):
     lines = ["Paris is the capital of France."] * 3
     result = train(
-        model_folder("bert"), tmp_path / "o", seeds=(1, 2), ablations=True, epochs=1,
+        model_folder("bert"), tmp_path / "o", seeds=(1, 2), ablations=True, epochs=1, facts=4,
         weights=(0.5, 2.0), subject={"lines": lines, "test_facts": 6},
     )  # fmt: skip
     names = ["improved", "no-consistency", "no-typing", "no-mlm"]
@@ -189,16 +198,18 @@ def test_seeds_and_ablations_make_table_7(model_folder, tmp_path):
 
 def test_of_equal_checkpoints_and_lambdas_the_last_is_kept(model_folder, tmp_path):
     """With a learning rate of next to nothing all are equal."""
-    result = train(model_folder("bert"), tmp_path, weights=(0.5, 1.0), learning_rate=1e-30)
+    result = train(
+        model_folder("bert"), tmp_path, weights=(0.5, 1.0), learning_rate=1e-30, epochs=2
+    )
     chosen = result.best
     assert (chosen.weight, dict(chosen.training.checkpoint)) == (
         1.0,
-        {"step": 8, "updates": 8, "equal": 8, "checkpoints": 8},
+        {"step": 4, "updates": 4, "equal": 4, "checkpoints": 4},
     )
-    assert json.loads((tmp_path / ROW / "training.json").read_text())["checkpoint"]["step"] == 8
-    assert result.lambdas.filter(pl.col("kept"))["step"].to_list() == [8]
+    assert json.loads((tmp_path / ROW / "training.json").read_text())["checkpoint"]["step"] == 4
+    assert result.lambdas.filter(pl.col("kept"))["step"].to_list() == [4]
     (note,) = result.notes
-    assert note.startswith("8 of 8 checkpoints and 2 of 2 lambdas have the same consistent")
+    assert note.startswith("4 of 4 checkpoints and 2 of 2 lambdas have the same consistent")
 
 
 class KilledError(Exception):
@@ -211,7 +222,7 @@ def test_a_killed_training_ends_with_the_weights_of_an_unbroken_one(
     """It keeps its products, whatever is measured. The last checkpoint is half written."""
     measured_next("onednn", "onednn", "torch")
     spec, place = model_folder("bert"), tmp_path / "broken" / ROW
-    train(spec, tmp_path / "whole")
+    only_train(spec, tmp_path / "whole")
     save = ConsistencyTrainer._save_checkpoint
 
     def killed(self, *args, **kwargs):
@@ -224,10 +235,10 @@ def test_a_killed_training_ends_with_the_weights_of_an_unbroken_one(
     with monkeypatch.context() as patch:
         patch.setattr(ConsistencyTrainer, "_save_checkpoint", killed)
         with pytest.raises(KilledError):
-            train(spec, tmp_path / "broken")
+            only_train(spec, tmp_path / "broken")
     (place / "checkpoint-5" / "trainer_state.json").write_text('{"global_step', encoding="utf-8")
     assert TrainingFolder(place, {}).last_checkpoint() == str(place / "checkpoint-4")
-    train(spec, tmp_path / "broken")
+    only_train(spec, tmp_path / "broken")
     assert not list(place.glob("checkpoint-*"))
     assert_same(tmp_path / "whole", tmp_path / "broken")
     assert record_of(tmp_path / "broken")["products"]["library"] == "onednn"
@@ -368,19 +379,7 @@ def test_durations_in_words(seconds, text):
     assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--validation-groups", "A"], "A to train on and to validate on"),
-        (["--lambda", "half"], "invalid value for '--lambda': 'half'; expected a number"),
-        (["--text", "missing.txt"], "missing.txt: no such file"),
-        (
-            ["--model", "openai:gpt"],
-            "'openai:gpt' is a model behind a URL or in another program, which cannot",
-        ),
-        (["--text", "text.jsonl"], "text.jsonl:2: no 'text'"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), cases("improve_bad"))
 def test_what_is_wrong_is_one_message(consilience, command, tmp_path, options, message):
     (tmp_path / "text.jsonl").write_text('{"text": "x"}\n{}\n')
     status, _, err = consilience(*command, *options)

@@ -18,8 +18,7 @@ from consilience.models.batches import Budget, logits_of
 from consilience.models.fast.trees import Prompts, tree_scorer
 from consilience.models.loading import load_pretrained
 from consilience.models.prompt_tokens import LONGEST_LABEL
-from consilience.suites.pairs import TASKS
-from consilience.suites.perturbations import original, t5_original
+from consilience.suites.pairs import TASKS, original, t5_original
 from pair_builders import MRPC, ODD, PAIRS, SAME, by_row, forms_of
 
 

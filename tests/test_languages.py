@@ -7,6 +7,7 @@ import math
 import polars as pl
 import pytest
 
+from conftest import cases
 from consilience import compare, suites
 from consilience.analysis.examples import examples
 from consilience.asking.facts import ask, ask_suite
@@ -465,19 +466,7 @@ def test_mini_languages_asks_the_same_facts_in_four_languages():
     assert not notes, notes
 
 
-@pytest.mark.parametrize(
-    ("group", "subject", "index", "sentence"),
-    [
-        ("capital", "Lebanon", 5, "Beirut ist die Hauptstadt des Libanon."),
-        ("city_country", "Geneva", 4, "Genf ist eine Stadt in der Schweiz."),
-        ("city_country", "Basra", 7, "Das Land, in dem Basra liegt, ist der Irak."),
-        ("official_language", "Yemen", 6, "Arabisch ist im Jemen die Amtssprache."),
-        ("animal_class", "frog", 6, "In der Zoologie ist der Frosch eine Amphibie."),
-        ("animal_class", "eagle", 8, "El águila es un ave."),
-        ("field", "David Hilbert", 8, "David Hilbert trabajó en el campo de las matemáticas."),
-        ("author", "The Trial", 13, "『審判』の著者はカフカです。"),
-    ],
-)
+@pytest.mark.parametrize(("group", "subject", "index", "sentence"), cases("sentences_of_languages"))
 def test_sentences_of_mini_languages(group, subject, index, sentence):
     relation = suites.load_suite("mini-languages")[group]
     (fact,) = [fact for fact in relation.facts if fact.subject == subject]
@@ -659,5 +648,5 @@ def test_a_metric_without_a_mean_has_a_dash(tmp_path):
 
 def test_one_language_is_not_compared(tmp_path):
     alone = select_languages(suites.load_suite(write(tmp_path / "capitals")), ["ja"])
-    with pytest.raises(ConsilienceError, match=r"1 run .* All patterns of this run are in 'ja'"):
+    with pytest.raises(ConsilienceError, match=r"1 run .* Name a second run"):
         differences_of_models({"one": held(HELD)}, alone, "strict")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertModel
 
-from conftest import WORDS
+from conftest import WORDS, cases
 from consilience import Candidates, ConsilienceError, Pattern, Query, load_model
 from consilience.models import sources
 
@@ -57,11 +57,7 @@ def with_code(model_folder, tmp_path):
             settings["tokenizer_class"] = "OwnTokenizer"
         else:
             auto = {"AutoConfig": "own.OwnConfig", "AutoModelForMaskedLM": "own.OwnForMaskedLM"}
-            settings |= {
-                "model_type": name,
-                "architectures": ["OwnForMaskedLM"],
-                "auto_map": auto,
-            }
+            settings |= {"model_type": name, "architectures": ["OwnForMaskedLM"], "auto_map": auto}
         (folder / changed).write_text(json.dumps(settings))
         return folder, marker
 
@@ -257,19 +253,7 @@ def test_a_masked_model_without_a_mask_token_is_refused(model_folder, tmp_path):
         load_model(str(tmp_path / "m"))
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("./no/such/folder", "no such folder"),
-        ("no-such.gguf", "no such file"),
-        (
-            "nobody/no-such-model",
-            "cannot load 'nobody/no-such-model'.*Check the spelling. HF_HUB_OFFLINE is set",
-        ),
-        ("packaged:smolm2", "Did you mean 'smollm2'"),
-        ("baseline:majorty", "Did you mean 'majority'"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "message"), cases("models_bad"))
 def test_a_model_that_is_not_there_is_refused(spec, message):
     with pytest.raises(ConsilienceError, match=message):
         load_model(spec)

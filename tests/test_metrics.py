@@ -162,20 +162,20 @@ def test_the_accuracy_says_how_many_facts_it_is_over():
         )
     )
     suite = make_suite()
-    hint = "of several tokens and were not asked, 1 other has no answer (see the notes); see "
     for protocol, counts in (
-        ("strict", "3 of 6 facts: 2 have an answer "),
-        ("published", "3 of 7 facts: 3 have an answer "),
+        ("strict", "3 of 6 facts: 3"),
+        ("published", "3 of 7 facts: 4"),
     ):
-        found = facts_left_out(answers, measure(answers, suite, protocol), suite, protocol)
-        assert found == f"Accuracy is over {counts}{hint}--multi-token left-to-right."
+        found = facts_left_out(answers, measure(answers, suite, protocol), suite)
+        hint = "have no answer (of several tokens: see --multi-token left-to-right)."
+        assert found == f"Accuracy is over {counts} {hint}"
     without = answers.drop("excluded")
-    found = facts_left_out(without, measure(without, suite, "strict"), suite, "strict")
+    found = facts_left_out(without, measure(without, suite, "strict"), suite)
     assert found == "Accuracy is over 3 of 6 facts: 3 have no answer (see the notes)."
     all_asked = answers.filter(pl.col("item").is_in(["1", "2", "3"]))
-    assert facts_left_out(all_asked, measure(all_asked, suite, "strict"), suite, "strict") == ""
+    assert facts_left_out(all_asked, measure(all_asked, suite, "strict"), suite) == ""
     many = make_suite(cardinality="N-M")
-    assert facts_left_out(answers, measure(answers, many, "strict"), many, "strict") == ""
+    assert facts_left_out(answers, measure(answers, many, "strict"), many) == ""
 
 
 def test_numbers_may_stand_for_text():
@@ -247,7 +247,7 @@ def released_rules(rows, patterns, edges):
     return found, {kind: edit_hits[kind] / n for kind, n in edit_total.items()}
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.lists(
         st.tuples(
@@ -309,11 +309,11 @@ def test_strict_does_not_depend_on_the_order_of_rows_or_names_of_answers(order, 
         (lambda t: t.with_columns(answer=pl.lit(["a"])), "'answer' is of type List"),
         (
             lambda t: t.with_columns(gold_token=pl.lit(["a"])),
-            "'gold_token' is of type List.*expected text",
+            "'gold_token' is of type List.*expected text or numbers",
         ),
         (
             lambda t: t.with_columns(n_candidates=pl.lit([1])),
-            "'n_candidates' is of type List.*expected numbers",
+            "'n_candidates' is of type List.*expected text or numbers",
         ),
         (
             lambda t: t.with_columns(gold=pl.Series(["a"] * 11 + ["z"])),

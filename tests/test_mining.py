@@ -7,7 +7,6 @@ import pytest
 
 import consilience as cs
 from conftest import ROOT, cases
-from consilience.authoring.importing import load_facts
 from consilience.authoring.mining import FactIndex, NameTrie, mine
 from consilience.authoring.pattern_mining import (
     ExampleMatch,
@@ -22,6 +21,7 @@ from consilience.authoring.pattern_mining import (
 from consilience.core.errors import ConsilienceError
 from consilience.metrics.statistics import wilson_interval
 from consilience.options.suites import MineOptions
+from consilience.suites import load_facts
 from consilience.suites.proposals import provenance_of, read_proposals
 
 CAPITALS = {"Paris": "France", "Oslo": "Norway", "Rome": "Italy"}
@@ -198,23 +198,14 @@ def test_patterns_are_ranked_by_the_facts_of_their_relation(parser):
     mined = mine(TEXTS, index, parser, steps.append)
     assert (mined.sentences, sum(steps), mined.by_relation["capital"]) == (7, 7, 6)
     first, second = mined.ranked("capital")
-    assert (first.text, first.facts, first.other_facts, first.texts) == (
-        "[X] is the seat of [Y].",
-        3,
-        0,
-        3,
-    )
-    assert first.specificity == pytest.approx(3 / (3 + 1.959964**2), abs=1e-6)
-    assert (second.text, second.facts, second.other_facts, second.texts) == (
-        "[X] left [Y].",
-        2,
-        1,
-        1,
-    )
-    assert second.specificity == wilson_interval(2 / 3, 1)[0]
+    specificity = round(3 / (3 + 1.959964**2), 4)
+    assert first.pattern == "[X] is the seat of [Y]."
+    assert [*first.scores.values()] == [1, specificity, 3, 0, 3]
+    assert second.pattern == "[X] left [Y]."
+    assert [*second.scores.values()] == [2, round(wilson_interval(2 / 3, 1)[0], 4), 2, 1, 1]
     assert second.evidence == ("Paris left France.", "Rome left Italy.")
     (only,) = mined.ranked("friend")
-    assert (only.text, only.facts, only.other_facts) == ("[X] left [Y].", 1, 2)
+    assert [*only.scores.values()][2:4] == [1, 2]
 
 
 def test_a_fact_of_two_relations_is_no_other_fact(parser):
@@ -223,8 +214,8 @@ def test_a_fact_of_two_relations_is_no_other_fact(parser):
     index = FactIndex.of({"capital": capitals, "seat": capitals, "friend": [("Paris", "Norway")]})
     mined = mine(TEXTS, index, parser, lambda steps: None)
     for relation in ("capital", "seat"):
-        counts = [(one.facts, one.other_facts) for one in mined.ranked(relation)]
-        assert counts == [(3, 0), (2, 1)]
+        counts = [[*one.scores.values()][2:4] for one in mined.ranked(relation)]
+        assert counts == [[3, 0], [2, 1]]
 
 
 def test_a_sentence_is_found_by_example(parser):
@@ -297,7 +288,7 @@ def test_proposals_of_a_corpus(tmp_path):
     rivers = "The Volga empties into the Caspian Sea.\nVolga empties into the Caspian Sea."
     for example in ("X empties into Y", "The X empties into the Y"):
         found = mine_patterns(MineOptions(write(tmp_path / "rivers.txt", rivers), like=example))
-        assert found.relations is None
+        assert not found.has_facts
         assert [(m.subject, m.object) for m in found.matches] == [("Volga", "Caspian Sea")] * 2
     towns = write(
         tmp_path / "towns.txt",
@@ -309,7 +300,10 @@ def test_proposals_of_a_corpus(tmp_path):
     with pytest.raises(ConsilienceError, match="a file already.*--out"):
         mine_patterns(options)
     assert not edited.read_text().endswith("\n"), "edits are kept"
-    assert matches.relations == [("capital (swapped)",), ("capital (swapped)",)]
+    assert [match.relations for match in matches.matches] == [
+        ("capital (swapped)",),
+        ("capital (swapped)",),
+    ]
     with pytest.raises(ConsilienceError, match="the corpus is empty"):
         mine_patterns(MineOptions(write(tmp_path / "empty.txt", " \n"), suite=str(facts)))
     with pytest.raises(ConsilienceError, match="spacy download de_core_news_sm"):

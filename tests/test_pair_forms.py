@@ -18,7 +18,7 @@ from consilience.asking.pairs import (
     present_pairs,
 )
 from consilience.core.items import TextPair
-from consilience.suites.perturbations import (
+from consilience.suites.pairs import (
     PERTURBATIONS,
     Perturbation,
     chosen,

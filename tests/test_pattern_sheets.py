@@ -10,14 +10,17 @@ import numpy as np
 import pytest
 
 from consilience import ConsilienceError
-from consilience.authoring.annotation import agreements, read_key, score_sheets, write_sheets
-from consilience.authoring.pattern_sheets import (
+from consilience.authoring.annotation import (
     DIFFERENT,
     SAME,
+    agreements,
     draw_pattern_sheets,
+    read_key,
     rejected_table,
+    score_sheets,
     signoffs,
     verdicts,
+    write_sheets,
 )
 from consilience.suites import load_suite
 from consilience.suites.layouts import check_folder, load_folder
@@ -293,7 +296,7 @@ def test_an_old_sheet_does_not_undo_the_verdict_of_a_newer_one(folder, consilien
     (tmp_path / "new" / "key.json").write_text(text.replace(f'"{key.made}"', '""'))
     status, _, error = consilience("suite", "annotate", "score", "new", "--sign", folder)
     assert status == 2
-    assert "no 'made' in key.json" in error
+    assert "no key of sheets" in error
 
 
 def test_verdicts_on_patterns_that_are_gone_are_a_record(folder, consilience):

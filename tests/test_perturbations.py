@@ -18,10 +18,10 @@ from consilience.suites.facts import (
     with_asked_patterns,
     with_perturbed_patterns,
 )
-from consilience.suites.pairs import TASKS
-from consilience.suites.perturbations import (
+from consilience.suites.pairs import (
     PAPERS,
     PERTURBATIONS,
+    TASKS,
     chosen,
     forms_of,
     original,
@@ -162,7 +162,7 @@ def test_a_name_is_given_once(name, monkeypatch):
 
     another.__name__ = name
     copy = dict(PERTURBATIONS)
-    monkeypatch.setattr("consilience.suites.perturbations.PERTURBATIONS", copy)
+    monkeypatch.setattr("consilience.suites.pairs.PERTURBATIONS", copy)
     with pytest.raises(ValueError, match=f"there is a perturbation '{name}' already"):
         perturbation("none")(another)
     assert copy == PERTURBATIONS
@@ -170,7 +170,7 @@ def test_a_name_is_given_once(name, monkeypatch):
 
 
 def test_a_new_perturbation_is_one_function(monkeypatch):
-    monkeypatch.setattr("consilience.suites.perturbations.PERTURBATIONS", {})
+    monkeypatch.setattr("consilience.suites.pairs.PERTURBATIONS", {})
 
     @perturbation("Nothing changes.")
     def nothing(form):
@@ -231,18 +231,7 @@ def test_a_function_of_a_file_is_a_perturbation(mine):
     assert texts(made.form_of(PAIR, form)) == ["A: Please: A man sleeps.", "B: Please: He rests."]
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("none.py:f", "none.py: cannot be read: No such file"),
-        ("my_forms.py:paraphrases", "no function 'paraphrases'. Did you mean 'paraphrase'"),
-        ("syntax.py:f", "syntax.py: cannot be run: SyntaxError"),
-        ("first:", "no perturbation 'first:'"),
-        ("first:original", "a perturbation with the name 'original'"),
-        ("reverse,twin.py:reverse", "two perturbations with the name 'reverse'"),
-        ("first:other,second:other", "two perturbations with the name 'other'"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "message"), cases("perturbation_files_bad"))
 def test_a_file_that_makes_no_perturbation_is_one_message(spec, message, mine, monkeypatch):
     monkeypatch.chdir(mine.parent)
     (mine.parent / "syntax.py").write_text("def f(:")

@@ -75,20 +75,35 @@ def installed(tmp_path_factory):
     return site
 
 
-def run(site, folder, *arguments):
-    paths = os.pathsep.join([str(site), str(ROOT / "src")])
-    command = [sys.executable, "-m", "consilience", *arguments]
-    environment = os.environ | {"PYTHONPATH": paths}
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+IN_TURN = """
+import json, sys
+from conftest import run_command
+print(json.dumps([run_command(*each) for each in json.loads(sys.argv[1])]))
+"""
+
+
+def run(site, folder, *commands):
+    """Status, output and messages of commands of one process that sees the package."""
+    paths = os.pathsep.join([str(site), str(ROOT / "src"), str(ROOT / "tests")])
+    done = subprocess.run(
+        [sys.executable, "-c", IN_TURN, json.dumps(commands)], cwd=folder, check=True,
+        env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True,
+    )  # fmt: skip
+    return json.loads(done.stdout)
 
 
 def test_a_package_adds_a_model_a_suite_and_a_metric(installed, tmp_path):
     probe = ["probe", "--suite", "colors", "--limit", "3", "--groups", "capital", "--json"]
-    done = run(installed, tmp_path, *probe, "--model", "loud:first", "--out", "run")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    (status, out, err), (_, scored, _), nobody, broken = run(
+        installed,
+        tmp_path,
+        [*probe, "--model", "loud:first", "--out", "run"],
+        ["score", "run", "--by", "metric"],
+        [*probe, "--model", "loud:nobody", "--out", "other"],
+        [*probe, "--model", "broken:x", "--out", "other"],
+    )
+    assert status == 0, err
+    document = json.loads(out)
     assert document["run"]["settings"]["model"] == {"model": "loud:first"}
     values = {
         row["metric"]: row["value"]
@@ -96,9 +111,7 @@ def test_a_package_adds_a_model_a_suite_and_a_metric(installed, tmp_path):
         if row["group"] == "capital" and row["subset"] == "all"
     }
     assert values["twice"] == values["consistency"] == 1.0
-    assert "Twice" in run(installed, tmp_path, "score", "run", "--by", "metric").stdout
-    done = run(installed, tmp_path, *probe, "--model", "loud:nobody", "--out", "other")
-    assert (done.returncode, "no model 'nobody'" in done.stderr) == (2, True)
-    done = run(installed, tmp_path, *probe, "--model", "broken:x", "--out", "other")
-    assert "the plugin 'broken' (loud_plugin:nothing) cannot be loaded" in done.stderr
-    assert done.returncode == 2
+    assert "Twice" in scored
+    assert (nobody[0], "no model 'nobody'" in nobody[2]) == (2, True)
+    message = "the plugin 'broken' (loud_plugin:nothing) cannot be loaded"
+    assert (broken[0], message in broken[2]) == (2, True)

@@ -6,6 +6,7 @@ import json
 import polars as pl
 import pytest
 
+from conftest import cases
 from consilience.runs.run import read_answers
 from pair_builders import changed_in, metrics_of, row_of, stamps, write_pairs
 
@@ -160,10 +161,7 @@ def test_a_function_of_a_file_is_asked_and_recorded(kind, name, mine, request, t
     assert run(spec)[0] == 0
     mine.write_text(MINE.replace("Please", "Kindly"))
     status, _, err = run(spec)
-    assert (status, "this folder holds another run: its perturbation_sources " in err) == (
-        2,
-        True,
-    )
+    assert (status, "this folder holds another run: its perturbation_sources " in err) == (2, True)
     assert stamps(tmp_path / "run") == before
 
 
@@ -197,15 +195,7 @@ def test_a_missing_column_is_one_message(pairs, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "message", "todo"),
-    [
-        (("mini", "--data", "F"), "--data with a suite of facts", "Leave --data out"),
-        (("mini", "--half", 1), "--half with a suite of facts", "Leave --half out"),
-        (("mrpc", "--groups", "P36"), "--groups with a task of sentence pairs", "Leave --groups out"),
-        (("mrpc", "--keep-scores"), "--keep-scores with a task of", "Leave --keep-scores out"),
-        (("mrpc",), "--suite mrpc without --data", "--data hub:validation"),
-        (("mini", "--perturbations", "first:other"), "no perturbation 'first:other'", "FILE.py"),
-        (("mini", "--perturbations", "signal"), "no perturbation 'signal'", "a name, all"),
-    ],
+    cases("probe_forms_bad"),
 )  # fmt: skip
 def test_options_of_the_other_kind_of_suite_are_refused(options, message, todo, consilience):
     command = ("probe", "--model", "baseline:majority", "--out", "run", "--suite", *options)

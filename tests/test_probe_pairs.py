@@ -22,8 +22,7 @@ from consilience.models.functions import LabelFunction
 from consilience.options.runs import ReportOptions
 from consilience.results.reporting import report
 from consilience.runs.run import read_answers
-from consilience.suites.pairs import TASKS
-from consilience.suites.perturbations import PERTURBATIONS, original, t5_original
+from consilience.suites.pairs import PERTURBATIONS, TASKS, original, t5_original
 from pair_builders import (
     FORMS,
     MRPC,
@@ -225,11 +224,11 @@ def test_runs_over_other_texts_are_not_compared(classifier, perturb, consilience
     assert perturb(model, out="one")[0] == 0
     rows = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
     for name, said in (
-        ("sentence1", "1 of 8 items have another first sentence or gold, the first is '3': '"),
         (
-            "sentence2",
-            f"{two} has the first sentences and golds of {one}, and other second sentences",
+            "sentence1",
+            f"{two} has another first sentence or gold in 1 of 8 items, the first is '3'",
         ),
+        ("sentence2", f"{two} has other second sentences"),
     ):
         changed = [*rows[:3], rows[3] | {name: "Oslo"}, *rows[4:]]
         other.write_text("".join(json.dumps(row) + "\n" for row in changed))
@@ -238,7 +237,7 @@ def test_runs_over_other_texts_are_not_compared(classifier, perturb, consilience
         status, out, err = consilience("compare", tmp_path / "one", tmp_path / "two")
         assert (status, out) == (2, "")
         assert f"error: {tmp_path / 'two'}: runs over different texts: {said}" in err
-        assert "expected runs over the same pairs" in err
+        assert f"expected the pairs of {one}" in err
         assert "Ask both models of the same --data" in err
         (tmp_path / "two").rename(tmp_path / f"was {name}")
     asked = ("--indicators", "One,Two", "--max-length", 12)
@@ -325,7 +324,7 @@ def test_long_items_are_cut_or_left_out(classifier, perturb, tmp_path):
     assert 0 < too_long < 8
     status, _, err = perturb(model, "--long", "exclude", "--max-length", limit)
     assert status == 0
-    assert f"mrpc: {too_long} of 8 items excluded, such as" in err
+    assert f"queries have no answer (mrpc {3 * too_long}); such as" in err
     row = row_of(metrics_of(tmp_path / "run"), "consistency", "reverse")
     assert (row["n"], row["n_excluded"]) == (8 - too_long, too_long)
     status, _, err = perturb(model, "--max-length", limit, out="cut")
@@ -515,7 +514,7 @@ def test_the_noise_floor_of_pairs(options, classifier, taught, perturb, tmp_path
     floor = pl.read_csv(tmp_path / "run" / "metrics.csv").filter(pl.col("metric") == "flips")
     assert floor["subset"].to_list() == [*VARIATIONS, "bfloat16"]
     assert floor["n"].to_list() == [24] * 6 and floor["value"][:2].to_list() == [0, 0]
-    assert "Noise floor: up to " in out + err
+    assert " of 24 answers (95 % interval " in out + err
     made = report(ReportOptions([str(tmp_path / "run")]))  # the noise floor is of no task
     assert "caveats" in [section.id for section in made.page.sections]
 

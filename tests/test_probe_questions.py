@@ -7,6 +7,7 @@ import re
 import polars as pl
 import pytest
 
+from conftest import cases
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.metrics.measure import measure
 from consilience.suites.question_suites import GroupOfQuestions, suite_of_questions
@@ -169,34 +170,7 @@ def test_runs_of_questions_are_compared_and_reported(consilience, probed, tmp_pa
     assert "Question: Who wrote Hamlet?" in page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--vary", "language"), "one level; expected two levels or more, because only what "),
-        (("--vary", "colour=red"), "no factor 'colour'"),
-        (("--vary", "order=all", "--vary", "order=all"), "more than once"),
-        (("--vary", "labels=A,B"), "--vary labels=B; expected A, a, 1, none"),
-        (("--vary", "paraphrase=9"), "--vary paraphrase=9; expected all, a number up to 2"),
-        (("--vary", "order=shuffles:1000000"), "1,000,001 orders; expected at most 200 variants"),
-        (("--vary", "examples=300", "--shots", "1"), "300 (examples)"),
-        (("--design", "half"), "--design half; expected full, one-factor, or radial:N"),
-        (("--columns", "question"), "--columns question; expected OURS=YOURS"),
-        (("--groups", "natur"), "has no group 'natur'. Did you mean 'nature'?"),
-        (("--single-token", "x"), "--single-token with a suite of"),
-        (("--perturbations", "all"), "--perturbations with a suite of questions"),
-        (
-            ("--match", "fuzzy"),
-            "to match answers with; expected exact, normalized, contains, "
-            "first-word, number, date, regex:PATTERN.",
-        ),
-        (("--data", "x.tsv"), "--data with a suite of questions"),
-        (("--template", "no slot"), "{question}"),
-        (("--template", "Q: {question}"), "no {options} in the template 'own'; expected"),
-        (("--vary", "examples=2"), "--vary examples without solved examples. Add --shots 3"),
-        (("--vary", "language=en"), "--vary language=en of questions that name no language. Add"),
-        (("--generate", "--option-score", "sum"), "--option-score of written answers"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), cases("probe_questions_bad"))
 def test_wrong_options_are_refused_before_anything_is_asked(
     consilience, quiz, tmp_path, options, message
 ):

@@ -24,8 +24,15 @@ from consilience.kinds.probing import probe
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
 from consilience.publish import publication
-from consilience.publish.every_eval_ever import AGGREGATE, INSTANCE, SCHEMAS, _metric, sample_hash
-from consilience.publish.formats import MODEL_FIELDS, may_be_shared
+from consilience.publish.formats import (
+    AGGREGATE,
+    INSTANCE,
+    MODEL_FIELDS,
+    SCHEMAS,
+    _metric,
+    may_be_shared,
+    sample_hash,
+)
 from consilience.publish.publication import (
     public_command,
     public_model,

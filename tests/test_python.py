@@ -330,7 +330,7 @@ def test_figures_of_suites_made_in_python():
             assert [row["v"] for rows in data for row in rows if "v" in row] == [50.0]
     result = cs.evaluate(TWO, MAJORITY)
     assert isinstance(result.plot.agreement("port"), alt.TopLevelMixin)
-    with pytest.raises(cs.ConsilienceError, match="language has one pattern; expected two"):
+    with pytest.raises(cs.ConsilienceError, match="language has 1 pattern; expected 2 to 100"):
         result.plot.agreement("language")
 
 
@@ -404,8 +404,9 @@ def test_lists_of_numbers_are_one_text_too():
         options_of(ProbeOptions, model | {"price": "0.1,free"})
 
 
-def test_every_function_takes_a_result_as_a_run(result, tmp_path):
-    other = cs.evaluate("mini", "baseline:random", limit=4)
+def test_every_function_takes_a_result_as_a_run(tmp_path):
+    few = {"groups": ["capital", "painter", "borders"], "limit": 4}
+    result, other = (cs.evaluate("mini", each, **few) for each in (MAJORITY, "baseline:random"))
     page = cs.write_report([result, other], tmp_path / "page.html")
     assert "baseline:random" in page.read_text(encoding="utf-8")
     assert cs.write_report(result, tmp_path / "one.htm").is_file()

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import polars as pl
 import pytest
 
-from conftest import run_command
+from conftest import cases, run_command
 from consilience.metrics.registry import label_of, main_metrics
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run
@@ -512,18 +512,7 @@ def test_figures_and_tables_are_whole_files(copied, tmp_path):
     assert "| Accuracy |" in (tables / "knowledge.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["one", "pairs"], "without --out"),
-        (["one", "--group", "Q"], "has no relation 'Q'"),
-        (["nothing"], "nothing: no such file or folder"),
-        (["empty", "--out", "p.html"], "not the folder of a run"),
-        (["pairs", "one", "--out", "p.html"], "runs of sentence pairs, and others"),
-        (["pairs", "--group", "A"], "with runs of sentence pairs"),
-        (["one", "--out", "no/such/place.html"], "no/such: no such folder"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), cases("report_bad"))
 def test_bad_input_is_refused_with_a_reason(arguments, message, consilience, runs, tmp_path):
     (tmp_path / "one").symlink_to(runs / "random")
     pair_run(tmp_path / "pairs", {1})

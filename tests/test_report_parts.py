@@ -19,12 +19,11 @@ from consilience.asking.pairs import CHANGED_ANSWERS_SCHEMA
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import BETWEEN
 from consilience.core.provenance import command_line
-from consilience.report import charts, first_screen
+from consilience.report import charts, overview
 from consilience.report import export as html_module
-from consilience.report import first_screen as headline_sentences
-from consilience.report import first_screen as opening_example
 from consilience.report.analysis_tables import LONGEST_PROMPT
 from consilience.report.charts import (
+    COLOURS,
     MEASURED,
     RUN_SHAPES,
     in_tenths,
@@ -34,7 +33,6 @@ from consilience.report.charts import (
     wrapped,
 )
 from consilience.report.export import (
-    COLOURS,
     Facts,
     Figure,
     Folded,
@@ -51,7 +49,7 @@ from consilience.report.overview import again, by_run
 from consilience.report.report_page import report_page
 from consilience.report.run_view import RunView
 from consilience.report.table import CI, Cell, Column, Table, intervals_below, number_text
-from consilience.results.reporting import fact_layouts, question_layouts
+from consilience.results.reporting import layouts_of
 from consilience.suites.pairs import TASKS
 from consilience.types import FACT_WORDS, QUESTION_WORDS, Suite
 from pair_builders import answers_of, suite_of
@@ -88,7 +86,7 @@ def test_the_example_is_of_a_group_that_the_means_are_over():
     suite = Suite("s", (*make_suite(cardinality="N-M", ids=("S",)), *make_suite()), "strict")
     several = replace(example, group="S", replies=example.replies[::-1])
     both = {"both": [several, example]}
-    (text,) = opening_example.opening_example(replace(view, suite=suite, examples=both))
+    (text,) = overview.opening_example(replace(view, suite=suite, examples=both))
     assert text.paragraphs == ["Example: run answers “yes” to “Ada ___”, but “no” to “___ Ada”"]
 
 
@@ -138,7 +136,7 @@ def test_headline_numbers_in_plain_sentences():
     groups = [replace(group, patterns=()) for group in run.suite.relations]
     questions = replace(run, suite=replace(run.suite, relations=groups, words=QUESTION_WORDS))
     violated = replace(run.summary.rows[0], metric="violation_rate", value=0.9)
-    sentence = headline_sentences.sentence_of(questions, violated, 0.8)
+    sentence = overview.sentence_of(questions, violated, 0.8)
     assert sentence.replace("\xa0", " ") == (
         "The answers violate 90.0 % of these expectations (80.0 % expected by chance)."
     )
@@ -147,7 +145,7 @@ def test_headline_numbers_in_plain_sentences():
     chance = metrics_rows(chance_consistency=0.2).with_columns(subset=pl.lit(BETWEEN))
     of_group = chance.filter(group="R").with_columns(value=pl.lit(0.1))
     between = replace(between, metrics=pl.concat([of_group, chance.filter(group="MACRO")]))
-    (tile,) = first_screen._tiles(between)
+    (tile,) = overview._tiles(between)
     assert tile.sentence.startswith("Two patterns of two languages")
     assert tile.sentence.endswith("(20.0\xa0% expected by chance).")
     below = summary_of(("corrected_consistency", -0.1, 0.0))
@@ -168,15 +166,15 @@ def test_headline_numbers_in_plain_sentences():
     ],
 )
 def test_the_question_of_a_chat_is_quoted(chat):
-    assert opening_example._quoted(chat) == "“Who? / A. I”"
+    assert overview._quoted(chat) == "“Who? / A. I”"
 
 
 def test_a_long_prompt_is_quoted_at_its_end():
-    quoted = opening_example._quoted("user\n" + "words " * 80 + "Who?")
+    quoted = overview._quoted("user\n" + "words " * 80 + "Who?")
     assert quoted.startswith("“... words") and quoted.endswith(" Who?”")
     assert len(quoted) <= LONGEST_PROMPT + 6
     began = time.process_time()
-    opening_example._quoted("x" * 1_000_000)  # its time grows with the length, not its square
+    overview._quoted("x" * 1_000_000)  # its time grows with the length, not its square
     assert time.process_time() - began < 5
 
 
@@ -271,7 +269,7 @@ def test_the_papers_rows_come_first_and_a_constant_model_is_never_best(
         "two": layout_metrics(suite, relations, accuracy=0.3, consistency=0.5,
                               corrected_consistency=0.2),
     }  # fmt: skip
-    table = fact_layouts(runs)["knowledge"]
+    table = layouts_of(FACT_WORDS, runs)["knowledge"]
     assert len(table.rows) == papers_rows + 3
     names = [row[0] for row in rows_of_table(table)]
     assert names[papers_rows:] == ["constant", "one", "two"]
@@ -295,7 +293,7 @@ def test_tables_of_questions_have_their_words_and_no_empty_column_or_table():
     of_factor = metrics.filter(pl.col("metric") == "consistency").with_columns(
         subset=pl.lit("order")
     )
-    tables = question_layouts({"one": pl.concat([metrics, of_factor])})
+    tables = layouts_of(QUESTION_WORDS, {"one": pl.concat([metrics, of_factor])})
     assert {
         name: [column.heading for column in table.columns] for name, table in tables.items()
     } == {
@@ -327,7 +325,7 @@ def fields_of(chart):
     """The columns of each layer's channels, and the rows that are drawn."""
     spec = spec_of(chart)
     data = spec.get("data") or spec["layer"][-1]["data"]
-    rows = data["values"] if "values" in data else spec["datasets"][data["name"]]
+    rows = data["values"]
     channels = [
         {name: each["field"] for name, each in layer["encoding"].items() if "field" in each}
         for layer in spec["layer"]
@@ -346,7 +344,7 @@ from consilience.report.export import save_figure
 
 data = pl.DataFrame({"group": ["a\\x1b[2Jb\\u202ec", "\\x00"], "value": [1, 2]})
 chart = altair.Chart(data).mark_bar().encode(x="value", y="group")
-save_figure(chart, *map(Path, sys.argv[1:]))
+save_figure(chart.to_dict(), *map(Path, sys.argv[1:]))
 """
     paths = [tmp_path / f"figure.{suffix}" for suffix in ("svg", "png", "pdf")]
     subprocess.run([sys.executable, "-c", code, *paths], check=True)
@@ -358,7 +356,7 @@ def test_a_page_shows_what_would_control_a_terminal_or_the_direction_of_text():
     hostile = "a\x1b[2Jb\u202ec\udcff"
     shown = pl.DataFrame({"x": [hostile[:-1]]})
     chart = altair.Chart(shown).mark_point().encode(x="x")
-    parts = [Text([hostile]), Points([hostile]), Figure("f", hostile, chart, hostile)]
+    parts = [Text([hostile]), Points([hostile]), Figure("f", hostile, chart.to_dict(), hostile)]
     html = render(Page(hostile, hostile, [Section("s", hostile, hostile, parts)]))
     written, charts = html.split("<main")[1].split("<script", 1)
     chart = charts.split("</script>")[0]
@@ -384,12 +382,12 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
         ("one", "R", 70.0, 0.7, 5.0, 15.0), ("one", "S", 20.0, 0.2, None, 25.0),
         ("two", "R", 30.0, 0.7, 5.0, 15.0), ("two", "S", 40.0, 0.2, None, 25.0),
     ]  # fmt: skip
-    spec = charts.interval_figure(metrics, "relation").to_dict()
+    spec = charts.interval_figure(metrics, "relation")
     assert all(layer["encoding"]["y"]["sort"]["field"] == "order" for layer in spec["layer"])
     lower = metrics.with_columns(metric=pl.lit("Corrected"), low=pl.lit(-0.5))
     both = pl.concat([metrics, lower])
     starts = [
-        charts.interval_figure(rows, "relation").to_dict()["layer"][0]["encoding"]["x"]["scale"]
+        charts.interval_figure(rows, "relation")["layer"][0]["encoding"]["x"]["scale"]
         for rows in (metrics, lower, both)
     ]
     assert [scale["domain"][0] for scale in starts] == [
@@ -401,7 +399,7 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
     ]
     columns = ["model", "number", "value", "low", "high", "source"]
     spec = spec_of(charts.headline_figure(pl.DataFrame(rows, schema=columns, orient="row")))
-    drawn = spec["datasets"][spec["data"]["name"]]
+    drawn = spec["data"]["values"]
     assert [(row["model"], row["start"], row["value"], row["stop"]) for row in drawn] == [
         ("BERT", 50.0, 50.0, 50.0), ("m", 30.0, 40.0, 60.0)
     ]  # fmt: skip
@@ -423,11 +421,7 @@ def test_accuracy_goes_to_the_right_and_consistency_up():
     marks, left, *_ = (layer["encoding"] for layer in spec["layer"])
     for encoding in (marks, left):
         assert (encoding["x"]["field"], encoding["y"]["field"]) == ("accuracy", "consistency")
-    data = [layer["data"]["name"] for layer in spec["layer"]]
-    (drawn,), (chance,) = (
-        spec["datasets"][data[0]],
-        spec["layer"][3]["data"].get("values") or spec["datasets"][data[3]],
-    )
+    (drawn,), (chance,) = spec["data"]["values"], spec["layer"][3]["data"]["values"]
     assert (drawn["accuracy"], drawn["consistency"], drawn["label"]) == (20.0, 70.0, "R")
     assert chance["y"] == 30.0
 
@@ -443,23 +437,23 @@ def test_the_least_consistent_relation_is_shown_first(monkeypatch):
         for each in "RST"
         for at in range(3)
     )
-    (figure,) = first_screen._agreement([shown(pairs=pairs, patterns=patterns)], None)
+    (figure,) = overview._agreement([shown(pairs=pairs, patterns=patterns)], None)
     assert figure.title == "Agreement of patterns: S"
     few = pairs.with_columns(n=pl.Series([3, 2, 2, 3]))
-    (figure,) = first_screen._agreement([shown(pairs=few, patterns=patterns)], None)
+    (figure,) = overview._agreement([shown(pairs=few, patterns=patterns)], None)
     assert figure.title == "Agreement of patterns: R", "S has two facts"
-    last = pl.col("variant_index").replace(2, first_screen.LARGEST_MATRIX)
+    last = pl.col("variant_index").replace(2, overview.LARGEST_MATRIX)
     large = patterns.with_columns(
         pl.when(pl.col("group") == "S").then(last).otherwise("variant_index")
     )
-    (figure,) = first_screen._agreement([shown(pairs=pairs, patterns=large)], None)
+    (figure,) = overview._agreement([shown(pairs=pairs, patterns=large)], None)
     assert figure.title == "Agreement of patterns: R", "S has too many patterns"
-    monkeypatch.setattr(first_screen, "MOST_PAIRS", 5)
+    monkeypatch.setattr(overview, "MOST_PAIRS", 5)
     two = [replace(shown(pairs=pairs, patterns=patterns), name=name) for name in ("one", "two")]
-    (figure,) = first_screen._agreement(two, None)
+    (figure,) = overview._agreement(two, None)
     assert figure.caption.endswith("Only one is shown.")
-    monkeypatch.setattr(first_screen, "MOST_PAIRS", 3)
-    (figure,) = first_screen._agreement(two[:1], None)
+    monkeypatch.setattr(overview, "MOST_PAIRS", 3)
+    (figure,) = overview._agreement(two[:1], None)
     drawn = json.dumps(spec_of(figure.chart))
     assert '"group": "S"' in drawn and '"group": "R"' not in drawn
 

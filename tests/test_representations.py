@@ -30,7 +30,8 @@ from consilience.analysis.representations import (
 )
 from consilience.models.batches import Budget
 from consilience.models.judges import vector_array
-from consilience.report.export import SHAPES, save_figure, tsne_figure
+from consilience.report.charts import SHAPES, tsne_figure
+from consilience.report.export import save_figure
 from consilience.results.analyses import correlations_of
 
 PATTERNS = tuple(
@@ -377,12 +378,11 @@ def test_a_subject_stays_text_in_a_drawing(tmp_path):
                                        ("object", 30, True), ("pattern", 30, True)],
 )  # fmt: skip
 def test_a_legend_is_there_where_it_can_be_read(colour, subjects, legend):
-    spec = tsne_figure(points(subjects), colour, "t").to_dict()
+    spec = tsne_figure(points(subjects), colour, "t")
     assert (spec["encoding"]["color"]["legend"] is not None) is legend
     assert ("subtitle" in spec["title"]) is not legend
     assert spec["encoding"]["shape"]["legend"] is not None
-    (rows,) = spec["datasets"].values()
-    assert len(rows) == subjects * 3
+    assert len(spec["data"]["values"]) == subjects * 3
 
 
 def test_every_pattern_of_pararel_has_a_shape_of_its_own():

@@ -465,7 +465,7 @@ def test_people(here, tmp_path):
     assert ours == pytest.approx({"Acc_val": 100, "C_R": 93.75, "C_S": 100})
     others = {**data, "rte:validation": write_pairs(tmp_path / "other.jsonl", 4, "rte", seed=9)}
     for name in ("calum-human", "calum-table-2"):
-        with pytest.raises(ConsilienceError, match="there is something already"):
+        with pytest.raises(ConsilienceError, match="a folder that is not empty"):
             make(name, out, data=others, only=("Human",))
     elsewhere = tmp_path / "elsewhere"
     sheets.rename(elsewhere)

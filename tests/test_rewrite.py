@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from consilience import ConsilienceError, Suite, load_suite
-from consilience.authoring.import_formats import import_patterns
+from consilience.authoring.importing import import_patterns
 from consilience.authoring.rewriting import (
     PatternPair,
     draft_rewrites,
@@ -100,7 +100,7 @@ def test_each_rule_refuses_and_is_counted():
         ],
     })  # fmt: skip
     drafts, refusals = draft_rewrites(SUITE, writer, 8)
-    assert [(d.pattern.text, d.sample) for d in drafts] == [
+    assert [(d.pattern, d.scores["sample"]) for d in drafts] == [
         ("[X]'s capital is [Y].", 1),
     ]
     assert [(r.relation, r.reason) for r in refusals] == [
@@ -120,7 +120,7 @@ def test_rewrites_stay_in_the_language_of_the_suite(tmp_path):
     suite = load_suite(tmp_path / "es")
     texts = ["The capital of [X] is [Y].", "[X] is the capital [Y].", "[Y] es la capital de [X]."]
     drafts, refusals = draft_rewrites(suite, ScriptedWriter({base: texts}), 3)
-    assert [draft.pattern.text for draft in drafts] == ["[Y] es la capital de [X]."]
+    assert [draft.pattern for draft in drafts] == ["[Y] es la capital de [X]."]
     assert [refusal.reason for refusal in refusals] == ["language", "language"]
 
 

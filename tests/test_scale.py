@@ -9,7 +9,7 @@ import pytest
 
 from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis.patterns import pair_table, pattern_table
-from consilience.metrics import grid
+from consilience.metrics import registry as grid
 from consilience.metrics.counts import Prepared, ResampleCache
 from consilience.metrics.differences import compare
 from consilience.metrics.registry import Tally

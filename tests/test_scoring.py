@@ -65,7 +65,7 @@ def load(model_folder):
 @pytest.mark.parametrize(("family", "way"), ALL)
 def test_scores_are_those_of_the_reference(family, way, load, model_folder):
     model, score = load(family, way), getattr(reference, way)
-    queries = QUERIES[::5]
+    queries = QUERIES[::7]
     found, _ = scores_of(model, queries, CANDIDATES)
     expected = np.array(
         [
@@ -91,13 +91,12 @@ def test_batches_order_threads_and_repeats_change_no_answer(family, way, load):
     model = load(family, way)
     expected, _ = scores_of(model, QUERIES, CANDIDATES)
     answers = np.nanargmax(expected, axis=1)
-    for tokens in (1, 9, 100_000):
-        for every in (True, False):
-            with budget_of(model, tokens):
-                found, _ = scores_of(model, FEW, CANDIDATES, every=every)
-            known = ~np.isnan(found)
-            np.testing.assert_allclose(found[known], expected[::3][known], atol=1e-4, rtol=1e-5)
-            np.testing.assert_array_equal(np.nanargmax(found, axis=1), answers[::3])
+    for tokens, every in ((1, False), (9, True), (9, False), (100_000, False)):
+        with budget_of(model, tokens):
+            found, _ = scores_of(model, FEW, CANDIDATES, every=every)
+        known = ~np.isnan(found)
+        np.testing.assert_allclose(found[known], expected[::3][known], atol=1e-4, rtol=1e-5)
+        np.testing.assert_array_equal(np.nanargmax(found, axis=1), answers[::3])
     order = np.random.default_rng(0).permutation(len(QUERIES))
     found, _ = scores_of(model, [QUERIES[n] for n in order], CANDIDATES)
     np.testing.assert_array_equal(np.nanargmax(found, axis=1), answers[order])
@@ -106,8 +105,8 @@ def test_batches_order_threads_and_repeats_change_no_answer(family, way, load):
     twice, _ = scores_of(model, FEW + FEW[::-1], CANDIDATES)
     np.testing.assert_array_equal(twice, np.concatenate([twice[:6], twice[:6][::-1]]))
     torch.set_num_threads(1)
-    found, _ = scores_of(model, QUERIES, CANDIDATES)
-    np.testing.assert_array_equal(np.nanargmax(found, axis=1), answers)
+    found, _ = scores_of(model, FEW, CANDIDATES)
+    np.testing.assert_array_equal(np.nanargmax(found, axis=1), answers[::3])
 
 
 @pytest.mark.parametrize(("family", "way"), SOME)
@@ -117,10 +116,11 @@ def test_a_near_tie_is_decided_alone_so_to_the_last_bit_the_same(
     """With a bound that makes every query a near tie, no company changes a single bit."""
     monkeypatch.setattr(batches, "NEAR_TIE", dict.fromkeys(batches.NEAR_TIE, 1e9))
     model = load_model(str(model_folder(family)), **OPTIONS[way])
-    together = [scores_of(model, FEW, CANDIDATES, every=every)[0] for every in (True, False)]
+    queries = FEW[1::2]  # one of each pattern
+    together = [scores_of(model, queries, CANDIDATES, every=every)[0] for every in (True, False)]
     torch.set_num_threads(1)
     with budget_of(model, 9):
-        apart = np.concatenate([scores_of(model, [query], CANDIDATES)[0] for query in FEW])
+        apart = np.concatenate([scores_of(model, [query], CANDIDATES)[0] for query in queries])
     for found in together:
         np.testing.assert_array_equal(found, apart)
 

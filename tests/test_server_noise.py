@@ -19,7 +19,7 @@ from consilience.kinds.probing import probe
 from consilience.models.functions import ScoringFunction
 from consilience.options.probe import ProbeOptions
 from consilience.report.columns import noise_table
-from consilience.report.first_screen import server_line, server_sections
+from consilience.report.overview import server_line, servers
 from consilience.report.run_view import RunView
 from consilience.report.table import text_of
 from consilience.results.comparing import noise_notes
@@ -235,8 +235,8 @@ def test_the_report_says_which_server_answered_and_how_it_scored(wavering):
     }  # fmt: skip
     note = "the server gave only a bound of some candidates in 3 of 72 answers"
     view = RunView("small", [record], counted.suite, counted.metrics, counted.summary, {}, [note])
-    [section] = server_sections([view])
-    rows = dict(section.parts[0].rows)
+    [facts] = servers([view])
+    rows = dict(facts.rows)
     assert rows["Name in replies"] == "replayed"
     assert rows["Scoring"] == "top-k (the first token)"
     assert rows["Proof"] == (
@@ -251,5 +251,5 @@ def test_the_report_says_which_server_answered_and_how_it_scored(wavering):
         f"Server: openai:small at http://host/v1; scored by top-k (the first token); {requests}."
     ]
     here = replace(view, records=[{"settings": {"model": {"model": "gpt2"}}}])
-    assert (server_sections([here]), server_line(here)) == ([], [])
-    assert len(server_sections([here, view])[0].parts) == 1
+    assert ([*servers([here])], server_line(here)) == ([], [])
+    assert len([*servers([here, view])]) == 1

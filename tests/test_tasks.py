@@ -19,6 +19,7 @@ from consilience import ConsilienceError
 from consilience.core.items import TextPair
 from consilience.suites.pairs import (
     CALUM,
+    PERTURBATIONS,
     TASKS,
     Pairs,
     half_of,
@@ -26,8 +27,8 @@ from consilience.suites.pairs import (
     read_pairs,
     refuse_one_class,
     sample_pairs,
+    t5_original,
 )
-from consilience.suites.perturbations import signal, t5_original
 
 THREE = ("entailment", "neutral", "contradiction")
 SPLITS = ("train", "validation", "test")
@@ -52,7 +53,10 @@ def test_the_text_that_t5_was_trained_on():
     """Fields in alphabetical order, so MNLI's hypothesis comes first; the guide has all tasks."""
     form = t5_original(TextPair("0", "a", "b", ""), load_task("mnli"))
     assert [segment.text for segment in form] == ["hypothesis: b", "premise: a"]
-    assert [segment.text for segment in signal(form)] == ["[hypothesis] b", "[premise] a"]
+    assert [segment.text for segment in PERTURBATIONS["signal"].rewrite(form)] == [
+        "[hypothesis] b",
+        "[premise] a",
+    ]
     for name in TASKS.keys() - set(CALUM):
         with pytest.raises(ConsilienceError, match=f"the task '{name}' has no text form of T5"):
             t5_original(TextPair("0", "a", "b", ""), load_task(name))

@@ -21,8 +21,7 @@ from consilience.analysis.task_types import (
 )
 from consilience.report.analysis_tables import calum_tables, effects_tables
 from consilience.report.table import fitted_text, text_of
-from consilience.suites.pairs import TASKS
-from consilience.suites.perturbations import PERTURBATIONS
+from consilience.suites.pairs import PERTURBATIONS, TASKS
 
 KINDS = {name: task.kind for name, task in TASKS.items()}
 TRIPLE = (("accuracy", "all"), ("consistency", "reverse"), ("consistency", "signal"))

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from conftest import cases
 from consilience.asking.questions import templates_of, with_system
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Choice, Question
@@ -84,22 +85,7 @@ def test_what_is_no_template_says_why(spec, message):
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ([], "no list of templates"),
-        (["{question}"], "no 'name'"),
-        ([{"name": "a"}], "no 'text'"),
-        ([{"name": "a", "text": "{question}", "chat": "yes"}], "'chat' is 'yes'"),
-        ([{"name": "a", "text": "{question}", "sytem": "x"}], "Did you mean 'system'"),
-        ([{"name": "a", "text": "{question}", "system": "x"}], "which is no chat"),
-        ([{"name": "a", "text": "?"}], "own.json, template 1"),
-        (
-            [{"name": "a", "text": "{question}"}, {"name": "a", "text": "{question}!"}],
-            "two templates with the name 'a'",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), cases("templates_bad"))
 def test_a_wrong_file_names_the_template(tmp_path, content, message):
     path = tmp_path / "own.json"
     path.write_text(json.dumps(content), encoding="utf-8")

@@ -152,10 +152,7 @@ def test_a_question_that_changed_after_the_run_is_noted(
 def test_a_changed_suite_of_facts_or_pairs_is_noted(write_suite, consilience, tmp_path):
     write_suite()
     (tmp_path / "pairs.tsv").write_text(PAIRS)
-    asked = {
-        "facts": ("--suite", "suite"),
-        "pairs.tsv": ("--suite", "rte", "--data", "pairs.tsv"),
-    }
+    asked = {"facts": ("--suite", "suite"), "pairs.tsv": ("--suite", "rte", "--data", "pairs.tsv")}
     for name, options in asked.items():
         model = ("--model", "baseline:majority", "--out", "run-" + name)
         assert consilience("probe", *options, *model)[0] == 0
@@ -262,7 +259,12 @@ def test_a_configuration_file_that_was_found_neither_runs_code_nor_sends_a_key(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mysecretkey")
     table = "[tool.consilience.probe]" if file == "pyproject.toml" else "[probe]"
     with replay(lambda *request: (404, {}, {})) as server:
-        options = {"limit": 1, "model": "baseline:majority", "suite": "mini"} | ATTACKS[attack]
+        options = {
+            "model": "baseline:majority",
+            "suite": "mini",
+            "groups": "sport",
+            "limit": 1,
+        } | ATTACKS[attack]
         lines = [f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in options.items()]
         text = "\n".join([table, *lines]).replace("{url}", server.url)
         assert tomllib.loads(text)
@@ -275,7 +277,9 @@ def test_a_configuration_file_that_was_found_neither_runs_code_nor_sends_a_key(
         assert "found, not named" in consilience("probe", "--help")[2], "a note"
         consilience("probe", "--out", "new", "--config", tmp_path / file)
         assert hostile.exists() or server.headers
-        (tmp_path / file).write_text(f"{table}\ntrust-remote-code = false\nlimit = 1\n")
+        (tmp_path / file).write_text(
+            f'{table}\ntrust-remote-code = false\nlimit = 1\ngroups = "sport"\n'
+        )
         assert consilience("probe", "-m", "baseline:first", "-s", "mini-questions")[0] == 0
 
 

@@ -1,7 +1,7 @@
 """The public names; each is imported when it is first used."""
 
 from consilience.asking.facts import ask_suite as ask_suite
-from consilience.authoring.importing import new_suite as new_suite
+from consilience.authoring.sharing import new_suite as new_suite
 from consilience.commands.runs import analyze_edits as analyze_edits
 from consilience.commands.runs import analyze_examples as analyze_examples
 from consilience.commands.runs import analyze_expectations as analyze_expectations

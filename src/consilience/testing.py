@@ -121,17 +121,6 @@ def assert_consistent(
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a test demands of a run: the arguments of ``assert_consistent``."""
-
-    rules: Sequence[str]
-    at_least: float | None
-    baseline: str | PathLike[str] | None
-    undecided: Undecided
-    examples: int
-
-
 class Runs:
     """Runs that are asked once, by one process, and shared by all tests of a session.
 
@@ -165,12 +154,19 @@ class Runs:
         """As the function ``assert_consistent``, of a run that is shared."""
         __tracebackhide__ = True
         case = _case_of(_beside_test(suite), options)
+        baseline = _beside_test(baseline)
         answered = self._ask(model, case)
+        messages: list[str] = []
         try:
-            claim = Claim(rules, at_least, _beside_test(baseline), undecided, examples)
-            answered.check(case, claim)
+            if rules:
+                messages += answered.broken_rules(case, rules, baseline, undecided, examples)
+            if at_least is not None or not rules:
+                share = 1 if at_least is None else at_least
+                messages += answered.inconsistent(case, share, examples)
         except ConsilienceError as error:
             raise error.with_traceback(None) from None
+        if messages:
+            raise AssertionError("\n".join(messages))
         return answered.result
 
     def _ask(self, model: Any, case: Case) -> Answered:
@@ -222,18 +218,7 @@ class Answered:
         suite, protocol = self.result.suite, self.result.protocol
         return [item_agreement(table, suite, protocol) for table in self.result.run.tables]
 
-    def check(self, case: Case, claim: Claim) -> None:
-        """Raise ``AssertionError`` with all that is not as the claim demands of a case."""
-        __tracebackhide__ = True
-        messages = [self._broken_rules(case, claim)] if claim.rules else []
-        if claim.at_least is not None or not claim.rules:
-            messages += self._inconsistent(
-                case, 1 if claim.at_least is None else claim.at_least, claim.examples
-            )
-        if messages := [message for message in messages if message]:
-            raise AssertionError("\n".join(messages))
-
-    def _inconsistent(self, case: Case, at_least: float, examples: int) -> Iterator[str]:
+    def inconsistent(self, case: Case, at_least: float, examples: int) -> Iterator[str]:
         """A message for each seed with items that agree in fewer of their pairs."""
         if not 0 <= at_least <= 1:
             raise ConsilienceError(f"at_least={at_least}", expected="a share from 0 to 1")
@@ -244,33 +229,40 @@ class Answered:
             if failed.height:
                 yield _message(self.result, seed, chosen, failed, at_least, examples)
 
-    def _broken_rules(self, case: Case, claim: Claim) -> str:
-        """The verdicts on the rules, with examples; empty if the gate is open."""
+    def broken_rules(
+        self,
+        case: Case,
+        rules: Sequence[str],
+        baseline: str | PathLike[str] | None,
+        undecided: Undecided,
+        examples: int,
+    ) -> Iterator[str]:
+        """The verdicts on rules, with examples; nothing if the gate is open.
+
+        A rule of a case is on the numbers of its group, unless it names one.
+        """
         if case.item:
             raise ConsilienceError(
-                f"the rule '{claim.rules[0]}' for the item '{case}'",
+                f"the rule '{rules[0]}' for the item '{case}'",
                 expected="a suite or a group, of whose items an interval tells",
                 todo="Use at_least=0.8, or cases(suite, by='group').",
             )
+        if case.group:
+            comparison, in_group = r"\s*(>=|<=|≥|≤|\bno\b)", f" in {case.group} \\1"
+            rules = [
+                rule if " in " in rule else re.sub(comparison, in_group, rule, count=1)
+                for rule in rules
+            ]
         checked = gate(
             GateOptions(
                 runs=[f"{self.result.label}={self.result.run.path}"],
-                rule=[_in_group(rule, case.group) for rule in claim.rules],
-                baseline=None if claim.baseline is None else os.fspath(claim.baseline),
-                undecided=claim.undecided,
+                rule=rules,
+                baseline=None if baseline is None else os.fspath(baseline),
+                undecided=undecided,
             )
         )
-        if checked.is_open:
-            return ""
-        examples = list(self._inconsistent(case, 1, claim.examples))
-        return "\n".join([repr(checked), *checked.notes, *examples])
-
-
-def _in_group(rule: str, group: str) -> str:
-    """A rule on the numbers of a group; one that names a group already stays as it is."""
-    if not group or " in " in rule:
-        return rule
-    return re.sub(r"\s*(>=|<=|≥|≤|\bno\b)", f" in {group} \\1", rule, count=1)
+        if not checked.is_open:
+            yield from (repr(checked), *checked.notes, *self.inconsistent(case, 1, examples))
 
 
 def _beside_test(value: Any) -> Any:

@@ -93,7 +93,10 @@ def track(
         _log_to_mlflow(module, of_run, step)
         return
     tables = {
-        f"{PROJECT}/{name}": module.Table(columns=table.columns, data=_rows(table))
+        f"{PROJECT}/{name}": module.Table(
+            columns=table.columns,
+            data=[list(row) for row in table.fill_nan(None).iter_rows()],  # JSON has no NaN
+        )
         for name, table in of_run.tables.items()
     }
     logged = {**of_run.metrics, **tables}
@@ -125,8 +128,3 @@ def _log_to_mlflow(mlflow: Any, of_run: Tracked, step: int | None) -> None:
     finally:
         if not is_active:
             mlflow.end_run()
-
-
-def _rows(table: pl.DataFrame) -> list[list[object]]:
-    """The rows of a table; NaN, which JSON does not have, becomes None."""
-    return [list(row) for row in table.fill_nan(None).iter_rows()]

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import polars as pl
@@ -20,9 +21,9 @@ from consilience.core.factors import Design, Edge, VariantPair
 from consilience.core.items import Scores as Scores  # noqa: PLC0414
 from consilience.core.patterns import ENGLISH, NameTable, Pattern, Writing
 from consilience.core.text import counted
+from consilience.files.read import FirstFault
 from consilience.files.rows import (
     NAMES,
-    FirstProblem,
     Problems,
     Row,
     names_of_rows,
@@ -109,7 +110,7 @@ QUESTION_WORDS = SuiteWords(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class Relation:
     """A group of a suite: a relation with facts and patterns, a task, or a group of questions."""
 
@@ -136,7 +137,7 @@ class Relation:
     ) -> Relation:
         return cls(id_, id_, "N-1", (), facts, {}, candidates, design)
 
-    @property
+    @cached_property
     def design(self) -> Design:
         """Which variants are compared, and what is counted of them."""
         return self.given_design or Design.of_patterns(self.patterns, self.edges)
@@ -236,7 +237,7 @@ class Suite:
         written = NameTable(language)
         if names is not None:
             written = _names_of_frame(as_polars(names, THE_NAMES), language, drafts)
-        relations = tuple(draft.relation(written, FirstProblem()) for draft in drafts.values())
+        relations = tuple(draft.relation(written, FirstFault()) for draft in drafts.values())
         return cls(name, relations, language=language)
 
     @classmethod
@@ -260,7 +261,7 @@ class Suite:
         )
         drafts = _drafts_of(rows, patterns, by_relation, ENGLISH)
         names = NameTable(ENGLISH)
-        return cls(name, tuple(one.relation(names, FirstProblem()) for one in drafts.values()))
+        return cls(name, tuple(one.relation(names, FirstFault()) for one in drafts.values()))
 
     def __repr__(self) -> str:
         facts = [fact for group in self for fact in group.facts]
@@ -473,7 +474,7 @@ def _names_of_frame(table: pl.DataFrame, language: str, drafts: Mapping[str, Dra
             )  # fmt: skip
     facts = {id_: names_in(draft.facts) for id_, draft in drafts.items()}
     rows = rows_of_frame(table, THE_NAMES, language=language)
-    return names_of_rows(rows, language, facts, FirstProblem())
+    return names_of_rows(rows, language, facts, FirstFault())
 
 
 def names_in(facts: Iterable[Fact]) -> list[str]:

@@ -15,7 +15,7 @@ from consilience.core.errors import Protocol
 from consilience.core.expectations import EXPECTATION_SUBSETS, Instance
 from consilience.core.text import fold_case, whole_words
 from consilience.metrics.counts import Answers, Prepared, prepared
-from consilience.metrics.grid import Grid
+from consilience.metrics.registry import Grid
 from consilience.metrics.statistics import Ints
 from consilience.types import Relation, Suite
 
@@ -55,7 +55,7 @@ def item_agreement(answers: Answers, suite: Suite, protocol: Protocol) -> pl.Dat
 
 
 def _key(relation: Relation, protocol: Protocol) -> pl.Expr:
-    """What identifies a row of the grid of pairs (``metrics.grid.grids``)."""
+    """What identifies a row of the grid of pairs (``metrics.registry.grids``)."""
     if relation.design.unit == "item":
         return pl.col("item")
     if protocol == "strict":

@@ -28,9 +28,8 @@ from consilience.metrics.components import (
     shuffled_spreads,
 )
 from consilience.metrics.counts import resampled
-from consilience.metrics.grid import Grid
 from consilience.metrics.measure import pooled_row
-from consilience.metrics.registry import METRICS, Tally
+from consilience.metrics.registry import METRICS, Grid, Tally
 from consilience.metrics.resampling import Key, Resampling
 from consilience.metrics.statistics import NAN, TIE, Bools, Floats, Ints
 

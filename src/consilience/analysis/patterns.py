@@ -16,9 +16,8 @@ from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import Edge
 from consilience.metrics.counts import Answers, Prepared, prepared, prepared_seeds
 from consilience.metrics.differences import CHANGE_SCHEMA, accuracy_changes
-from consilience.metrics.grid import Grid
 from consilience.metrics.measure import measure
-from consilience.metrics.registry import headline_metrics, quotient
+from consilience.metrics.registry import Grid, headline_metrics, quotient
 from consilience.metrics.resampling import ClusterSampler, in_threads
 from consilience.metrics.statistics import (
     NAN,

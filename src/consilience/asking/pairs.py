@@ -16,8 +16,7 @@ from consilience.core.free_text import matched_word
 from consilience.core.items import Ask, Form, Group, Item, Task, TextPair
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import PairModel, WritingModel
-from consilience.suites.pairs import TASK_SUITE, generated_group
-from consilience.suites.perturbations import Perturbation, forms_of
+from consilience.suites.pairs import TASK_SUITE, Perturbation, forms_of, generated_group
 
 CHANGED_ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("group", "perturbation", "item", "gold", "original_answer"), pl.String),

@@ -8,6 +8,7 @@ import shlex
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,13 +25,13 @@ from consilience.authoring.checks import (
     Finding,
     has_ending,
     is_english,
+    sentence,
 )
-from consilience.authoring.likeness import sentence
 from consilience.core.errors import ConsilienceError, needs_extra
 from consilience.core.factors import Edge, VariantPair
 from consilience.core.text import counted
 from consilience.files.read import parse_json, read_rows, read_text
-from consilience.files.rows import find_table
+from consilience.files.rows import find_table, nfc
 from consilience.files.write import write_whole
 from consilience.metrics.statistics import Floats
 from consilience.options import Output
@@ -79,10 +80,7 @@ def run_checks(
 
 
 def cautions(suite: Suite | Questions) -> list[str]:
-    """Properties of a suite that are no errors but decide what its numbers mean.
-
-    They are the findings of the checks that are quick.
-    """
+    """What is no error but decides what a suite's numbers mean, by the checks that are quick."""
     material = suite if isinstance(suite, Questions) else FactMaterial(suite)
     findings = run_checks(material, {}, only_quick=True).findings
     order = [group.id for group in suite] if isinstance(suite, Suite) else list(suite.groups)
@@ -97,7 +95,6 @@ NEEDS = {
     "meaning": "an encoder",
     "agreement": "`--runs`",
 }
-"""What a check needs, in words, by the field of the material that it reads."""
 
 
 def check_reference() -> Table:
@@ -162,20 +159,17 @@ def fix_folder(folder: Path) -> list[Change]:
 def _lines_of(path: Path) -> list[tuple[str, Cells | None]]:
     """The lines of a table with their cells; None for a header and for what is no row."""
     lines = read_text(path).split("\n")
-    if path.suffix == ".jsonl":
-        return [(line, _json_row(line)) for line in lines]
     header = lines[0].rstrip("\r").split("\t")
-    rows = (dict(zip(header, line.rstrip("\r").split("\t"), strict=False)) for line in lines[1:])
-    cells = [row if line.strip() else None for row, line in zip(rows, lines[1:], strict=True)]
-    return list(zip(lines, [None, *cells], strict=True))
-
-
-def _json_row(line: str) -> Cells | None:
-    try:
-        value = parse_json(line)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
+    rows: list[tuple[str, Cells | None]] = []
+    for at, line in enumerate(lines):
+        row = None
+        if path.suffix == ".jsonl":
+            with suppress(ValueError):
+                row = parse_json(line)
+        elif at and line.strip():
+            row = dict(zip(header, line.rstrip("\r").split("\t"), strict=False))
+        rows.append((line, row if isinstance(row, dict) else None))
+    return rows
 
 
 def _corrections(path: Path | None) -> tuple[Renamed, Renamed]:
@@ -198,13 +192,9 @@ def _corrections(path: Path | None) -> tuple[Renamed, Renamed]:
         common = endings[str(cells.get("language", ""))].most_common(1)
         after = corrected(pattern, common[0][0] if common else "")
         exact[relation, pattern] = after
-        stays = first.setdefault((relation, _composed(after)), after)
-        composed[relation, _composed(pattern)] = stays
+        stays = first.setdefault((relation, nfc(after)), after)
+        composed[relation, nfc(pattern)] = stays
     return exact, composed
-
-
-def _composed(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
 
 
 def corrected(pattern: str, ending: str) -> str:
@@ -228,7 +218,7 @@ def _corrected_table(path: Path, name: str, renamed: Renamed) -> tuple[str, list
         where, after = f"{path.name}:{at}", line
         for column in with_patterns:
             before = str(cells.get(column))
-            key_text = before if name == "patterns" else _composed(before)
+            key_text = before if name == "patterns" else nfc(before)
             text = renamed.get((str(cells.get("relation")), key_text), before)
             if text != before:
                 changes.append(Change(where, cells[column], text))
@@ -239,7 +229,7 @@ def _corrected_table(path: Path, name: str, renamed: Renamed) -> tuple[str, list
                 )
                 after += "\r" if line.endswith("\r") else ""
         written = tuple(str(cells.get(column)) for column in keys)
-        key = tuple(map(_composed, written))
+        key = tuple(map(nfc, written))
         if key and (key in seen or (name == "edges" and key[1] == key[2])):
             first, as_first = seen.get(key, ("", written))
             form = "" if as_first == written else ", in another Unicode form (NFC or NFD)"
@@ -267,11 +257,8 @@ class SuiteAudit(Shown):
     suite: str
     audit: Audit
     edges: Mapping[str, Mapping[VariantPair, Edge]] | None = field(default=None, repr=False)
-    """Relation -> how every two patterns differ by the parser; None without a parser."""
     relations: tuple[Relation, ...] = field(default=(), repr=False)
-    """The relations of a suite of facts that can be read."""
     changes: tuple[Change, ...] = ()
-    """What ``fix`` corrected before the audit."""
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         if self.changes:
@@ -356,7 +343,17 @@ def audit_suite(options: AuditOptions) -> SuiteAudit:
     changes = tuple(fix_folder(writable_folder(spec, options.data_dir))) if options.fix else ()
     problems = suites.check_suite(spec, options.data_dir, columns_of(options.columns))
     if problems:
-        errors = tuple(map(_of_problem, problems))
+        errors = tuple(
+            Finding(
+                "",
+                problem.found + (f"; expected {problem.expected}" if problem.expected else ""),
+                (problem.where,) if problem.where else (),
+                check=FILES,
+                severity="error",
+                todo=problem.todo,
+            )
+            for problem in problems
+        )
         not_run = {"all checks": "the files have errors"}
         return SuiteAudit(spec, Audit(errors, {FILES: len(errors)}, not_run), changes=changes)
     if of_questions:
@@ -389,14 +386,7 @@ def writable_folder(spec: str, data_dir: Path | None) -> Path:
     return root
 
 
-def _of_problem(problem: ConsilienceError) -> Finding:
-    expected = f"; expected {problem.expected}" if problem.expected else ""
-    places = (problem.where,) if problem.where else ()
-    return Finding("", problem.found + expected, places, 1, FILES, "error", problem.todo)
-
-
 def _material(suite: Suite, options: AuditOptions) -> tuple[FactMaterial, dict[str, str]]:
-    """What the checks read, and why some of it is missing."""
     _, root = layout_of(suites.suite_folder(options.suite, suites.data_dir(options.data_dir)))
     missing: dict[str, str] = {}
     parsed = meaning = agreement = None
@@ -409,10 +399,16 @@ def _material(suite: Suite, options: AuditOptions) -> tuple[FactMaterial, dict[s
         reason = f"English only; the patterns are in {', '.join(languages)}"
         missing |= dict.fromkeys(("english", "edges", "tenses", "meaning"), reason)
     if options.runs:
-        agreement = _agreement(suite, options)
+        of_runs: dict[str, list[Floats]] = defaultdict(list)
+        for run in open_runs(options.runs):
+            for name, matrix in mean_agreement(run.tables, suite, suite.protocol).items():
+                of_runs[name].append(matrix)
+        agreement = {name: np.mean(matrices, axis=0) for name, matrices in of_runs.items()}
     else:
         missing["agreement"] = "no runs: name some with --runs"
-    edges, signatures, tenses = parsed or (None, None, _annotated_tenses(suite))
+    annotated = {one.id: [pattern.tense for pattern in one.patterns] for one in suite}
+    has_tenses = any(map(any, annotated.values()))
+    edges, signatures, tenses = parsed or (None, None, annotated if has_tenses else None)
     return FactMaterial(
         suite, places_in(root), _aliases(root), edges, signatures, tenses, meaning, agreement
     ), missing
@@ -429,7 +425,6 @@ def _or_missing(make: Callable[[], T], names: tuple[str, ...], missing: dict[str
 
 
 def _parsed(suite: Suite) -> tuple[ByRelation, ByRelation, ByRelation]:
-    """The edges, signatures and tenses of each relation by the parser."""
     from consilience.analysis import syntax
 
     parser = syntax.load_parser()
@@ -452,12 +447,6 @@ def _parsed(suite: Suite) -> tuple[ByRelation, ByRelation, ByRelation]:
     return edges, signatures, tenses
 
 
-def _annotated_tenses(suite: Suite) -> ByRelation | None:
-    """The tenses that the suite itself annotates; None where it has none."""
-    tenses = {relation.id: [pattern.tense for pattern in relation.patterns] for relation in suite}
-    return tenses if any(map(any, tenses.values())) else None
-
-
 def _meaning(suite: Suite) -> dict[str, Floats]:
     """Mean cosine similarity of patterns over ``FILLED`` facts, of relations that can be judged."""
     from consilience.models.judges import EmbeddingJudge
@@ -476,15 +465,6 @@ def _meaning(suite: Suite) -> dict[str, Floats]:
             matrix += np.reshape(judge.similarities(pairs), (size, size)) / len(facts)
         similarity[relation.id] = matrix
     return similarity
-
-
-def _agreement(suite: Suite, options: AuditOptions) -> dict[str, Floats]:
-    """Agreement of patterns, the mean over runs."""
-    of_runs: dict[str, list[Floats]] = defaultdict(list)
-    for run in open_runs(options.runs):
-        for name, matrix in mean_agreement(run.tables, suite, suite.protocol).items():
-            of_runs[name].append(matrix)
-    return {name: np.mean(matrices, axis=0) for name, matrices in of_runs.items()}
 
 
 def _aliases(root: Path) -> dict[str, list[tuple[str, ...]]]:

@@ -1,4 +1,4 @@
-"""The checks of the audit: what may be wrong with facts, patterns and questions."""
+"""How patterns are compared, and the checks of the audit: what may be wrong with a suite."""
 
 from __future__ import annotations
 
@@ -7,27 +7,103 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from itertools import combinations
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from consilience.authoring.likeness import normal_form
+from consilience.analysis.syntax import DETERMINERS
 from consilience.core.factors import Edge, VariantPair
 from consilience.core.items import Question
 from consilience.core.patterns import ENGLISH, Pattern
-from consilience.core.text import closes_sentence, counted, fold_case, listed, whole_words
+from consilience.core.text import (
+    WITHOUT_SPACES,
+    closes_sentence,
+    counted,
+    fold_case,
+    listed,
+    whole_words,
+)
 from consilience.metrics.statistics import Floats
 from consilience.suites.layouts import Places
 from consilience.suites.questions import Questions, normal
-from consilience.types import Relation, Suite
+from consilience.types import Fact, Relation, Suite
+
+Likeness = Literal["duplicate", "determiners", "one token"]
+"""How a pattern is like another one.
+
+duplicate: the same in ``normal_form``. determiners: the same without English determiners. one
+token: one token is added, removed or replaced, in patterns of at least ``LEAST`` tokens besides the
+slots.
+"""
+
+LEAST = 3
+
+TOKEN = re.compile(rf"\[[xy]\]|[{WITHOUT_SPACES}]|[^\s{WITHOUT_SPACES}]+")
+"""A slot, a character of a script without spaces, or a word."""
+
+SLOTS = ("[x]", "[y]")
+
+
+def sentence(relation: Relation, pattern: Pattern, fact: Fact) -> str:
+    """The sentence that a fact makes of a pattern."""
+    query = relation.query(pattern, fact)
+    return pattern.fill(query.subject, query.gold)
+
+
+@lru_cache(maxsize=4096)
+def normal_form(pattern: str) -> str:
+    """A pattern or a phrasing without what duplicates may differ in: case, spaces, punctuation.
+
+    Unicode is composed (NFC) and case folded. Each run of spaces and punctuation is one space,
+    marks of direction go, and slots are words.
+    """
+    words = []
+    for part in re.split(r"(\[[xy]\])", fold_case(unicodedata.normalize("NFC", pattern))):
+        kinds = [unicodedata.category(sign) for sign in part]
+        signs = zip(part, kinds, strict=True)
+        plain = "".join(" " if kind[0] in "PZ" else sign for sign, kind in signs if kind != "Cf")
+        words.append(part if part in SLOTS else plain)
+    return " ".join(" ".join(words).split())
+
+
+@lru_cache(maxsize=4096)
+def tokens_of(pattern: str) -> tuple[str, ...]:
+    """The tokens of a pattern in ``normal_form``: words and slots."""
+    return tuple(TOKEN.findall(normal_form(pattern)))
+
+
+def likeness(a: str, b: str, *, in_english: bool = True) -> Likeness | None:
+    """How two patterns are alike; None where they are neither duplicates nor near-duplicates."""
+    if normal_form(a) == normal_form(b):
+        return "duplicate"
+    tokens = tokens_of(a), tokens_of(b)
+    bare = [[token for token in of if token not in DETERMINERS] for of in tokens]
+    if in_english and bare[0] == bare[1]:
+        return "determiners"
+    is_long = max(map(len, tokens)) >= LEAST + len(SLOTS)
+    return "one token" if is_long and _differ_in_one(*tokens) else None
+
+
+def _differ_in_one(a: Sequence[str], b: Sequence[str]) -> bool:
+    shorter, longer = sorted((a, b), key=len)
+    if len(longer) - len(shorter) > 1 or a == b:
+        return False
+    at = next((at for at, token in enumerate(shorter) if token != longer[at]), len(shorter))
+    rest = shorter[at + 1 :] if len(shorter) == len(longer) else shorter[at:]
+    return rest == longer[at + 1 :]
+
+
+def has_words(pattern: str) -> bool:
+    """Whether a pattern has a letter besides its slots; one without says nothing."""
+    return any(sign.isalpha() for sign in pattern.replace("[X]", "").replace("[Y]", ""))
+
 
 Severity = Literal["error", "warning", "note"]
 """error: the suite cannot be used. warning: probably a mistake. note: decides what numbers mean."""
 
 Kind = Literal["facts", "questions"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -42,7 +118,6 @@ class Finding:
     places: tuple[str, ...] = ()
     """Where: ``file:line`` below the folder of the suite; empty where that is not known."""
     count: int = 1
-    """How many patterns, facts, candidates or questions it is about."""
     check: str = ""
     severity: Severity = "note"
     todo: str = ""
@@ -250,7 +325,6 @@ def contains(text: str, part: str) -> bool:
 
 
 LEAST_SHARED = 0.01
-"""The least share of the facts of a relation that is reported as shared with another."""
 
 
 def shared_facts(material: FactMaterial) -> Iterator[Finding]:
@@ -379,10 +453,8 @@ SPACE_FAULT = re.compile(r"\s{2,}|[^\S ]|^\s|\s$|\s(?=[.,](?:\s|$))")
 
 NUMBER_WORDS = {"is": "singular", "are": "plural", "was": "singular", "were": "plural"}
 NUMBER = re.compile(r"(?<!and )\[([XY])\] (is|are|was|were)\b")
-"""A verb that agrees in number with the slot before it; not after ``[X] and``."""
 
 VOWEL_SOUND = re.compile(r"(?:hour|honest|honou?r|heir)|(?!uni(?!n)|us|eu|one|ut)[aeiou]", re.I)
-"""How an English word begins that takes ``an``."""
 
 
 def spaces(material: FactMaterial) -> Iterator[Finding]:
@@ -504,7 +576,6 @@ def asks_another_relation(material: FactMaterial) -> Iterator[Finding]:
 # Questions.
 
 FEW_TO_BALANCE = 5
-"""The fewest questions whose golds are expected at several positions."""
 
 
 def _found(
@@ -560,23 +631,19 @@ def gold_position(questions: Questions) -> Iterator[Finding]:
 def duplicate_questions(questions: Questions) -> Iterator[Finding]:
     """Questions that ask what an earlier one asks, if its answer may be given to them too."""
     for name, items in questions.groups.items():
-        pairs = list(_repeated(items))
+        pairs: list[tuple[Question, Question]] = []
+        earlier: dict[tuple[str, str], list[Question]] = defaultdict(list)
+        for question in items:
+            keys = [(text, normal(question.context)) for text in {*map(normal, _texts(question))}]
+            same = [other for key in keys for other in earlier.get(key, ())]
+            allowed = {option.text for option in question.options}
+            fitting = (one for one in same if not allowed or one.gold.text in allowed)
+            if again := next(fitting, None):
+                pairs.append((again, question))
+            for key in keys:
+                earlier[key].append(question)
         if pairs:
             yield _of_pairs(name, "duplicate question", "", pairs, pairs[0][0])
-
-
-def _repeated(items: Sequence[Question]) -> Iterator[tuple[Question, Question]]:
-    earlier: dict[tuple[str, str], list[Question]] = defaultdict(list)
-    for question in items:
-        texts = {normal(text) for text in _texts(question)}
-        keys = [(text, normal(question.context)) for text in texts]
-        same = [other for key in keys for other in earlier.get(key, ())]
-        allowed = {option.text for option in question.options}
-        again = next((other for other in same if not allowed or other.gold.text in allowed), None)
-        if again is not None:
-            yield again, question
-        for key in keys:
-            earlier[key].append(question)
 
 
 def shared_questions(questions: Questions) -> Iterator[Finding]:
@@ -616,19 +683,18 @@ def question_spaces(questions: Questions) -> Iterator[Finding]:
 def answer_in_question(questions: Questions) -> Iterator[Finding]:
     """The gold is in every phrasing as whole words; a context does not count."""
     for name, items in questions.groups.items():
-        inside = [item for item in items if _tells_its_answer(item)]
+        inside = []
+        for item in items:
+            texts, gold = _texts(item), item.gold
+            others = [option.text for option in item.options if option != gold]
+            if all(contains(text, gold.text) for text in texts) and not any(
+                contains(text, other) for text in texts for other in others
+            ):
+                inside.append(item)
         if inside:
             first, size = inside[0], f"{len(inside)} of {counted(len(items), 'question')}"
             example = f"'{_texts(first)[0]}', '{first.gold.text}' (item {first.item})"
             yield _found(name, f"{size}, such as {example}", inside)
-
-
-def _tells_its_answer(question: Question) -> bool:
-    texts = _texts(question)
-    others = [option.text for option in question.options if option != question.gold]
-    return all(contains(text, question.gold.text) for text in texts) and not any(
-        contains(text, other) for text in texts for other in others
-    )
 
 
 def same_options(questions: Questions) -> Iterator[Finding]:
@@ -647,7 +713,6 @@ class Check:
     find: Callable[[Any], Iterable[Finding]]
     severity: Severity
     meaning: str
-    """What it looks for, in a few words."""
     todo: str
     of: Kind = "facts"
     needs: str = ""
@@ -737,4 +802,3 @@ CHECKS = {check.find.__name__: check for check in (
           "Replace one of them.", "questions"),
 )}
 # fmt: on
-"""The checks by name, in the order of the table."""

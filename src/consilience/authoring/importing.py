@@ -1,4 +1,4 @@
-"""Imported and new suites: what is in them and how they are written."""
+"""Imports: the formats of sources, and what of a source joins a suite."""
 
 from __future__ import annotations
 
@@ -9,128 +9,80 @@ import shutil
 import tempfile
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
 from consilience import suites
-from consilience.authoring.likeness import Likeness, has_words, likeness
-from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.authoring.checks import Likeness, has_words, likeness
+from consilience.core.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
 from consilience.core.patterns import ENGLISH
 from consilience.core.text import LANGUAGE_TAG, counted, is_language_tag
-from consilience.files.read import read_text
-from consilience.files.rows import Problems, find_table, raise_first, suite_rows
-from consilience.files.write import cannot_write, path_of, write_whole
+from consilience.files.read import read_rows, read_text
+from consilience.files.rows import (
+    Problems,
+    Row,
+    find_table,
+    raise_first,
+    refuse_misspelt,
+    suite_rows,
+)
+from consilience.files.tables import ENDINGS, read_answer_file, read_workbook
+from consilience.files.write import json_lines, make_folder, refuse_occupied, write_whole
 from consilience.options import Output
+from consilience.options.suites import ImportOptions
 from consilience.report.export import Shown, rows_of
 from consilience.suites.facts import folder_root, read_folder
-from consilience.suites.layouts import N_TO_1, N_TO_M, check_folder
-from consilience.suites.proposals import TABLE, Proposal
-from consilience.types import Candidates, Cardinality, Fact, Relation, Suite
-
-EXAMPLES = Path(__file__).parent / "examples"
-
-
-def new_suite(folder: str | Path, *, facts: bool = False) -> list[Path]:
-    """Write an example of a suite of questions, or of facts, into a new or empty folder.
-
-    It returns the files.
-    A folder with files raises, because nothing of it may be replaced.
-    """
-    target = path_of(folder, "the folder of the suite")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConsilienceError(
-            "a file" if not target.is_dir() else "a folder that is not empty",
-            expected="a new folder, or an empty one",
-            where=str(target),
-            todo="Name another folder.",
-        )
-    _make_folder(target)
-    files = []
-    for source in sorted((EXAMPLES / ("facts" if facts else "questions")).iterdir()):
-        files.append(target / source.name)
-        write_whole(files[-1], source.read_bytes())
-    return files
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-
+from consilience.suites.layouts import (
+    LAMA_CARDINALITIES,
+    N_TO_1,
+    N_TO_M,
+    TREX,
+    check_folder,
+    load_folder,
+    pararel_root,
+)
+from consilience.suites.proposals import TABLE, Proposal, provenance_of, read_proposals, scores_of
+from consilience.suites.question_suites import columns_of
+from consilience.types import FACT_COLUMNS, Cardinality, Suite
 
 Rows = Sequence[Mapping[str, object]]
 
 
 def append_rows(folder: Path, tables: Mapping[str, Rows]) -> None:
-    """Add rows to the tables of a folder; a table that is not there becomes a JSONL file.
-
-    All rows are prepared before the first file is written. A TSV table whose header lacks a column
-    of the rows raises.
-    """
-    paths = {name: find_table(folder, name) or folder / f"{name}.jsonl" for name in tables}
-    files = {paths[name]: _with_rows(paths[name], rows) for name, rows in tables.items() if rows}
-    _make_folder(folder)
-    for path, text in files.items():
-        write_whole(path, text.encode())
-
-
-def _with_rows(path: Path, rows: Rows) -> str:
-    """The text of a table with more rows."""
-    text = read_text(path) if path.is_file() else ""
-    text += "\n" if text and not text.endswith("\n") else ""
-    if path.suffix == ".jsonl":
-        return text + "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    header = text.partition("\n")[0].rstrip("\r").split("\t")
-    for row in rows:
-        if missing := [name for name in row if name not in header]:
-            raise ConsilienceError(
-                f"no column '{missing[0]}', which a new row has",
-                expected=f"{', '.join(row)} in the header",
-                where=str(path),
-                todo="Add the column to the header, or save the table as JSONL.",
-            )
-        cells = [row.get(name, "") for name in header]
-        texts = ["; ".join(map(str, c)) if isinstance(c, list) else str(c) for c in cells]
-        text += "\t".join(texts) + "\n"
-    return text
+    """Add rows to all tables of a folder, or to none of them; a missing table becomes JSONL."""
+    files: dict[Path, bytes] = {}
+    for table, rows in tables.items():
+        path = find_table(folder, table) or folder / f"{table}.jsonl"
+        if path.suffix == ".jsonl" and rows:
+            files[path] = json_lines(rows, path)
+        elif rows:
+            text = read_text(path)
+            text += "" if text.endswith("\n") else "\n"
+            header = text.partition("\n")[0].rstrip("\r").split("\t")
+            for row in rows:
+                if missing := [name for name in row if name not in header]:
+                    raise ConsilienceError(
+                        f"no column '{missing[0]}', which a new row has",
+                        expected=f"{', '.join(row)} in the header",
+                        where=str(path),
+                        todo="Add the column to the header, or save the table as JSONL.",
+                    )
+                cells = [row.get(name, "") for name in header]
+                texts = ["; ".join(map(str, c)) if isinstance(c, list) else str(c) for c in cells]
+                text += "\t".join(texts) + "\n"
+            files[path] = text.encode()
+    make_folder(folder)
+    for path, content in files.items():
+        write_whole(path, content)
 
 
 # What a source holds.
 
 WIKIDATA = re.compile(r"P\d+")
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What a user says about a source, besides where it is."""
-
-    relation: str = ""
-    """The relation of patterns whose source names none."""
-    columns: Mapping[str, str] = field(default_factory=dict)
-    """The table's name of each column that is called otherwise there."""
-    languages: Sequence[str] = ()
-    """The languages to read; of a source without languages, the one of its patterns."""
-    source: str = ""
-    """What the provenance calls the source; empty for the names of its files."""
-    licence: str = ""
-
-    @property
-    def language(self) -> str:
-        """The language of a source that names none; empty for that of the suite."""
-        if len(self.languages) > 1:
-            raise ConsilienceError(
-                f"--language {','.join(self.languages)}",
-                expected="one language for a source whose patterns are in one language",
-            )
-        language = self.languages[0] if self.languages else ""
-        if language and not is_language_tag(language):
-            raise ConsilienceError(f"--language {language}", expected=LANGUAGE_TAG)
-        return language
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +105,6 @@ class Name:
 
     relation: str
     name: str
-    """The subject or object, as in the facts."""
     language: str
     text: str
     form: str = ""
@@ -164,8 +115,9 @@ class Name:
 class Content:
     """What the files of an import hold, in their order."""
 
-    root: Path
-    reading: Reading
+    options: ImportOptions
+    languages: Sequence[str]
+    """The languages to read; of a source without languages, the one of its patterns."""
     patterns: list[Proposal] = field(default_factory=list)
     facts: list[SourceFact] = field(default_factory=list)
     names: list[Name] = field(default_factory=list)
@@ -176,11 +128,21 @@ class Content:
     problems: Problems = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def said_language(self) -> str:
+        """The language of a source that names none; empty for that of the suite."""
+        language = ",".join(self.languages)
+        if len(self.languages) > 1 or not (is_language_tag(language) or not language):
+            expected = f"{LANGUAGE_TAG}, and one for a source whose patterns are in one language"
+            raise ConsilienceError(f"--language {language}", expected=expected)
+        return language
+
     def add(self, relation: str, pattern: str, path: Path, where: str, **stated: Any) -> None:
         """Add a pattern of a file; what it states itself replaces what the user says of all."""
-        inside = path.relative_to(self.root).parts if path != self.root else ()
-        source = self.reading.source or "/".join((self.root.resolve().name, *inside))
-        said = {"licence": self.reading.licence, "language": self.reading.language}
+        root, options = self.options.path, self.options
+        inside = path.relative_to(root).parts if path != root else ()
+        source = options.source or "/".join((root.resolve().name, *inside))
+        said = {"licence": options.licence, "language": self.said_language}
         fields = {"source": source, **said} | {name: one for name, one in stated.items() if one}
         self.patterns.append(Proposal(relation, pattern, "imported", **fields, where=where))
 
@@ -217,7 +179,19 @@ def align_languages(content: Content) -> None:
     if not languages:
         return
     first = "en" if "en" in languages else next(iter(languages))
-    needed = _languages_of_patterns(content)
+    has_facts = {(fact.relation, fact.language) for fact in content.facts}
+    needed: dict[str, set[str]] = defaultdict(set)
+    patterns, content.patterns = content.patterns, []
+    for pattern in patterns:
+        if (pattern.relation, pattern.language) in has_facts:
+            needed[pattern.relation].add(pattern.language)
+            content.patterns.append(pattern)
+        else:
+            content.refuse(
+                f"no fact of '{pattern.relation}' in '{pattern.language}'",
+                expected="facts in the language of the pattern",
+                where=pattern.where,
+            )
     facts: list[SourceFact] = []
     names: dict[tuple[str, str, str], Name] = {}
     left_out = 0
@@ -249,24 +223,6 @@ def align_languages(content: Content) -> None:
         )
 
 
-def _languages_of_patterns(content: Content) -> dict[str, set[str]]:
-    """The languages of the patterns of each relation; patterns without facts are refused."""
-    has_facts = {(fact.relation, fact.language) for fact in content.facts}
-    needed: dict[str, set[str]] = defaultdict(set)
-    patterns, content.patterns = content.patterns, []
-    for pattern in patterns:
-        if (pattern.relation, pattern.language) in has_facts:
-            needed[pattern.relation].add(pattern.language)
-            content.patterns.append(pattern)
-        else:
-            content.refuse(
-                f"no fact of '{pattern.relation}' in '{pattern.language}'",
-                expected="facts in the language of the pattern",
-                where=pattern.where,
-            )
-    return needed
-
-
 # What an import adds.
 
 Near = Literal["keep", "drop"]
@@ -294,14 +250,20 @@ class ImportPlan(Shown):
     """
 
     is_dry = True
-    """Whether nothing was written."""
 
     def __init__(
-        self, folder: Path, format_: str, content: Content, near: Near, facts_of: Suite | None
+        self, options: ImportOptions, format_: str, content: Content, facts_of: Suite | None
     ) -> None:
+        folder, near = options.into, options.near_duplicates
         self.folder, self.format, self.content = folder, format_, content
-        self.suite = _suite_in(folder)
-        """The suite in the folder; None for a new one."""
+        self.suite: Suite | None = None
+        """The suite in the folder, also without patterns; None for a new or empty folder."""
+        if folder.is_dir() and folder_root(folder):
+            problems: Problems = []
+            self.suite = read_folder(folder, problems, needs_patterns=False)
+            raise_first(problems)
+        else:
+            refuse_occupied(folder, "a suite folder with relations and facts, or a new folder")
         self.is_new = self.suite is None
         if facts_of:
             content.facts = [
@@ -313,7 +275,7 @@ class ImportPlan(Shown):
             content.labels = {group.id: group.label for group in facts_of}
             content.cardinalities = {group.id: group.cardinality for group in facts_of}
         if self.suite is None:
-            content.language = content.language or content.reading.language
+            content.language = content.language or content.said_language
         elif content.language not in ("", language := self.suite.language):
             raise ConsilienceError(
                 f"facts in '{content.language}' for a suite in '{language}'",
@@ -322,26 +284,46 @@ class ImportPlan(Shown):
                 todo=f"Import them into a new folder, or with --language {language} too.",
             )
         patterns, similar = self._new_patterns(near)
-        new_facts = self._new_facts()
+        in_folder = {
+            (group.id, one.subject, one.object) for group in self.suite or () for one in group.facts
+        }
+        first: dict[tuple[str, str, str], SourceFact] = {}
+        for fact in content.facts:
+            first.setdefault((fact.relation, fact.subject, fact.object), fact)
+        new_facts = [fact for key, fact in first.items() if key not in in_folder]
         facts = self._without_homonyms(new_facts)
         known = {group.id for group in self.suite or ()}
         with_facts = {fact.relation for fact in facts}
         added = dict.fromkeys(pattern.relation for pattern in patterns)
         self.relations = tuple(id_ for id_ in added if id_ in with_facts - known)
         imported = known | set(self.relations)
-        self._refuse_relations(patterns, similar, () if facts_of else facts, imported, known)
+        left_out = [one.proposal for one in similar if not one.is_kept]
+        lacking = (
+            ([*patterns, *left_out], "fact", "pattern",
+             "Take facts from a suite that has them: --facts-from SUITE."),
+            ([] if facts_of else facts, "pattern", "fact",
+             "Import patterns, and these facts with --facts-from TABLE."),
+        )  # fmt: skip
+        for rows, needs, has, todo in lacking:
+            for id_, size in Counter(row.relation for row in rows).items():
+                if id_ not in imported:
+                    is_ours = has == "pattern" and not WIKIDATA.fullmatch(id_)
+                    hint = did_you_mean(id_, sorted(known), todo) if is_ours else todo
+                    content.refuse(
+                        f"the relation '{id_}' has no {needs}, so {counted(size, has)} of it "
+                        "cannot be imported",
+                        where=next(row.where for row in rows if row.relation == id_),
+                        todo=hint,
+                    )
         self.known_facts = len(content.facts) - len(new_facts)
         """Facts that the folder has already, or that the source has twice."""
         self.similar = [one for one in similar if one.proposal.relation in imported]
-        """Duplicates, which are left out, and near-duplicates."""
         self.patterns = [pattern for pattern in patterns if pattern.relation in imported]
         self.facts = [fact for fact in facts if fact.relation in imported]
         self.names = self._new_names()
-        """The names in other languages that are added."""
         self.refused, self.notes = tuple(content.problems), tuple(content.notes)
 
     def _new_patterns(self, near: Near) -> tuple[list[Proposal], list[Similar]]:
-        """The patterns that are added, and those that are like an earlier one of their relation."""
         content, suite = self.content, self.suite
         earlier: dict[tuple[str, str], list[str]] = defaultdict(list)
         texts: dict[str, set[str]] = defaultdict(set)
@@ -366,7 +348,14 @@ class ImportPlan(Shown):
                     where=proposal.where,
                 )
                 continue
-            if like := _most_similar(text, language, others):
+            in_english = language.partition("-")[0] == ENGLISH
+            alike = [
+                (other, how)
+                for other in others
+                if (how := likeness(text, other, in_english=in_english))
+            ]
+            if alike:  # the first duplicate, else the first near-duplicate
+                like = min(alike, key=lambda one: one[1] != "duplicate")
                 is_kept = like[1] != "duplicate" and near == "keep"
                 similar.append(Similar(proposal, *like, is_kept))
                 if not is_kept:
@@ -375,15 +364,6 @@ class ImportPlan(Shown):
             texts[proposal.relation].add(text)
             added.append(replace(proposal, language="" if language == standard else language))
         return added, similar
-
-    def _new_facts(self) -> list[SourceFact]:
-        """The facts that the folder does not have, each once."""
-        facts = [(group.id, fact) for group in self.suite or () for fact in group.facts]
-        known = {(id_, fact.subject, fact.object) for id_, fact in facts}
-        new: dict[tuple[str, str, str], SourceFact] = {}
-        for fact in self.content.facts:
-            new.setdefault((fact.relation, fact.subject, fact.object), fact)
-        return [fact for key, fact in new.items() if key not in known]
 
     def _without_homonyms(self, facts: Sequence[SourceFact]) -> list[SourceFact]:
         """The facts without those whose object is written like an earlier one in a language.
@@ -421,34 +401,6 @@ class ImportPlan(Shown):
                 todo="Write one of them in another way.",
             )
         return [fact for fact in facts if (fact.relation, fact.object) not in left_out]
-
-    def _refuse_relations(
-        self,
-        patterns: Sequence[Proposal],
-        similar: Sequence[Similar],
-        facts: Sequence[SourceFact],
-        imported: Collection[str],
-        known: Collection[str],
-    ) -> None:
-        """Refuse the relations that lack facts or patterns; ``known``: those of the folder."""
-        lacking = (
-            ([*patterns, *(one.proposal for one in similar if not one.is_kept)],
-             "fact", "pattern", "Take facts from a suite that has them: --facts-from SUITE."),
-            (facts, "pattern", "fact",
-             "Import patterns, and these facts with --facts-from TABLE."),
-        )  # fmt: skip
-        for rows, needs, has, todo in lacking:
-            for id_, size in Counter(row.relation for row in rows).items():
-                if id_ in imported:
-                    continue
-                is_ours = has == "pattern" and not WIKIDATA.fullmatch(id_)
-                hint = did_you_mean(id_, sorted(known)) if is_ours else ""
-                self.content.refuse(
-                    f"the relation '{id_}' has no {needs}, so {counted(size, has)} of it "
-                    "cannot be imported",
-                    where=next(row.where for row in rows if row.relation == id_),
-                    todo=hint if hint.startswith("Did") else todo,
-                )
 
     def _new_names(self) -> list[Name]:
         """The names of subjects and objects of the suite's facts that the folder does not have."""
@@ -591,75 +543,323 @@ class ImportPlan(Shown):
 
 
 def _first(lines: Iterable[str]) -> list[str]:
-    """The first lines, and how many more there are."""
     listed = [*lines]
     more = len(listed) - SHOWN
     return [*listed[:SHOWN], *[f"  ... {more:,} more; --csv FILE has all"] * (more > 0)]
 
 
 def _row(values: Mapping[str, object], *names: str) -> dict[str, object]:
-    """The named values that are not empty."""
     return {name: values[name] for name in names if values.get(name)}
 
 
-def _suite_in(folder: Path) -> Suite | None:
-    """The suite in a folder, also without patterns; None for a new or empty folder.
-
-    Other content raises.
-    """
-    if folder.is_dir() and folder_root(folder):
-        problems: Problems = []
-        suite = read_folder(folder, problems, needs_patterns=False)
-        raise_first(problems)
-        return suite
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+def import_patterns(options: ImportOptions) -> ImportPlan:
+    """Read a source, compare it with the suite folder, and add what is new."""
+    source, content = options.path, Content(options, options.language)
+    if not source.exists():
+        raise ConsilienceError("no such file or folder", where=str(source), todo="Check the path.")
+    found = (name for name, of in FORMATS.items() if of.matches(source))
+    name: str | None = options.format or next(found, None)
+    if name is None:
         raise ConsilienceError(
-            "a file" if not folder.is_dir() else "a folder that is not empty and holds no suite",
-            expected="a suite folder with relations and facts, a new folder, or an empty one",
-            where=str(folder),
-            todo="Name another folder with --into.",
+            "nothing that can be imported",
+            expected="; ".join(f"{name}: {of.about}" for name, of in FORMATS.items()),
+            where=str(source),
+            todo="Name the format with --format.",
         )
-    return None
+    FORMATS[name].read(content)
+    if not (content.patterns or content.facts or content.problems):
+        raise ConsilienceError(
+            f"no pattern and no fact, read as {name}",
+            where=str(source),
+            todo="Check the file, or name another format with --format.",
+        )
+    suite = suites.load_facts(options.facts_from, options.data_dir) if options.facts_from else None
+    plan = ImportPlan(options, name, content, suite)
+    plan.check()
+    if not options.dry_run:
+        plan.write()
+        plan.is_dry = False
+    return plan
 
 
-def _most_similar(
-    pattern: str, language: str, others: Sequence[str]
-) -> tuple[str, Likeness] | None:
-    """The first duplicate among other patterns, else the first near-duplicate; None without."""
-    in_english = language.partition("-")[0] == ENGLISH
-    alike = [
-        (other, how) for other in others if (how := likeness(pattern, other, in_english=in_english))
+def _first_row(path: Path) -> Mapping[str, Any]:
+    is_table = path.suffix == ".jsonl" and path.is_file()
+    return next(read_rows(path, faults=[]), ("", {}))[1] if is_table else {}
+
+
+# Proposals and suites.
+
+
+def _read_proposals(content: Content) -> None:
+    """Proposals keep their provenance; where the source or licence is empty, the user's is used."""
+    options = content.options
+    content.patterns = [
+        replace(
+            proposal,
+            source=proposal.source or options.source or options.path.name,
+            licence=proposal.licence or options.licence,
+            language=proposal.language or content.said_language,
+        )
+        for proposal in read_proposals(options.path, content.problems)
     ]
-    return min(alike, key=lambda one: one[1] != "duplicate", default=None)
 
 
-def load_facts(spec: str, data_dir: Path | None = None, *, as_shipped: bool = False) -> Suite:
-    """A suite; or the facts of a table, or of a folder without patterns, as a suite without any.
+def _read_suite(content: Content) -> None:
+    """A suite folder in our layout or ParaRel's, with its provenance."""
+    path = content.options.path
+    suite = load_folder(path)
+    content.language = suite.language
+    rows = [] if pararel_root(path) else provenance_of(path)
+    known = {(row.relation, row.pattern): row for row in rows}
+    for group in suite:
+        content.labels[group.id] = group.label
+        content.cardinalities[group.id] = group.cardinality
+        for pattern in group.patterns:
+            needs: dict[str, Any] = {
+                "language": pattern.language,
+                "form": pattern.object_form,
+                "subject_form": pattern.subject_form,
+            }
+            content.add(group.id, pattern.text, path, str(path), **needs)
+            if row := known.get((group.id, pattern.text)):
+                content.patterns[-1] = replace(row, **needs)
+        content.facts += [
+            SourceFact(group.id, fact.subject, fact.object, fact.item) for fact in group.facts
+        ]
+        content.names += [
+            Name(group.id, name, language, text, form)
+            for (language, form), names in group.names.items()
+            for name, text in names.items()
+        ]
 
-    The table (JSONL, TSV or CSV) has the columns ``relation``, ``subject`` and ``object``. The
-    relations are then N-1, their ids are their labels, and the language is empty.
+
+# Rows: of files for each relation (LPAQA, ParaRel, mParaRel, mLAMA), of LAMA, of spreadsheets.
+
+
+def _read_file(path: Path, content: Content, relation: str = "", language: str = "") -> None:
+    """The patterns and facts of a file; ``relation``: that of all rows, if they name none."""
+    if path.suffix != ".txt":
+        rows = suite_rows(path, content.problems)
+    else:
+        lines = enumerate(read_text(path).splitlines(), start=1)
+        cells = ((f"{path}:{at}", {"pattern": line.strip()}) for at, line in lines if line.strip())
+        rows = (Row(where, of_line, content.problems) for where, of_line in cells)
+    for row in rows:
+        _add_row(row, path, content, relation, language)
+
+
+def _add_row(
+    row: Row, path: Path, content: Content, relation: str = "", language: str = ""
+) -> str | None:
+    """Add the pattern and the fact of a row, and return its relation; None if it is not valid.
+
+    A pattern is in ``pattern`` or ``template``. A fact has the names of a spreadsheet or those of
+    T-REx, LAMA and mLAMA.
     """
-    path = Path(spec)
-    problems: Problems = []
-    table = path if path.is_file() and path.suffix in (".jsonl", ".tsv", ".csv") else None
-    if path.is_dir() and not find_table(path, "patterns"):
-        if find_table(path, "relations"):
-            suite = read_folder(path, problems, needs_patterns=False)
-            raise_first(problems, " like it)")
-            return suite
-        table = find_table(path, "facts")
-    if table is None:
-        return suites.load_suite(spec, data_dir, as_shipped=as_shipped)
-    facts: dict[str, list[Fact]] = defaultdict(list)
-    for row in suite_rows(table, problems):
-        relation, subject, object_ = (row.text(name) for name in ("relation", "subject", "object"))
-        if row.is_relation_id(relation) and subject and object_:
-            of = facts[relation]
-            of.append(Fact(f"{relation}-{len(of) + 1}", subject, object_))
-    raise_first(problems, " like it)")
-    if not facts:
-        raise ConsilienceError("no fact", where=str(table), todo="Add one line for each fact.")
-    relations = (
-        Relation(id_, id_, "N-1", (), tuple(of), {}, Candidates.of(of)) for id_, of in facts.items()
-    )
-    return Suite(path.stem, tuple(relations), language="")
+    id_ = relation or row.text("relation")
+    if not relation and not row.is_relation_id(id_):
+        return None
+    if not language and (label := row.optional_text("label")):
+        content.labels.setdefault(id_, label)
+    column = next((name for name in ("pattern", "template") if name in row.cells), "")
+    names = TREX if "sub_label" in row.cells else FACT_COLUMNS
+    has_fact = any(name in row.cells for name in names[:2])
+    pattern = row.pattern(column or "pattern") if column or not has_fact else None
+    if pattern:
+        said = {name: row.optional_text(name) for name in ("source", "licence", "language")}
+        said |= {"form": pattern.object_form, "subject_form": pattern.subject_form}
+        said |= {"language": language} if language else {}
+        scores = scores_of(row, (*TABLE_COLUMNS, "template"))
+        content.add(id_, pattern.text, path, row.where, **said, scores=scores)
+    if has_fact:
+        subject, object_ = (row.text(name) for name in names[:2])
+        ids = [row.optional_text(name) for name in ("sub_uri", "obj_uri")]
+        line = row.optional_text("lineid")
+        item = row.optional_text(names[2]) or (f"{id_}-line-{line}" if line else "")
+        item = item or ("-".join(ids) if all(ids) else "")
+        if subject and object_:
+            fact = SourceFact(id_, subject, object_, item, language, row.where)
+            content.facts.append(fact)
+    return id_ if pattern or has_fact else None
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The files of a folder that are named by a relation, in numerical order."""
+    paths = [path for path in folder.iterdir() if path.suffix in (".jsonl", ".txt")]
+    paths = [path for path in paths if path.stem != "templates" and path.is_file()]
+    return sorted(paths, key=lambda path: (len(path.stem), path.stem))
+
+
+def _relation_files(root: Path) -> list[Path]:
+    """The files of a folder, or of its subfolders, that are named by relations; a file itself."""
+    if not root.is_dir():
+        return [root]
+    folders = [root, *sorted(path for path in root.iterdir() if path.is_dir())]
+    files = list(map(_files_in, folders))
+    named = [of_folder for of_folder in files if any(map(_is_wikidata, of_folder))]
+    return [path for of_folder in named or files[:1] for path in of_folder]
+
+
+def _is_wikidata(path: Path) -> bool:
+    return bool(WIKIDATA.fullmatch(path.stem)) and path.suffix in (".jsonl", ".txt")
+
+
+def _read_relation_files(content: Content) -> None:
+    for path in _relation_files(content.options.path):
+        _read_file(path, content, content.options.relation or path.stem)
+
+
+def _read_list(content: Content) -> None:
+    if not content.options.relation:
+        raise ConsilienceError(
+            "a list of patterns without a relation",
+            where=str(content.options.path),
+            todo="Name the relation of its patterns: --relation ID.",
+        )
+    _read_file(content.options.path, content, content.options.relation)
+
+
+def _relations_file(path: Path) -> Path | None:
+    """LAMA's ``relations.jsonl``: the file itself, or in a folder or its ``data``."""
+    paths = (path, path / "relations.jsonl", path / "data" / "relations.jsonl")
+    return next((p for p in paths if {"relation", "template"} <= _first_row(p).keys()), None)
+
+
+def _read_lama(content: Content) -> None:
+    """One template a relation, and its facts where ``TREx`` is beside ``relations.jsonl``."""
+    path = _relations_file(content.options.path) or content.options.path
+    for row in suite_rows(path, content.problems):
+        type_ = str(row.cells.get("type", "N-1"))
+        if type_ not in LAMA_CARDINALITIES:
+            row.report(f"type '{type_}'", expected="1-1, N-1 or N-M")
+        elif relation := _add_row(row, path, content):
+            content.cardinalities[relation] = LAMA_CARDINALITIES[type_]
+            facts = path.parent / "TREx" / f"{relation}.jsonl"
+            if facts.is_file():
+                _read_file(facts, content, relation)
+
+
+def _language_folders(root: Path) -> dict[Path, str]:
+    """Folders named by a language, in mParaRel's ``patterns`` and ``tuples`` or at the root."""
+    parents = (root, root / "patterns", root / "tuples")
+    return {
+        folder: folder.name
+        for parent in parents
+        if parent.is_dir()
+        for folder in sorted(parent.iterdir())
+        if folder.is_dir() and is_language_tag(folder.name) and any(folder.glob("*.jsonl"))
+    }
+
+
+def _read_languages(content: Content) -> None:
+    """Read mParaRel and mLAMA: a folder for each language, a file for each relation."""
+    folders = _language_folders(content.options.path)
+    known = sorted(set(folders.values()))
+    for language in content.languages:
+        if language not in known:
+            raise ConsilienceError(
+                f"no folder for the language '{language}'",
+                where=str(content.options.path),
+                todo=did_you_mean(language, known),
+            )
+    chosen = content.languages or known
+    content.languages = ()
+    for folder, language in folders.items():
+        if language in chosen:
+            for path in _files_in(folder):
+                _read_file(path, content, path.stem, language)
+            if (templates := folder / "templates.jsonl").is_file():
+                _read_file(templates, content, language=language)
+    align_languages(content)
+
+
+TABLE_COLUMNS: Mapping[str, str] = {
+    "relation": "the id of the relation",
+    "pattern": "a pattern with [X] and [Y]",
+    "subject": "the subject of a fact",
+    "object": "the object of a fact",
+    "item": "the id of a fact",
+    "label": "the name of the relation for people",
+    "language": "the language of the pattern",
+    "form": "the written form of the object that the pattern needs",
+    "subject_form": "the written form of the subject that the pattern needs",
+    "source": "what the pattern comes from",
+    "licence": "the licence of the pattern",
+}
+"""The columns of a spreadsheet, and what they hold; ``--columns OURS=YOURS`` renames them."""
+
+
+def _read_table(content: Content) -> None:
+    columns, path = columns_of(content.options.columns), content.options.path
+    for name in columns:
+        if name not in TABLE_COLUMNS:
+            raise unknown_name(f"--columns {name}={columns[name]}", name, TABLE_COLUMNS)
+    checked: set[str] = set()
+    for number, (where, cells) in enumerate(_table_rows(path, content)):
+        if number == 0:
+            has_fact = all(columns.get(one, one) in cells for one in ("subject", "object"))
+            needed = {} if content.options.relation else {"relation": "relation"}
+            needed |= {} if has_fact else {"pattern": "pattern"}
+            for name, column in (needed | dict(columns)).items():
+                if column not in cells:
+                    raise missing_column(
+                        column,
+                        list(cells),
+                        expected=TABLE_COLUMNS[name],
+                        where=where,
+                        todo=f"Name the column that has it: --columns {name}=COLUMN"
+                        + (", or name the relation: --relation ID." * (name == "relation") or "."),
+                    )
+        if not cells.keys() <= checked:
+            others = [name for name in cells if name not in columns.values()]
+            refuse_misspelt(others, [name for name in TABLE_COLUMNS if name not in columns], where)
+            checked |= cells.keys()
+        named = {name: cells.get(columns.get(name, name)) for name in TABLE_COLUMNS}
+        filled = {name: value for name, value in named.items() if value not in (None, "")}
+        filled.setdefault("relation", content.options.relation or None)
+        _add_row(Row(where, filled, content.problems), path, content)
+
+
+def _table_rows(path: Path, content: Content) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    if path.suffix in (".jsonl", ".csv", ".tsv"):
+        return read_rows(path, faults=content.problems)
+    table = read_workbook(path) if path.suffix == ".xlsx" else read_answer_file(path)
+    rows = enumerate(table.rows(named=True), start=2)
+    return ((f"{path}, row {number}", row) for number, row in rows if any(row.values()))
+
+
+class Format(NamedTuple):
+    """A format that can be imported."""
+
+    about: str
+    matches: Callable[[Path], object]
+    read: Callable[[Content], None]
+
+
+FORMATS: Mapping[str, Format] = {
+    "proposals": Format(
+        "a file of proposals",
+        lambda path: {"relation", "pattern", "origin"} <= _first_row(path).keys(),
+        _read_proposals,
+    ),
+    "suite": Format(
+        "a suite folder",
+        lambda path: pararel_root(path) or find_table(path, "patterns"),
+        _read_suite,
+    ),
+    "lama": Format("LAMA's relations.jsonl with TREx", _relations_file, _read_lama),
+    "mpararel": Format(
+        "a folder for each language (mParaRel, mLAMA)", _language_folders, _read_languages
+    ),
+    "lpaqa": Format(
+        "a file for each relation, such as P19.jsonl (LPAQA)",
+        lambda path: any(map(_is_wikidata, _relation_files(path))),
+        _read_relation_files,
+    ),
+    "table": Format(
+        f"a spreadsheet ({', '.join(ENDINGS)})",
+        lambda path: path.is_file() and path.name.endswith(ENDINGS),
+        _read_table,
+    ),
+    "list": Format("a text with a pattern a line", lambda path: path.suffix == ".txt", _read_list),
+}

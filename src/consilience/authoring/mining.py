@@ -7,8 +7,8 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from itertools import islice, product
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from consilience.core.process import Advance
 from consilience.core.text import MARKS, WITHOUT_SPACES, truncated
@@ -27,6 +27,8 @@ WORD = re.compile(rf"[{WITHOUT_SPACES}]|(?:[^\W{WITHOUT_SPACES}]|[{MARKS}])+|[^\
 Span = tuple[int, int]
 """Start and end of a name in a sentence, in characters."""
 
+T = TypeVar("T")
+
 Facts = Mapping[str, Sequence[tuple[str, str]]]
 """Relation -> its facts (subject, object)."""
 
@@ -38,7 +40,6 @@ class NamedPair:
     subject: Span
     object: Span
     facts: tuple[int, ...]
-    """The facts of the index that hold between them, one for each relation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +93,11 @@ class FactIndex:
 
     relations: tuple[str, ...]
     relation_of: list[int]
-    """The relation of each fact, by its position."""
     facts_of: Mapping[tuple[str, str], tuple[int, ...]]
     objects_of: Mapping[str, set[str]]
     """Subject -> its objects in all relations."""
     trie: NameTrie
     without_search: int
-    """Facts whose subject is their object."""
 
     @classmethod
     def of(cls, facts: Facts) -> FactIndex:
@@ -117,25 +116,20 @@ class FactIndex:
         trie = NameTrie.of(dict.fromkeys(name for pair in facts_of for name in pair))
         return cls(tuple(facts), relation_of, facts_of, dict(objects_of), trie, without_search)
 
-    def shared_with(self, relation: int) -> set[int]:
-        """The facts of other relations whose subject and object are a fact of ``relation``, too."""
-        shared = set()
-        for facts in self.facts_of.values():
-            others = {fact for fact in facts if self.relation_of[fact] != relation}
-            if len(others) < len(facts):
-                shared |= others
-        return shared
-
     def pairs_in(self, sentence: str) -> tuple[NamedPair, ...]:
         """The facts in a sentence; of repeated names, the closest subject and object."""
         places: dict[str, list[Span]] = defaultdict(list)
         for name, span in self.trie.find(sentence):
             places[name].append(span)
-        return tuple(
-            NamedPair(*_closest(places[subject], places[object_]), self.facts_of[subject, object_])
-            for subject in places
-            for object_ in sorted(self.objects_of.get(subject, set()) & places.keys())
-        )
+        pairs = []
+        for subject, spans in places.items():
+            for object_ in sorted(self.objects_of.get(subject, set()) & places.keys()):
+                closest = min(  # with the fewest characters between them, the first of ties
+                    product(spans, places[object_]),
+                    key=lambda pair: max(pair[1][0] - pair[0][1], pair[0][0] - pair[1][1]),
+                )
+                pairs.append(NamedPair(*closest, self.facts_of[subject, object_]))
+        return tuple(pairs)
 
     def search(self, texts: Iterable[Iterable[str]]) -> Iterator[FactSentence]:
         """The sentences with facts; ``texts`` are sequences of sentences."""
@@ -143,12 +137,6 @@ class FactIndex:
             for sentence in of_text:
                 if pairs := self.pairs_in(sentence):
                     yield FactSentence(number, sentence, pairs)
-
-
-def _closest(subjects: Sequence[Span], objects: Sequence[Span]) -> tuple[Span, Span]:
-    """The subject and the object with the fewest characters between them, the first of ties."""
-    pairs = ((subject, object_) for subject in subjects for object_ in objects)
-    return min(pairs, key=lambda pair: max(pair[1][0] - pair[0][1], pair[0][0] - pair[1][1]))
 
 
 FUNCTION = {
@@ -169,8 +157,6 @@ MODIFIERS = {"amod", "compound", "advmod", "npadvmod", "nmod", "quantmod"}
 """Labels of what a pattern may have or not."""
 
 CLAUSES = {"relcl", "acl", "acl:relcl", "appos"}
-"""Labels of what may follow a comma and describe a noun."""
-
 VERBS = ("VERB", "AUX")
 NAME_PARTS = ("compound", "flat", "flat:name", "nmod", "nummod")
 LONGEST = 14
@@ -188,7 +174,6 @@ class Skeleton:
 
     slots: dict[int, tuple[str, Tokens]]
     path: tuple[Token, ...]
-    """The words of the path, slots included."""
     top: Token
     """The word that governs both slots."""
     dropped: frozenset[int] = frozenset()
@@ -381,7 +366,6 @@ def _governor(skeleton: Skeleton) -> set[int]:
 
 
 def _with_modifiers(skeleton: Skeleton) -> Iterator[frozenset[int]]:
-    """The chosen words: without modifiers, with each of them, and with all."""
     phrases = []
     for at in sorted(skeleton.chosen - skeleton.slots.keys()):
         token = skeleton.top.doc[at]
@@ -416,7 +400,6 @@ def _texts(skeleton: Skeleton) -> Iterator[str]:
 def _text(
     skeleton: Skeleton, *, copula_before: Token | None = None, main_clause: Token | None = None
 ) -> Iterator[str]:
-    """The chosen words as a sentence; nothing where it is too long or says nothing."""
     doc, words = skeleton.top.doc, []
     restated = copula_before or main_clause
     previous_end = None
@@ -493,7 +476,6 @@ class Support:
     """What speaks for a pattern."""
 
     facts: set[int] = field(default_factory=set)
-    """The facts that it connects, of all relations."""
     texts: int = 0
     last_text: int = -1
     evidence: dict[int, list[str]] = field(default_factory=dict)
@@ -510,33 +492,6 @@ class Support:
                 kept.append(text)
 
 
-@dataclass(frozen=True, slots=True)
-class RankedPattern:
-    """A pattern as a candidate for one relation."""
-
-    text: str
-    facts: int
-    other_facts: int
-    """Distinct facts of all other relations that it connects, but for facts of this relation."""
-    texts: int
-    evidence: tuple[str, ...]
-
-    @property
-    def specificity(self) -> float:
-        """The lower bound of Wilson's 95 % interval of ``facts / (facts + other_facts)``.
-
-        The number of observations is that of facts or of texts, whichever is smaller: ten facts
-        that one sentence lists are no ten observations.
-        """
-        facts = self.facts + self.other_facts
-        return wilson_interval(self.facts / facts, min(facts, self.texts))[0]
-
-    @property
-    def order(self) -> tuple[float, int, int, int, str]:
-        """What ranks it: specificity, then facts, texts and brevity."""
-        return -self.specificity, -self.facts, -self.texts, len(self.text), self.text
-
-
 @dataclass(slots=True)
 class Mined:
     """The patterns of a corpus, and what was searched."""
@@ -548,37 +503,40 @@ class Mined:
     pairs: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     by_relation: Counter[str] = field(default_factory=Counter)
-    """Relation -> sentences that hold one of its facts."""
 
-    def ranked(self, relation: str, top: int | None = None) -> list[RankedPattern]:
-        """The patterns of a relation, the most specific first."""
+    def ranked(
+        self, relation: str, top: int | None = None, *, source: str = "", licence: str = ""
+    ) -> list[Proposal]:
+        """The patterns of a relation as proposals, the most specific first.
+
+        ``other_facts``: distinct facts of all other relations that a pattern connects, but for
+        facts of this relation. ``specificity``: the lower bound of Wilson's 95 % interval of
+        ``facts / (facts + other_facts)``. The number of observations is that of facts or of texts,
+        whichever is smaller: ten facts that one sentence lists are no ten observations.
+        """
         at = self.index.relations.index(relation)
-        also_in_others = self.index.shared_with(at)
+        shared: set[int] = set()
+        for of_pair in self.index.facts_of.values():
+            others = {fact for fact in of_pair if self.index.relation_of[fact] != at}
+            if len(others) < len(of_pair):
+                shared |= others
         ranked = []
         for text, support in self.supports.items():
             if at in support.evidence:
                 facts = sum(self.index.relation_of[fact] == at for fact in support.facts)
-                others = len(support.facts - also_in_others) - facts
-                evidence = tuple(support.evidence[at])
-                ranked.append(RankedPattern(text, facts, others, support.texts, evidence))
-        return sorted(ranked, key=lambda pattern: pattern.order)[:top]
-
-    def proposals(
-        self, relation: str, top: int | None, *, source: str, licence: str
-    ) -> Iterator[Proposal]:
-        """The most specific patterns of a relation as proposals."""
-        for rank, pattern in enumerate(self.ranked(relation, top), start=1):
-            scores = {
-                "rank": rank,
-                "specificity": round(pattern.specificity, 4),
-                "facts": pattern.facts,
-                "other_facts": pattern.other_facts,
-                "texts": pattern.texts,
-            }
-            yield Proposal(
-                relation, pattern.text, "mined", source, licence,
-                evidence=pattern.evidence, scores=scores,
-            )  # fmt: skip
+                every, texts = len(support.facts - shared), support.texts
+                specificity = wilson_interval(facts / every, min(every, texts))[0]
+                order = -specificity, -facts, -texts, len(text), text
+                scores = {"specificity": round(specificity, 4), "facts": facts}
+                scores |= {"other_facts": every - facts, "texts": texts}
+                ranked.append((order, text, tuple(support.evidence[at]), scores))
+        return [
+            Proposal(
+                relation, text, "mined", source, licence,
+                evidence=evidence, scores={"rank": rank, **scores},
+            )
+            for rank, (_, text, evidence, scores) in enumerate(sorted(ranked)[:top], start=1)
+        ]  # fmt: skip
 
     def add(self, doc: Doc, sentence: FactSentence) -> None:
         """Count the patterns of a parsed sentence."""
@@ -602,23 +560,18 @@ class Mined:
 def mine(
     texts: Iterable[Iterable[str]], index: FactIndex, parser: Language, advance: Advance
 ) -> Mined:
-    """The patterns of all facts in ``texts``, each a sequence of sentences.
-
-    ``advance`` is called with 1 for each sentence that is parsed.
-    """
+    """The patterns of all facts in ``texts``, each a sequence of sentences."""
     mined = Mined(index)
-    for doc, sentence in parsed(index.search(texts), parser):
+    found = ((sentence.sentence, sentence) for sentence in index.search(texts))
+    for doc, sentence in parsed(found, parser):
         mined.add(doc, sentence)
         advance(1)
     return mined
 
 
-def parsed(
-    sentences: Iterable[FactSentence], parser: Language
-) -> Iterator[tuple[Doc, FactSentence]]:
-    """Each sentence with its parse, which is valid until the next one is taken."""
-    waiting = iter(sentences)
+def parsed(items: Iterable[tuple[str, T]], parser: Language) -> Iterator[tuple[Doc, T]]:
+    """The parse of each sentence with what comes with it, valid until the next is taken."""
+    waiting = iter(items)
     while batch := list(islice(waiting, BATCH)):
         with parser.memory_zone():
-            items = ((sentence.sentence, sentence) for sentence in batch)
-            yield from parser.pipe(items, as_tuples=True, batch_size=64)
+            yield from parser.pipe(batch, as_tuples=True, batch_size=64)

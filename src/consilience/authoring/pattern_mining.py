@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, combinations, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from consilience import suites
 from consilience.analysis.syntax import load_parser
-from consilience.authoring.importing import load_facts
 from consilience.authoring.mining import (
-    BATCH,
     WORD,
     FactIndex,
     Facts,
@@ -24,14 +22,15 @@ from consilience.authoring.mining import (
     Span,
     check_name,
     mine,
+    parsed,
     path_patterns,
 )
 from consilience.core.errors import ConsilienceError, missing_column, unknown_name
 from consilience.core.patterns import ENGLISH, Pattern
 from consilience.core.process import SILENT, Advance, Watch
 from consilience.core.text import ENDINGS, counted
-from consilience.files.read import POLARS_FAULTS, parse_json
-from consilience.files.write import write_whole
+from consilience.files.read import POLARS_FAULTS, read_lines, read_rows
+from consilience.files.write import json_lines, write_whole
 from consilience.options import Output
 from consilience.options.suites import MineOptions
 from consilience.report.export import Shown
@@ -93,25 +92,8 @@ def read_corpus(path: Path, columns: tuple[str, ...] = ("text",)) -> Iterator[tu
     return (row for row in texts if row[0].strip())
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a UTF-8 file, with their numbers."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="\n") as file:
-            number = 0
-            for number, line in enumerate(file, start=1):
-                yield number, line.rstrip("\r\n")
-    except OSError as error:
-        reason = f"cannot be read: {error.strerror or error}"
-        raise ConsilienceError(reason, where=str(path), todo="Check the path.") from error
-    except UnicodeDecodeError as error:
-        where = f"{path}:{number + 1}"
-        raise ConsilienceError(
-            "not UTF-8 here or soon after", where=where, todo="Save the file as UTF-8."
-        ) from error
-
-
 def _plain_texts(path: Path) -> Iterator[str]:
-    lines = (line for _, line in _lines(path))
+    lines = (line for _, line in read_lines(path))
     first = list(islice(lines, PEEK))
     stripped = "\n".join(line.strip() for line in first).strip("\n")
     if "\n\n" not in stripped:
@@ -123,18 +105,7 @@ def _plain_texts(path: Path) -> Iterator[str]:
 
 
 def _json_texts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    for number, line in _lines(path):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}"
-        try:
-            row = parse_json(line)
-        except json.JSONDecodeError as error:
-            problem = f"not JSON: {error.msg} at column {error.colno}"
-            raise ConsilienceError(problem, where=where, todo="Correct the line.") from error
-        if not isinstance(row, dict):
-            problem = f"a JSON {type(row).__name__}"
-            raise ConsilienceError(problem, expected="one object a line", where=where)
+    for where, row in read_rows(path):
         for column in columns:
             if not isinstance(_cell(row, column, where), str):
                 problem = f"'{column}' is no text"
@@ -205,7 +176,6 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def _goes_on(before: str, after: str) -> bool:
-    """Whether the mark between these texts does not end a sentence."""
     word = LAST_WORD.search(before)
     last = word[1].strip("\"'([") if word else ""
     is_initial = (len(last) == 1 and last.isupper()) or bool(re.fullmatch(r"(?:\w\.)+\w", last))
@@ -246,6 +216,11 @@ class ExampleMatch:
     subject: str
     object: str
     sentence: str
+    relations: tuple[str, ...] = ()
+    """The relations that have its names as a fact.
+
+    ``(swapped)`` follows a relation where X is the object and Y the subject.
+    """
 
 
 def example_pattern(text: str, language: str = ENGLISH) -> Pattern:
@@ -264,7 +239,6 @@ class ExampleQuery:
     text: str
     swapped: str
     words: frozenset[str]
-    """The words that a sentence must have, in lower case; others are not parsed."""
     index: FactIndex
     """Facts whose names are names, however they are parsed."""
 
@@ -289,13 +263,9 @@ class ExampleQuery:
         """The matches in ``texts``, each a sequence of sentences."""
         sentences = (sentence for of_text in texts for sentence in of_text)
         waiting = (text for text in sentences if self.words <= set(WORD.findall(text.lower())))
-        while batch := list(islice(waiting, BATCH)):
-            with parser.memory_zone():
-                matches: list[ExampleMatch] = []
-                for doc in parser.pipe(batch, batch_size=64):
-                    matches += self.matches(doc)
-                    advance(1)
-            yield from matches
+        for doc, _ in parsed(((text, None) for text in waiting), parser):
+            advance(1)
+            yield from self.matches(doc)
 
     def matches(self, doc: Doc) -> Iterator[ExampleMatch]:
         """The pairs of names in a parsed sentence that match."""
@@ -317,7 +287,6 @@ def _plain(text: str) -> str:
 
 
 def _patterns(doc: Doc, first: Span, second: Span) -> list[str]:
-    """The sentence with slots in place of two names, and the patterns that mining makes of it."""
     text = doc.text
     slotted = f"{text[: first[0]]}[X]{text[first[1] : second[0]]}[Y]{text[second[1] :]}"
     try:
@@ -327,7 +296,6 @@ def _patterns(doc: Doc, first: Span, second: Span) -> list[str]:
 
 
 def _names(doc: Doc, index: FactIndex) -> list[Span]:
-    """The names and nouns that may be in a slot, from left to right; of nested ones the known."""
     spans: dict[int, Span] = {}
     known = [span for _, span in index.trie.find(doc.text)]
     for span in (*known, *_capitalised(doc), *_nouns(doc)):
@@ -426,11 +394,7 @@ class Matches(_Written):
 
     example: str
     matches: Sequence[ExampleMatch]
-    relations: Sequence[tuple[str, ...]] | None
-    """Of each match, the relations that have its names as a fact; None without a suite.
-
-    ``(swapped)`` follows a relation where X is the object and Y the subject.
-    """
+    has_facts: bool
     total: int
 
     def tables(self) -> Iterator[Table | str]:
@@ -439,28 +403,19 @@ class Matches(_Written):
             return
         columns = [Column("X"), Column("Y"), Column("sentence")]
         rows: list[list[Value]] = [[one.subject, one.object, one.sentence] for one in self.matches]
-        if self.relations is not None:
+        if self.has_facts:
             columns.insert(2, Column("fact of"))
-            for row, ids in zip(rows, self.relations, strict=True):
-                row.insert(2, ", ".join(ids) or "no relation")
+            for row, match in zip(rows, self.matches, strict=True):
+                row.insert(2, ", ".join(match.relations) or "no relation")
         yield Table(f"{self.example} {counted(self.total, 'match', 'matches')}", columns, rows)
 
-    def rows(self) -> list[dict[str, Any]]:
-        of_all = self.relations or [()] * len(self.matches)
-        return [
-            {**asdict(match), "relations": relations}
-            for match, relations in zip(self.matches, of_all, strict=True)
-        ]
-
     def document(self) -> dict[str, Any]:
-        return {"example": self.example, "total": self.total, "matches": self.rows()}
+        rows = [asdict(match) for match in self.matches]
+        return {"example": self.example, "total": self.total, "matches": rows}
 
 
 def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns | Matches:
-    """Mine the patterns of facts, or with ``like`` list the matches of an example.
-
-    A corpus without text raises, and so does an existing output file.
-    """
+    """Mine the patterns of facts, or with ``like`` list the matches of an example."""
     check_no_file(options.out)
     if options.like is not None:
         return _list_matches(options, watch)
@@ -477,8 +432,7 @@ def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns 
         mined = mine(texts, FactIndex.of(facts), parser, advance)
     source, licence = options.corpus.name, options.licence
     proposals = {
-        group: list(mined.proposals(group, options.top, source=source, licence=licence))
-        for group in groups
+        group: mined.ranked(group, options.top, source=source, licence=licence) for group in groups
     }
     rows = [proposal for of_group in proposals.values() for proposal in of_group]
     file = options.out if rows else None
@@ -499,19 +453,21 @@ def _list_matches(options: MineOptions, watch: Watch) -> Matches:
     texts = _texts(options)
     with watch.steps("parsing", None, "sentences") as advance:
         found = query.search(texts, parser, advance)
-        matches = list(islice(found, options.top))
+        matches = [
+            replace(match, relations=_relations_of(match, index))
+            for match in islice(found, options.top)
+        ]
         total = len(matches) + sum(1 for _ in found)
     listed = Matches(
         example=pattern.text,
         matches=matches,
-        relations=[_relations_of(match, index) for match in matches] if options.suite else None,
+        has_facts=options.suite is not None,
         total=total,
         file=options.out if matches else None,
         wanted=options.out,
     )
     if listed.file:
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in listed.rows())
-        write_whole(listed.file, "".join(lines).encode())
+        write_whole(listed.file, json_lines(map(asdict, matches)))
     return listed
 
 
@@ -525,7 +481,6 @@ def _relations_of(match: ExampleMatch, index: FactIndex) -> tuple[str, ...]:
 
 
 def _texts(options: MineOptions) -> Iterator[Iterator[str]]:
-    """The sentences of each text of the corpus; a corpus without text raises."""
     texts = read_sentences(options.corpus, options.column, options.title)
     first = next(texts, None)
     if first is None:
@@ -539,11 +494,10 @@ def _texts(options: MineOptions) -> Iterator[Iterator[str]]:
 
 
 def _facts(options: MineOptions) -> tuple[Facts, Sequence[str]]:
-    """The facts of all relations, and the relations whose patterns are wanted."""
     facts: dict[str, list[tuple[str, str]]] = {}
     groups: list[str] = []
     for spec in (options.suite or "", *(options.against or ())):
-        suite = load_facts(spec, options.data_dir, as_shipped=True)
+        suite = suites.load_facts(spec, options.data_dir, as_shipped=True)
         for group in suite:
             facts.setdefault(group.id, [(fact.subject, fact.object) for fact in group.facts])
         groups = groups or list(facts)

@@ -18,7 +18,7 @@ import numpy as np
 
 from consilience import suites
 from consilience.analysis.syntax import edge_between, load_parser, parse_pattern
-from consilience.authoring.likeness import has_words, normal_form, sentence, tokens_of
+from consilience.authoring.checks import has_words, normal_form, sentence, tokens_of
 from consilience.core.errors import ConsilienceError, Loading
 from consilience.core.items import NoAnswer
 from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT, Pattern
@@ -39,7 +39,6 @@ INSTRUCTION = (
     "Rewrite the sentence in other words, with the same meaning. Keep [X] and [Y] as they are. "
     "Write only the new sentence.\nSentence: {}"
 )
-"""What a writer is asked; the pattern is shown with its slots."""
 
 NEW = "\nNew sentence:"
 LENGTHS = (0.5, 2.0)
@@ -58,16 +57,6 @@ class Refusal:
     relation: str
     text: str
     reason: str
-    """The rule that refuses it, ``meaning``, or a reason of the model."""
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A pattern that a model wrote and no rule refuses."""
-
-    relation: Relation
-    pattern: Pattern
-    sample: int
 
 
 class Rules:
@@ -92,23 +81,18 @@ class Rules:
             return "duplicate"
         if not LENGTHS[0] <= len(tokens_of(text)) / len(tokens_of(base)) <= LENGTHS[1]:
             return "length"
-        return "language" if self._is_in_another_language(relation.patterns[0], text) else ""
-
-    def _is_in_another_language(self, base: Pattern, text: str) -> bool:
-        """Whether it has a script that the base pattern has not, or too few words of the language.
-
-        Its words are those of the suite's patterns, and one is enough. Models that leave another
-        language write English. A language in Latin letters shares words with it: there it is half.
-        """
-        known, words = scripts(base.text), _words(text)
+        # A rewrite in the language has its scripts, and words of the suite's patterns: one is
+        # enough. Models that leave another language write English. A language in Latin letters
+        # shares words with it: there it is half.
+        language, known, words = relation.patterns[0].language, scripts(base), _words(text)
         strange = scripts(text) - (known | {"CJK"} if "KANA" in known else known)
-        shared = sum(word in self.words[base.language] for word in words)
-        is_like_english = "LATIN" in known and base.language.partition("-")[0] != ENGLISH
-        return bool(strange) or shared < max(1, len(words) / 2 if is_like_english else 1)
+        shared = sum(word in self.words[language] for word in words)
+        is_like_english = "LATIN" in known and language.partition("-")[0] != ENGLISH
+        least = max(1, len(words) / 2 if is_like_english else 1)
+        return "language" if strange or shared < least else ""
 
 
 def _words(text: str) -> list[str]:
-    """The tokens of a pattern but its slots and punctuation."""
     return [token for token in tokens_of(text) if token[0].isalnum()]
 
 
@@ -145,7 +129,7 @@ def written_patterns(text: str) -> Iterator[str]:
 
 def draft_rewrites(
     suite: Suite, writer: WritingModel, samples: int
-) -> tuple[list[Draft], list[Refusal]]:
+) -> tuple[list[Proposal], list[Refusal]]:
     """The rewrites of the base pattern of each relation that pass the rules, and the others."""
     relations, is_chat = list(suite), is_chat_model(writer)
     end = "" if is_chat else NEW
@@ -162,7 +146,7 @@ def draft_rewrites(
         for row, reply in zip(rows.tolist(), of_rows, strict=True):
             replies[row] = reply
     rules = Rules(suite)
-    drafts: list[Draft] = []
+    drafts: list[Proposal] = []
     for (at, number), reply in zip(jobs, replies, strict=True):
         relation = relations[at]
         if isinstance(reply, NoAnswer):
@@ -173,7 +157,9 @@ def draft_rewrites(
                 refusals.append(Refusal(relation.id, text, broken))
             else:
                 rules.taken[relation.id].add(normal_form(text))
-                drafts.append(Draft(relation, replace(relation.patterns[0], text=text), number))
+                base, scores = relation.patterns[0].text, {"sample": number}
+                draft = Proposal(relation.id, text, "rewritten", parent=base, scores=scores)
+                drafts.append(draft)
     return drafts, refusals
 
 
@@ -188,7 +174,6 @@ LEAST_AUC = 0.7
 
 RESAMPLES = 1000
 MEASURED_PAIRS = 2
-"""Pairs of each kind and relation that the meaning score is measured on."""
 
 
 class MeaningJudge(Interface):
@@ -329,7 +314,6 @@ def separation(
 
 
 def _auc(of_relations: Sequence[tuple[Floats, Floats]]) -> float:
-    """The share of (positive, control) pairs whose positive scores higher; ties count half."""
     yes, no = (np.concatenate(parts) for parts in zip(*of_relations, strict=True))
     if not len(yes) or not len(no):
         return float("nan")
@@ -368,7 +352,6 @@ class Rewriting(Shown):
     proposals: Sequence[Proposal]
     refusals: Sequence[Refusal]
     separation: Separation | None
-    """How well the meaning score tells the suite's paraphrases from controls; None: unknown."""
     notes: Sequence[str]
     record: Mapping[str, object] = field(repr=False)
 
@@ -419,7 +402,6 @@ def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewritin
 
 
 def _load_models(options: RewriteOptions) -> tuple[WritingModel, MeaningJudge]:
-    """The model that writes, and the judge: the same model, unless another one is named."""
     from consilience.models.judges import ParaphraseJudge
     from consilience.models.loading import load_pretrained
     from consilience.models.prompted import OptionScorer
@@ -459,10 +441,7 @@ def rewrite_suite(
     measured_on: Suite,
     watch: Watch = SILENT,
 ) -> Rewriting:
-    """Write the proposals of a writer for the base patterns of a suite.
-
-    ``measured_on``: the suite that the meaning score is measured on.
-    """
+    """Write proposals for base patterns; ``measured_on``: what the score is measured on."""
     watch.say("writing")
     drafts, refusals = draft_rewrites(suite, writer, options.samples)
     watch.say("measuring the meaning score")
@@ -482,15 +461,24 @@ def rewrite_suite(
     notes = [*writer.notes, _meaning_note(measured, threshold, str(judge.identity["model"]))]
     source = Path(options.model).name if Path(options.model).exists() else options.model
     proposals: list[Proposal] = []
-    for draft, scores in zip(drafts, _scores(drafts, facts, judge), strict=True):
-        relation, base, text = draft.relation.id, draft.relation.patterns[0], draft.pattern.text
+    pairs = []
+    for draft in drafts:
+        relation = suite.relation(draft.relation)
+        base = relation.patterns[0]
+        rewrite = replace(base, text=draft.pattern)
+        pairs.append(PatternPair(relation, base, rewrite, facts[relation.id]))
+    numbers_of = {
+        "meaning": meaning_scores(pairs, judge) if pairs else (),
+        "fluency": fluency_scores(pairs, judge) if pairs else (),
+    }
+    for at, draft in enumerate(drafts):
+        numbers = {name: round(float(values[at]), 3) for name, values in numbers_of.items()}
+        scores = {name: number for name, number in numbers.items() if not math.isnan(number)}
         if threshold is not None and scores.get("meaning", -math.inf) < threshold:
-            refusals.append(Refusal(relation, text, "meaning"))
-            continue
-        numbers = {"sample": draft.sample, **scores, **drawn}
-        proposals.append(
-            Proposal(relation, text, "rewritten", source, parent=base.text, scores=numbers)
-        )
+            refusals.append(Refusal(draft.relation, draft.pattern, "meaning"))
+        else:
+            scores = {**draft.scores, **scores, **drawn}
+            proposals.append(replace(draft, source=source, scores=scores))
     proposals = _with_edits(proposals, suite, notes)
     write_proposals(options.out, proposals)
     settings = {
@@ -506,26 +494,7 @@ def rewrite_suite(
     return Rewriting(options.out, proposals, refusals, measured, notes, record)
 
 
-def _scores(
-    drafts: Sequence[Draft], facts: Mapping[str, Sequence[Fact]], judge: MeaningJudge
-) -> list[dict[str, float]]:
-    """The scores ``meaning`` and ``fluency`` of each draft, without those that are unknown."""
-    pairs = [
-        PatternPair(one.relation, one.relation.patterns[0], one.pattern, facts[one.relation.id])
-        for one in drafts
-    ]
-    if not pairs:
-        return []
-    both = zip(meaning_scores(pairs, judge), fluency_scores(pairs, judge), strict=True)
-    named = ({"meaning": float(meaning), "fluency": float(fluency)} for meaning, fluency in both)
-    return [
-        {name: round(value, 3) for name, value in scores.items() if not math.isnan(value)}
-        for scores in named
-    ]
-
-
 def _meaning_note(measured: Separation | None, threshold: float | None, judge: str) -> str:
-    """How far the meaning score can be trusted, and what it refuses."""
     rule = "no rewrite is refused by its meaning"
     if threshold is not None:
         rule = f"rewrites below {threshold:.2f} nats are refused"
@@ -545,10 +514,7 @@ def _meaning_note(measured: Separation | None, threshold: float | None, judge: s
 
 
 def _with_edits(proposals: list[Proposal], suite: Suite, notes: list[str]) -> list[Proposal]:
-    """The proposals in English with the edit kind between each and its base pattern.
-
-    The kinds are those of ``analysis/syntax.py``; without a parser a note says so.
-    """
+    """The English proposals with the edit kind that separates each from its base pattern."""
     languages = {group.patterns[0].language.partition("-")[0] for group in suite}
     if languages != {ENGLISH} or not proposals:
         return proposals

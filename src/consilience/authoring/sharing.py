@@ -8,7 +8,6 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -19,13 +18,12 @@ from consilience import suites
 from consilience.analysis.syntax import base_types, load_parser
 from consilience.authoring.audit import cautions, writable_folder
 from consilience.authoring.checks import is_english
-from consilience.authoring.importing import new_suite
 from consilience.core.errors import ConsilienceError, shortened
 from consilience.core.items import Task
 from consilience.core.process import Watch
 from consilience.core.text import counted
 from consilience.files.read import parse_json, read_text
-from consilience.files.write import write_whole
+from consilience.files.write import make_folder, path_of, refuse_occupied, write_whole
 from consilience.options.suites import CardOptions
 from consilience.report.export import Lines, as_markdown
 from consilience.report.metric_tables import question_table, statistics_tables
@@ -63,10 +61,9 @@ ABOUT = {
     "url": "where the suite is published, such as https://example.org/suite",
     "date": "the day of publication, such as 2026-11-23",
 }
-"""What ``suite.json`` of a shared suite says besides its name."""
 
+TABLES = (".json", ".jsonl", ".tsv")
 PatternKey = tuple[str, str]
-"""A relation and a pattern."""
 
 
 class SharedSuite:
@@ -78,41 +75,21 @@ class SharedSuite:
         stated: dict[str, Any] = parse_json(read_text(path)) if path.is_file() else {}
         self.about = {"name": self.suite.name} | stated
         self.provenance = provenance_of(folder)
+        self.stated_licence = self.about.get("licence") or self.about.get("license")
+        licences = dict.fromkeys(row.licence for row in self.provenance if row.licence)
+        self.licence = str(self.stated_licence or " AND ".join(licences))
+        self.patterns = [(group.id, one.text) for group in self.suite for one in group.patterns]
         self.verdicts = last_verdicts(signoffs_of(folder, self.suite)).values()
-        files = sorted(one for one in folder.iterdir() if one.suffix in (".json", ".jsonl", ".tsv"))
-        lines = [f"{one.name} {hashlib.sha256(one.read_bytes()).hexdigest()}" for one in files]
+        by_verdict: dict[str, set[PatternKey]] = defaultdict(set)
+        for one in self.verdicts:
+            by_verdict[one.verdict].add((one.relation, one.pattern))
+        self.rejected = by_verdict["reject"]
+        self.accepted = by_verdict["accept"] - self.rejected
+        files = sorted(path for path in folder.iterdir() if path.suffix in TABLES)
+        lines = [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
         self.files_digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-        """SHA-256 of the digests of ``suite.json`` and of every table."""
         self.readme = folder / "README.md"
         self.text = read_text(self.readme) if self.readme.is_file() else ""
-
-    @property
-    def stated_licence(self) -> Any:
-        """The licence in ``suite.json``."""
-        return self.about.get("licence") or self.about.get("license")
-
-    @property
-    def licence(self) -> str:
-        """The licence of the suite: of ``suite.json``, or those of its patterns."""
-        licences = dict.fromkeys(row.licence for row in self.provenance if row.licence)
-        return str(self.stated_licence or " AND ".join(licences))
-
-    @cached_property
-    def patterns(self) -> list[PatternKey]:
-        return [(group.id, pattern.text) for group in self.suite for pattern in group.patterns]
-
-    @cached_property
-    def accepted(self) -> set[PatternKey]:
-        """The patterns that a person accepts and nobody rejects, by the last verdict of each."""
-        return self._with("accept") - self.rejected
-
-    @cached_property
-    def rejected(self) -> set[PatternKey]:
-        """The patterns whose last verdict of a person is to reject them."""
-        return self._with("reject")
-
-    def _with(self, verdict: str) -> set[PatternKey]:
-        return {(one.relation, one.pattern) for one in self.verdicts if one.verdict == verdict}
 
     def with_card(self) -> str:
         """README.md with its generated part renewed, or appended where there is none."""
@@ -127,7 +104,6 @@ class SharedSuite:
         return f"{title.rstrip()}\n\n{card}"
 
     def _tables(self) -> Iterator[Table]:
-        """The tables of the card."""
         suite, size = self.suite, len(self.patterns)
         languages = dict.fromkeys(pattern.language for group in suite for pattern in group.patterns)
         facts: list[list[Value]] = [
@@ -178,18 +154,6 @@ class SharedSuite:
                     where=where,
                     todo="Correct it.",
                 )
-        yield from self._problems_of_patterns()
-        _, begin, rest = self.text.partition(BEGIN)
-        if not begin or self.files_digest not in rest.partition(END)[0]:
-            yield ConsilienceError(
-                "missing, or not of the suite as it is now",
-                expected="the data card",
-                where=str(self.readme),
-                todo="Run `consilience suite card`.",
-            )
-
-    def _problems_of_patterns(self) -> Iterator[ConsilienceError]:
-        """A problem for each relation with patterns that lack the same, at the first one."""
         licences = {(row.relation, row.pattern): row.licence for row in self.provenance}
         judged = self.accepted | self.rejected
         lacking: list[tuple[str, str, Callable[[PatternKey], bool]]] = [
@@ -218,10 +182,17 @@ class SharedSuite:
                     where=f"{self.folder}/{where}",
                     todo=todo,
                 )
+        _, begin, rest = self.text.partition(BEGIN)
+        if not begin or self.files_digest not in rest.partition(END)[0]:
+            yield ConsilienceError(
+                "missing, or not of the suite as it is now",
+                expected="the data card",
+                where=str(self.readme),
+                todo="Run `consilience suite card`.",
+            )
 
 
 def _types_table(suite: Suite) -> Table:
-    """The paraphrase types of Table 8 that a parser derives."""
     columns = [Column("type"), Column("pairs", "count"), Column("percent", "share")]
     title = "Pairs with a base pattern by paraphrase type, as in Table 8 of the ParaRel paper"
     english = tuple(
@@ -242,7 +213,6 @@ def _types_table(suite: Suite) -> Table:
 
 
 def _counts(title: str, headings: Sequence[str], counts: Mapping[Any, int]) -> Table:
-    """A row for each key, the most frequent first."""
     columns = [*map(Column, headings[:-1]), Column(headings[-1], "count")]
     order = sorted(counts.items(), key=lambda item: -item[1])
     return Table(title, columns, [[*key, size] for key, size in order])
@@ -269,34 +239,31 @@ IS_VALID: Mapping[str, Callable[[str], bool]] = {
     "url": _is_url,
     "date": is_date,
 }
-"""What the values in ``suite.json`` of a shared suite must be; any text will do for the others."""
 
 
-class WrittenCard(Lines):
-    """What ``suite card`` wrote, and what ``suite check --shared`` still misses."""
-
-    def __init__(self, suite: str, card: Path, problems: Sequence[str]) -> None:
-        files = [str(card)]
-        document = {"suite": suite, "files": files, "warnings": problems}
-        super().__init__(document, *files, notes=problems)
-
-
-def write_card(options: CardOptions) -> WrittenCard:
-    """Write README.md into the folder of a suite; only the part between its marks is replaced."""
+def write_card(options: CardOptions) -> Lines:
+    """Renew the data card in README.md; notes say what ``suite check --shared`` still misses."""
     shared = SharedSuite(writable_folder(options.suite, options.data_dir))
     shared.text = shared.with_card()
     write_whole(shared.readme, shared.text.encode())
-    return WrittenCard(options.suite, shared.readme, [str(one) for one in shared.problems()])
+    files, problems = [str(shared.readme)], [str(one) for one in shared.problems()]
+    document = {"suite": options.suite, "files": files, "warnings": problems}
+    return Lines(document, *files, notes=problems)
 
 
-def sharing_problems(spec: str, data_dir: Path | None) -> list[ConsilienceError]:
-    """What a suite folder lacks to be shared."""
-    layout, root = layout_of(suites.suite_folder(spec, suites.data_dir(data_dir)))
-    if layout.name != "ours":
-        raise ConsilienceError(
-            f"--shared with {layout.name}", expected="a suite folder in our layout", where=spec
-        )
-    return list(SharedSuite(root).problems())
+EXAMPLES = Path(__file__).parent / "examples"
+
+
+def new_suite(folder: str | Path, *, facts: bool = False) -> list[Path]:
+    """Write an example of questions, or of facts, into a new or empty folder; its files."""
+    target = path_of(folder, "the folder of the suite")
+    refuse_occupied(target)
+    make_folder(target)
+    files = []
+    for source in sorted((EXAMPLES / ("facts" if facts else "questions")).iterdir()):
+        files.append(target / source.name)
+        write_whole(files[-1], source.read_bytes())
+    return files
 
 
 def listed_suites(data_dir: Path | None) -> Lines:
@@ -369,7 +336,12 @@ def checked_suite(
     names = columns_of(columns)
     problems = [str(fault) for fault in suites.check_suite(suite, data_dir, names)]
     if shared and not problems:
-        problems += map(str, sharing_problems(suite, data_dir))
+        layout, root = layout_of(suites.suite_folder(suite, suites.data_dir(data_dir)))
+        if layout.name != "ours":
+            raise ConsilienceError(
+                f"--shared with {layout.name}", expected="a suite folder in our layout", where=suite
+            )
+        problems += map(str, SharedSuite(root).problems())
     notes, size = ([], "") if problems else _notes_and_size(suite, data_dir, names)
     return CheckedSuite(suite, problems, notes, size)
 
@@ -381,8 +353,14 @@ def _notes_and_size(
     chosen = suites.load_any(suite, data_dir, columns)
     if isinstance(chosen, Questions):
         counts = question_statistics(chosen)
-        phrasings = counted(counts.phrasings, "phrasing")
-        sizes = [counted(counts.groups, "group"), _kinds(counts), phrasings]
+        total = counts.questions
+        is_open = sum(group.questions for group in counts.by_group if not group.max_options)
+        kinds = f"{total:,} questions ({total - is_open:,} with options, {is_open:,} open)"
+        if is_open == total:
+            kinds = counted(total, "open question")
+        elif not is_open:
+            kinds = f"{counted(total, 'question')} with options"
+        sizes = [counted(counts.groups, "group"), kinds, counted(counts.phrasings, "phrasing")]
         sizes += [counted(counts.expectations, "expectation")] * (counts.expectations > 0)
         return [*chosen.notes, *cautions(chosen)], ", ".join(sizes)
     if isinstance(chosen, Task):
@@ -397,17 +375,6 @@ def _notes_and_size(
     _, root = layout_of(suites.suite_folder(suite, suites.data_dir(data_dir)))
     notes = [*chosen.notes, *cautions(chosen), *signoff_notes(root, chosen)]
     return notes, ", ".join(counted(number, name) for name, number in parts.items())
-
-
-def _kinds(counts: QuestionStatistics) -> str:
-    """How many questions have options, and how many are open."""
-    questions = counts.questions
-    is_open = sum(group.questions for group in counts.by_group if not group.max_options)
-    if not is_open:
-        return f"{counted(questions, 'question')} with options"
-    if is_open == questions:
-        return counted(questions, "open question")
-    return f"{questions:,} questions ({questions - is_open:,} with options, {is_open:,} open)"
 
 
 def counted_suite(

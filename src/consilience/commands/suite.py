@@ -24,15 +24,13 @@ from consilience.options.suites import (
 if TYPE_CHECKING:
     from consilience import kinds, suites
     from consilience.authoring import (
+        annotation,
         audit,
-        import_formats,
+        importing,
         pattern_mining,
-        pattern_sheets,
         rewriting,
         sharing,
     )
-    from consilience.authoring.annotation import ScoredSheets
-    from consilience.authoring.importing import ImportPlan
     from consilience.integrations import lm_eval_folder
     from consilience.kinds.base import ExportedRow
     from consilience.report.export import Shown
@@ -41,10 +39,10 @@ if TYPE_CHECKING:
     from consilience.suites.questions import Questions
     from consilience.types import Suite
 else:
+    annotation = Lazy("authoring.annotation")
     audit = Lazy("authoring.audit")
-    import_formats = Lazy("authoring.import_formats")
+    importing = Lazy("authoring.importing")
     pattern_mining = Lazy("authoring.pattern_mining")
-    pattern_sheets = Lazy("authoring.pattern_sheets")
     rewriting = Lazy("authoring.rewriting")
     sharing = Lazy("authoring.sharing")
     lm_eval_folder = Lazy("integrations.lm_eval_folder")
@@ -150,12 +148,12 @@ def suite_check(options: CheckOptions) -> Shown:
 
 
 @command(CardOptions, "suite card", examples=("suite card my-suite", "suite card my-suite --json"))
-def write_card(options: CardOptions) -> sharing.WrittenCard:
-    """Write the data card (README.md) and the metadata (croissant.json) of a suite folder.
+def write_card(options: CardOptions) -> Shown:
+    """Write the data card (README.md) of a suite folder.
 
     The card has the statistics of the ParaRel paper's Tables 1 and 8, where the patterns come from,
     and who judged them. Only its own part of README.md is replaced. Name, description, licence,
-    creator, url, date, version and citation come from suite.json.
+    creator, url and date come from suite.json.
     """
     return sharing.write_card(options)
 
@@ -193,7 +191,6 @@ def suite_export(options: ExportOptions) -> Shown | None:
     writes a task of lm-evaluation-harness into the folder --out (docs/harnesses.md).
     """
     if options.format == "lm-eval":
-
         return lm_eval_folder.written_task(options)
     if options.out is not None:
         return kinds.written_prompts(options, options.out)
@@ -224,7 +221,7 @@ def mine_patterns(options: MineOptions) -> pattern_mining.MinedPatterns | patter
 @command(ImportOptions, "suite import", output=TABLE, examples=(
     "suite import lpaqa/prompt/mine --into my-suite --facts-from pararel --dry-run",
     "suite import patterns.csv --into my-suite --columns pattern=Text,relation=Property"))
-def import_patterns(options: ImportOptions) -> ImportPlan:
+def import_patterns(options: ImportOptions) -> importing.ImportPlan:
     """Import patterns and facts into a suite folder.
 
     Formats: proposals (of `suite mine` and `suite rewrite`), suite folders, LAMA, LPAQA, mParaRel
@@ -233,7 +230,7 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
     are listed: patterns that differ in determiners only, or in one token of three or more. Each
     pattern gets a row in the table `provenance`.
     """
-    return import_formats.import_patterns(options)
+    return importing.import_patterns(options)
 
 
 @command(RewriteOptions, "suite rewrite", examples=(
@@ -257,27 +254,27 @@ group("suite annotate", "Make annotation sheets for people, and score their answ
 @command(SheetOptions, "suite annotate sheet", examples=(
     "suite annotate sheet --task rte --data rte.tsv --out sheets",
     "suite annotate sheet --task mrpc --data hub:validation --items 50 --out sheets"))
-def make_sheets(options: SheetOptions) -> pattern_sheets.Sheets:
+def make_sheets(options: SheetOptions) -> annotation.Sheets:
     """Sample sentence pairs, and write a page and a table with all their forms per annotator.
 
     Give each annotator the page or the table, and never key.json. The page works without a
     network. It downloads a table of answers: put that table into the folder, in place of the
     empty one.
     """
-    return pattern_sheets.make_sheets(options)
+    return annotation.make_sheets(options)
 
 
 @command(PatternSheetOptions, "suite annotate patterns", examples=(
     "suite annotate patterns mini --out sheets",
     "suite annotate patterns my-suite --patterns 20 --people Ana,Ben --out sheets"))
-def make_pattern_sheets(options: PatternSheetOptions) -> pattern_sheets.Sheets:
+def make_pattern_sheets(options: PatternSheetOptions) -> annotation.Sheets:
     """Ask people whether patterns mean the same as the base pattern (ParaRel paper, Section 4).
 
     Each annotator gets a page and a table with tasks of seven pairs of sentences: five patterns
     beside the base pattern of their relation, and two controls that do not mean the same. The page
     works without a network. Keep key.json to yourself.
     """
-    return pattern_sheets.make_pattern_sheets(options)
+    return annotation.make_pattern_sheets(options)
 
 
 @command(ScoreSheetsOptions, "suite annotate score", output=TABLE, examples=(
@@ -289,13 +286,13 @@ def annotate_score(options: ScoreSheetsOptions) -> Shown:
     For sheets on patterns: agreement with the suite on paraphrases and on controls, and between
     annotators (ParaRel paper, Section 4).
     """
-    return pattern_sheets.ScoredByPeople(*pattern_sheets.count_sheets(options), options.sign)
+    return annotation.ScoredByPeople(*annotation.count_sheets(options), options.sign)
 
 
 @takes(ScoreSheetsOptions)
-def score_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str, Any]]:
+def score_sheets(options: ScoreSheetsOptions) -> tuple[annotation.ScoredSheets, Mapping[str, Any]]:
     """The numbers of the answers of annotators, and their record for a JSON document."""
-    return pattern_sheets.count_sheets(options)
+    return annotation.count_sheets(options)
 
 
 def list_suites() -> dict[str, str]:

@@ -33,10 +33,7 @@ TIMES = 100
 """Beyond that, how many times its size a compressed table may unpack to."""
 
 DEEPEST = 100
-"""Levels of nesting in a JSON document."""
-
 ROWS = 1 << 20
-"""Rows that a Parquet file of any size may hold."""
 
 TIMES_PARQUET = 1_000
 """How many times its size a Parquet file may unpack to; it keeps equal texts once."""
@@ -56,6 +53,23 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise ConsilienceError(
             f"not UTF-8 at byte {error.start}", where=str(path), todo="Save the file as UTF-8."
+        ) from error
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a UTF-8 file, each with its place ``file:line``."""
+    number = 0
+    try:
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
+            for number, line in enumerate(file, start=1):
+                yield f"{path}:{number}", line.rstrip("\r\n")
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+        raise ConsilienceError(reason, where=str(path), todo="Check the path.") from error
+    except UnicodeDecodeError as error:
+        where = f"{path}:{number + 1}"
+        raise ConsilienceError(
+            "not UTF-8 here or soon after", where=where, todo="Save the file as UTF-8."
         ) from error
 
 
@@ -201,6 +215,13 @@ def _place(document: str, pattern: str) -> tuple[str, int]:
 Faults = list[ConsilienceError]
 
 
+class FirstFault(Faults):
+    """Faults of which the first raises."""
+
+    def append(self, fault: ConsilienceError) -> None:
+        raise fault
+
+
 def read_rows(
     path: Path, *, quoted: bool | None = None, faults: Faults | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -210,19 +231,10 @@ def read_rows(
     go to ``faults``; without it the first one raises. A file that is no table raises. ``quoted``:
     as for ``read_cells``.
     """
-    rows = _json_rows(path) if path.suffix == ".jsonl" else _table_rows(path, quoted)
-    for where, row in rows:
-        if not isinstance(row, ConsilienceError):
-            yield where, row
-        elif faults is None:
-            raise row
-        else:
-            faults.append(row)
-
-
-def _table_rows(
-    path: Path, quoted: bool | None
-) -> Iterator[tuple[str, dict[str, Any] | ConsilienceError]]:
+    faults = FirstFault() if faults is None else faults
+    if path.suffix == ".jsonl":
+        yield from _json_rows(path, faults)
+        return
     header: list[str] = []
     for where, row in read_cells(path, "\t" if path.suffix == ".tsv" else ",", quoted=quoted):
         if not header:
@@ -243,24 +255,24 @@ def _table_rows(
                 where=where,
                 todo="Check for missing or extra separators, and for line breaks in a cell.",
             )
-            yield where, fault
+            faults.append(fault)
 
 
-def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | ConsilienceError]]:
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        where = f"{path}:{number}"
+def _json_rows(path: Path, faults: Faults) -> Iterator[tuple[str, dict[str, Any]]]:
+    for where, line in read_lines(path):
         if not line.strip():
             continue
         try:
             row = parse_json(line)
         except json.JSONDecodeError as error:
-            yield where, _not_json(error, where, "Correct or remove the line.")
+            faults.append(_not_json(error, where, "Correct or remove the line."))
             continue
         if isinstance(row, dict):
             yield where, row
         else:
             message = f"a JSON {type(row).__name__}"
-            yield where, ConsilienceError(message, expected="one object a line", where=where)
+            fault = ConsilienceError(message, expected="one object a line", where=where)
+            faults.append(fault)
 
 
 def _not_json(error: json.JSONDecodeError, where: str, todo: str = "") -> ConsilienceError:
@@ -278,18 +290,19 @@ def read_cells(
     cell that begins with a quotation mark is. GLUE's files hold such marks as text.
     """
     text = read_text(path)
-    if quoted is None:
-        quoted = separator != "\t" or _is_quoted(text)
+    if quoted is None and separator == "\t":
+        cells = [cell for cell in re.split(r"[\t\n]", text) if cell.startswith('"')]
+        quoted = bool(cells) and all(QUOTED.fullmatch(cell.removesuffix("\r")) for cell in cells)
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(
         io.StringIO(text, newline=""),
         delimiter=separator,
-        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+        quoting=csv.QUOTE_NONE if quoted is False else csv.QUOTE_MINIMAL,
         strict=True,
     )
     try:
-        for cells in reader:
-            yield f"{path}:{reader.line_num}", cells
+        for row in reader:
+            yield f"{path}:{reader.line_num}", row
     except csv.Error as error:
         raise ConsilienceError(
             f"cannot be read as a table: {error}",
@@ -299,12 +312,6 @@ def read_cells(
 
 
 QUOTED = re.compile(r'"(?:[^"]|"")*"')
-
-
-def _is_quoted(text: str) -> bool:
-    """Whether every cell of a TSV file that begins with a quotation mark is quoted as in CSV."""
-    cells = [cell for cell in re.split(r"[\t\n]", text) if cell.startswith('"')]
-    return bool(cells) and all(QUOTED.fullmatch(cell.removesuffix("\r")) for cell in cells)
 
 
 def parquet_metadata(path: Path) -> dict[str, str]:
@@ -364,7 +371,6 @@ def _first_line(path: Path) -> str:
 
 
 def _other_separator(header: str) -> str:
-    """What to do with a table whose header has another separator than commas."""
     for separator, name in ((";", "semicolons"), ("\t", "tabs")):
         if header.count(separator) > header.count(","):
             return f"Its columns are separated by {name}. Save it with commas."
@@ -379,7 +385,6 @@ def _refuse_other_separator(header: str, where: str) -> None:
 
 
 def _refuse_bomb(path: Path) -> None:
-    """Refuse a compressed file that polars would unpack into all of the memory."""
     with path.open("rb") as file:
         head = file.read(4)
     if head[:2] in (b"\x78\x01", b"\x78\x9c", b"\x78\xda") or head == b"\x28\xb5\x2f\xfd":

@@ -25,10 +25,9 @@ from consilience.core.patterns import (
     shown_writing,
 )
 from consilience.core.text import LANGUAGE_TAG, control_in, is_language_tag, names_a_group
-from consilience.files.read import Faults, read_rows
+from consilience.files.read import Faults, FirstFault, read_rows
 
 SIMILAR = 0.82
-"""From this similarity (``difflib``) a name is taken for a misspelt one."""
 
 SHORT = 4
 """The fewest letters of the beginning of a name that are taken for it, such as ``lang``."""
@@ -39,21 +38,12 @@ Problems = Faults
 """Everything that is wrong with a suite, in the order of its files."""
 
 
-class FirstProblem(Problems):
-    """Problems of which the first raises."""
-
-    def append(self, problem: ConsilienceError) -> None:
-        raise problem
-
-
 @dataclass(frozen=True, slots=True)
 class Table:
     """What the columns of a table hold."""
 
     needed: Sequence[str]
-    """Columns with a text in every row."""
     optional: Sequence[str] = ()
-    """Columns that may be empty or missing."""
     choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The texts that a column may have; in place of another one, the first is meant."""
 
@@ -65,7 +55,6 @@ FIELDS = {
     "pattern_b", "sub_label", "obj_label", "origin", "source", "parent", "language", "form",
     "subject_form", "name", "text",
 }  # fmt: skip
-"""Fields that tables may have; any other field may be a misspelt one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +106,6 @@ class Row:
         return ""
 
     def _similar_field(self, name: str) -> str:
-        """A hint at a field whose name is almost ``name``; empty where there is none."""
         unknown = {key.strip().lower(): key for key in self.cells if key not in FIELDS}
         close = get_close_matches(name, unknown, n=1)
         return (
@@ -191,7 +179,6 @@ class Row:
 
 
 def _shown(value: object) -> str:
-    """A value for a message; one of a type that JSON lacks has the name of its type."""
     return json.dumps(value, default=lambda one: f"{type(one).__name__} {one}")
 
 
@@ -245,7 +232,7 @@ def row_of(where: str, cells: Mapping[str, Any]) -> Row:
         name: str(value) if isinstance(value, int) and not isinstance(value, bool) else value
         for name, value in cells.items()
     }
-    return Row(where, texts, FirstProblem())
+    return Row(where, texts, FirstFault())
 
 
 def suite_rows(path: Path, problems: Problems) -> Iterator[Row]:

@@ -45,28 +45,28 @@ LOG_NAMES = ("samples_*.jsonl", "*/samples_*.jsonl", f"*{INSPECT}")
 Cells = Mapping[str, Any]
 
 
-def is_lm_eval_log(row: Cells) -> bool:
-    """Whether a row is one of ``--log_samples`` of lm-evaluation-harness."""
-    return {"doc_id", "doc", "filtered_resps"} <= set(row)
-
-
 def lm_eval_rows(rows: Iterable[tuple[str, Cells]]) -> Iterator[dict[str, Any]]:
     """The rows of a log of one of our tasks, with the place of each; another task raises."""
     for where, row in rows:
         doc = row["doc"] if isinstance(row.get("doc"), dict) else {}
         expected = "a task that `consilience suite export --format lm-eval` wrote"
         _refuse_another(DOCUMENT, doc, "a document of lm-evaluation-harness", "", expected, where)
-        yield {
-            **{name: doc[name] for name in DOCUMENT},
-            **({"options": doc["options"]} if "options" in doc else {}),
-            LOG_PROBABILITIES: _log_probabilities(row.get("filtered_resps"), where),
-        }
+        try:
+            replies: Any = row.get("filtered_resps")
+            numbers = [float(reply[0]) for reply in replies]
+        except (TypeError, ValueError, IndexError, KeyError) as error:
+            raise ConsilienceError(
+                "filtered_resps without the log-probability of each choice",
+                expected='pairs such as ["-16.54", "False"]',
+                where=where,
+            ) from error
+        known = {name: doc[name] for name in (*DOCUMENT, "options") if name in doc}
+        yield {**known, LOG_PROBABILITIES: numbers}
 
 
 def _refuse_another(
     names: Sequence[str], cells: Cells, what: str, inside: str, expected: str, where: str
 ) -> None:
-    """Raise for a row of a log that lacks what our tasks write into it."""
     if absent := [name for name in names if name not in cells]:
         raise ConsilienceError(
             f"{what} without {', '.join(absent)}{inside}",
@@ -74,18 +74,6 @@ def _refuse_another(
             where=where,
             todo="Answers to other tasks have no variants to compare.",
         )
-
-
-def _log_probabilities(replies: Any, where: str) -> list[float]:
-    """The log-probability of each choice, which the log writes as text."""
-    try:
-        return [float(reply[0]) for reply in replies]
-    except (TypeError, ValueError, IndexError, KeyError) as error:
-        raise ConsilienceError(
-            "filtered_resps without the log-probability of each choice",
-            expected='pairs such as ["-16.54", "False"]',
-            where=where,
-        ) from error
 
 
 def inspect_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -119,7 +107,6 @@ def sample_rows(samples: Sequence[tuple[Cells, int, str | None]]) -> Iterator[di
 
 
 def _read_inspect(path: Path, *, header_only: bool = False) -> Any:
-    """A log of inspect_ai, which must be installed."""
     try:
         from inspect_ai.log import read_eval_log
     except ImportError as error:
@@ -148,7 +135,6 @@ def model_of_log(path: Path) -> str:
 
 
 ENDINGS = (".jsonl", ".csv", ".csv.gz", ".tsv", ".parquet", ".xlsx")
-"""How the names of files of answers end."""
 
 
 def read_answer_file(path: Path) -> pl.DataFrame:
@@ -180,7 +166,6 @@ def read_answer_file(path: Path) -> pl.DataFrame:
 
 
 def _rows_of(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The rows of a TSV or JSONL file, or of a log of another harness."""
     if path.suffix == INSPECT:
         return inspect_rows(path)
     rows = read_rows(path)
@@ -188,7 +173,8 @@ def _rows_of(path: Path) -> Iterator[Mapping[str, Any]]:
     if first is None:
         return iter(())
     every = itertools.chain([first], rows)
-    return lm_eval_rows(every) if is_lm_eval_log(first[1]) else (row for _, row in every)
+    is_lm_eval = {"doc_id", "doc", "filtered_resps"} <= first[1].keys()
+    return lm_eval_rows(every) if is_lm_eval else (row for _, row in every)
 
 
 def as_text(table: pl.DataFrame) -> pl.DataFrame:

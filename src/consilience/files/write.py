@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,10 +25,7 @@ FORMULA = r"'*[=+\-@\t\r\n](?s:.)"
 """How a text begins that spreadsheets may run as a formula (OWASP), or that ``csv_cell`` marked."""
 
 NUMBER = r"[+-]\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
-"""A text with a sign that is a number and nothing else."""
-
 LOCK = ".lock"
-"""The file that processes lock where a folder cannot be locked."""
 
 PART = re.compile(r"\..+\.(\d+)\.part", re.DOTALL)
 """The name of a file that is being written, with the id of the process that writes it."""
@@ -40,6 +38,26 @@ def path_of(value: object, name: str) -> Path:
     raise ConsilienceError(
         f"{name} is of type {type(value).__name__}", expected="a path: text or pathlib.Path"
     )
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder with the folders above it, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+
+
+def refuse_occupied(folder: Path, expected: str = "a new folder, or an empty one") -> None:
+    """Raise where there is a file, or a folder that holds something."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConsilienceError(
+            "a folder that is not empty" if folder.is_dir() else "a file",
+            expected=expected,
+            where=str(folder),
+            todo=f"{OTHER_OUT}.",
+            kind="occupied",
+        )
 
 
 Content = bytes | Callable[[], Iterable[bytes]]
@@ -60,11 +78,22 @@ def write_whole(path: Path, content: Content) -> None:
             existing = None
         stream = _standard_stream(existing)
         if stream is not None or (existing and not stat.S_ISREG(existing.st_mode)):
-            _write_in_place(path, stream, content)
+            with (
+                suppress(BrokenPipeError),  # its reader has read enough
+                path.open("wb") if stream is None else os.fdopen(stream, "wb") as file,
+            ):
+                file.writelines(_parts(content))
         else:
             _replace(Path(os.path.realpath(path)), content, existing)
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def json_lines(rows: Iterable[Mapping[str, object]], old: Path | None = None) -> bytes:
+    """JSONL with a row a line, after the lines of an ``old`` file, which may not be there."""
+    before = old.read_bytes() if old is not None and old.is_file() else b""
+    before += b"" if before.endswith(b"\n") or not before else b"\n"
+    return before + "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
 def csv_cell(text: str) -> str:
@@ -157,21 +186,12 @@ def cannot_write(path: Path, error: OSError) -> ConsilienceError:
 
 
 def _standard_stream(existing: os.stat_result | None) -> int | None:
-    """The descriptor of standard output or error, flushed, where a path leads to it."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # closed, or not a file
             if existing and os.path.samestat(existing, os.fstat(stream.fileno())):
                 stream.flush()
                 return os.dup(stream.fileno())
     return None
-
-
-def _write_in_place(path: Path, stream: int | None, content: Content) -> None:
-    with (
-        suppress(BrokenPipeError),  # its reader has read enough
-        path.open("wb") if stream is None else os.fdopen(stream, "wb") as file,
-    ):
-        file.writelines(_parts(content))
 
 
 def _replace(path: Path, content: Content, existing: os.stat_result | None) -> None:
@@ -194,7 +214,11 @@ def _replace(path: Path, content: Content, existing: os.stat_result | None) -> N
         with suppress(OSError):
             part.unlink(missing_ok=True)
     with suppress(OSError):
-        _sync_folder(path.parent)
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)  # the rename is on the disk
+        finally:
+            os.close(descriptor)
 
 
 def _parts(content: Content) -> Iterable[bytes]:
@@ -215,15 +239,6 @@ def _write_part(part: Path, content: Content, existing: os.stat_result | None) -
         except OSError as error:
             if error.errno not in UNSUPPORTED:
                 raise
-
-
-def _sync_folder(folder: Path) -> None:
-    """Have a rename in ``folder`` on the disk, where the system can."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _is_running(process: int) -> bool:

@@ -28,7 +28,7 @@ from consilience.gating.rules import (
 )
 from consilience.kinds import suite_notes, suite_of
 from consilience.metrics.components import position_notes
-from consilience.metrics.counts import Prepared, bounds_of, is_averaged, refuse_other_questions
+from consilience.metrics.counts import Prepared, is_averaged, refuse_other_questions
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import (
     NEARLY_CONSTANT,
@@ -37,17 +37,17 @@ from consilience.metrics.measure import (
     measure,
     of_few_questions,
 )
-from consilience.metrics.registry import label_of
+from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.statistics import FEW, NAN, POWER, difference_bounds, wilson_interval
 from consilience.options import Output
 from consilience.options.runs import GateOptions
+from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Shown, record_of
-from consilience.report.table import Cell, Column, Table, Value, number_text
+from consilience.report.table import Column, Table, number_text
 from consilience.results.comparing import (
-    common_answers,
+    comparable,
     noise_notes,
     refuse_mixed,
-    refuse_other_variants,
     settings_notes,
 )
 from consilience.runs.run import Run, open_runs, split_label
@@ -126,20 +126,16 @@ def as_junit(suite: str, checks: Sequence[GateCheck], *, undecided_fails: bool) 
     cannot hold, become U+FFFD.
     """
     failing = ("fail", "undecided") if undecided_fails else ("fail",)
-    failures = [check for check in checks if check.verdict in failing]
+    failures = sum(check.verdict in failing for check in checks)
     skipped = sum(check.verdict == "undecided" for check in checks) * (not undecided_fails)
-    counts = {"tests": len(checks), "failures": len(failures), "errors": 0}
-    attributes = {name: str(count) for name, count in counts.items()}
-    root = ET.Element("testsuites", {"name": "consilience gate", **attributes})
-    attributes |= {"name": _text(suite), "skipped": str(skipped)}
-    test_suite = ET.SubElement(root, "testsuite", attributes)
+    counts = {"tests": str(len(checks)), "failures": str(failures), "errors": "0"}
+    root = ET.Element("testsuites", {"name": "consilience gate", **counts})
+    of_suite = {**counts, "name": _text(suite), "skipped": str(skipped)}
+    test_suite = ET.SubElement(root, "testsuite", of_suite)
     for check in checks:
-        case = ET.SubElement(
-            test_suite, "testcase",
-            {"classname": _text(suite), "name": _text(check.name), "time": "0"},
-        )  # fmt: skip
-        message = _text(check.reason)
-        if check in failures:
+        named = {"classname": _text(suite), "name": _text(check.name), "time": "0"}
+        case, message = ET.SubElement(test_suite, "testcase", named), _text(check.reason)
+        if check.verdict in failing:
             failure = ET.SubElement(case, "failure", {"type": check.verdict, "message": message})
             failure.text = f"{_text(check.rule)}: {check.verdict}. {message}."
         elif check.verdict == "undecided":
@@ -210,21 +206,18 @@ class GateRuns:
         return compare(models, self.suite, self.protocol, self.seed, precision=True)
 
 
-def is_its_own_baseline(options: GateOptions) -> bool:
-    """Whether one of the runs is the baseline, as when rules are first tried on the baseline."""
-    *runs, baseline = [
-        Path(split_label(spec)[1]).resolve() for spec in (*options.runs, options.baseline or "")
-    ]
-    return bool(options.baseline) and baseline in runs
-
-
 def open_gate_runs(options: GateOptions) -> GateRuns:
-    """Open the runs and the baseline; runs of other models or other questions raise."""
+    """Open the runs and the baseline; runs of other models or other questions raise.
+
+    A run that is the baseline itself, as when rules are first tried, has none.
+    """
     specs = [*options.runs, *([options.baseline] if options.baseline else [])]
+    paths = [Path(split_label(spec)[1]).resolve() for spec in specs]
+    if options.baseline and paths[-1] in paths[:-1]:
+        specs.pop()
     opened = open_runs(specs)
     runs, baseline = opened[: len(options.runs)], next(iter(opened[len(options.runs) :]), None)
     refuse_mixed(opened)
-    refuse_other_variants(opened)
     models = {run.label: run.settings.get("model", {}).get("model") for run in runs}
     if len({model for model in models.values() if model}) > 1:
         raise ConsilienceError(
@@ -245,14 +238,14 @@ def open_gate_runs(options: GateOptions) -> GateRuns:
         refuse_other_questions(first, other)
     common: Tables = {}
     if baseline is not None:
-        common, more = common_answers([*runs, baseline], suite)
+        common, more = comparable([*runs, baseline], suite)
         notes += [*settings_notes([baseline, *runs]), *more]
     return GateRuns(runs, baseline, suite, protocol, whole, common, options.seed, notes)
 
 
 def precise(row: Mapping[str, object], *, is_relative: bool) -> Precise:
     """A row of the numbers or of the differences with what its interval is made of."""
-    bounds = bounds_of((str(row["metric"]), str(row["subset"])))
+    bounds = DESCRIPTIONS[str(row["metric"])].bounds
     return Precise(
         row["difference" if is_relative else "value"],  # type: ignore[arg-type]
         difference_bounds(bounds) if is_relative else bounds,
@@ -297,21 +290,25 @@ class Gate(Shown):
         ]
         name = f"{', '.join(self.of.labels)}{against} on {self.of.suite.name}"
         title = f"Gate: {self.verdict.upper()} ({', '.join(counts)}). {name}, in percent"
-        relative = any(check.is_relative for check in self.checks)
-        columns = [Column("rule"), Column("verdict"), Column("of", is_extra=True)]
-        columns += [Column("value", "share")]
-        columns += [
-            Column("baseline", "share", is_extra=True),
-            Column("diff.", "points"),
-        ] * relative
-        columns += [Column(INTERVAL), Column("limit", is_extra=True)]
-        rows: list[list[Value]] = []
-        for check in self.checks:
-            row: list[Value] = [check.rule, check.verdict, check.of, check.value]
-            if relative:
-                difference = check.value - check.baseline
-                row += [check.baseline, difference] if check.is_relative else [Cell(""), Cell("")]
-            rows.append([*row, check.interval, check.shown(check.limit)])
+        of_difference: Columns = {
+            "baseline": Column("baseline", "share", is_extra=True),
+            "difference": Column("diff.", "points"),
+        }
+        columns: Columns = {
+            "rule": Column("rule"), "verdict": Column("verdict"), "of": Column("of", is_extra=True),
+            "value": Column("value", "share"),
+            **(of_difference if any(check.is_relative for check in self.checks) else {}),
+            "interval": Column(INTERVAL), "limit": Column("limit", is_extra=True),
+        }  # fmt: skip
+        rows = [
+            {
+                "rule": check.rule, "verdict": check.verdict, "of": check.of, "value": check.value,
+                "baseline": check.baseline if check.is_relative else "",
+                "difference": check.value - check.baseline if check.is_relative else "",
+                "interval": check.interval, "limit": check.shown(check.limit),
+            }
+            for check in self.checks
+        ]  # fmt: skip
         notes = [
             f"{check.name}: {check.reason}."
             for check in self.checks
@@ -321,7 +318,7 @@ class Gate(Shown):
             "Pass: the interval is on the right side of the limit; fail: on the wrong side. Each "
             "of its bounds is a one-sided 95 % bound."
         )
-        return Table(title, columns, rows, notes, sortable=False)
+        return frame_table(rows, title, columns, notes, sortable=False)
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         table = self.table()
@@ -353,27 +350,18 @@ def gate(options: GateOptions) -> Gate:
     """
     rules, many = parse_rules(options.rule), len(options.runs)
     relative = [rule for rule in rules if rule.is_relative]
-    if relative and not options.baseline:
-        raise ConsilienceError(
-            f"the rule '{relative[0].text}' without a baseline",
-            expected="a run to compare with",
-            todo="Name it: --baseline RUN.",
-        )
-    if is_its_own_baseline(options):
-        if relative:
-            raise ConsilienceError(
-                f"{options.baseline} is the run and the baseline",
-                expected="another run, which is compared with the baseline",
-                todo="Name a later run; --plan takes the baseline, and says how much data the "
-                "rules need.",
-                option="baseline",
-            )
-        options = replace(options, baseline=None)
     if options.passes is not None and options.passes > many:
         raise ConsilienceError(
             f"--passes {options.passes} of {counted(many, 'run')}", expected=f"at most {many}"
         )
     of = open_gate_runs(options)
+    if relative and of.baseline is None:
+        raise ConsilienceError(
+            f"the rule '{relative[0].text}' without a baseline",
+            expected="another run to compare with",
+            todo="Name it: --baseline RUN; --plan says how much data the rules need.",
+            option="baseline",
+        )
     together = [of.labels] if options.passes is None else [[label] for label in of.labels]
     numbers = [of.numbers(labels) for labels in together]
     differences = [of.differences(labels) for labels in together] if relative else []
@@ -401,7 +389,7 @@ def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) ->
     if any(rule.metric == "consistency" for rule in rules):
         top = numbers.filter(metric="top_answer", group="MACRO")["value"]
         yield from constant_answers(numbers, suite) if (top > NEARLY_CONSTANT).any() else ()
-    if left_out := facts_left_out(answers, numbers, suite, of.protocol):
+    if left_out := facts_left_out(answers, numbers, suite):
         yield left_out
     if any(rule.metric == "corrected_consistency" for rule in rules):
         yield from of_few_questions(numbers, suite)
@@ -552,16 +540,19 @@ class GatePlan(Shown):
         words = self.of.suite.words
         group, item = words.group, words.clusters.removesuffix("s")
         has_groups = any(row.groups is not None for row in self.rows)
-        columns = [Column("rule"), Column("of", is_extra=True), Column("design")]
-        columns += [Column(f"{group}s", "count")] * has_groups
-        columns += [Column(f"{item}s", "count"), Column("repeats", "count")]
-        columns += [Column("power", "share")]
-        cells: list[list[Value]] = []
-        for row in self.rows:
-            groups = "" if row.groups is None and not math.isnan(row.power) else row.groups
-            sizes = [groups, row.items] if has_groups else [row.items]
-            design = row.design.replace("groups", f"{group}s").replace("items", f"{item}s")
-            cells.append([row.rule, row.of, design, *sizes, row.repeats, row.power])
+        columns: Columns = {
+            "rule": Column("rule"), "of": Column("of", is_extra=True), "design": Column("design"),
+            **({"groups": Column(f"{group}s", "count")} if has_groups else {}),
+            "items": Column(f"{item}s", "count"), "repeats": Column("repeats", "count"),
+            "power": Column("power", "share"),
+        }  # fmt: skip
+        rows = [asdict(row) for row in self.rows]
+        for row in rows:
+            row["design"] = (
+                row["design"].replace("groups", f"{group}s").replace("items", f"{item}s")
+            )
+            if row["groups"] is None and not math.isnan(row["power"]):
+                row["groups"] = ""
         notes = [
             "Power: the probability that the rule passes if the true value is that of the run or, "
             "with a baseline, the true difference is 0. Rows with another number show the least "
@@ -575,7 +566,8 @@ class GatePlan(Shown):
             notes.append(
                 "A dash means that no number is enough, or that the variation is not known."
             )
-        return Table(f"Plan from {self.of.name}, in percent", columns, cells, notes, sortable=False)
+        title = f"Plan from {self.of.name}, in percent"
+        return frame_table(rows, title, columns, notes, sortable=False)
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         yield self.table()
@@ -600,8 +592,6 @@ def plan_gate(options: GateOptions) -> GatePlan:
     if options.passes is not None:
         expected = "runs that are averaged"
         raise ConsilienceError("--passes with a plan", expected=expected, todo="Leave it out.")
-    if is_its_own_baseline(options):
-        options = replace(options, baseline=None)
     rules, of = parse_rules(options.rule), open_gate_runs(options)
     is_paired = of.baseline is not None
     alone = [[label] for label in of.labels] if len(of.labels) > 1 else []

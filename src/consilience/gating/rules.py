@@ -12,7 +12,6 @@ from typing import Literal
 from scipy.special import logit, nctdtr
 
 from consilience.core.errors import ConsilienceError, unknown_name
-from consilience.metrics.counts import bounds_of
 from consilience.metrics.registry import DESCRIPTIONS, METRICS
 from consilience.metrics.statistics import (
     NAN,
@@ -259,7 +258,7 @@ def _parsed(text: str) -> GateRule:
         )
     written, part, group = NAME.fullmatch(match["name"]).groups()  # type: ignore[union-attr]
     metric, subset, way = _metric(written, text), part or "all", match["way"]
-    number, (least, greatest) = float(match["number"]), bounds_of((metric, subset))
+    number, (least, greatest) = float(match["number"]), DESCRIPTIONS[metric].bounds
     if absolute:
         limit = Threshold(number / (100 if match["percent"] else 1), way in (">=", "≥"))
         if not least < limit.value < greatest:

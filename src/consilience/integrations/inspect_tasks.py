@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -89,13 +88,15 @@ def suite(
     items of each group; ``--limit`` of inspect_ai cuts through their variants.
     """
     named = {"suite": suite, "as_questions": as_questions, "template": template}
-    with _one_message():
+    try:
         chosen, rule = _options(named | options), _text(match)
         rule_of(rule or DEFAULT_RULE)  # an unknown one raises
         rows = _rows(chosen)
         source = {name: chosen[name] for name in OF_QUESTIONS if name in chosen}
         source |= {"source": chosen["suite"], "match": rule}
         samples = [_sample(row, source) for row in rows]
+    except ConsilienceError as error:  # without a traceback
+        raise PrerequisiteError(f"consilience: {escape(str(error))}") from error
     return Task(
         dataset=MemoryDataset(samples, name=chosen["suite"]),
         solver=generate(),
@@ -103,15 +104,6 @@ def suite(
         config=GenerateConfig(temperature=0.0),
         version=1,
     )
-
-
-@contextmanager
-def _one_message() -> Iterator[None]:
-    """Turn an error of ours into one that inspect_ai prints without a traceback."""
-    try:
-        yield
-    except ConsilienceError as error:
-        raise PrerequisiteError(f"consilience: {escape(str(error))}") from error
 
 
 def _text(value: Any) -> Any:

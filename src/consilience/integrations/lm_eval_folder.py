@@ -8,12 +8,11 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 from importlib.resources import files
-from itertools import pairwise
+from itertools import combinations, pairwise, product
 from typing import Any
 
 from consilience.asking.questions import Presenter, prompts_of
 from consilience.core.errors import ConsilienceError
-from consilience.core.factors import Design
 from consilience.core.items import Question
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted
@@ -47,13 +46,13 @@ metric_list:
 {metrics}
 metadata: {{version: 1.0}}
 """
+METRIC = "  - {{metric: {0}, aggregation: !function {1}.{0}, higher_is_better: true}}"
+METRICS = ("accuracy", "consistency", "consistent_accuracy", "items")
 
 PREFIX = (
     "lm_eval begins a sentence with the tokenizer's BOS, probe with the start_token in run.json. "
     "Where they differ, add prefix_token_id=ID to --model_args, else the numbers differ"
 )
-
-METRICS = ("accuracy", "consistency", "consistent_accuracy", "items")
 
 
 def written_task(options: ExportOptions) -> Lines:
@@ -67,8 +66,17 @@ def written_task(options: ExportOptions) -> Lines:
         raise ConsilienceError("--format lm-eval without a folder", todo="Add --out DIR.")
     if folder.is_file():
         raise ConsilienceError("a file", expected="a folder", where=str(folder))
-    suite, documents = documents_of(options)
-    name = "consilience_" + re.sub(r"\W+", "_", suite)
+    kind = kind_of(options.suite)
+    if kind not in DOCUMENTS:
+        raise ConsilienceError(
+            f"the sentence pairs of {options.suite} as a task of lm-evaluation-harness",
+            expected="facts, or questions with options",
+            todo="Their labels come from a classifier, or are written. Use `consilience probe`, or "
+            "--format jsonl.",
+        )
+    inquiry = to_export(options)
+    documents = DOCUMENTS[kind](inquiry)
+    name = "consilience_" + re.sub(r"\W+", "_", inquiry.suite.name)
     folder.mkdir(parents=True, exist_ok=True)
     counts: Counter[str] = Counter()
 
@@ -78,11 +86,7 @@ def written_task(options: ExportOptions) -> Lines:
             yield (json.dumps(document, ensure_ascii=False) + "\n").encode()
 
     write_whole(folder / f"{name}.jsonl", lines)
-    metrics = "\n".join(
-        f"  - {{metric: {metric}, aggregation: !function {FUNCTIONS}.{metric}, "
-        "higher_is_better: true}"
-        for metric in METRICS
-    )
+    metrics = "\n".join(METRIC.format(metric, FUNCTIONS) for metric in METRICS)
     task = TASK.format(name=name, functions=FUNCTIONS, metrics=metrics)
     write_whole(folder / f"{name}.yaml", task.encode())
     functions = files("consilience.integrations").joinpath("lm_eval_task.py").read_bytes()
@@ -95,22 +99,8 @@ def written_task(options: ExportOptions) -> Lines:
         f"{shlex.quote(str(folder))} --tasks {name} --log_samples --output_path LOGS",
         f"Score: consilience score LOGS/MODEL/samples_{name}_DATE.jsonl --suite "
         f"{shlex.quote(options.suite)}",
-        notes=[PREFIX] if kind_of(options.suite) is Facts else [],
+        notes=[PREFIX] if kind is Facts else [],
     )
-
-
-def documents_of(options: ExportOptions) -> tuple[str, Iterator[Document]]:
-    """The name of the suite, and its documents, all variants of an item together."""
-    documents = DOCUMENTS.get(kind_of(options.suite))
-    if documents is None:
-        raise ConsilienceError(
-            f"the sentence pairs of {options.suite} as a task of lm-evaluation-harness",
-            expected="facts, or questions with options",
-            todo="Their labels come from a classifier, or are written. Use `consilience probe`, or "
-            "--format jsonl.",
-        )
-    inquiry = to_export(options)
-    return inquiry.suite.name, documents(inquiry)
 
 
 def fact_documents(inquiry: Inquiry) -> Iterator[Document]:
@@ -120,28 +110,28 @@ def fact_documents(inquiry: Inquiry) -> Iterator[Document]:
     """
     suite = inquiry.suite
     for relation in suite.relations:
-        compared_with = _compared_with(relation.design)
-        words = relation.candidates.words
-        places = {word: at for at, word in enumerate(words)}
-        for fact in relation.facts:
-            if fact.object not in places:
-                continue  # no answer to it is counted
-            for at, pattern in enumerate(relation.patterns):
+        size, words = len(relation.patterns), relation.candidates.words
+        compared = relation.design.compared
+        every = combinations(range(size), 2)
+        earlier: list[list[int]] = [[] for _ in range(size)]
+        for first, second in every if compared is None else compared:
+            earlier[max(first, second)].append(min(first, second))
+        for fact, (at, pattern) in product(relation.facts, enumerate(relation.patterns)):
+            if fact.object in words:
                 query = relation.query(pattern, fact)
-                written = (
-                    relation.written(word, pattern.language, pattern.object_form) for word in words
-                )
+                language, form = pattern.language, pattern.object_form
+                written = (relation.written(word, language, form) for word in words)
                 yield {
                     **_identity(suite.name, relation.id, fact.item, pattern.name, at),
                     "subject": fact.subject,
                     "gold": fact.object,
-                    "n_variants": len(relation.patterns),
-                    "compared_with": compared_with[at],
+                    "n_variants": size,
+                    "compared_with": earlier[at],
                     "averaged_group": relation.id,
                     "unit": f"{fact.subject}\t{fact.object}",
                     "context": "",
                     "choices": [pattern.fill(query.subject, word) for word in written],
-                    "gold_index": places[fact.object],
+                    "gold_index": words.index(fact.object),
                 }
 
 
@@ -201,17 +191,6 @@ def _shown(question: Question, prompt: Prompt) -> Document:
         "positions": list(prompt.options),
         "options": [question.options[at].text for at in prompt.options],
     }
-
-
-def _compared_with(design: Design) -> list[list[int]]:
-    """For each variant, the earlier ones that it is compared with."""
-    size = len(design.variants)
-    if design.compared is None:
-        return [list(range(at)) for at in range(size)]
-    earlier: list[list[int]] = [[] for _ in range(size)]
-    for first, second in design.compared:
-        earlier[max(first, second)].append(min(first, second))
-    return earlier
 
 
 def _refuse_questions(questions: Questions, presenters: dict[str, Presenter]) -> None:

@@ -28,7 +28,7 @@ from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.runs.run import Run
-from consilience.suites.perturbations import Perturbation
+from consilience.suites.pairs import Perturbation
 from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
 

@@ -118,7 +118,7 @@ def count_answers(
         for name, table, numbers in zip(answers, tables, by_seed, strict=True)
     }
     first = tables[0].answers
-    left_out = facts_left_out(first, metrics, suite, protocol)
+    left_out = facts_left_out(first, metrics, suite)
     cautions = [f"{note}." for note in seed_notes(positions)] + [left_out] * bool(left_out)
     baseline = majority_baseline(first, suite, protocol)
     if noise_floor is not None:

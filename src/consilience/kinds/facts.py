@@ -31,7 +31,7 @@ from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run
 from consilience.suites import facts as selection
 from consilience.suites.layouts import save_suite
-from consilience.suites.perturbations import chosen as choose_perturbations
+from consilience.suites.pairs import chosen as choose_perturbations
 from consilience.suites.question_suites import BLANK
 from consilience.suites.questions import Questions
 from consilience.types import FACT_WORDS, Suite

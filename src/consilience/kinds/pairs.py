@@ -33,7 +33,6 @@ from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder, digest_of
 from consilience.runs.run import SENTENCE_PAIRS, Run, seed_folders
 from consilience.suites import pairs as tasks
-from consilience.suites import perturbations
 from consilience.suites.questions import Questions
 from consilience.types import PAIR_WORDS, Suite
 
@@ -82,7 +81,7 @@ class SentencePairs(base.Inquiry):
         super().__init__(options, watch, suite, model)
         self._check()
         self.task = task = tasks.load_task(options.suite, options.indicators)
-        self.perturbations = perturbations.chosen(options.perturbations or perturbations.PAPERS)
+        self.perturbations = tasks.chosen(options.perturbations or tasks.PAPERS)
         columns = [form.column for form in self.perturbations.values() if form.column]
         pairs = tasks.read_pairs(options.data or "", task, columns)
         if options.half is not None:
@@ -92,9 +91,7 @@ class SentencePairs(base.Inquiry):
         self.pairs, self.notes = pairs, pairs.notes
         self.variants = [ORIGINAL, *self.perturbations]
         self.suite = tasks.suite_of_task(task, self.variants, writes_freely=options.generate)
-        self.form: Callable[[TextPair], Form] = partial(
-            perturbations.original, indicators=task.indicators
-        )
+        self.form: Callable[[TextPair], Form] = partial(tasks.original, indicators=task.indicators)
 
     def _check(self) -> None:
         options = self.options
@@ -158,7 +155,7 @@ class SentencePairs(base.Inquiry):
             model_labels=options.model_labels,
         )
         trained = None if options.indicators else model.input.reading.indicators
-        self.form = partial(perturbations.original, indicators=trained or self.task.indicators)
+        self.form = partial(tasks.original, indicators=trained or self.task.indicators)
         return model
 
     def _load_writer(self, options: ProbeOptions) -> PairModel:
@@ -185,7 +182,7 @@ class SentencePairs(base.Inquiry):
                     "--indicators with T5's own form, which has its own",
                     todo="Give a --template too, or leave it out.",
                 )
-            self.form = partial(perturbations.t5_original, task=self.task)
+            self.form = partial(tasks.t5_original, task=self.task)
         return model
 
     @property
@@ -259,7 +256,7 @@ class SentencePairs(base.Inquiry):
         text = filled(self.options.template or TEMPLATES[task.kind], task).replace(REPLY, "")
         before, after = text.split("{text}")
         for pair in self.pairs.items:
-            forms = perturbations.forms_of(pair, self.form(pair), self.perturbations)
+            forms = tasks.forms_of(pair, self.form(pair), self.perturbations)
             for at, (name, form) in enumerate(forms.items()):
                 yield {
                     "suite": tasks.TASK_SUITE,
@@ -308,7 +305,7 @@ class SentencePairs(base.Inquiry):
                 "`consilience probe --generate` keeps.",
             )
         task, rule = tasks.load_task(options.suite or ""), rule_of(options.match or DEFAULT_RULE)
-        known = {**perturbations.PERTURBATIONS, **perturbations.chosen(options.perturbations or ())}
+        known = {**tasks.PERTURBATIONS, **tasks.chosen(options.perturbations or ())}
         pairs = tasks.read_pairs(options.data, task) if options.data else None
         forms, answers = answers_to_pairs(run.answers, task, rule, known, pairs)
         match = options.match or DEFAULT_RULE

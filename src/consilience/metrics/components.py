@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from string import ascii_letters, digits
+from string import digits
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -23,43 +23,16 @@ Factors = tuple[str, ...]
 """A factor alone, or several in combination."""
 
 
-@dataclass(frozen=True, slots=True)
-class Variation:
-    """How the values of each item vary over the cells of a factorial design."""
+def decompose(values: Floats, factors: Sequence[str]) -> tuple[Floats, dict[Factors, Floats]]:
+    """The variation of each item (item,), and what each factor or combination contributes to it.
 
-    total: Floats
-    """The variation of each item (item,)."""
-    parts: dict[Factors, Floats]
-    """What each factor or combination contributes to the variation of each item (item,).
-
-    The parts of an item sum to its total.
-    """
-    systematic: dict[Factors, float]
-    """The part that is the same effect in all items; unbiased for items drawn at random.
-
-    The rest of the mean part differs between items. Estimates may be slightly below 0.
-    """
-    between: float
-    """The variance of the mean over cells between items, unbiased; NaN for one item."""
-
-    def total_effect(self, factor: str) -> Floats:
-        """The sum of all parts that involve the factor (item,)."""
-        involved = [part for factors, part in self.parts.items() if factor in factors]
-        total: Floats = np.sum(involved, axis=0)
-        return total
-
-
-def decompose(values: Floats, factors: Sequence[str]) -> Variation:
-    """Decompose values (item, level, ..., level, component), an axis of levels for each factor.
-
-    The variation of an item is the mean squared distance of its cells from their mean.
+    ``values`` (item, level, ..., level, component), an axis of levels for each factor. The
+    variation of an item is the mean squared distance of its cells from their mean; its parts sum
+    to it.
     """
     axes = {name: axis for axis, name in enumerate(factors, start=1)}
-    items = len(values)
     grand = values.mean(axis=tuple(axes.values()), keepdims=True)
     effects: dict[Factors, Floats] = {(): grand}
-    parts: dict[Factors, Floats] = {}
-    systematic: dict[Factors, float] = {}
     for size in range(1, len(factors) + 1):
         for subset in combinations(factors, size):
             others = tuple(axis for name, axis in axes.items() if name not in subset)
@@ -68,11 +41,8 @@ def decompose(values: Floats, factors: Sequence[str]) -> Variation:
                 for contained in combinations(subset, lower):
                     effect = effect - effects[contained]
             effects[subset] = effect
-            parts[subset] = _mean_square(effect)
-            systematic[subset] = _systematic(effect)
-    within = _mean_square(values - grand)
-    between = float(grand.var(axis=0, ddof=1).sum()) if items > 1 else NAN
-    return Variation(within, parts, systematic, between)
+    effects.pop(())
+    return _mean_square(values - grand), {of: _mean_square(part) for of, part in effects.items()}
 
 
 def one_hot(answers: Ints) -> Floats:
@@ -94,16 +64,6 @@ def _mean_square(effect: Floats) -> Floats:
     squares = (effect**2).sum(axis=-1)
     means: Floats = squares.reshape(len(squares), -1).mean(axis=1)
     return means
-
-
-def _systematic(effect: Floats) -> float:
-    """The squared length of the mean effect over items, without what sampling the items adds."""
-    items = len(effect)
-    mean = effect.mean(axis=0)
-    length = float((mean**2).sum(axis=-1).mean())
-    if items < 2:
-        return NAN
-    return length - float(effect.var(axis=0, ddof=1).sum(axis=-1).mean()) / items
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +94,6 @@ class ItemNumbers:
         """The mean of ``values`` (item,), from 0 to ``greatest``."""
         columns = np.stack([values, np.where(np.isnan(values), np.nan, 1.0)], axis=1)
         return cls(columns, hits_of_total if greatest == 1 else ratio, (0.0, greatest))
-
-    def value(self, sums: Floats) -> Floats:
-        """The value (...) from sums over items (..., column); NaN where it has none."""
-        return quotient(*self.finish(sums))
 
 
 Name = TypeVar("Name", bound=Hashable)
@@ -231,10 +187,10 @@ def exact_parts(
     )
     parts: dict[tuple[Part, bool], ItemNumbers] = {}
     for outcome, values, means in outcomes:
-        variation = decompose(values, names)
-        for effect, factors, part in _effects(outcome, variation, names):
+        variation, of_factors = decompose(values, names)
+        for effect, factors, part in _effects(outcome, variation, of_factors, names):
             columns = np.full((len(answers), 5), np.nan)
-            columns[complete] = np.stack([part, variation.total, means, means**2, ones], axis=1)
+            columns[complete] = np.stack([part, variation, means, means**2, ones], axis=1)
             is_between = effect == "between questions"
             parts[(outcome, effect, factors), False] = (
                 ItemNumbers(columns, _between) if is_between else ItemNumbers(columns[:, [0, 4]])
@@ -254,20 +210,21 @@ def _crossed(values: npt.NDArray[Cell], design: FactorialDesign) -> npt.NDArray[
 
 
 def _effects(
-    outcome: Outcome, variation: Variation, names: Sequence[str]
+    outcome: Outcome, variation: Floats, parts: Mapping[Factors, Floats], names: Sequence[str]
 ) -> Iterator[tuple[Effect, Factors, Floats]]:
     """Each part of the variation of each item (item,)."""
     for name in names:
-        yield "main", (name,), variation.parts[name,]
-        yield "total", (name,), variation.total_effect(name)
-    combined = {factors: part for factors, part in variation.parts.items() if len(factors) > 1}
+        yield "main", (name,), parts[name,]
+        involved = [part for factors, part in parts.items() if name in factors]
+        yield "total", (name,), np.sum(involved, axis=0)
+    combined = {factors: part for factors, part in parts.items() if len(factors) > 1}
     for factors, part in combined.items():
         yield "interaction", factors, part
     if combined:
         yield "interactions", (), np.sum(list(combined.values()), axis=0)
     if outcome == "correctness":
-        yield "between questions", (), np.zeros(len(variation.total))
-    yield "within questions", (), variation.total
+        yield "between questions", (), np.zeros(len(variation))
+    yield "within questions", (), variation
 
 
 def _between(sums: Floats) -> tuple[Floats, Floats]:
@@ -440,20 +397,17 @@ def position_notes(answers: pl.DataFrame) -> Iterator[str]:
     ((expected, right),) = shown.select(a=uniform.mean(), b=of_gold.mean()).iter_rows()
     if not share.low > CONCENTRATED * max(expected, right):
         return
-    chosen = shown.filter(position=position)
-    labels = set(chosen["label"])
-    label = f" (label {labels.pop()})" if len(labels) == 1 and None not in labels else ""
     yield (
         f"{share.value:.1%} of {shown.height:,} answers (95 % CI {100 * share.low:.1f} to "
-        f"{100 * share.high:.1f}) are the option in position {position + 1}{label}, against "
+        f"{100 * share.high:.1f}) are the option in position {position + 1}, against "
         f"{expected:.1%} in a uniform choice and {right:.1%} of the right answers"
     )
 
 
 def _shown(answers: pl.DataFrame) -> pl.DataFrame:
-    """``question, label, size, position, gold``: a row an answer with a known shown position.
+    """``question, size, position, gold``: a row an answer with a known shown position.
 
-    ``label`` is null where the options have none; ``gold`` where its position is not known.
+    ``gold`` is null where its position is not known.
     """
     number = pl.col("option", "gold_option", "n_candidates")
     rows = answers.select(COLUMNS).with_columns(number.cast(pl.Float64, strict=False))
@@ -461,47 +415,30 @@ def _shown(answers: pl.DataFrame) -> pl.DataFrame:
     key = ["order", "label", "option", "gold_option", "n_candidates"]
     kinds = rows.select(key).unique(maintain_order=True)
     places = [_places(*row) for row in kinds.iter_rows()]
-    schema = {"shown_label": pl.String, "position": pl.Int64, "gold": pl.Int64}
-    known = kinds.hstack(pl.DataFrame(places, schema, orient="row"))
-    joined = rows.join(known, on=key, how="left", nulls_equal=True, maintain_order="left")
-    return joined.drop_nulls("position").select(
-        "position",
-        "gold",
-        question=pl.format("{}: {}", "group", "item"),
-        label="shown_label",
-        size="n_candidates",
+    known = kinds.hstack(
+        pl.DataFrame(places, {"position": pl.Int64, "gold": pl.Int64}, orient="row")
     )
+    joined = rows.join(known, on=key, how="left", nulls_equal=True, maintain_order="left")
+    question = pl.format("{}: {}", "group", "item")
+    shown = joined.select("position", "gold", question=question, size="n_candidates")
+    return shown.drop_nulls("position")
 
 
 def _places(
     order: str | None, label: str | None, option: int, gold: int | None, size: int
-) -> tuple[str | None, int | None, int | None]:
-    """The label that was shown, and the shown positions of the answer and of the gold.
+) -> tuple[int | None, int | None]:
+    """The shown positions of the answer and of the gold.
 
     The seed of a shuffle is not known here: its positions follow from the labels, as do those of an
     option that the order does not have.
     """
     is_shuffled = (order or "").startswith("shuffle")
-    places = None if is_shuffled else permutation(order or "given", size)
-    if places is None or option not in places:
-        at = _position_of(label, size)
-        return (label if at is not None else None), at, None
-    at = places.index(option)
-    return (
-        label if _position_of(label, size) == at else None,
-        at,
-        places.index(gold) if gold in places else None,
-    )
-
-
-def _position_of(label: str | None, size: int) -> int | None:
-    """The position of a label, whatever its style; None where it is no label."""
-    if not label:
-        return None
-    if set(label) <= set(digits):
+    places = (not is_shuffled and permutation(order or "given", size)) or ()
+    if option in places:
+        return places.index(option), places.index(gold) if gold in places else None
+    at = -1
+    if label and set(label) <= set(digits):
         at = int(label) - 1
-    elif len(label) == 1 and label in ascii_letters:
-        at = next(letters.index(label) for letters in LABEL_STYLES.values() if label in letters)
-    else:
-        return None
-    return at if 0 <= at < size else None
+    elif label and len(label) == 1:
+        at = max(letters.find(label) for letters in LABEL_STYLES.values())
+    return at if 0 <= at < size else None, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,8 +17,18 @@ from consilience.core.factors import OF_LANGUAGE, Design, is_language_kind, leve
 from consilience.core.free_text import normalized
 from consilience.core.text import fold_case
 from consilience.files.tables import as_polars
-from consilience.metrics.grid import OF_OPTIONS, SCORES, Grid, View, grids, option_probabilities
-from consilience.metrics.registry import METRICS, Metric, Share, Tally
+from consilience.metrics.registry import (
+    METRICS,
+    OF_OPTIONS,
+    SCORES,
+    Grid,
+    Metric,
+    Share,
+    Tally,
+    View,
+    grids,
+    option_probabilities,
+)
 from consilience.metrics.resampling import (
     ClusterCounts,
     Key,
@@ -111,16 +121,11 @@ def _check_columns(answers: pl.DataFrame) -> None:
         is_number = dtype.is_integer() if needed else dtype.is_numeric()
         if is_number or isinstance(dtype, (pl.String, pl.Categorical, pl.Enum, pl.Null)):
             continue
-        expected = "text" if name == "gold_token" else "numbers"
-        todo = "Correct the column, or leave it out."
-        if needed:
-            expected = "text or whole numbers"
-            todo = "Save it as text; whole numbers with a gap become fractions in some tools."
         raise ConsilienceError(
             f"the column '{name}' is of type {dtype}",
-            expected=expected,
+            expected=f"text or {'whole ' * needed}numbers",
             where="the answers table",
-            todo=todo,
+            todo="Save it as text; whole numbers with a gap become fractions in some tools.",
         )
 
 
@@ -196,39 +201,32 @@ def is_blank() -> pl.Expr:
     return pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
 
 
-def suite_positions(facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """``facts`` with their ``place`` in the suite, null where it does not have them.
+def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """Rows in the order of the suite, in groups whose facts are all in the suite.
 
-    A fact is found by its item, subject and gold, else by subject and gold.
+    Only groups in which a subject has several of the ``facts``: elsewhere the order is all the
+    same. A fact is found by its item, subject and gold, else by subject and gold.
     """
-    groups = set(facts["group"].unique())
+    several = facts.filter(facts.select("group", "subject").is_duplicated())["group"].unique()
+    if several.is_empty():
+        return table
     rows = [
         (relation.id, fact.item, fact.subject, fact.object, place)
         for relation in suite.relations
-        if relation.id in groups
+        if relation.id in several
         for place, fact in enumerate(relation.facts)
     ]
     schema = {**dict.fromkeys(FACT, pl.String), "place": pl.Int64}
     known, text = pl.DataFrame(rows, schema, orient="row"), ["group", "subject", "gold"]
     by_text = known.group_by(text).agg(pl.col("place").min().alias("other"))
-    positions = facts.join(known, on=FACT, how="left", maintain_order="left")
-    positions = positions.join(by_text, on=text, how="left", maintain_order="left")
-    return positions.with_columns(place=pl.coalesce("place", "other")).drop("other")
-
-
-def _recurring(facts: pl.DataFrame) -> pl.DataFrame:
-    """The facts of groups in which a subject has several facts; only there the order matters."""
-    several = facts.select("group", "subject").is_duplicated()
-    return facts.filter(pl.col("group").is_in(facts.filter(several)["group"].unique().to_list()))
-
-
-def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """Rows in the order of the suite, in groups whose facts are all in the suite."""
-    recurring = _recurring(facts)
-    if recurring.is_empty():
-        return table
-    has_all = pl.col("place").is_not_null().all().over("group")
-    placed = suite_positions(recurring, suite).filter(has_all).select("group", "item", "place")
+    placed = (
+        facts.filter(pl.col("group").is_in(several.to_list()))
+        .join(known, on=FACT, how="left", maintain_order="left")
+        .join(by_text, on=text, how="left", maintain_order="left")
+        .with_columns(place=pl.coalesce("place", "other"))
+        .filter(pl.col("place").is_not_null().all().over("group"))
+        .select("group", "item", "place")
+    )
     joined = table.join(placed, on=["group", "item"], how="left", maintain_order="left")
     positions = joined["place"].fill_null(0)
     if placed.is_empty() or (positions.diff().fill_null(0) >= 0).all():
@@ -236,67 +234,35 @@ def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.Data
     return joined.sort("place", maintain_order=True, nulls_last=True).drop("place")
 
 
-def order_remark(answers: pl.DataFrame, suite: Suite) -> list[str]:
-    """A note if the order of the rows decides which fact of a subject ``published`` counts."""
-    facts = answers.select(pl.col(FACT).cast(pl.String)).unique(maintain_order=True)
-    placed = suite_positions(_recurring(facts), suite)
-    groups = placed.filter(pl.col("place").is_null())["group"].unique(maintain_order=True)
-    if groups.is_empty():
-        return []
-    return [
-        f"not all facts of {', '.join(groups)} are the suite's: of several facts of one subject "
-        "there, the last in the order of the rows counts"
-    ]
-
-
 def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
-    """Notes on relations with answers that are neither objects nor golds.
-
-    Each note has their number, an example, and the probable cause.
-    """
-    problems = []
+    """Notes on relations with answers that are neither objects nor golds: how many, an example."""
     answered = table.drop_nulls("answer")
     total = dict(answered.group_by("group").len().iter_rows())
-    counted = answered.group_by("group", "answer", maintain_order=True).len()
+    by_answer = answered.group_by("group", "answer", maintain_order=True).len()
     golds = table.select("group", answer="gold").unique()
-    counted = counted.join(golds, on=["group", "answer"], how="anti", maintain_order="left")
+    by_answer = by_answer.join(golds, on=["group", "answer"], how="anti", maintain_order="left")
+    problems = []
     for relation in suite.relations:
-        if relation.design.unit == "item":
-            continue
         is_known = pl.col("answer").is_in([*set(relation.candidates.words)])
-        rows = counted.filter(group=relation.id).filter(~is_known)
-        if rows.is_empty():
+        rows = by_answer.filter(group=relation.id).filter(~is_known)
+        if rows.is_empty() or relation.design.unit == "item":
             continue
         known = {_plain(word): word for word in reversed(relation.candidates.words)}
         answers = rows["answer"].head(COMPARED).to_list()
-        near = next((answer for answer in answers if _plain(answer) in known), None)
-        example = f"'{answers[0]}'" if near is None else _likeness(near, known[_plain(near)])
+        near = next((answer for answer in answers if _plain(answer) in known), answers[0])
+        word = known.get(_plain(near))
+        spelled = f", which the suite spells '{word}'" if word is not None else ""
         problems.append(
             f"{relation.id}: {rows['len'].sum():,} of {total[relation.id]:,} answers are not among "
-            f"its objects, such as {example}"
+            f"its objects, such as '{near}'{spelled}"
         )
-    named, more = problems[:NAMED], len(problems) - NAMED
-    if more > 0:
-        named.append(f"{more} other relations also have answers that are not among their objects")
-    return named
+    more = len(problems) - NAMED
+    return problems[:NAMED] + [f"{more} other relations have such answers, too"] * (more > 0)
 
 
 def _plain(word: str) -> str:
     """A word in a normal form: without outer spaces, without case, in Unicode form NFC."""
     return fold_case(unicodedata.normalize("NFC", word.strip()))
-
-
-def _likeness(answer: str, word: str) -> str:
-    """How an answer differs from the object that it seems to be."""
-    inner, nfc = answer.strip(), partial(unicodedata.normalize, "NFC")
-    differences = {
-        "spaces around it": answer != inner,
-        "another case": nfc(inner) != nfc(word),
-        "another Unicode form (NFC or NFD)": (nfc(inner) == inner) != (nfc(word) == word),
-    }
-    differs = [name for name, is_so in differences.items() if is_so]
-    how = f" with {' and '.join(differs)}" if differs else ""
-    return f"'{answer}', which is '{word}'{how}. Write answers as the suite spells them"
 
 
 def instances_of(table: pl.DataFrame, suite: Suite) -> dict[str, list[tuple[Instance, ...]]]:
@@ -400,16 +366,6 @@ def name_of(metric: str, cardinality: Cardinality) -> str:
     return "determinism" if metric == "consistency" and cardinality == "N-M" else metric
 
 
-def metric_of(name: str) -> str:
-    """The metric of a name."""
-    return "consistency" if name == "determinism" else name
-
-
-def bounds_of(key: Key) -> tuple[float, float]:
-    """The lowest and the highest possible value of a metric."""
-    return METRICS[metric_of(key[0])].bounds
-
-
 def empty_value(key: Key, protocol: Protocol) -> float:
     """The value of a group without data."""
     return 0.0 if key[0] in EMPTY_AS_ZERO[protocol] else NAN
@@ -454,10 +410,6 @@ def _subsets(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[str, 
         is_form = kind in design.forms or is_language_kind(kind)
         if metric.by_form if is_form else metric.by_edit:
             yield kind, grid.only_pairs(pairs)
-
-
-class OtherQuestionsError(ConsilienceError):
-    """Two runs have answers to different questions."""
 
 
 class ResampleCache:
@@ -568,13 +520,8 @@ class Prepared:
 
     def subjects(self, kind: Cardinality) -> dict[str, list[str]]:
         """The distinct subjects of each group of a cardinality, sorted."""
-        return {relation.id: self._subjects[relation.id] for relation in self.of_kind(kind)}
-
-    @cached_property
-    def _subjects(self) -> dict[str, list[str]]:
-        return {
-            group: rows["subject"].unique().sort().to_list() for group, rows in self.rows.items()
-        }
+        groups = [group.id for group in self.of_kind(kind)]
+        return {name: self.rows[name]["subject"].unique().sort().to_list() for name in groups}
 
     @cached_property
     def instances(self) -> Mapping[str, Sequence[tuple[Instance, ...]]]:
@@ -653,7 +600,7 @@ def refuse_other_questions(first: tuple[str, Prepared], second: tuple[str, Prepa
         missing = queries.join(other.table.select(question), on=question, how="anti")
         if missing.height:
             row = missing.row(0, named=True)
-            raise OtherQuestionsError(
+            raise ConsilienceError(
                 f"{missing.height} of {queries.height} queries of {name} are not in {other_name}, "
                 f"such as {row['group']}, item {row['item']}, '{row['variant']}'",
                 expected="runs of the same items in the same variants",

@@ -10,34 +10,23 @@ import numpy as np
 import numpy.typing as npt
 
 from consilience.core.expectations import NO_OPTION, Expectation, Instance, linked_questions
-from consilience.metrics.grid import Grid
-from consilience.metrics.registry import Description, Tally, describe, metric, ratio
+from consilience.metrics.registry import DESCRIPTIONS, METRICS, Grid, Tally, metric, ratio
 from consilience.metrics.statistics import Bools, Floats, Ints
 
 
 @metric(
-    "tuples",
-    label="Accuracy",
-    meaning="share of items with the right answer in the base variant",
-    level="headline",
-    binary=True,
-    one_form=True,
-    better="higher",
-)
+    "tuples", "Accuracy", "share of items with the right answer in the base variant",
+    level="headline", binary=True, one_form=True, better="higher",
+)  # fmt: skip
 def accuracy(grid: Grid) -> Tally:
     """Share of items with the right answer in the base variant: [a_i0 = g_i] (Section 5.2)."""
     return _tally(grid.subjects, grid.right[:, 0], grid.taken[:, 0])
 
 
 @metric(
-    "pairs",
-    label="Consistency",
-    meaning="share of pairs of variants that get the same answer, right or wrong",
-    level="headline",
-    by_edit=True,
-    by_form=True,
-    better="higher",
-)
+    "pairs", "Consistency", "share of pairs of variants that get the same answer, right or wrong",
+    level="headline", by_edit=True, by_form=True, better="higher",
+)  # fmt: skip
 def consistency(grid: Grid) -> Tally:
     """Share of pairs of variants of an item that get the same answer (Section 5.2).
 
@@ -48,27 +37,18 @@ def consistency(grid: Grid) -> Tally:
     return _of_pairs(grid, grid.n_same)
 
 
-describe(
-    "determinism",
-    Description(
-        label="Determinism",
-        meaning="consistency of relations with several right answers",
-        level="headline",
-        better="higher",
-        alias_of="consistency",
-    ),
+DESCRIPTIONS["determinism"] = replace(
+    METRICS["consistency"],
+    label="Determinism",
+    meaning="consistency of relations with several right answers",
+    alias_of="consistency",
 )
 
 
 @metric(
-    "tuples",
-    label="Consistent accuracy",
-    meaning="share of items with the right answer in every variant",
-    level="headline",
-    binary=True,
-    by_form=True,
-    better="higher",
-)
+    "tuples", "Consistent accuracy", "share of items with the right answer in every variant",
+    level="headline", binary=True, by_form=True, better="higher",
+)  # fmt: skip
 def consistent_accuracy(grid: Grid) -> Tally:
     """Share of items with the right answer in every variant: product over k of [a_ik = g_i].
 
@@ -79,12 +59,9 @@ def consistent_accuracy(grid: Grid) -> Tally:
 
 
 @metric(
-    "tuples",
-    label="Consistently wrong",
-    meaning="share of items with the same wrong answer in every variant",
-    binary=True,
-    better="lower",
-)
+    "tuples", "Consistently wrong", "share of items with the same wrong answer in every variant",
+    binary=True, better="lower",
+)  # fmt: skip
 def consistent_wrong(grid: Grid) -> Tally:
     """Share of items with the same wrong answer in every variant, as in the released code."""
     first = np.take_along_axis(grid.answers, grid.taken.argmax(axis=1)[:, None], axis=1)
@@ -93,11 +70,9 @@ def consistent_wrong(grid: Grid) -> Tally:
 
 
 @metric(
-    "pairs",
-    label="Successful variants",
-    meaning="share of variants that get at least one item right",
+    "pairs", "Successful variants", "share of variants that get at least one item right",
     better="higher",
-)
+)  # fmt: skip
 def successful_patterns(grid: Grid) -> Tally:
     """Share of patterns that get at least one item right (Section 6.1, Succ-Patt).
 
@@ -107,23 +82,18 @@ def successful_patterns(grid: Grid) -> Tally:
 
 
 @metric(
-    "pairs",
-    label="Successful items",
-    meaning="share of items that at least one variant gets right",
-    binary=True,
-    better="higher",
-)
+    "pairs", "Successful items", "share of items that at least one variant gets right",
+    binary=True, better="higher",
+)  # fmt: skip
 def successful_objects(grid: Grid) -> Tally:
     """Share of items that at least one pattern gets right (Section 6.1, Succ-Objs)."""
     return _tally(grid.subjects, np.any(grid.right, axis=1), np.any(grid.taken, axis=1))
 
 
 @metric(
-    "pairs",
-    label="Known consistency",
-    meaning="consistency of the items that at least one variant gets right",
+    "pairs", "Known consistency", "consistency of the items that at least one variant gets right",
     better="higher",
-)
+)  # fmt: skip
 def known_consistency(grid: Grid) -> Tally:
     """Consistency of the items that at least one pattern gets right (Section 6.1, Know-Const).
 
@@ -133,11 +103,9 @@ def known_consistency(grid: Grid) -> Tally:
 
 
 @metric(
-    "pairs",
-    label="Unknown consistency",
-    meaning="consistency of the items that no variant gets right",
+    "pairs", "Unknown consistency", "consistency of the items that no variant gets right",
     better="higher",
-)
+)  # fmt: skip
 def unknown_consistency(grid: Grid) -> Tally:
     """Consistency of the items that no pattern gets right (Section 6.1, Unk-Const).
 
@@ -148,15 +116,11 @@ def unknown_consistency(grid: Grid) -> Tally:
 
 
 @metric(
-    "pairs",
-    label="Chance-corrected consistency",
-    meaning="consistency above chance: 0 % is chance, 100 % is full agreement",
-    short="Corrected consistency",
-    level="headline",
-    bounds=(-1.0, 1.0),
-    by_form=True,
+    "pairs", "Chance-corrected consistency",
+    "consistency above chance: 0 % is chance, 100 % is full agreement",
+    short="Corrected consistency", level="headline", bounds=(-1.0, 1.0), by_form=True,
     better="higher",
-)
+)  # fmt: skip
 def corrected_consistency(grid: Grid) -> Tally:
     """Chance-corrected consistency: (consistency - chance) / (1 - chance).
 
@@ -168,12 +132,10 @@ def corrected_consistency(grid: Grid) -> Tally:
 
 
 @metric(
-    "pairs",
-    label="Expected by chance",
-    meaning="consistency if each variant gave its own answers to random items",
-    level="detail",
-    by_form=True,
-)
+    "pairs", "Expected by chance",
+    "consistency if each variant gave its own answers to random items",
+    level="detail", by_form=True,
+)  # fmt: skip
 def chance_consistency(grid: Grid) -> Tally:
     """Consistency if each variant gave its own answers, equally often, to random items.
 
@@ -184,11 +146,9 @@ def chance_consistency(grid: Grid) -> Tally:
 
 
 @metric(
-    "pairs",
-    label="Uniform baseline",
-    meaning="consistency of answers drawn uniformly from the candidates",
+    "pairs", "Uniform baseline", "consistency of answers drawn uniformly from the candidates",
     level="detail",
-)
+)  # fmt: skip
 def uniform_consistency(grid: Grid) -> Tally:
     """Consistency of answers drawn uniformly: 1 / number of candidates. It has no interval."""
     size = grid.n_candidates
@@ -200,50 +160,33 @@ def uniform_consistency(grid: Grid) -> Tally:
 
 
 @metric(
-    "pairs",
-    label="Agree, right",
-    meaning="share of pairs of variants that both get the right answer",
-    level="detail",
-    by_form=True,
-    better="higher",
-)
+    "pairs", "Agree, right", "share of pairs of variants that both get the right answer",
+    level="detail", by_form=True, better="higher",
+)  # fmt: skip
 def agree_right(grid: Grid) -> Tally:
     """Share of pairs of variants that both get the right answer."""
     return _of_pairs(grid, grid.n_same_right)
 
 
 @metric(
-    "pairs",
-    label="Agree, wrong",
-    meaning="share of pairs of variants that get the same wrong answer",
-    level="detail",
-    by_form=True,
-    better="lower",
-)
+    "pairs", "Agree, wrong", "share of pairs of variants that get the same wrong answer",
+    level="detail", by_form=True, better="lower",
+)  # fmt: skip
 def agree_wrong(grid: Grid) -> Tally:
     """Share of pairs of variants that get the same wrong answer."""
     return _of_pairs(grid, grid.n_same - grid.n_same_right)
 
 
 @metric(
-    "pairs",
-    label="Disagree",
-    meaning="share of pairs of variants that get different answers",
-    level="detail",
-    better="lower",
-)
+    "pairs", "Disagree", "share of pairs of variants that get different answers",
+    level="detail", better="lower",
+)  # fmt: skip
 def disagree(grid: Grid) -> Tally:
     """Share of pairs of variants that get different answers: 1 - ``consistency``."""
     return _of_pairs(grid, grid.n_both - grid.n_same)
 
 
-@metric(
-    "tuples",
-    label="F1",
-    meaning="F1 score of the last label of the task",
-    better="higher",
-    one_form=True,
-)
+@metric("tuples", "F1", "F1 score of the last label of the task", better="higher", one_form=True)
 def f1(grid: Grid) -> Tally | None:
     """F1 of one label in the base variant: 2 TP / (2 TP + FP + FN). None where no label has F1."""
     if grid.positive < 0:
@@ -256,12 +199,7 @@ def f1(grid: Grid) -> Tally | None:
     return replace(tally, counts=counts.astype(np.float32), finish=ratio)
 
 
-@metric(
-    "pairs",
-    label="Top answer",
-    meaning="share of the most frequent answer among all answers",
-    one_form=True,
-)
+@metric("pairs", "Top answer", "share of the most frequent answer among all answers", one_form=True)
 def top_answer(grid: Grid) -> Tally:
     """Share of the most frequent answer among all answers in all variants.
 
@@ -280,12 +218,9 @@ def top_answer(grid: Grid) -> Tally:
 
 
 @metric(
-    "tuples",
-    label="Top label",
-    meaning="share of the most frequent gold among the items asked",
-    level="detail",
-    one_form=True,
-)
+    "tuples", "Top label", "share of the most frequent gold among the items asked",
+    level="detail", one_form=True,
+)  # fmt: skip
 def top_label(grid: Grid) -> Tally:
     """Share of items with the most frequent gold, among those answered in the base variant."""
     answered = grid.taken[:, 0]
@@ -299,13 +234,9 @@ def top_label(grid: Grid) -> Tally:
 
 
 @metric(
-    "tuples",
-    label="No label",
-    meaning="share of answers that are none of the labels",
-    binary=True,
-    one_form=True,
-    better="lower",
-)
+    "tuples", "No label", "share of answers that are none of the labels",
+    binary=True, one_form=True, better="lower",
+)  # fmt: skip
 def no_label(grid: Grid) -> Tally | None:
     """Share of answers in the base variant that are no label; None for models that choose one."""
     if not grid.invalid:
@@ -351,13 +282,9 @@ def _beside_chance(
 
 
 @metric(
-    "pairs",
-    label="Total variation",
-    short="Total var.",
-    meaning="distance between the option probabilities in two variants",
-    by_edit=True,
-    better="lower",
-)
+    "pairs", "Total variation", "distance between the option probabilities in two variants",
+    short="Total var.", by_edit=True, better="lower",
+)  # fmt: skip
 def total_variation(grid: Grid) -> Tally | None:
     """Mean distance of two variants: ``sum_i sum_{k<l} d(P_ik, P_il)`` over the number of pairs.
 
@@ -376,12 +303,10 @@ def total_variation(grid: Grid) -> Tally | None:
 
 
 @metric(
-    "pairs",
-    label="Total variation expected by chance",
-    short="Chance var.",
-    meaning="total variation if each variant had its own distributions for other items",
-    by_edit=True,
-)
+    "pairs", "Total variation expected by chance",
+    "total variation if each variant had its own distributions for other items",
+    short="Chance var.", by_edit=True,
+)  # fmt: skip
 def chance_total_variation(grid: Grid) -> Tally | None:
     """Total variation if each variant had its own distributions, equally often, for other items.
 
@@ -448,12 +373,9 @@ def _distances(shares: Floats, known: Bools, other: int) -> Floats:
 
 
 @metric(
-    "pairs",
-    label="Violations",
-    meaning="share of applicable expectations that the answers violate",
-    by_expectation=True,
-    better="lower",
-)
+    "pairs", "Violations", "share of applicable expectations that the answers violate",
+    by_expectation=True, better="lower",
+)  # fmt: skip
 def violation_rate(grid: Grid) -> Tally | None:
     """Share of applicable instances of expectations whose conclusion gets no permitted answer."""
     if not grid.instances:
@@ -467,12 +389,10 @@ def violation_rate(grid: Grid) -> Tally | None:
 
 
 @metric(
-    "pairs",
-    label="Violations expected by chance",
-    short="Chance viol.",
-    meaning="violation rate if the last answer were that of another expectation",
-    by_expectation=True,
-)
+    "pairs", "Violations expected by chance",
+    "violation rate if the last answer were that of another expectation",
+    short="Chance viol.", by_expectation=True,
+)  # fmt: skip
 def chance_violation_rate(grid: Grid) -> Tally | None:
     """``violation_rate`` if the conclusion got the answer of another expectation of its subset.
 
@@ -520,13 +440,10 @@ def chance_violation_rate(grid: Grid) -> Tally | None:
 
 
 @metric(
-    "pairs",
-    label="Probability gap",
-    short="Prob. gap",
-    meaning="distance of the option probabilities from those that the first question requires",
-    by_expectation=True,
-    better="lower",
-)
+    "pairs", "Probability gap",
+    "distance of the option probabilities from those that the first question requires",
+    short="Prob. gap", by_expectation=True, better="lower",
+)  # fmt: skip
 def probability_gap(grid: Grid) -> Tally | None:
     """Mean distance of the option probabilities from coherent ones; None without probabilities."""
     units = [unit for unit in grid.instances if unit[0].expectation.moves is not None]
@@ -540,12 +457,10 @@ def probability_gap(grid: Grid) -> Tally | None:
 
 
 @metric(
-    "pairs",
-    label="Probability gap expected by chance",
-    short="Chance gap",
-    meaning="probability gap if the last probabilities were those of another expectation",
-    by_expectation=True,
-)
+    "pairs", "Probability gap expected by chance",
+    "probability gap if the last probabilities were those of another expectation",
+    short="Chance gap", by_expectation=True,
+)  # fmt: skip
 def chance_probability_gap(grid: Grid) -> Tally | None:
     """``probability_gap`` to the conclusions of other expectations of the subset and variant.
 

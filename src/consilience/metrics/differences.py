@@ -16,28 +16,26 @@ import polars as pl
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import BETWEEN, OF_LANGUAGE, WITHIN, Design
 from consilience.core.schemas import COMPARISON_SCHEMA, PRECISION_SCHEMA
-from consilience.core.text import counted
+from consilience.core.text import AGGREGATES, counted
 from consilience.metrics.counts import (
     Answers,
     Prepared,
     ResampleCache,
-    bounds_of,
     count,
     empty_value,
     is_averaged,
-    metric_of,
     name_of,
     prepared_seeds,
     refuse_other_questions,
 )
-from consilience.metrics.grid import Grid
-from consilience.metrics.registry import METRICS, Metric, Share, Tally, quotient
+from consilience.metrics.measure import precision_of
+from consilience.metrics.registry import DESCRIPTIONS, METRICS, Grid, Metric, Share, Tally, quotient
 from consilience.metrics.resampling import (
     ClusterCounts,
     ClusterSampler,
     Key,
+    Number,
     Resampling,
-    Spread,
     Tallies,
     TwoWayReplicates,
     cluster_positions,
@@ -52,8 +50,6 @@ from consilience.metrics.statistics import (
     Floats,
     Signs,
     benjamini_hochberg,
-    bootstrap_error,
-    bootstrap_interval,
     bootstrap_intervals,
     detectable_difference,
     difference_bounds,
@@ -64,41 +60,16 @@ from consilience.metrics.statistics import (
     permutation_p,
     skewness,
     welch_t,
-    within_error,
 )
 from consilience.types import Cardinality, Relation, Suite
 
 
-@dataclass(frozen=True, slots=True)
-class Flipped:
-    """A metric of two runs under random sign flips of the contribution of each subject."""
+def flip(first: Tallies, second: Tallies, names: Sequence[str], signs: Signs) -> dict[Key, Floats]:
+    """Every metric that has clusters in two runs: its sums (4, 1 + permutation).
 
-    observed: Floats
-    """Hits and total of the first run, then of the second (4,)."""
-    flipped: Floats
-    """The sums under each flip (4, permutation)."""
-
-    def __add__(self, other: Flipped) -> Flipped:
-        return Flipped(self.observed + other.observed, self.flipped + other.flipped)
-
-    def differences(self) -> Floats:
-        """The difference of hits/total, second minus first, under each flip (permutation,).
-
-        With the common value theta = all hits / all totals, a run with total T is off by
-        ``sum_i (h_i - theta t_i) / T``; each subject's part of this, in both runs, changes its
-        sign. Without flips this is the difference itself. NaN where a total is 0.
-        """
-        hits, totals = self.observed[::2], self.observed[1::2]
-        if totals.min() <= 0:
-            return np.full(self.flipped.shape[1], np.nan)
-        common = hits.sum() / totals.sum()
-        off = (self.flipped[::2] - common * self.flipped[1::2]) / totals[:, None]
-        difference: Floats = off[1] - off[0]
-        return difference
-
-
-def flip(first: Tallies, second: Tallies, names: Sequence[str], signs: Signs) -> dict[Key, Flipped]:
-    """Every metric that has clusters in two runs, under ``signs`` of the subjects ``names``."""
+    Hits and total of the first run, then of the second: as they are, then under the random
+    ``signs`` of the contribution of each subject, of ``names``.
+    """
     keys = [key for key, tally in first.items() if tally.clusters is not None]
     if not keys:
         return {}
@@ -114,8 +85,24 @@ def flip(first: Tallies, second: Tallies, names: Sequence[str], signs: Signs) ->
     )
     columns, same = distinct(scores)
     flipped = signs.sums(np.ascontiguousarray(columns.T)).T[same].reshape(len(keys), 4, -1)
-    observed = scores.sum(axis=1).reshape(len(keys), 4)
-    return {key: Flipped(observed[at], flipped[at]) for at, key in enumerate(keys)}
+    observed = scores.sum(axis=1).reshape(len(keys), 4, 1)
+    return dict(zip(keys, np.concatenate([observed, flipped], axis=2), strict=True))
+
+
+def flipped_differences(sums: Floats) -> Floats:
+    """The difference of hits/total, second minus first, under each flip (permutation,).
+
+    ``sums``: those of ``flip``. With the common value theta = all hits / all totals, a run with
+    total T is off by ``sum_i (h_i - theta t_i) / T``; each subject's part of this, in both runs,
+    changes its sign. Without flips this is the difference itself. NaN where a total is 0.
+    """
+    hits, totals, flipped = sums[::2, 0], sums[1::2, 0], sums[:, 1:]
+    if totals.min() <= 0:
+        return np.full(flipped.shape[1], np.nan)
+    common = hits.sum() / totals.sum()
+    off = (flipped[::2] - common * flipped[1::2]) / totals[:, None]
+    difference: Floats = off[1] - off[0]
+    return difference
 
 
 MCNEMAR = "exact McNemar"
@@ -124,50 +111,28 @@ SUBJECTS = "sign flips of subjects"
 
 RELATIONS = "paired permutation of relations"
 
-
 Test = tuple[str | None, float]
 """Which test, and its p."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunPair:
-    """One metric in two runs: of one group, or of several together."""
-
-    shares: tuple[Share, Share]
-    flipped: Flipped | None
-    """Both under sign flips of what subjects contribute; None for a metric without subjects."""
-    only: tuple[int, int] | None
-    """How many items are hits in the first run only, and in the second only; None for a metric
-    that is not binary."""
-
-    def plus(self, other: RunPair) -> RunPair:
-        """The counts of two groups together."""
-        flipped, only = None, None
-        if self.flipped is not None and other.flipped is not None:
-            flipped = self.flipped + other.flipped
-        if self.only is not None and other.only is not None:
-            only = self.only[0] + other.only[0], self.only[1] + other.only[1]
-        shares = self.shares[0] + other.shares[0], self.shares[1] + other.shares[1]
-        return RunPair(shares, flipped, only)
-
-
-@dataclass(frozen=True, slots=True)
 class Difference:
-    """One metric of two models: a pair of runs for each seed."""
+    """One metric of two models, in one group or in several together."""
 
-    seeds: tuple[RunPair, ...]
-    tested: Test | None = None
-    """The test, where it is known."""
+    shares: tuple[tuple[Share, Share], ...]
+    """Of both models, for each seed."""
+    flips: tuple[Floats, ...] = ()
+    """``flip`` of each seed; none of a metric without subjects, or with ``only``."""
+    only: tuple[int, int] | None = None
+    """Of a binary metric and one seed: how many items are hits in the first run only, and in the
+    second only."""
+    test: Test = None, NAN
 
     @property
     def values(self) -> tuple[float, float]:
         """The means over seeds."""
-        first, second = (fmean(self.of_seeds(side)) for side in (0, 1))
+        first, second = (fmean(both[side].value for both in self.shares) for side in (0, 1))
         return first, second
-
-    def of_seeds(self, side: int) -> list[float]:
-        """The values of one model's seeds."""
-        return [both.shares[side].value for both in self.seeds]
 
     @property
     def difference(self) -> float:
@@ -176,39 +141,34 @@ class Difference:
         return second - first
 
     @property
-    def test(self) -> Test:
-        """McNemar's of one seed, else sign flips of the mean difference.
-
-        NaN without data, which is then no test of a family either.
-        """
-        if self.tested is not None:
-            return self.tested
-        if len(self.seeds) == 1 and self.seeds[0].only is not None:
-            only = self.seeds[0].only
-            return MCNEMAR, NAN if math.isnan(self.difference) else mcnemar(*only)
-        flipped = [both.flipped.differences() for both in self.seeds if both.flipped is not None]
-        if len(flipped) < len(self.seeds):
-            return None, NAN
-        mean = np.mean(flipped, axis=0)
-        if np.isnan(mean).all():
-            return SUBJECTS, NAN
-        return SUBJECTS, permutation_p(self.difference, mean)
-
-    @property
     def p_seeds(self) -> float:
         """P of Welch's t test over seeds; NaN where they do not vary."""
-        first, second = self.of_seeds(0), self.of_seeds(1)
-        varies = len(self.seeds) > 1 and any(np.ptp(values) > 0 for values in (first, second))
+        first, second = ([both[side].value for both in self.shares] for side in (0, 1))
+        varies = len(self.shares) > 1 and any(np.ptp(values) > 0 for values in (first, second))
         return welch_t(second, first).p if varies else NAN
 
     def plus(self, other: Difference) -> Difference:
         """The counts of two groups together."""
-        pairs = zip(self.seeds, other.seeds, strict=True)
-        return Difference(tuple(one.plus(two) for one, two in pairs))
+        pairs = zip(self.shares, other.shares, strict=True)
+        shares = tuple((one[0] + two[0], one[1] + two[1]) for one, two in pairs)
+        only = None
+        if self.only and other.only:
+            only = self.only[0] + other.only[0], self.only[1] + other.only[1]
+        return Difference(shares, tuple(map(np.add, self.flips, other.flips)), only)
 
-    def without_flips(self) -> Difference:
-        """The same, tested, without what the test needs, which fills the memory."""
-        return Difference(tuple(replace(both, flipped=None) for both in self.seeds), self.test)
+    def tested(self) -> Difference:
+        """The same with its test, without what the test needs, which fills the memory.
+
+        McNemar's of one seed, else sign flips of the mean difference. NaN without data, which is
+        then no test of a family either.
+        """
+        test: Test = None, NAN
+        if self.only is not None:
+            test = MCNEMAR, NAN if math.isnan(self.difference) else mcnemar(*self.only)
+        elif self.flips:
+            mean = np.mean([flipped_differences(sums) for sums in self.flips], axis=0)
+            test = SUBJECTS, NAN if np.isnan(mean).all() else permutation_p(self.difference, mean)
+        return Difference(self.shares, test=test)
 
 
 CHANGES = ("first_accuracy", "second_accuracy", "change", "change_low", "change_high")
@@ -335,7 +295,7 @@ def compare(
             f"{len(names)} run to compare",
             expected="two runs or more, the first is the reference, or one run of facts in "
             "several languages",
-            todo=_one_language(suite),
+            todo="Name a second run of the same questions.",
         )
     cache = ResampleCache() if len(names) > 2 else None
     first, *others = names
@@ -353,18 +313,13 @@ def compare(
         for kind in get_args(Cardinality):
             if reference[0].of_kind(kind) and seeds[0].of_kind(kind):
                 runs = list(zip(reference, seeds, strict=True))
-                rows += PairedComparison(runs, kind, protocol, seed).rows()
+                rows += _paired_rows(runs, kind, protocol, seed, _count_both)
         pair = {"suite": suite.name, "first": first, "second": second}
         table = pl.DataFrame([{**pair, **row} for row in rows], schema=schema)
-        tables.append(_adjusted(table, suite))
+        tables.append(_adjusted_over_groups(table, suite))
+        for run in seeds if len(others) > 1 else ():
+            run.forget(protocol)  # the counts of many runs would fill the memory
     return pl.concat(tables)
-
-
-def _one_language(suite: Suite) -> str:
-    """What to do with a single run that has no languages to compare."""
-    languages = {pattern.language for group in suite for pattern in group.patterns}
-    second = "Name a second run of the same questions."
-    return f"All patterns of this run are in '{min(languages)}'. {second}" if languages else second
 
 
 CountBoth = Callable[
@@ -373,183 +328,123 @@ CountBoth = Callable[
 ]
 """Every metric of both sides in a group, and whether these are all answers of both runs."""
 
-ReplicatesOfBoth = tuple[Mapping[Key, TwoWayReplicates], Mapping[Key, TwoWayReplicates]]
+DrawnRuns = Sequence[Mapping[Key, TwoWayReplicates]]
 """Every metric of a group in both runs, under the same resampling."""
 
 
-class PairedComparison:
-    """Two models on the groups of one kind, with a pair of runs for each seed.
+def _paired_rows(
+    runs: Sequence[tuple[Prepared, Prepared]],
+    kind: Cardinality,
+    protocol: Protocol,
+    seed: int,
+    count_both: CountBoth,
+) -> Iterator[dict[str, object]]:
+    """A row for each metric of each group of a kind, then for each metric over the groups.
 
-    ``count_both`` counts what is compared; by default every query that both runs answered. A group
-    in which it counts nothing has no rows.
+    ``runs``: those of two models for each seed. A group in which nothing is counted has no rows.
     """
+    first, several = runs[0][0], len(runs) > 1
+    known = {relation.id for relation in runs[0][1].of_kind(kind)}
+    relations = [group for group in first.of_kind(kind) if group.id in known]
+    subjects = first.subjects(kind)
+    resampling = first.cache.resampling(subjects, seed, joint=first.suite.words.is_pooled)
+    counted: list[dict[str, list[ClusterCounts]]] = [{} for _ in runs]  # what is not yet resampled
 
-    def __init__(
-        self,
-        runs: Sequence[tuple[Prepared, Prepared]],
-        kind: Cardinality,
-        protocol: Protocol,
-        seed: int,
-        count_both: CountBoth | None = None,
-    ) -> None:
-        self.runs, self.kind, self.protocol, self.seed = runs, kind, protocol, seed
-        self.count_both = count_both or _count_both
-        self.first = runs[0][0]
-        known = {relation.id for relation in runs[0][1].of_kind(kind)}
-        groups = self.first.of_kind(kind)
-        self.relations = {group.id: group for group in groups if group.id in known}
-        self.subjects = self.first.subjects(kind)
-        self.differences: dict[str, dict[Key, Difference]] = {}
-        self.pooled: dict[Key, Difference] = {}
-        self.resampling: Resampling = self.first.cache.resampling(
-            self.subjects, seed, joint=self.first.suite.words.is_pooled
-        )
-
-    def rows(self) -> Iterator[dict[str, object]]:
-        """A row for each metric of each group, then for each metric over the groups."""
-        draws = self._draw(self._count())
-        averaged: dict[Key, list[str]] = {}
-        for group, by_key in self.differences.items():
-            for key, difference in by_key.items():
-                spreads = [self._within(run[group], key) for run in draws]
-                replicates, clusters = [spread[0] for spread in spreads], spreads[0][1]
-                yield _row(key, group, difference, replicates, clusters)
-                if is_averaged(key, self.relations[group]):
-                    averaged.setdefault(key, []).append(group)
-        for key, groups in averaged.items():
-            yield from self._rows_over(key, groups, draws)
-
-    def _count(self) -> list[dict[str, list[ClusterCounts]]]:
-        """Count and test every metric of each group.
-
-        Returns the counts of both runs that are still to be resampled, for each seed by group:
-        those of groups where one run lacks an answer that is then excluded from both.
-        """
-        counted: list[dict[str, list[ClusterCounts]]] = [{} for _ in self.runs]
-
-        def of(relation: Relation) -> dict[Key, Difference]:
-            boths = [self._count_seed(at, relation, of_seed) for at, of_seed in enumerate(counted)]
-            keys = [key for key in boths[0] if all(key in both for both in boths)]
-            return {key: Difference(tuple(both[key] for both in boths)) for key in keys}
-
-        groups = list(self.relations.values())
-        for relation, by_key in zip(groups, in_threads(of, groups), strict=True):
-            if not by_key:
-                continue
-            for key, difference in by_key.items():
-                if is_averaged(key, relation):
-                    pooled = self.pooled.get(key)
-                    self.pooled[key] = pooled.plus(difference) if pooled else difference
-            self.differences[relation.id] = {
-                key: difference.without_flips() for key, difference in by_key.items()
-            }
-        return counted
-
-    def _count_seed(
-        self, seed: int, relation: Relation, counted: dict[str, list[ClusterCounts]]
-    ) -> dict[Key, RunPair]:
-        """Every metric of one seed's two runs in a group; keeps what must be resampled."""
-        names = self.subjects[relation.id]
-        one, two, is_whole = self.count_both(*self.runs[seed], relation, self.protocol)
-        if not one:
+    def of_group(relation: Relation) -> dict[Key, Difference]:
+        names = subjects[relation.id]
+        seeds = [count_both(*both, relation, protocol) for both in runs]
+        for of_seed, (one, two, is_whole) in zip(counted, seeds, strict=True):
+            if one and not is_whole:
+                of_seed[relation.id] = [ClusterCounts(tallies, names) for tallies in (one, two)]
+        every = [tallies for one, two, _ in seeds for tallies in (one, two)]
+        keys = [key for key in every[0] if all(key in tallies for tallies in every)]
+        keys = [key for key in keys if key[0] not in OF_THE_SUITE]
+        if not keys:
             return {}
-        if not is_whole:
-            counted[relation.id] = [ClusterCounts(tallies, names) for tallies in (one, two)]
-        keys = [key for key in one if key[0] not in OF_THE_SUITE and key in two]
-        several = len(self.runs) > 1
-        tested = {key: one[key] for key in keys if several or not _is_binary(key)}
-        flipped = flip(tested, two, names, self.first.cache.signs(names, self.seed))
-        boths = {}
+        binary = {key for key in keys if DESCRIPTIONS[key[0]].binary and not several}
+        signs = first.cache.signs(names, seed)
+        flips = [
+            flip({key: one[key] for key in keys if key not in binary}, two, names, signs)
+            for one, two, _ in seeds
+        ]
+        differences = {}
         for key in keys:
-            empty = empty_value(key, self.protocol)
-            shares = one[key].share(empty), two[key].share(empty)
-            only = _only(one[key], two[key]) if _is_binary(key) else None
-            boths[key] = RunPair(shares, flipped.get(key), only)
-        return boths
+            empty, only = empty_value(key, protocol), None
+            if key in binary:
+                moved = seeds[0][1][key].counts[:, 0] - seeds[0][0][key].counts[:, 0]
+                only = int((moved < 0).sum()), int((moved > 0).sum())
+            shares = tuple((one[key].share(empty), two[key].share(empty)) for one, two, _ in seeds)
+            of_seeds = tuple(of_seed[key] for of_seed in flips if key in of_seed)
+            differences[key] = Difference(shares, of_seeds, only)
+        return differences
 
-    def _draw(
-        self, counted: Sequence[Mapping[str, list[ClusterCounts]]]
-    ) -> list[dict[str, ReplicatesOfBoth]]:
-        """Every metric of both runs of each group, resampled, for each seed."""
-        samples = []
-        for runs, by_group in zip(self.runs, counted, strict=True):
-            draws: dict[str, ReplicatesOfBoth] = {
-                group: (one, two) for group, (one, two) in self.resampling.draw(by_group).items()
-            }
-            if whole := self.differences.keys() - draws.keys():
-                first, second = (run.counts(self.kind, self.protocol, self.seed) for run in runs)
-                draws |= {group: (first.draws[group], second.draws[group]) for group in whole}
-            samples.append(draws)
-        return samples
+    differences: dict[str, dict[Key, Difference]] = {}
+    averaged: dict[Key, dict[str, Difference]] = {}
+    pooled: dict[Key, Difference] = {}
+    for relation, by_key in zip(relations, in_threads(of_group, relations), strict=True):
+        for key, difference in by_key.items():
+            tested = differences.setdefault(relation.id, {})[key] = difference.tested()
+            if is_averaged(key, relation):
+                averaged.setdefault(key, {})[relation.id] = tested
+                pooled[key] = pooled[key].plus(difference) if key in pooled else difference
+    draws: list[dict[str, DrawnRuns]] = []
+    for both, by_group in zip(runs, counted, strict=True):
+        drawn: dict[str, DrawnRuns] = {**resampling.draw(by_group)}
+        if whole := differences.keys() - drawn.keys():
+            counts = [run.counts(kind, protocol, seed) for run in both]
+            drawn |= {group: [of_run.draws[group] for of_run in counts] for group in whole}
+        draws.append(drawn)
+    for group, by_key in differences.items():
+        for key, difference in by_key.items():
+            numbers = [_within([run[key] for run in of[group]], key, protocol) for of in draws]
+            yield _row(key, group, difference, numbers)
+    for key, of_groups in averaged.items():
+        yield from _rows_over(key, of_groups, pooled[key], draws, resampling)
 
-    def _within(self, draws: ReplicatesOfBoth, key: Key) -> tuple[Floats, int]:
-        """The differences when subjects are resampled (replicate,), and how many there are."""
-        one, two = (run[key].within for run in draws)
-        empty = empty_value(key, self.protocol)
-        first, second = (np.where(np.isnan(run.values), empty, run.values) for run in (one, two))
-        return second - first, one.clusters
 
-    def _rows_over(
-        self, key: Key, groups: Sequence[str], draws: Sequence[Mapping[str, ReplicatesOfBoth]]
-    ) -> Iterator[dict[str, object]]:
-        """``MACRO`` over the groups where both models have data, and ``MICRO``."""
-        by_group = {group: self.differences[group][key] for group in groups}
-        known = {group: of for group, of in by_group.items() if not math.isnan(of.difference)}
-        if not known:
-            return
-        spreads = [self._spread(key, known, of, seed) for seed, of in enumerate(draws)]
-        counts, pooled = (len(known), len(by_group) - len(known)), self.pooled[key]
-        values = [difference.difference for difference in known.values()]
-        test: Test = RELATIONS, paired_permutation(values, self.seed)
-        if len(known) == 1:
-            test = next(iter(known.values())).test
-        macro = Difference(
-            tuple(
-                replace(both, shares=_mean_shares(known, seed, counts))
-                for seed, both in enumerate(pooled.seeds)
-            ),
-            test,
-        )
-        relations = [spread.replicates for spread, _, _ in spreads]
-        row = _row(key, "MACRO", macro, relations, spreads[0][0].clusters)
-        micro, clusters = [values for _, values, _ in spreads], spreads[0][2]
-        within = np.mean([spread.within for spread, _, _ in spreads], axis=0)
-        error = within_error(within, spreads[0][0].clusters, clusters)
-        row |= {"within_error": error, "skewness": skewness(values), "units": clusters}
-        yield row | ({"detectable": NAN} if 1 < len(known) < FEW else {})
-        yield _row(key, "MICRO", pooled, micro, clusters)
+def _within(both: Sequence[TwoWayReplicates], key: Key, protocol: Protocol) -> Number:
+    """How a difference varies when subjects are resampled."""
+    values, empty = [run.within.values for run in both], empty_value(key, protocol)
+    first, second = (np.where(np.isnan(run), empty, run) for run in values)
+    return Number(second - first, both[0].within.clusters, both[0].within.clusters)
 
-    def _spread(
-        self,
-        key: Key,
-        known: Mapping[str, Difference],
-        draws: Mapping[str, ReplicatesOfBoth],
-        seed: int,
-    ) -> tuple[Spread, Floats, int]:
-        """How the differences of one seed vary: the mean over groups, and all counts together."""
-        one, two = (
-            self.resampling.over(
-                {group: difference.seeds[seed].shares[side] for group, difference in known.items()},
-                {group: draws[group][side][key] for group in known},
+
+def _rows_over(
+    key: Key,
+    by_group: Mapping[str, Difference],
+    pooled: Difference,
+    draws: Sequence[Mapping[str, DrawnRuns]],
+    resampling: Resampling,
+) -> Iterator[dict[str, object]]:
+    """``MACRO`` over the groups where both models have data, and ``MICRO``."""
+    known = {group: of for group, of in by_group.items() if not math.isnan(of.difference)}
+    if not known:
+        return
+    numbers = [
+        resampling.over(
+            *(
+                (
+                    {group: difference.shares[at][side] for group, difference in known.items()},
+                    {group: drawn[group][side][key] for group in known},
+                )
+                for side in (0, 1)
             )
-            for side in (0, 1)
         )
-        return two[0] - one[0], two[1].values - one[1].values, one[1].clusters
-
-
-def _is_binary(key: Key) -> bool:
-    return METRICS[metric_of(key[0])].binary
-
-
-def _mean_shares(
-    known: Mapping[str, Difference], seed: int, counts: tuple[int, int]
-) -> tuple[Share, Share]:
-    """The means of one seed's two runs over the groups that have data."""
-    first, second = (
-        Share(fmean(group.seeds[seed].shares[side].value for group in known.values()), 1, *counts)
-        for side in (0, 1)
-    )
-    return first, second
+        for at, drawn in enumerate(draws)
+    ]
+    counts = len(known), len(by_group) - len(known)
+    shares = []
+    for seed in zip(*(of.shares for of in known.values()), strict=True):
+        mean, other = (fmean(both[side].value for both in seed) for side in (0, 1))
+        shares.append((Share(mean, 1, *counts), Share(other, 1, *counts)))
+    values = [difference.difference for difference in known.values()]
+    test: Test = RELATIONS, paired_permutation(values, resampling.seed)
+    if len(known) == 1:
+        test = next(iter(known.values())).test
+    macro = Difference(tuple(shares), test=test)
+    row = _row(key, "MACRO", macro, [mean for mean, _ in numbers]) | {"skewness": skewness(values)}
+    yield row | ({"detectable": NAN} if 1 < len(known) < FEW else {})
+    yield _row(key, "MICRO", pooled.tested(), [total for _, total in numbers])
 
 
 def _count_both(
@@ -574,65 +469,53 @@ def _count_both(
     return count(both[0], relation), count(both[1], relation), False
 
 
-def _only(first: Tally, second: Tally) -> tuple[int, int]:
-    """The number of items that are hits only in the first, and only in the second."""
-    moved = second.counts[:, 0] - first.counts[:, 0]
-    return int((moved < 0).sum()), int((moved > 0).sum())
-
-
 def _row(
-    key: Key, group: str, difference: Difference, spreads: Sequence[Floats], clusters: int
+    key: Key, group: str, difference: Difference, numbers: Sequence[Number]
 ) -> dict[str, object]:
-    """A row of the table; ``spreads``: each seed's difference resampled (replicate,)."""
-    replicates, (test, p) = np.mean(spreads, axis=0), difference.test
-    bounds = difference_bounds(bounds_of(key))
-    low, high = bootstrap_interval(difference.difference, replicates, clusters, bounds)
-    error = bootstrap_error(replicates, clusters)
-    shares = [share for both in difference.seeds for share in both.shares]
+    """A row of the table; ``numbers``: how each seed's difference varies."""
+    (first, second), (test, p) = difference.values, difference.test
+    bounds = difference_bounds(DESCRIPTIONS[key[0]].bounds)
+    precision = precision_of(difference.difference, numbers, bounds)
+    shares = [share for both in difference.shares for share in both]
     return {
         "metric": key[0],
         "subset": key[1],
         "group": group,
-        "first_value": difference.values[0],
-        "second_value": difference.values[1],
+        "first_value": first,
+        "second_value": second,
         "difference": difference.difference,
-        "low": low,
-        "high": high,
         "test": test,
         "p": p,
-        "detectable": detectable_difference(error, clusters),
+        "detectable": detectable_difference(precision["error"], precision["clusters"]),
         "n": min(share.n for share in shares),
         "n_excluded": max(share.left_out for share in shares),
-        "seeds": len(difference.seeds),
+        "seeds": len(difference.shares),
         "p_seeds": difference.p_seeds,
-        "error": error,
-        "within_error": NAN,
-        "skewness": 0.0,
-        "clusters": clusters,
-        "units": clusters,
+        **precision,
     }
 
 
-def _adjusted(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+def _adjusted_over_groups(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     """The table with p adjusted over groups of one metric and subset, or over forms of a group."""
-    over = ["MACRO", "MICRO"]
+    is_over, is_whole = pl.col("group").is_in(AGGREGATES), pl.col("subset") == "all"
     averaged = [group.id for group in suite.relations if group.design.is_averaged]
-    of_groups = pl.col("group").is_in([*averaged, *over])
-    is_tested = (of_groups & ~pl.col("group").is_in(over)) | (
-        ~of_groups & (pl.col("subset") != "all")
-    )
+    of_groups = pl.col("group").is_in([*averaged, *AGGREGATES])
+    is_tested = (of_groups & ~is_over) | (~of_groups & ~is_whole)
     within = pl.when(of_groups).then("subset").otherwise("group")
-    family = ["metric", of_groups.alias("of_groups"), within.alias("within")]
-    parts = []
-    for _, rows in table.group_by(family, maintain_order=True):
-        tested = rows.select(pl.when(is_tested).then("p").otherwise(NAN)).to_series().to_list()
-        parts.append(
-            rows.with_columns(
-                p_holm=pl.Series(holm(tested), dtype=pl.Float64),
-                q_value=pl.Series(benjamini_hochberg(tested), dtype=pl.Float64),
-            )
-        )
+    family: list[str | pl.Expr] = ["metric", of_groups.alias("of_groups"), within.alias("within")]
+    adjusted = _adjusted(table, family, pl.when(is_tested).then("p").otherwise(NAN))
+    parts = [rows for _, rows in adjusted.group_by(family, maintain_order=True)]
     return pl.concat(parts) if parts else table
+
+
+def _adjusted(table: pl.DataFrame, family: Sequence[str | pl.Expr], p: pl.Expr) -> pl.DataFrame:
+    """The table with ``p`` adjusted over the rows of each family."""
+
+    def over_family(adjust: Callable[[Sequence[float]], list[float]]) -> pl.Expr:
+        values = p.map_batches(lambda of: pl.Series(adjust(of.to_list())), pl.Float64)
+        return values.over(family)
+
+    return table.with_columns(p_holm=over_family(holm), q_value=over_family(benjamini_hochberg))
 
 
 def compare_languages(
@@ -654,9 +537,10 @@ def compare_languages(
         for kind in get_args(Cardinality):
             if seeds[0].of_kind(kind):
                 runs = [(run, run) for run in seeds]
-                compared = PairedComparison(runs, kind, protocol, seed, _counter(first, second))
-                rows += [{**pair, **row} for row in compared.rows()]
-    return _adjusted_over_languages(pl.DataFrame(rows, schema=COMPARISON_SCHEMA))
+                compared = _paired_rows(runs, kind, protocol, seed, _counter(first, second))
+                rows += [{**pair, **row} for row in compared]
+    family: list[str | pl.Expr] = ["metric", "group", pl.col("first") == WITHIN]
+    return _adjusted(pl.DataFrame(rows, schema=COMPARISON_SCHEMA), family, pl.col("p"))
 
 
 def _counter(first: str, second: str) -> CountBoth:
@@ -696,14 +580,3 @@ def _on_same_items(metric: Metric, grids: Sequence[Grid | None]) -> list[Grid]:
     have = [grid.taken[:, 0] if metric.one_form else grid.n_both > 0 for grid in known]
     has_number = np.all(have, axis=0)[:, None]
     return [replace(grid, answers=np.where(has_number, grid.answers, -1)) for grid in known]
-
-
-def _adjusted_over_languages(table: pl.DataFrame) -> pl.DataFrame:
-    """The table with p adjusted over the pairs of languages, of each metric and group."""
-    family = ["metric", "group", pl.col("first") == WITHIN]
-
-    def over_family(adjust: Callable[[Sequence[float]], list[float]]) -> pl.Expr:
-        values = pl.col("p").map_batches(lambda p: pl.Series(adjust(p.to_list())), pl.Float64)
-        return values.over(family)
-
-    return table.with_columns(p_holm=over_family(holm), q_value=over_family(benjamini_hochberg))

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.schemas import METRICS_SCHEMA, PRECISION_SCHEMA, SEVERAL_TOKENS
-from consilience.core.text import counted
+from consilience.core.text import counted, listed
 from consilience.metrics.counts import (
     EMPTY_AS_ZERO,
     Answers,
     Counts,
-    bounds_of,
     in_texts,
     is_averaged,
     is_blank,
     name_of,
-    order_remark,
     prepared_seeds,
 )
-from consilience.metrics.registry import METRICS, Share
-from consilience.metrics.resampling import Key
+from consilience.metrics.registry import DESCRIPTIONS, METRICS, Share
+from consilience.metrics.resampling import Key, Number
 from consilience.metrics.statistics import (
     FEW,
     NAN,
-    Floats,
     bootstrap_error,
     bootstrap_interval,
     logit_interval,
@@ -73,21 +69,6 @@ def measure(
     return pl.DataFrame(_in_order(rows, suite), schema=schema)
 
 
-@dataclass(frozen=True, slots=True)
-class _Number:
-    """A value of one seed, with its replicates."""
-
-    share: Share
-    replicates: Floats
-    """Its values when subjects or groups are resampled (replicate,)."""
-    clusters: int
-    """How many of these there are."""
-    units: int
-    """How many subjects were counted, in all groups."""
-    within: Floats | None = None
-    """Of a mean over groups: its values when the subjects of the same groups are resampled."""
-
-
 def _of_kind(
     runs: Sequence[Counts], kind: Cardinality, suite: Suite
 ) -> Iterator[dict[str, object]]:
@@ -126,35 +107,52 @@ def _mean(values: Sequence[float]) -> float:
     return fmean(known) if known else NAN
 
 
-def _of_group(run: Counts, group: str, key: Key) -> _Number:
+def _of_group(run: Counts, group: str, key: Key) -> tuple[Share, Number]:
     within = run.draws[group][key].within
-    return _Number(run.shares[group][key], within.values, within.clusters, within.clusters)
+    return run.shares[group][key], Number(within.values, within.clusters, within.clusters)
 
 
-def _over_groups(run: Counts, groups: Sequence[str], key: Key) -> tuple[_Number, _Number]:
+def _over_groups(
+    run: Counts, groups: Sequence[str], key: Key
+) -> tuple[tuple[Share, Number], tuple[Share, Number]]:
     """The mean over the groups, and the value of all their counts together."""
     shares = {group: run.shares[group][key] for group in groups}
     draws = {group: run.draws[group][key] for group in groups}
-    spread, pooled = run.resampling.over(shares, draws)
+    spread, pooled = run.resampling.over((shares, draws))
     known = [share.value for share in shares.values() if not math.isnan(share.value)]
     mean = Share(_mean(known), 1, len(known), len(shares) - len(known))
-    total, size = sum(shares.values(), Share(0, 0, 0, 0)), pooled.clusters
-    return (
-        _Number(mean, spread.replicates, spread.clusters, size, spread.within),
-        _Number(total, pooled.values, size, size),
-    )
+    return (mean, spread), (sum(shares.values(), Share(0, 0, 0, 0)), pooled)
+
+
+def precision_of(
+    value: float,
+    numbers: Sequence[Number],
+    bounds: tuple[float, float],
+    *,
+    is_proportion: bool = False,
+) -> dict[str, Any]:
+    """The interval of ``value``, a mean over seeds, and what it is made of."""
+    replicates = np.mean([number.replicates for number in numbers], axis=0)
+    clusters, units = (min(getattr(n, name) for n in numbers) for name in ("clusters", "units"))
+    low, high = bootstrap_interval(value, replicates, clusters, bounds, proportion=is_proportion)
+    within = [number.within for number in numbers if number.within is not None]
+    return {
+        "low": low,
+        "high": high,
+        "error": bootstrap_error(replicates, clusters),
+        "within_error": within_error(np.mean(within, axis=0), clusters, units) if within else NAN,
+        "skewness": 0.0,
+        "clusters": clusters,
+        "units": units,
+    }
 
 
 def _row(
-    key: Key, group: str, numbers: Sequence[_Number], *, is_proportion: bool
+    key: Key, group: str, seeds: Sequence[tuple[Share, Number]], *, is_proportion: bool
 ) -> dict[str, object]:
     """The mean of a number over seeds, with its intervals over items and over seeds."""
-    values = [of.share.value for of in numbers if not math.isnan(of.share.value)]
-    mean, bounds = _mean(values), bounds_of(key)
-    replicates = np.mean([number.replicates for number in numbers], axis=0)
-    clusters, units = (min(getattr(n, name) for n in numbers) for name in ("clusters", "units"))
-    low, high = bootstrap_interval(mean, replicates, clusters, bounds, proportion=is_proportion)
-    within = [number.within for number in numbers if number.within is not None]
+    values = [share.value for share, _ in seeds if not math.isnan(share.value)]
+    mean, bounds = _mean(values), DESCRIPTIONS[key[0]].bounds
     std, seed_low, seed_high = NAN, NAN, NAN
     if len(values) > 1:
         std = stdev(values)
@@ -165,18 +163,12 @@ def _row(
         "group": group,
         "value": mean,
         "std": std,
-        "low": low,
-        "high": high,
-        "n": min(number.share.n for number in numbers),
-        "n_excluded": max(number.share.left_out for number in numbers),
-        "seeds": len(numbers),
+        "n": min(share.n for share, _ in seeds),
+        "n_excluded": max(share.left_out for share, _ in seeds),
+        "seeds": len(seeds),
         "seed_low": seed_low,
         "seed_high": seed_high,
-        "error": bootstrap_error(replicates, clusters),
-        "within_error": within_error(np.mean(within, axis=0), clusters, units) if within else NAN,
-        "skewness": 0.0,
-        "clusters": clusters,
-        "units": units,
+        **precision_of(mean, [of for _, of in seeds], bounds, is_proportion=is_proportion),
     }
 
 
@@ -204,41 +196,24 @@ FEWEST_QUESTIONS = 20
 true value in 92 to 97 % of simulated data sets (``docs/statistics.md``, ``docs/factors.md``)."""
 
 
-def facts_left_out(
-    answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite, protocol: Protocol
-) -> str:
+def facts_left_out(answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite) -> str:
     """How many facts the accuracy covers, as a sentence; empty if it covers all facts.
 
-    The counts are ``n`` and ``n_excluded`` of the accuracy of all N-1 relations together. Facts
-    with an answer of several tokens are counted by the reasons in the column ``excluded``, in the
-    base pattern.
+    The counts are ``n`` and ``n_excluded`` of the accuracy of all N-1 relations together.
     """
     whole = metrics.filter(metric="accuracy", group="MICRO", subset="all")
-    ((counted, excluded),) = whole.select("n", "n_excluded").rows() or [(0, 0)]
+    ((n, excluded),) = whole.select("n", "n_excluded").rows() or [(0, 0)]
     if not excluded:
         return ""
-    several = 0
+    hint = "see the notes"
     if "excluded" in answers.columns:
-        averaged = (group for group in suite.relations if group.cardinality == "N-1")
-        bases = [(group.id, group.design.variants[0]) for group in averaged]
-        base = pl.DataFrame(bases, dict.fromkeys(("group", "variant"), pl.String), orient="row")
-        reason = pl.col("excluded").cast(pl.String)
-        has_several = is_blank() & reason.str.contains(SEVERAL_TOKENS, literal=True)
-        without = in_texts(answers, suite).filter(has_several)
-        facts = without.join(base, on=base.columns, how="semi").select("group", "subject", "gold")
-        several = min(excluded, (facts if protocol == "published" else facts.unique()).height)
-    because = []
-    if several:
-        has, was = ("have", "were") if several > 1 else ("has", "was")
-        because.append(f"{several:,} {has} an answer of several tokens and {was} not asked")
-    if others := excluded - several:
-        noun = f" other{'s' * (others > 1)}" * (several > 0)
-        has = "have" if others > 1 else "has"
-        because.append(f"{others:,}{noun} {has} no answer (see the notes)")
-    hint = "; see --multi-token left-to-right" * (several > 0)
+        reasons = answers["excluded"].cast(pl.String)
+        if reasons.str.contains(SEVERAL_TOKENS, literal=True).any():
+            hint = "of several tokens: see --multi-token left-to-right"
+    have = "has" if excluded == 1 else "have"
     return (
-        f"Accuracy is over {counted:,} of {counted + excluded:,} {suite.words.item}s: "
-        f"{', '.join(because)}{hint}."
+        f"Accuracy is over {n:,} of {n + excluded:,} {suite.words.item}s: {excluded:,} {have} no "
+        f"answer ({hint})."
     )
 
 
@@ -248,14 +223,12 @@ def notes_on(
     """Notes on the answers of one run and their metrics table."""
     answers = in_texts(answers, suite)
     notes = [*_not_asked(answers, suite)]
-    if protocol == "published":
-        notes += order_remark(answers, suite)
-    notes += _without_answer(answers, suite, metrics)
+    notes += _without_answer(answers, suite)
     for name in EMPTY_AS_ZERO[protocol]:
         empty = metrics.filter(~pl.col("group").is_in(["MACRO", "MICRO"]), metric=name, n=0)
         if groups := ", ".join(empty["group"]):
             notes.append(f"{name}: no data in {groups}; counted as 0, as the released code does")
-    notes += [f"{text} ({details})" for text, details in _on_constant_answers(metrics, suite)]
+    notes += constant_answers(metrics, suite, details=True)
     notes += _of_labels(metrics, suite)
     notes += of_few_questions(metrics, suite)
     return notes
@@ -279,51 +252,24 @@ def _not_asked(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
             )
 
 
-def _without_answer(answers: pl.DataFrame, suite: Suite, metrics: pl.DataFrame) -> Iterator[str]:
-    """How many queries of a group, or items of a task, have no answer, and the first reason."""
-
-    def example(rows: pl.DataFrame, begin: str, name: str) -> str:
-        reasons = rows.drop_nulls("excluded") if "excluded" in rows.columns else rows.clear()
-        return "".join(f"{begin} {row[name]}: {row['excluded']}" for row in reasons[:1].to_dicts())
-
+def _without_answer(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
+    """How many queries have no answer, in which groups, and the first reason."""
     writing = [group.id for group in suite.relations if group.design.writes_freely]
     no_answer = pl.col("answer").is_null() | (is_blank() & ~pl.col("group").is_in(writing))
-    without_any = answers.filter(no_answer)
-    if suite.words.is_pooled and without_any.height:
-        sizes = without_any.group_by("group", maintain_order=True).len().iter_rows()
-        groups = ", ".join(f"{group} {size:,}" for group, size in sizes)
-        whole = metrics.filter(metric="consistent_accuracy", group="MICRO", subset="all")
-        over = "".join(
-            f"; consistent accuracy is over {counted:,} of {counted + excluded:,} questions"
-            for counted, excluded in whole.select("n", "n_excluded").iter_rows()
-        )
-        queries = f"{without_any.height:,} of {answers.height:,} queries have no answer ({groups})"
-        yield f"{queries}{over}{example(without_any, '; such as', 'item')}"
+    without = answers.filter(no_answer)
+    if without.is_empty():
         return
-    for (group,), rows in without_any.group_by("group", maintain_order=True):
-        every = answers.filter(pl.col("group") == group)
-        if suite.words.pool:
-            why = example(rows, ", such as:", "gold")
-            yield f"{group}: {rows.height} of {every.height} queries without an answer{why}"
-        else:
-            without, whole_items = rows["item"].n_unique(), every["item"].n_unique()
-            why = example(rows, ", such as", "item")
-            yield f"{group}: {without} of {whole_items} items excluded{why}"
+    sizes = without.group_by("group", maintain_order=True).len().iter_rows()
+    groups = listed([f"{group} {size:,}" for group, size in sizes])
+    known = without.drop_nulls("excluded") if "excluded" in without.columns else without.clear()
+    why = "".join(f"; such as {row['item']}: {row['excluded']}" for row in known[:1].to_dicts())
+    yield f"{without.height:,} of {answers.height:,} queries have no answer ({groups}){why}"
 
 
-def _values(metrics: pl.DataFrame) -> dict[tuple[str, str], float]:
-    """The values of whole groups that have data, by group and metric."""
-    rows = metrics.filter(pl.col("n") > 0, subset="all").select("group", "metric", "value")
-    return {(group, metric): value for group, metric, value in rows.iter_rows()}
-
-
-def constant_answers(metrics: pl.DataFrame, suite: Suite) -> list[str]:
-    """Sentences, without details, on groups where most answers are identical."""
-    return [sentence for sentence, _ in _on_constant_answers(metrics, suite)]
-
-
-def _on_constant_answers(metrics: pl.DataFrame, suite: Suite) -> Iterator[tuple[str, str]]:
-    """A sentence on the groups where most answers are identical, and its details."""
+def constant_answers(
+    metrics: pl.DataFrame, suite: Suite, *, details: bool = False
+) -> Iterator[str]:
+    """A sentence on the groups where most answers are identical; ``details``: names them."""
     values = _values(metrics)
     constant = {
         group.id: values[group.id, "top_answer"]
@@ -331,26 +277,24 @@ def _on_constant_answers(metrics: pl.DataFrame, suite: Suite) -> Iterator[tuple[
         if values.get((group.id, "top_answer"), 0) > NEARLY_CONSTANT
         and (group.id, "chance_consistency") in values
     }
-    advice = "consistency is uninformative there, see chance-corrected consistency"
-    for group in suite.relations:
-        if not suite.words.pool and group.id in constant:
-            share, majority = constant.pop(group.id), values.get((group.id, "top_label"), 0)
-            yield (
-                f"{group.id}: {share * 100:.0f} % of the answers to the original form are the same "
-                f"label, so {advice}",
-                f"the most frequent label is the gold of {majority * 100:.0f} % of the items",
-            )
-    if constant:
-        measured = sum((group.id, "top_answer") in values for group in suite.relations)
-        whole = f"{measured} {suite.words.group}s"
-        of = f"the {whole} with answers," if measured < len(suite.relations) else whole
-        ranked = sorted(constant.items(), key=lambda entry: -entry[1])
-        yield (
-            f"In {len(constant)} of {of} over "
-            f"{NEARLY_CONSTANT * 100:.0f} % of the answers are the same "
-            f"{suite.words.answer}: {advice}",
-            ", ".join(f"{group} {share * 100:.0f} %" for group, share in ranked),
-        )
+    if not constant:
+        return
+    measured = sum((group.id, "top_answer") in values for group in suite.relations)
+    whole = counted(measured, suite.words.group)
+    of = f"the {whole} with answers," if measured < len(suite.relations) else whole
+    ranked = sorted(constant.items(), key=lambda entry: -entry[1])
+    shares = ", ".join(f"{group} {share * 100:.0f} %" for group, share in ranked)
+    yield (
+        f"In {len(constant)} of {of} over {NEARLY_CONSTANT * 100:.0f} % of the answers are the "
+        f"same {suite.words.answer}: consistency is uninformative there, see chance-corrected "
+        "consistency" + f" ({shares})" * details
+    )
+
+
+def _values(metrics: pl.DataFrame) -> dict[tuple[str, str], float]:
+    """The values of whole groups that have data, by group and metric."""
+    rows = metrics.filter(pl.col("n") > 0, subset="all").select("group", "metric", "value")
+    return {(group, metric): value for group, metric, value in rows.iter_rows()}
 
 
 def _of_labels(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
@@ -386,18 +330,16 @@ def of_few_questions(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
 
 def few_relations(compared: pl.DataFrame, suite: Suite) -> list[str]:
     """Notes on means over so few relations that p cannot be below 0.05; none on questions."""
-    if suite.words.is_pooled:
-        return []
     few = compared.filter(pl.col("n").is_between(2, FEW - 1), group="MACRO", subset="all")
-    notes = []
-    for (n,), rows in few.group_by(["n"], maintain_order=True):
-        first, *more = rows["metric"].unique(maintain_order=True)
-        others = f" and {len(more)} more" if more else ""
-        notes.append(
-            f"{first}{others}: a mean over {n} relations has a p of at least {2 / 2**n:.3g}, "
-            "whatever the difference; see the single relations"
-        )
-    return notes
+    by_size = few.group_by("n", maintain_order=True).agg(
+        pl.col("metric").unique(maintain_order=True)
+    )
+    return [
+        f"{listed(metrics, 1)}: a mean over {n} relations has a p of at least {2 / 2**n:.3g}, "
+        "whatever the difference; see the single relations"
+        for n, metrics in by_size.iter_rows()
+        if not suite.words.is_pooled
+    ]
 
 
 def other_candidates(runs: Mapping[str, pl.DataFrame]) -> list[str]:

@@ -1,17 +1,414 @@
-"""What a metric counts, and the registry of metrics."""
+"""What a metric reads, a grid of answers; what it counts, a tally; and the registry of metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+import polars as pl
+from scipy.sparse import csr_array, hstack
 
-from consilience.metrics.grid import Grid, View
-from consilience.metrics.statistics import Floats
+from consilience.core.errors import Protocol
+from consilience.core.expectations import Counted, with_answers_of
+from consilience.core.factors import Design, VariantPair
+from consilience.metrics.statistics import Bools, Chance, ChanceOfAll, ChanceOfPairs, Floats, Ints
+from consilience.types import Relation
+
+VOWELS = ("a", "e", "i", "o", "u")
+
+
+def article_fits(relation: Relation) -> pl.Expr:
+    """Whether the word before ``[Y]``, if ``a`` or ``an``, fits the gold.
+
+    The released code looks at the first letter of the gold in its vocabulary form: with
+    the leading-space mark that RoBERTa's and ALBERT's tokens begin with, no gold starts with a
+    vowel (``docs/footguns.md``). ``gold_token`` holds that form; without it the gold itself counts.
+    """
+    wrong = {"a": True, "an": False}
+    articles = [pattern.article for pattern in relation.patterns]
+    form = pl.coalesce("gold_token", "gold").str.to_lowercase()
+    vowel = pl.any_horizontal(*(form.str.starts_with(letter) for letter in VOWELS))
+    unfit = [
+        (pl.col("variant_index") == index) & (vowel == wrong[article])
+        for index, article in enumerate(articles)
+        if article is not None
+    ]
+    return ~pl.any_horizontal(*unfit) if unfit else pl.lit(True)
+
+
+OF_OPTIONS = "option_scores"
+"""The column with the score of each option, in the order of the file."""
+
+WHOLE = 1e-3
+"""How far from 1 a sum of probabilities may be, such as that of rounded ones."""
+
+
+def option_probabilities(table: pl.DataFrame) -> Floats:
+    """The probability of each option (row, option), NaN where unknown, 0 after the last option.
+
+    The scores of a row are normalised over its options (softmax). An option without a score has
+    the probability that the others leave: 0 where theirs sum to 1, else the row is unknown.
+    """
+    if OF_OPTIONS not in table.columns or table.is_empty():
+        return np.full((table.height, 0), np.nan)
+    column = table[OF_OPTIONS].cast(pl.List(pl.Float64))
+    sizes = column.list.len().fill_null(0).to_numpy().astype(np.int64)
+    rows = np.repeat(np.arange(table.height), sizes)
+    positions = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    scores = np.full((table.height, int(sizes.max(initial=0))), -np.inf)
+    values = column.filter(column.list.len() > 0).explode()
+    scores[rows, positions] = values.fill_null(np.nan).to_numpy()
+    lacking = np.isnan(scores)
+    scores[lacking] = -np.inf
+    best = scores.max(axis=1, initial=-np.inf)
+    known = np.isfinite(best)
+    weights = np.exp(scores - np.where(known, best, 0)[:, None])
+    sums = weights.sum(axis=1)
+    with np.errstate(divide="ignore", over="ignore"):
+        is_whole = np.abs(sums * np.exp(best) - 1) < WHOLE
+    known &= is_whole | ~lacking.any(axis=1)
+    probabilities: Floats = np.where(
+        known[:, None], weights / np.where(known, sums, 1)[:, None], np.nan
+    )
+    return probabilities
+
+
+View = Literal["tuples", "pairs"]
+"""Accuracy is counted on ``tuples``, agreement on ``pairs``."""
+
+SCORES = ("logprob", "gold_logprob", "gold_rank", "margin")
+"""Columns of the answers table that a metric may read."""
+
+INVALID = "no label in "
+"""The beginning of the word that replaces an answer that is no label. The word differs between
+variants, so that two such answers never agree."""
+
+MANY_VARIANTS = 100
+"""With more variants, every two of which are compared, no array has a place for each pair."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Answers and golds of a group as codes, with the scores of its run where there are any."""
+
+    answers: Ints
+    """The answer (item, variant); -1 for none."""
+    golds: Ints
+    """The gold (item, variant); -1 where the item was not asked in the variant."""
+    compared: Ints | None
+    """The variants that are compared (pair, 2); None if every two are."""
+    subjects: npt.NDArray[np.object_]
+    """The subject of each item (item,); items of one subject are not independent."""
+    words: Ints
+    """The codes of the answers that occur (answer,)."""
+    n_candidates: float
+    invalid: tuple[int, ...] = ()
+    """The codes of answers that are none of the group's labels."""
+    positive: int = -1
+    """The code of the label whose F1 is counted; -1 for none."""
+    instances: Counted = ()
+    """The instances of each expectation of the group."""
+    scores: Mapping[str, Floats] = field(default_factory=dict)
+    """Each of ``SCORES`` that a metric reads (item, variant); NaN where a query has none."""
+    is_ragged: bool = False
+    """Whether an item may lack variants (``Design.is_ragged``)."""
+    distributions: Floats | None = None
+    """The probability of each option (item, variant, option); None of a run without scores of
+    options, NaN where an answer has none, and 0 after the last option of an item."""
+
+    @cached_property
+    def taken(self) -> Bools:
+        """Whether there is an answer (item, variant)."""
+        return self.answers >= 0
+
+    @cached_property
+    def right(self) -> Bools:
+        """Whether the answer is the gold (item, variant)."""
+        right: Bools = self.taken & (self.answers == self.golds)
+        return right
+
+    @cached_property
+    def answered(self) -> Bools:
+        """Whether any item was answered in the variant (variant,)."""
+        answered: Bools = np.any(self.taken, axis=0)
+        return answered
+
+    @cached_property
+    def lacking(self) -> Bools:
+        """Whether the item has no such variant, in a suite where items may lack some (item, v)."""
+        lacking: Bools = (self.golds < 0) & self.is_ragged
+        return lacking
+
+    @property
+    def complete(self) -> Bools:
+        """Whether the item was answered in every variant that was asked at all (item,)."""
+        variants = self.answered
+        there = (self.taken | self.lacking)[:, variants]
+        complete: Bools = np.all(there, axis=1) & np.any(self.taken, axis=1) & variants.any()
+        return complete
+
+    @property
+    def always_right(self) -> Bools:
+        """Whether the item is right in every variant that was asked at all (item,)."""
+        always_right: Bools = np.all((self.right | self.lacking)[:, self.answered], axis=1)
+        return always_right
+
+    @cached_property
+    def pairs(self) -> Ints:
+        """The variants that are compared (pair, 2)."""
+        if self.compared is not None:
+            return self.compared
+        return np.stack(np.triu_indices(self.answers.shape[1], 1), axis=1)
+
+    @property
+    def n_pairs(self) -> int:
+        """How many pairs of variants are compared."""
+        width = self.answers.shape[1]
+        return width * (width - 1) // 2 if self.compared is None else len(self.compared)
+
+    @property
+    def has_many_pairs(self) -> bool:
+        """Whether arrays (item, pair) would fill the memory."""
+        return self.compared is None and self.answers.shape[1] > MANY_VARIANTS
+
+    @cached_property
+    def both(self) -> Bools:
+        """Whether both answers of a pair are there (item, pair)."""
+        first, second = self.pairs.T
+        return self.taken[:, first] & self.taken[:, second]
+
+    @cached_property
+    def same(self) -> Bools:
+        """Whether both answers of a pair are there and the same (item, pair)."""
+        first, second = self.pairs.T
+        same: Bools = (self.answers[:, first] == self.answers[:, second]) & self.both
+        return same
+
+    @cached_property
+    def codes(self) -> Ints:
+        """The position of each answer among ``words``, -1 for none (item, variant)."""
+        places = np.searchsorted(self.words, self.answers)
+        return np.where(self.taken, places, -1)
+
+    @cached_property
+    def n_both(self) -> Ints:
+        """How many pairs of an item have both answers (item,)."""
+        size = self.taken.sum(axis=1)
+        n_both: Ints = size * (size - 1) // 2
+        return n_both if self.compared is None else np.asarray(self.both.sum(axis=1))
+
+    @cached_property
+    def n_same(self) -> Ints:
+        """How many pairs of an item have the same answer twice (item,)."""
+        same = self._later if self.compared is None else self.same
+        return np.asarray(same.sum(axis=1))
+
+    @cached_property
+    def n_same_right(self) -> Ints:
+        """How many pairs of an item have the same answer twice, right in the first (item,)."""
+        if self.compared is None:
+            return np.asarray((self._later * self.right).sum(axis=1))
+        return np.asarray((self.same & self.right[:, self.compared[:, 0]]).sum(axis=1))
+
+    @cached_property
+    def _later(self) -> Ints:
+        """How many later variants have the same answer to the item (item, variant)."""
+        items, variants = self.taken.nonzero()
+        keys = items * (self.answers.max(initial=0) + 1) + self.answers[items, variants]
+        order = np.argsort(keys, kind="stable")
+        ends = np.searchsorted(keys[order], keys[order], side="right")
+        later = np.zeros(self.answers.shape, dtype=np.int64)
+        later[items[order], variants[order]] = ends - 1 - np.arange(len(order))
+        return later
+
+    @cached_property
+    def _classes(self) -> tuple[Bools, Ints]:
+        """The ways to lack answers (class, variant), and that of each item (item,)."""
+        classes, places = np.unique(self.taken, axis=0, return_inverse=True)
+        return classes, places.reshape(-1)
+
+    @cached_property
+    def pair_counts(self) -> npt.NDArray[np.floating]:
+        """(item, column): same pairs, all pairs, then each pair; without these where many are."""
+        sums = np.stack([self.n_same, self.n_both], axis=1)
+        if self.has_many_pairs:
+            return sums.astype(np.float64)
+        return np.concatenate([sums, self.both], axis=1, dtype=np.float32)
+
+    @cached_property
+    def class_and_answer_counts(self) -> csr_array:
+        """``answer_counts``; where many pairs are, after the class of each item (item, class)."""
+        if not self.has_many_pairs:
+            return self.answer_counts
+        classes, places = self._classes
+        ones, starts = np.ones(len(places), dtype=np.float32), np.arange(len(places) + 1)
+        of_class = csr_array((ones, places, starts), shape=(len(places), len(classes)))
+        return csr_array(hstack([of_class, self.answer_counts], format="csr"))
+
+    @cached_property
+    def answer_counts(self) -> csr_array:
+        """1 if the item got that answer in that variant (item, variant and word).
+
+        Only the ones are held, so that this grows with the answers and not with the words.
+        """
+        items, width = self.answers.shape
+        columns = (self.codes + np.arange(width) * len(self.words))[self.taken]
+        starts = np.concatenate([[0], np.cumsum(self.taken.sum(axis=1))])
+        ones = np.ones(len(columns), dtype=np.float32)
+        return csr_array((ones, columns, starts), shape=(items, width * len(self.words)))
+
+    @cached_property
+    def chance(self) -> Chance:
+        """Pairs expected to agree by chance, from sums of ``pair_counts`` and what follows them."""
+        if self.has_many_pairs:
+            return ChanceOfAll(self._classes[0], len(self.words))
+        return ChanceOfPairs(self.pairs, self.answers.shape[1], len(self.words))
+
+    def only_variants(self, variants: Sequence[int]) -> Grid:
+        """Only these variants, and every pair of them."""
+        return self._of(list(variants), None)
+
+    def only_pairs(self, pairs: Sequence[VariantPair]) -> Grid:
+        """Only these pairs and the variants in them."""
+        variants, places = np.unique(np.array(pairs, dtype=np.int64), return_inverse=True)
+        return self._of(variants.tolist(), places.reshape(-1, 2))
+
+    def _of(self, variants: list[int], compared: Ints | None) -> Grid:
+        return replace(
+            self,
+            answers=self.answers[:, variants],
+            golds=self.golds[:, variants],
+            compared=compared,
+            scores={name: values[:, variants] for name, values in self.scores.items()},
+            distributions=None if self.distributions is None else self.distributions[:, variants],
+        )
+
+    def only_expectations(self, subset: str) -> Grid:
+        """Only the instances of expectations of that subset."""
+        instances = tuple(of for of in self.instances if of[0].expectation.subset == subset)
+        return replace(self, instances=instances)
+
+    def with_(self, other: Grid) -> Grid:
+        """Only the answers that are also in ``other``, a grid of the same items."""
+        instances = with_answers_of(self.instances, other.instances)
+        if (other.taken | ~self.taken).all() and instances == self.instances:
+            return self
+        return replace(self, answers=np.where(other.taken, self.answers, -1), instances=instances)
+
+
+def grids(
+    answers: pl.DataFrame, relation: Relation, protocol: Protocol, scores: Sequence[str] = ()
+) -> dict[View, Grid]:
+    """The two views of one group's answers, rows in their order of appearance.
+
+    ``scores``: those that are read.
+
+    ``strict``: every tuple (subject, gold) once, of a task every item, for both views.
+
+    ``published``, as the released evaluation has it: accuracy over all rows; agreement over
+    subjects, of which the last row wins, without the variants whose article before the object does
+    not fit the gold.
+    """
+    design, candidates = relation.design, len(relation.candidates.words)
+    column = pl.concat([answers["answer"], answers["gold"].alias("answer")])
+    words = column.drop_nulls().unique().sort().to_list()  # the position of a word is its code
+    if design.unit == "item":
+        if design.labels:
+            grid = _grid_of_labels(_by_option(answers, design), design, scores)
+        else:
+            grid = grid_of(answers, pl.col("item"), design, words, candidates, scores)
+        return {"tuples": grid, "pairs": grid}
+    if protocol == "strict":
+        once = answers.unique(["subject", "gold", "variant_index"], keep="first")
+        tuples = pl.concat_str("subject", "gold", separator="\t")
+        grid = grid_of(once, tuples, design, words, candidates, scores)
+        return {"tuples": grid, "pairs": grid}
+    fitting = answers.with_columns(
+        answer=pl.when(article_fits(relation)).then("answer").otherwise(None)
+    )
+    return {
+        "tuples": grid_of(answers, pl.col("item"), design, words, candidates, scores),
+        "pairs": grid_of(fitting, pl.col("subject"), design, words, candidates, scores),
+    }
+
+
+def _by_option(answers: pl.DataFrame, design: Design) -> pl.DataFrame:
+    """The answers and golds as positions of options, which are the labels of such a design.
+
+    An answer without a position is none of the options; it stays.
+    """
+    if not design.by_option:
+        return answers
+    option, gold = (
+        pl.col(name).cast(pl.Float64, strict=False).cast(pl.Int64).cast(pl.String)
+        for name in ("option", "gold_option")
+    )
+    return answers.with_columns(answer=pl.coalesce(option, INVALID + pl.col("answer")), gold=gold)
+
+
+def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]) -> Grid:
+    """The answers of a group whose only valid answers are labels, by item."""
+    is_label = pl.col("answer").is_in(list(design.labels)) | pl.col("answer").is_null()
+    known = answers.with_columns(
+        answer=pl.when(is_label).then("answer").otherwise(INVALID + pl.col("variant"))
+    )
+    has_invalid = design.writes_freely or not known["answer"].equals(answers["answer"])
+    invalid = [INVALID + name for name in sorted(design.variants)] if has_invalid else []
+    words = [*design.labels, *invalid]
+    grid = grid_of(known, pl.col("item"), design, words, len(design.labels), scores)
+    positive = design.labels.index(design.positive) if design.positive else -1
+    codes = np.arange(len(words))
+    return replace(
+        grid, words=codes, invalid=tuple(codes[len(design.labels) :].tolist()), positive=positive
+    )
+
+
+def grid_of(
+    answers: pl.DataFrame,
+    key: pl.Expr,
+    design: Design,
+    words: Sequence[str],
+    candidates: int,
+    scores: Sequence[str] = (),
+) -> Grid:
+    """Answers of the design's variants; ``key`` identifies the items.
+
+    Items are in the order of their keys. ``candidates``: how many there are, where the answers do
+    not say.
+    """
+    items = (answers.select(key).to_series().rank("dense").cast(pl.Int64) - 1).to_numpy()
+    variants = answers["variant_index"].to_numpy()
+    shape = (int(items.max(initial=-1)) + 1, len(design.variants))
+    filled = {name: np.full(shape, -1, dtype=np.int64) for name in ("answer", "gold")}
+    for name, of_name in filled.items():
+        # Of rows with the same item and variant the last one stays.
+        codes = answers[name].cast(pl.Enum(words)).to_physical().cast(pl.Int64).fill_null(-1)
+        of_name[items, variants] = codes.to_numpy()
+    read = {name: np.full(shape, np.nan) for name in scores}
+    for name in read.keys() & set(answers.columns):
+        read[name][items, variants] = answers[name].cast(pl.Float64).to_numpy()
+    subjects = np.full(shape[0], None, dtype=np.object_)
+    subjects[items] = answers["subject"].to_numpy()
+    distributions, of_rows = None, option_probabilities(answers)
+    if of_rows.size:
+        distributions = np.full((*shape, of_rows.shape[1]), np.nan)
+        distributions[items, variants] = of_rows
+    known, compared = answers["n_candidates"].median(), design.compared
+    return Grid(
+        filled["answer"],
+        filled["gold"],
+        None if compared is None else np.array(compared, dtype=np.int64).reshape(-1, 2),
+        subjects,
+        np.unique(filled["answer"][filled["answer"] >= 0]),
+        float(known) if isinstance(known, float) else float(candidates),
+        scores=read,
+        is_ragged=design.is_ragged,
+        distributions=distributions,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +524,18 @@ headline: in every table and figure. main: in tables of one run. detail: in the 
 """
 
 Better = Literal["higher", "lower"]
-"""The direction of a metric: which values are better."""
+
+Count = Callable[[Grid], Tally | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
-    """How a metric is shown."""
+class Metric:
+    """How a metric is counted and shown."""
 
+    count: Count
+    """What is counted in a grid; None where the metric does not apply."""
+    view: View
+    """The grid that it reads."""
     label: str
     """The heading of its column."""
     meaning: str
@@ -143,64 +545,46 @@ class Description:
     level: Level = "main"
     better: Better | None = None
     """Which values are better; None where it cannot be said."""
-    alias_of: str = ""
-    """The metric that has this name on N-M relations; empty for a metric of its own."""
-
-
-DESCRIPTIONS: dict[str, Description] = {}
-"""Metrics by name, in the order in which tables show them."""
-
-Count = Callable[[Grid], Tally | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Metric(Description):
-    """How a metric is counted and shown."""
-
-    count: Count
-    """What is counted in a grid; None where the metric does not apply."""
-    view: View
-    """The grid that it reads."""
-    by_edit: bool = False
-    """Whether it is also counted by kinds of edits."""
-    binary: bool = False
-    """Whether an item counts once, as a hit or not."""
     bounds: tuple[float, float] = (0.0, 1.0)
     """The least and the greatest value that it can have; its intervals stay between them."""
+    binary: bool = False
+    """Whether an item counts once, as a hit or not."""
     one_form: bool = False
     """Whether it is of each form alone, instead of two forms together."""
     by_form: bool = False
     """Whether it is also counted of each perturbed form together with the original."""
-    scores: tuple[str, ...] = ()
-    """The columns of the answers table that it reads as ``Grid.scores``."""
+    by_edit: bool = False
+    """Whether it is also counted by kinds of edits."""
     by_expectation: bool = False
     """Whether it is also counted by kinds of expectations."""
+    scores: tuple[str, ...] = ()
+    """The columns of the answers table that it reads as ``Grid.scores``."""
+    alias_of: str = ""
+    """The metric that has this name on N-M relations; empty for a metric of its own."""
 
 
 METRICS: dict[str, Metric] = {}
+"""The metrics that are counted."""
+
+DESCRIPTIONS: dict[str, Metric] = {}
+"""These and their other names, in the order in which tables show them."""
 
 
-def metric(view: View, **options: Any) -> Callable[[Count], Count]:
+def metric(view: View, label: str, meaning: str, **options: Any) -> Callable[[Count], Count]:
     """Register a function as the metric of its name, with the other fields of ``Metric``.
 
-    ``label`` and ``meaning`` are required: with them the metric appears in the tables, the report
-    and the docs. A name that is taken raises.
+    It appears in the tables, the report and the docs. A name that is taken raises.
     """
 
     def register(count: Count) -> Count:
-        made = Metric(count, view, **options)
-        describe(count.__name__, made)
-        METRICS[count.__name__] = made
+        name = count.__name__
+        if name in DESCRIPTIONS:
+            raise ValueError(f"there is a metric '{name}' already")
+        made = Metric(count=count, view=view, label=label, meaning=meaning, **options)
+        DESCRIPTIONS[name] = METRICS[name] = made
         return count
 
     return register
-
-
-def describe(name: str, description: Description) -> None:
-    """Register how a metric is shown; a name that is taken raises."""
-    if name in DESCRIPTIONS:
-        raise ValueError(f"there is a metric '{name}' already")
-    DESCRIPTIONS[name] = description
 
 
 def label_of(name: str) -> str:

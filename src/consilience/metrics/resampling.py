@@ -206,36 +206,17 @@ class TwoWayReplicates:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """A number over groups under three bootstrap schemes (replicate,)."""
+class Number:
+    """How a value, or the difference of two, varies."""
 
-    relations: Floats
-    """Groups are resampled."""
-    within: Floats
-    """Subjects are resampled independently in each group."""
-    across: Floats
-    """Subjects are resampled jointly across groups."""
+    replicates: Floats
+    """Its values when subjects or groups are resampled (replicate,)."""
     clusters: int
-    """How many groups have data."""
-
-    def __sub__(self, other: Spread) -> Spread:
-        relations, within = self.relations - other.relations, self.within - other.within
-        return Spread(relations, within, self.across - other.across, self.clusters)
-
-    @property
-    def replicates(self) -> Floats:
-        """``relations``, scaled to the variance V(relations) + V(across) - V(within).
-
-        The variance is at least V(relations).
-        """
-        relations, within, across = (
-            float(np.var(values[~np.isnan(values)])) if not np.isnan(values).all() else 0.0
-            for values in (self.relations, self.within, self.across)
-        )
-        if relations == 0 or across <= within:
-            return self.relations
-        middle = np.nanmean(self.relations)
-        return middle + (self.relations - middle) * math.sqrt(1 + (across - within) / relations)
+    """How many of these there are."""
+    units: int
+    """How many subjects were counted, in all groups."""
+    within: Floats | None = None
+    """Of a mean over groups: its values when the subjects of the same groups are resampled."""
 
 
 class ClusterSampler:
@@ -327,31 +308,51 @@ class Resampling:
         }
 
     def over(
-        self, shares: Mapping[str, Share], draws: Mapping[str, TwoWayReplicates]
-    ) -> tuple[Spread, Replicates]:
-        """How the mean over groups varies, and how all counts together vary by their subjects."""
-        empty = next(iter(shares.values())).empty
-        observed = [
-            Replicates(np.array([share.hits]), np.array([share.total]), 0)
-            for share in shares.values()
-        ]
-        within = [draws[group].within for group in shares]
-        across = [draws[group].across for group in shares]
-        relations = observed
-        clusters = sum(not math.isnan(share.value) for share in shares.values())
-        groups = list(self.subjects)
-        weights = self._relations[:, [groups.index(group) for group in shares]]
-        if len(groups) == 1:
-            relations, clusters = within, within[0].clusters
-        once = np.ones((1, len(shares)), dtype=np.float32)
-        together = across if self._have_common else within
-        ways = ((weights, relations), (once, within), (once, together))
-        macro = [_macro(weights, replicates, empty) for weights, replicates in ways]
-        spread = Spread(macro[0], macro[1], macro[2], clusters)
-        hits = np.sum([group.hits for group in across], axis=0)
-        total = np.sum([group.total for group in across], axis=0)
-        subjects = min(sum(group.clusters for group in across), self._size)
-        return spread, Replicates(hits, total, subjects)
+        self, *sides: tuple[Mapping[str, Share], Mapping[str, TwoWayReplicates]]
+    ) -> tuple[Number, Number]:
+        """How the mean over groups varies, and how all counts together vary by their subjects.
+
+        ``sides``: shares and draws by group; of two sides their difference, second minus first. The
+        mean varies as under resampled groups, scaled to the variance V(groups) + V(subjects,
+        jointly) - V(subjects of each group), which is at least V(groups).
+        """
+        means, totals, sizes, clusters = [], [], [], 0
+        for shares, draws in sides:
+            within = [draws[group].within for group in shares]
+            across = [draws[group].across for group in shares]
+            groups = list(self.subjects)
+            if len(groups) == 1:
+                relations, clusters = within, within[0].clusters
+            else:
+                relations = [
+                    Replicates(np.array([share.hits]), np.array([share.total]), 0)
+                    for share in shares.values()
+                ]
+                clusters = sum(not math.isnan(share.value) for share in shares.values())
+            weights = self._relations[:, [groups.index(group) for group in shares]]
+            once = np.ones((1, len(shares)), dtype=np.float32)
+            together = across if self._have_common else within
+            ways = ((weights, relations), (once, within), (once, together))
+            empty = next(iter(shares.values())).empty
+            means.append([_macro(weights, replicates, empty) for weights, replicates in ways])
+            hits = np.sum([group.hits for group in across], axis=0)
+            totals.append(quotient(hits, np.sum([group.total for group in across], axis=0)))
+            sizes.append(min(sum(group.clusters for group in across), self._size))
+        mean, total = means[0], totals[0]
+        if len(sides) > 1:
+            mean = [second - first for first, second in zip(*means, strict=True)]
+            total = totals[1] - totals[0]
+        replicates = mean[0]
+        of_groups, alone, jointly = (
+            float(np.var(values[~np.isnan(values)])) if not np.isnan(values).all() else 0.0
+            for values in mean
+        )
+        if of_groups > 0 and jointly > alone:
+            middle = np.nanmean(replicates)
+            scale = math.sqrt(1 + (jointly - alone) / of_groups)
+            replicates = middle + (replicates - middle) * scale
+        size = sizes[0]
+        return Number(replicates, clusters, size, mean[1]), Number(total, size, size)
 
 
 @cache

@@ -29,7 +29,6 @@ from consilience.kinds.counting import count_run
 from consilience.options import Output, option_fields
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
-from consilience.publish.every_eval_ever import eee_files
 from consilience.publish.formats import (
     CARD,
     MARK,
@@ -38,6 +37,7 @@ from consilience.publish.formats import (
     PublicRun,
     PublicSuite,
     dataset_files,
+    eee_files,
     eval_results_files,
     with_results,
 )
@@ -205,7 +205,17 @@ def refuse_private(files: Files, runs: Sequence[Run]) -> None:
     }
     if token := get_token():
         secrets[token] = "your token of the Hub"
-    places = dict(place for run in runs for place in _places(run))
+    places = {str(Path.home()) + os.sep: "the path of your home folder"}
+    places.pop(os.sep * 2, None)
+    for run in runs:
+        source = run.record.get("suite_source", {})
+        server = str(run.settings.get("model", {}).get("server") or "")
+        places |= {
+            str(run.path.resolve()): "the path of the run",
+            str(source.get("folder") or source.get("file") or ""): "the path of the suite",
+            urlsplit(server).netloc: "the address of the server",
+        }
+    places.pop("", None)
     for name, content in files.items():
         known = secrets | places if name.endswith(TEXTS) else secrets
         for text, meaning in known.items():
@@ -216,19 +226,6 @@ def refuse_private(files: Files, runs: Sequence[Run]) -> None:
                     todo="Nothing was written. Rename the suite, the model or the option that "
                     "holds it, and run again.",
                 )
-
-
-def _places(run: Run) -> Iterator[tuple[str, str]]:
-    home = str(Path.home())
-    if home != os.sep:
-        yield home + os.sep, "the path of your home folder"
-    yield str(run.path.resolve()), "the path of the run"
-    source = run.record.get("suite_source", {})
-    if path := source.get("folder") or source.get("file"):
-        yield path, "the path of the suite"
-    server = run.settings.get("model", {}).get("server")
-    if server and (host := urlsplit(str(server)).netloc):
-        yield host, "the address of the server"
 
 
 MODEL_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -283,13 +280,11 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
 def public_model(run: Run, model_id: str | None) -> tuple[str, dict[str, str]]:
     """The id of the model of a run and what is known of it; a model without an id raises."""
     identity: Mapping[str, Any] = run.settings.get("model", {})
-    spec = str(identity.get("model", ""))
     is_here = identity.get("digest") is not None or "server" in identity
-    id_ = model_id or ("" if is_here else spec)
+    id_ = model_id or ("" if is_here else str(identity.get("model", "")))
     if not MODEL_ID.fullmatch(id_):
-        fault = f"the model '{id_}'" if model_id or not is_here else "a model without an id"
         raise ConsilienceError(
-            fault,
+            f"the model '{id_}'" if id_ else "a model without an id",
             expected="ORGANISATION/NAME, as on the Hub",
             where=str(run.path),
             todo="Name it: --model-id ORGANISATION/NAME.",
@@ -579,9 +574,8 @@ def _left_out(run: PublicRun) -> list[str]:
     if not suite.may_be_shared:
         stated = f"its licence is '{suite.licence}'" if suite.licence else "no licence is stated"
         reason = f"{stated}; if you may share them, name the licence: --licence SPDX-ID"
-    elif run.prompts is not None:
-        return []
-    return [f"the texts of {suite.name} are left out: {reason}"]
+    is_whole = suite.may_be_shared and run.prompts is not None
+    return [] if is_whole else [f"the texts of {suite.name} are left out: {reason}"]
 
 
 def _existing_card(folder: Path, options: PublishOptions) -> str:
@@ -593,12 +587,10 @@ def _existing_card(folder: Path, options: PublishOptions) -> str:
         text = read_text(card)
     except OSError as error:
         raise cannot_write(card, error) from error
-    if options.format == "model-card":
-        return text
-    if MARK not in text:
+    if options.format == "dataset" and MARK not in text:
         raise ConsilienceError(
             "a README.md that consilience did not write",
             where=str(folder),
             todo="Choose another folder.",
         )
-    return ""
+    return text if options.format == "model-card" else ""

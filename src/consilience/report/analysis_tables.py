@@ -88,74 +88,55 @@ def differing_lines(first: str, second: str) -> Iterator[str]:
     yield from other[start : len(other) - end]
 
 
-def correlations_table(correlations: pl.DataFrame) -> Table:
-    """Correlations of metrics over relations."""
-    columns: Columns = {
-        "run": Column("run"), "x": Column("of"), "y": Column("with"), "method": Column("method"),
-    }  # fmt: skip
-    shown = correlations.with_columns(pl.col("x", "y").map_elements(short_label_of, pl.String))
-    return frame_table(shown, "Over relations, times 100", {**columns, **CORRELATION})
+LAYOUTS: Mapping[str, tuple[str, Columns]] = {
+    "correlations": (
+        "Over relations, times 100",
+        {"run": Column("run"), "x": Column("of"), "y": Column("with"), "method": Column("method"),
+         **CORRELATION},
+    ),
+    "abstaining": (
+        "Answers above a probability, in percent",
+        {"run": Column("run"), "threshold": Column("threshold", "number", digits=2),
+         "answered": Column("answered", "share")},
+    ),
+    "sizes": (
+        "By size of the training data, in percent",
+        {"run": Column("run"), "size": Column("trained on")},
+    ),
+    "size_correlations": (
+        "Spearman's correlation with the size, times 100",
+        {"metric": Column("metric"), **CORRELATION},
+    ),
+    "edges": (
+        "{suite}: released and derived edges",
+        {"attribute": Column("attribute"), "n": Column("directed edges", "count"),
+         "same": Column("same", "share"), "kappa": Column("kappa", "share"),
+         "both": Column("in both", "count"), "only_released": Column("released", "count"),
+         "only_derived": Column("derived", "count")},
+    ),
+    "types": (
+        "{suite}: {pairs} pairs with a base pattern, by paraphrase type",
+        {"type": Column("type"), "pairs": Column("pairs", "count"),
+         "share": Column("percent", "share")},
+    ),
+    "clusters": ("k-means, V-measure in percent", CLUSTERS),
+    "cluster_correlations": (
+        "Means, and Spearman's correlation of V with consistency over relations",
+        CLUSTER_CORRELATIONS,
+    ),
+}  # fmt: skip
+"""Title and columns of the tables of analyses that have a row a row of their data frame."""
 
 
-def size_tables(
-    by_size: pl.DataFrame, correlations: pl.DataFrame, metrics: Sequence[str]
-) -> tuple[Table, Table]:
-    """Runs by what their models were trained on, and how far each metric goes along with it."""
-    columns: Columns = {"run": Column("run"), "size": Column("trained on")}
-    labels = pl.col("metric").map_elements(short_label_of, pl.String)
-    return (
-        _means_table(by_size, "By size of the training data, in percent", columns, metrics),
-        frame_table(
-            correlations.with_columns(labels),
-            "Spearman's correlation with the size, times 100",
-            {"metric": Column("metric"), **CORRELATION},
-        ),
-    )
-
-
-def abstaining_table(by_threshold: pl.DataFrame, metrics: Sequence[str]) -> Table:
-    """Means of the answers that are at least as probable as a threshold."""
-    columns: Columns = {
-        "run": Column("run"),
-        "threshold": Column("threshold", "number", digits=2),
-        "answered": Column("answered", "share"),
-    }
-    return _means_table(by_threshold, "Answers above a probability, in percent", columns, metrics)
-
-
-def _means_table(rows: pl.DataFrame, title: str, columns: Columns, metrics: Sequence[str]) -> Table:
-    return frame_table(rows, title, {**columns, **{name: metric_column(name) for name in metrics}})
-
-
-def syntax_tables(edges: pl.DataFrame, types: pl.DataFrame, name: str, pairs: int) -> list[Table]:
-    """Released and derived edges of a suite, and its pairs of patterns by paraphrase type."""
-    columns: Columns = {
-        "attribute": Column("attribute"),
-        "n": Column("directed edges", "count"),
-        "same": Column("same", "share"),
-        "kappa": Column("kappa", "share"),
-        "both": Column("in both", "count"),
-        "only_released": Column("released", "count"),
-        "only_derived": Column("derived", "count"),
-    }
-    by_type: Columns = {
-        "type": Column("type"), "pairs": Column("pairs", "count"),
-        "share": Column("percent", "share"),
-    }  # fmt: skip
-    title = f"{name}: {pairs} pairs with a base pattern, by paraphrase type"
-    return [
-        frame_table(edges, f"{name}: released and derived edges", columns),
-        frame_table(types, title, by_type),
-    ]
-
-
-def cluster_tables(clusters: pl.DataFrame, correlations: pl.DataFrame) -> tuple[Table, Table]:
-    """What the vectors of a run cluster by, and how consistency is correlated with it."""
-    title = "Means, and Spearman's correlation of V with consistency over relations"
-    return (
-        frame_table(clusters, "k-means, V-measure in percent", CLUSTERS),
-        frame_table(correlations, title, CLUSTER_CORRELATIONS),
-    )
+def analysis_table(
+    name: str, rows: pl.DataFrame, metrics: Sequence[str] = (), **words: object
+) -> Table:
+    """A table of ``LAYOUTS``, and a column for each of ``metrics``; ``words``: of its title."""
+    title, columns = LAYOUTS[name]
+    labels = [column for column in ("x", "y", "metric") if column in rows.columns]
+    shown = rows.with_columns(pl.col(labels).map_elements(short_label_of, pl.String))
+    of_metrics: Columns = {metric: metric_column(metric) for metric in metrics}
+    return frame_table(shown, title.format(**words), {**columns, **of_metrics})
 
 
 def matrix_tables(pairs: pl.DataFrame, patterns: pl.DataFrame) -> Iterator[Table]:

@@ -1,24 +1,35 @@
-"""Charts."""
+"""Figures, as Vega-Lite."""
 
 from __future__ import annotations
 
 import json
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 import polars.selectors as cs
 
-from consilience.report.export import BLACK, COLOURS, INK, Rows, alt
-from consilience.report.run_view import NOISE, FactorView, parts_of
+from consilience.core.errors import Colour
+from consilience.metrics.registry import headline_metrics, label_of
+from consilience.report.export import INK, Spec
+from consilience.report.run_view import (
+    NOISE,
+    FactorView,
+    RunView,
+    factor_records,
+    group_names,
+    groups_with_forms,
+    relation_values,
+)
 from consilience.types import SuiteWords
 
-if TYPE_CHECKING:
-    import altair
-
-
+BLACK = "#000000"  # the one colour that a dark page does not show
+COLOURS = (
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", BLACK, "#a39000",
+)  # fmt: skip
+"""Okabe and Ito's colours, which colour-blind readers tell apart, with a darker yellow."""
 RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 REFERENCES = "line: expected by chance; diamond: majority baseline"
 MEASURED = "measured"  # the source of a number that is not a paper's
@@ -30,6 +41,21 @@ OUTLYING = 6  # groups of a scatter plot that are labelled
 LONGEST_LABEL = 34  # characters of their labels
 LETTER, LABEL_HEIGHT = 2, 6  # size of a character of their labels, in points of the axes
 
+LIFTS = [
+    {"test": f"length({LINES}) == {lines}", "value": -LINE_HEIGHT * (lines - 1) / 2}
+    for lines in range(2, 7)
+]
+LINED_AXIS: Spec = {
+    "labelExpr": LINES, "labelLimit": 0, "labelLineHeight": LINE_HEIGHT, "ticks": False,
+    "labelOffset": {"condition": LIFTS, "value": 0},
+}  # fmt: skip
+"""An axis of labels of several lines, which are centred at their place."""
+
+BOUNDS: Spec = {"type": "rule", "strokeWidth": 1.5}
+CHANCE: Spec = {"type": "tick", "thickness": 2, "size": 11, "opacity": 0.8}
+MARK: Spec = {"type": "point", "filled": True, "opacity": 1, "size": 40}
+STOP: Spec = {"field": "stop"}  # where the line of an interval ends
+
 
 def wrapped(text: str) -> str:
     """A label in as few lines of at most ``LABEL`` characters as possible, of similar length."""
@@ -40,29 +66,25 @@ def wrapped(text: str) -> str:
     return "\n".join(next((wrap for wrap in even if len(wrap) == len(lines)), lines)) or text
 
 
+def _field(name: str, type_: str = "quantitative", **more: Any) -> Spec:
+    """A channel that shows a column."""
+    return {"field": name, "type": type_, **more}
+
+
+def _layer(mark: Spec, channels: Spec, *filters: object) -> Spec:
+    transform = [{"filter": one} for one in filters]
+    return {"mark": mark, "encoding": channels, "transform": transform}
+
+
 def _chooser(
     field: str, options: Sequence[str], name: str, first: str = "", labels: Sequence[str] = ()
-) -> Any:
+) -> Spec:
     """A menu that chooses the rows with one value of a field; ``first`` is chosen first."""
-    shown = list(labels) or list(options)
-    bind = alt.binding_select(options=list(options), labels=shown, name=f"{name} ")
+    menu = {"input": "select", "options": options, "labels": labels or options, "name": f"{name} "}
     value = [{field: first or options[0]}]
-    return alt.selection_point(name=field, fields=[field], bind=bind, value=value)
-
-
-def _lined_axis() -> Any:
-    """An axis of labels of several lines, which are centred at their place."""
-    lifted = [
-        {"test": f"length({LINES}) == {lines}", "value": -LINE_HEIGHT * (lines - 1) / 2}
-        for lines in range(2, 7)
-    ]
-    return alt.Axis(
-        labelExpr=LINES,
-        labelLimit=0,
-        labelLineHeight=LINE_HEIGHT,
-        labelOffset={"condition": lifted, "value": 0},
-        ticks=False,
-    )
+    return {
+        "name": field, "select": {"type": "point", "fields": [field]}, "bind": menu, "value": value,
+    }  # fmt: skip
 
 
 def _labels(names: pl.Series) -> tuple[pl.Expr, int]:
@@ -76,105 +98,82 @@ def percents(*names: str) -> pl.Expr:
     return (pl.col(*names) * 100).round(1, mode="half_to_even").fill_nan(None)
 
 
-def _data(rows: pl.DataFrame, value: str = "") -> Any:
+def _data(rows: pl.DataFrame, value: str = "") -> Spec:
     """Rows for a chart; JSON has no NaN. ``value``: also the line from ``low`` to ``high``.
 
     The line is a point at the value where there are no bounds.
     """
     if value:
         rows = rows.with_columns(start=pl.coalesce("low", value), stop=pl.coalesce("high", value))
-    known = rows.with_columns(cs.float().fill_nan(None))
-    return alt.InlineData(values=Rows.of(known.to_dicts()))
+    return {"values": rows.with_columns(cs.float().fill_nan(None)).to_dicts()}
 
 
 def _names(rows: pl.DataFrame, column: str) -> list[str]:
     return rows[column].unique(maintain_order=True).to_list()
 
 
-def _percent_axis(ticks: Sequence[int]) -> dict[str, Any]:
+def _percent_axis(*ticks: int) -> Spec:
     """An axis from 0 to 100 percent."""
-    return {"scale": alt.Scale(domain=[0, 100]), "axis": alt.Axis(values=list(ticks))}
+    return {"scale": {"domain": [0, 100]}, "axis": {"values": list(ticks)}}
 
 
-def _of_run(channel: Any, runs: Sequence[str], values: Sequence[str]) -> Any:
+def _by_run(runs: Sequence[str], values: Sequence[str]) -> Spec:
     """A value of a channel for each run, with a legend if there are several."""
-    return channel(
-        "run:N",
-        scale=alt.Scale(domain=runs, range=[values[at % len(values)] for at in range(len(runs))]),
-        legend=alt.Legend(title=None, orient="top", labelLimit=0) if len(runs) > 1 else None,
-    )
+    legend = {"title": None, "orient": "top", "labelLimit": 0} if len(runs) > 1 else None
+    chosen = [values[at % len(values)] for at in range(len(runs))]
+    return _field("run", "nominal", scale={"domain": runs, "range": chosen}, legend=legend)
 
 
-def _run_colour(runs: Sequence[str]) -> Any:
+def _colour(runs: Sequence[str]) -> Spec:
     """A colour for each run; black is the ink."""
-    return _of_run(alt.Color, runs, [INK if colour == BLACK else colour for colour in COLOURS])
+    return {"color": _by_run(runs, [INK if colour == BLACK else colour for colour in COLOURS])}
 
 
-def _across(runs: Sequence[str], channel: str = "YOffset") -> Any:
+def _beside(runs: Sequence[str], channel: str = "yOffset") -> Spec:
     """The marks of several runs beside each other."""
-    return getattr(alt, channel)("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
+    return {channel: _field("run", "nominal", sort=runs)} if len(runs) > 1 else {}
 
 
-def _tips(names: Mapping[str, str], percents: Mapping[str, str] | Sequence[str] = ()) -> list[Any]:
-    """Tooltips: fields and their titles, of texts and of percentages."""
-    numbers = percents if isinstance(percents, Mapping) else {name: name for name in percents}
-    return [
-        *(alt.Tooltip(f"{name}:N", title=shown) for name, shown in names.items()),
-        *(alt.Tooltip(f"{name}:Q", title=shown, format=".1f") for name, shown in numbers.items()),
-    ]
+def _shape(runs: Sequence[str]) -> Spec:
+    return {"shape": _by_run(runs, RUN_SHAPES)}
 
 
-def _rule(base: Any, x: Any, colour: Any) -> Any:
-    """The line of an interval."""
-    return base.mark_rule(strokeWidth=1.5).encode(x=x, x2="stop:Q", color=colour)
+def _tips(names: Mapping[str, str], percents: Sequence[str] = (), **counts: str) -> Spec:
+    """Tooltips: fields and their titles, of texts, of percentages and of counts."""
+    texts = [_field(name, "nominal", title=title) for name, title in names.items()]
+    numbers = [_field(name, title=name, format=".1f") for name in percents]
+    return {"tooltip": texts + numbers + [_field(of, title=shown) for of, shown in counts.items()]}
 
 
-def _marks(base: Any, x: Any, runs: Sequence[str], tooltip: Sequence[Any]) -> Any:
-    """A mark a run, with its colour and shape."""
-    return base.mark_point(filled=True, opacity=1, size=40).encode(
-        x=x, color=_run_colour(runs), shape=_of_run(alt.Shape, runs, RUN_SHAPES), tooltip=tooltip
-    )
-
-
-def _line(axis: str, values: Sequence[float]) -> Any:
+def _line(axis: str, values: Sequence[float]) -> Spec:
     """A dashed line across a plane."""
-    data = alt.InlineData(values=[{axis: value} for value in values])
-    return (
-        alt.Chart(data)
-        .mark_rule(color=INK, strokeDash=[3, 3], opacity=0.7)
-        .encode(**{axis: f"{axis}:Q"})
-    )
+    mark = {"type": "rule", "color": INK, "strokeDash": [3, 3], "opacity": 0.7}
+    data = {"values": [{axis: value} for value in values]}
+    return {"data": data, **_layer(mark, {axis: _field(axis)})}
 
 
-def _panels(layered: Any, field: str, names: Sequence[str]) -> Any:
+def _panels(spec: Spec, field: str, names: Sequence[str], data: Spec) -> Spec:
     """A plane for each name, side by side."""
-    return layered.facet(
-        alt.Facet(f"{field}:N", title=None, sort=names, header=alt.Header(labelAnchor="start")),
-        columns=len(names),
-        spacing=14,
-    )
+    facet = _field(field, "nominal", title=None, sort=names, header={"labelAnchor": "start"})
+    return {"data": data, "facet": facet, "spec": spec, "columns": len(names), "spacing": 14}
 
 
-def _styled(chart: Any, description: str, **size: Any) -> altair.Chart:
-    """A chart with our style; its text and lines have the colour of the text around it.
-
-    ``size``: width and height of a chart of one plane.
-    """
+def _styled(about: str, **spec: Any) -> Spec:
+    """A chart with our style; its text and lines have the colour of the text around it."""
     text = {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11}
     lines = {"domainColor": INK, "tickColor": INK, "gridColor": INK, "gridOpacity": 0.15}
-    sized = chart.properties(**size) if size else chart
-    styled: altair.Chart = (
-        sized.properties(description=description, background="transparent")
-        .configure_view(stroke=None)
-        .configure_axis(**text, titleFontWeight="normal", **lines)
-        .configure_legend(**text, columns=2)
-        .configure_header(**text, labelFontWeight="bold", labelAngle=0, labelAlign="left")
-        .configure_title(color=INK, subtitleColor=INK)
-    )
-    return styled
+    header = {"labelFontWeight": "bold", "labelAngle": 0, "labelAlign": "left"}
+    config = {
+        "view": {"stroke": None},
+        "axis": {**text, "titleFontWeight": "normal", **lines},
+        "legend": {**text, "columns": 2},
+        "header": {**text, **header},
+        "title": {"color": INK, "subtitleColor": INK},
+    }
+    return {"description": about, "background": "transparent", "config": config, **spec}
 
 
-def interval_figure(rows: pl.DataFrame, kind: str) -> altair.Chart:
+def interval_figure(rows: pl.DataFrame, kind: str) -> Spec:
     """Groups or forms by a number with its interval, a mark a run; a menu chooses the number.
 
     ``rows``: ``run, name, metric`` (a label)``, value, low, high, chance, majority, n``. The first
@@ -188,43 +187,39 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> altair.Chart:
     rows = rows.with_columns(percents(*bounds), label=label)
     rows = rows.join(first, on=["metric", "name"], how="left", maintain_order="left")
     menu = [_chooser("metric", numbers, "Number")] if len(numbers) > 1 else []
-    order = alt.EncodingSortField("order", op="min")
-    base = alt.Chart(_data(rows, "value")).encode(
-        y=alt.Y("label:N", title=None, sort=order, axis=_lined_axis()), yOffset=_across(runs)
+    order = {"field": "order", "op": "min"}
+    y = {"y": _field("label", "nominal", title=None, sort=order, axis=LINED_AXIS)}
+    y |= _beside(runs)
+    of_run, scale = y | _colour(runs), _scale(rows, has_menu=bool(menu))
+    start, chance, majority, value = (
+        _field(name, scale=scale) for name in ("start", "chance", "majority", "value")
     )
-    for selection in menu:
-        base = base.transform_filter(selection)
-    scale = _scale(rows, has_menu=bool(menu))
-    x = alt.X("start:Q", title="percent", scale=scale, axis=alt.Axis(tickCount=5))
-    tooltip = _tips({"run": "run", "name": kind, "metric": "number"}, bounds)
-    tooltip.append(alt.Tooltip("n:Q", title="counted"))
+    start |= {"title": "percent", "axis": {"tickCount": 5}}
+    diamond = {"type": "point", "shape": "diamond", "size": 42, "color": INK, "opacity": 0.65}
+    tips = _tips({"run": "run", "name": kind, "metric": "number"}, bounds, n="counted")
+    chosen = [{"filter": {"param": "metric"}}] * bool(menu)
     layers = [
-        _rule(base, x, _run_colour(runs)),
-        base.mark_tick(thickness=2, size=11, opacity=0.8).encode(
-            x=alt.X("chance:Q", scale=scale), color=_run_colour(runs)
-        ),
-        base.transform_filter(alt.datum.run == runs[0])
-        .mark_point(shape="diamond", size=42, color=INK, opacity=0.65)
-        .encode(x=alt.X("majority:Q", scale=scale), yOffset=alt.Undefined),
-        _marks(base, alt.X("value:Q", scale=scale), runs, tooltip),
+        _layer(BOUNDS, of_run | {"x": start, "x2": STOP}) | {"params": menu},
+        _layer(CHANCE, of_run | {"x": chance}),
+        _layer(diamond, y | {"x": majority}, {"field": "run", "equal": runs[0]}),
+        _layer(MARK, of_run | {"x": value} | _shape(runs) | tips),
     ]
     per_run = {1: 0, 2: 12, 3: 10}.get(len(runs), 8) * len(runs)
     return _styled(
-        alt.layer(*layers).add_params(*menu),
         f"A number of each {kind} with its 95 % confidence interval, for each run.",
-        width=WIDE,
+        data=_data(rows, "value"), transform=chosen, layer=layers, width=WIDE,
         height=len(set(rows["name"])) * max(18, 14 * lines, per_run),
-    )
+    )  # fmt: skip
 
 
-def _scale(rows: pl.DataFrame, *, has_menu: bool) -> Any:
+def _scale(rows: pl.DataFrame, *, has_menu: bool) -> Spec:
     """Percent to 100, from 0 or from the lowest number or bound of the metric that is shown."""
     lows = rows.group_by("metric", maintain_order=True).agg(_lowest()).rows()
-    least = {metric: min(0.0, low if low is not None else 0.0) for metric, low in lows}
+    least = {metric: min(0.0, low or 0.0) for metric, low in lows}
     start: Any = least[rows["metric"][0]]
     if has_menu and len(set(least.values())) > 1:
-        start = alt.ExprRef(f"({json.dumps(least)})[metric_metric]")
-    return alt.Scale(domain=[start, 100], nice=False, padding=6)
+        start = {"expr": f"({json.dumps(least)})[metric_metric]"}
+    return {"domain": [start, 100], "nice": False, "padding": 6}
 
 
 def _lowest() -> pl.Expr:
@@ -232,7 +227,7 @@ def _lowest() -> pl.Expr:
     return pl.min_horizontal(pl.col("value", "low").fill_nan(None)).min().alias("lowest")
 
 
-def headline_figure(rows: pl.DataFrame) -> altair.Chart:
+def headline_figure(rows: pl.DataFrame) -> Spec:
     """The headline numbers of several models with their intervals, a panel a number.
 
     ``rows``: ``model, number, value, low, high, source``; a row of a paper has a hollow mark.
@@ -241,27 +236,28 @@ def headline_figure(rows: pl.DataFrame) -> altair.Chart:
     label, lines = _labels(rows["model"])
     order = [wrapped(model) for model in _names(rows, "model")]
     rows = rows.with_columns(percents(*bounds), label=label)
-    base = alt.Chart().encode(y=alt.Y("label:N", title=None, sort=order, axis=_lined_axis()))
+    y = {"y": _field("label", "nominal", title=None, sort=order, axis=LINED_AXIS)}
     sources = _names(rows, "source")
     fills = [COLOURS[0] if source == MEASURED else "transparent" for source in sources]
-    legend = alt.Legend(title=None, orient="top") if len(sources) > 1 else None
+    legend = {"title": None, "orient": "top"} if len(sources) > 1 else None
+    fill = _field("source", "nominal", scale={"domain": sources, "range": fills}, legend=legend)
     least = rows.select(_lowest()).item()
-    scale = alt.Scale(domain=[min(0.0, least or 0.0), 100], nice=False, padding=6)
-    x = alt.X("start:Q", title="percent", scale=scale, axis=alt.Axis(values=[0, 50, 100]))
-    layered = alt.layer(
-        base.mark_rule(strokeWidth=1.5, color=COLOURS[0]).encode(x=x, x2="stop:Q"),
-        base.mark_point(opacity=1, size=45, stroke=COLOURS[0]).encode(
-            x=alt.X("value:Q", scale=scale),
-            fill=alt.Fill("source:N", scale=alt.Scale(domain=sources, range=fills), legend=legend),
-            tooltip=_tips({"model": "model", "number": "number", "source": "source"}, bounds),
-        ),
-        data=_data(rows, "value"),
-    ).properties(width=PANEL, height=alt.Step(max(18, 14 * lines)))
-    about = "The headline numbers of each model with 95 % confidence intervals."
-    return _styled(_panels(layered, "number", _names(rows, "number")), about)
+    scale = {"domain": [min(0.0, least or 0.0), 100], "nice": False, "padding": 6}
+    start = _field("start", title="percent", scale=scale, axis={"values": [0, 50, 100]})
+    point = {"type": "point", "opacity": 1, "size": 45, "stroke": COLOURS[0]}
+    tips = _tips({"model": "model", "number": "number", "source": "source"}, bounds)
+    layers = [
+        _layer(BOUNDS | {"color": COLOURS[0]}, y | {"x": start, "x2": STOP}),
+        _layer(point, y | {"x": _field("value", scale=scale), "fill": fill} | tips),
+    ]
+    plane = {"layer": layers, "width": PANEL, "height": {"step": max(18, 14 * lines)}}
+    return _styled(
+        "The headline numbers of each model with 95 % confidence intervals.",
+        **_panels(plane, "number", _names(rows, "number"), _data(rows, "value")),
+    )
 
 
-def against_figure(table: pl.DataFrame, noun: str = "relation") -> altair.Chart:
+def against_figure(table: pl.DataFrame, noun: str = "relation") -> Spec:
     """Accuracy against consistency, a mark a relation and run; outlying relations have labels.
 
     ``table``: ``run, name, accuracy, consistency, chance``. The dashed line is the mean consistency
@@ -275,35 +271,31 @@ def against_figure(table: pl.DataFrame, noun: str = "relation") -> altair.Chart:
         lambda name: textwrap.shorten(name, LONGEST_LABEL, placeholder=" ..."), pl.String
     )
     rows = rows.with_columns(label=pl.when(is_labelled).then(short))
-    chosen = alt.selection_point(fields=["name"], on="pointerover", nearest=True, empty=False)
-    axis = _percent_axis(range(0, 101, 20))
-    base = alt.Chart(_data(rows.drop("chance"))).encode(
-        x=alt.X("accuracy:Q", title="accuracy, percent", **axis),
-        y=alt.Y("consistency:Q", title="consistency, percent", **axis),
-    )
-    marks = base.mark_point(filled=True, size=45).encode(
-        color=_run_colour(runs),
-        shape=_of_run(alt.Shape, runs, RUN_SHAPES),
-        opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.65)),
-        tooltip=_tips({"run": "run", "name": noun}, numbers),
-    )
-    left, right = (
-        base.transform_filter(f"datum.label && {side}")
-        .mark_text(align=align, dx=dx, fontSize=11, color=INK)
-        .encode(text="label:N")
-        for side, align, dx in (
-            ("datum.accuracy <= 50", "left", 7),
-            ("datum.accuracy > 50", "right", -7),
-        )
-    )
+    axis = _percent_axis(0, 20, 40, 60, 80, 100)
+    base = {
+        channel: _field(name, title=f"{name}, percent", **axis)
+        for channel, name in zip("xy", numbers, strict=True)
+    }
+    nearest = {"type": "point", "fields": ["name"], "on": "pointerover", "nearest": True}
+    clear = {"condition": {"param": "chosen", "empty": False, "value": 1}, "value": 0.65}
+    channels = base | _colour(runs) | _shape(runs) | {"opacity": clear}
+    text = {"type": "text", "fontSize": 11, "color": INK}
+    label = base | {"text": _field("label", "nominal")}
     known = table.filter((pl.col("run") == runs[0]) & pl.col("chance").is_not_nan())["chance"]
-    line = _line("y", [100 * float(known.sum()) / len(known)] if len(known) else [])
+    layers = [
+        _layer(
+            {"type": "point", "filled": True, "size": 45},
+            channels | _tips({"run": "run", "name": noun}, numbers),
+        )
+        | {"params": [{"name": "chosen", "select": nearest}]},
+        _layer(text | {"align": "left", "dx": 7}, label, "datum.label && datum.accuracy <= 50"),
+        _layer(text | {"align": "right", "dx": -7}, label, "datum.label && datum.accuracy > 50"),
+        _line("y", [100 * float(known.sum()) / len(known)] if len(known) else []),
+    ]
     return _styled(
-        alt.layer(marks.add_params(chosen), left, right, line),
         f"Accuracy against consistency of each {noun}, for each run.",
-        width=NARROW,
-        height=NARROW,
-    )
+        data=_data(rows.drop("chance")), layer=layers, width=NARROW, height=NARROW,
+    )  # fmt: skip
 
 
 def outlying(rows: pl.DataFrame) -> list[str]:
@@ -337,26 +329,27 @@ def outlying(rows: pl.DataFrame) -> list[str]:
     return list(chosen)
 
 
-def edit_figure(edits: pl.DataFrame) -> altair.Chart:
+def edit_figure(edits: pl.DataFrame) -> Spec:
     """What each kind of edit costs in consistency, with its interval, a mark a run.
 
     ``edits``: the edit table, with ``run``.
     """
     runs, kinds = _names(edits, "run"), _names(edits, "kind")
     bounds = ("difference", "low", "high")
-    base = alt.Chart(_data(edits.with_columns(percents(*bounds)), "difference")).encode(
-        y=alt.Y("kind:N", title=None, sort=kinds), yOffset=_across(runs)
-    )
-    x = alt.X("start:Q", title="difference of consistency, points")
-    counts = [alt.Tooltip("relations:Q"), alt.Tooltip("pairs:Q")]
-    tooltip = [*_tips({"run": "run", "kind": "edit"}, bounds), *counts]
-    marks = _marks(base, "difference:Q", runs, tooltip)
+    of_run = {"y": _field("kind", "nominal", title=None, sort=kinds)} | _beside(runs)
+    of_run |= _colour(runs)
+    start = _field("start", title="difference of consistency, points")
+    tips = _tips({"run": "run", "kind": "edit"}, bounds, relations="relations", pairs="pairs")
+    layers = [
+        _line("x", [0]),
+        _layer(BOUNDS, of_run | {"x": start, "x2": STOP}),
+        _layer(MARK, of_run | {"x": _field("difference")} | _shape(runs) | tips),
+    ]
     return _styled(
-        alt.layer(_line("x", [0]), _rule(base, x, _run_colour(runs)), marks),
         "Consistency of pairs that differ in a way, minus that of the others.",
-        width=NARROW,
-        height=len(kinds) * (26 if len(runs) == 1 else 13 * len(runs)),
-    )
+        data=_data(edits.with_columns(percents(*bounds)), "difference"), layer=layers,
+        width=NARROW, height=len(kinds) * (26 if len(runs) == 1 else 13 * len(runs)),
+    )  # fmt: skip
 
 
 TENTHS = [f"{10 * at} to {10 * at + 10}" for at in range(10)]
@@ -385,28 +378,19 @@ def in_tenths(items: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def item_figure(items: pl.DataFrame, words: SuiteWords) -> altair.Chart:
+def item_figure(items: pl.DataFrame, words: SuiteWords) -> Spec:
     """How many items have how much agreement, in tenths; ``items`` as for ``in_tenths``."""
     runs = _names(items, "run")
-    shares = _tips({"run": "run", "agreement": "agreement"}, ["share"])
-    bars = alt.Chart(_data(in_tenths(items).with_columns(percents("share")))).mark_bar()
+    tips = _tips({"run": "run", "agreement": "agreement"}, ["share"], items="items")
+    title = f"pairs of {words.variant}s that agree, percent"
+    x = _field("agreement", "ordinal", title=title, scale={"domain": TENTHS})
+    y = _field("share", title=f"{words.item}s, percent")
+    channels = {"x": x | {"axis": {"labelAngle": -40}}, "y": y} | _beside(runs, "xOffset")
     return _styled(
-        bars.encode(
-            x=alt.X(
-                "agreement:O",
-                title=f"pairs of {words.variant}s that agree, percent",
-                scale=alt.Scale(domain=TENTHS),
-                axis=alt.Axis(labelAngle=-40),
-            ),
-            xOffset=_across(runs, "XOffset"),
-            y=alt.Y("share:Q", title=f"{words.item}s, percent"),
-            color=_run_colour(runs),
-            tooltip=[*shares, alt.Tooltip("items:Q")],
-        ),
         f"How many {words.item}s have how much agreement among their {words.variant}s.",
-        width=WIDE,
-        height=180,
-    )
+        data=_data(in_tenths(items).with_columns(percents("share"))), width=WIDE, height=180,
+        **_layer({"type": "bar"}, channels | _colour(runs) | tips),
+    )  # fmt: skip
 
 
 def matrix_caption(words: SuiteWords) -> str:
@@ -425,45 +409,21 @@ def matrix_figure(
     group: str,
     names: Mapping[str, str],
     words: SuiteWords,
-) -> altair.Chart:
+) -> Spec:
     """How often each two patterns or forms of a group agree; menus choose group and run.
 
     ``pairs`` and ``patterns``: those of the analysis of patterns, with ``run``. ``group`` is shown
-    first. ``names``: how the menu names the groups.
+    first. ``names``: how the menu names the groups. Each pair is in two cells; the patterns are
+    listed once for all runs.
     """
     groups, runs, menus = _names(pairs, "group"), _names(pairs, "run"), []
     if len(groups) > 1 or words.pool:
         labels = [names.get(name, name) for name in groups]
         menus.append(_chooser("group", groups, words.group.capitalize(), group, labels))
     menus += [_chooser("run", runs, "Run")] if len(runs) > 1 else []
-    base = _matrix_base(pairs, patterns, menus)
-    cells = base.mark_rect().encode(
-        color=alt.Color(
-            "v:Q",
-            title="agreement, percent",
-            scale=alt.Scale(scheme="viridis", domain=[0, 100]),
-            legend=alt.Legend(orient="bottom", gradientLength=200),
-        ),
-        tooltip=_tips(
-            {"group": words.group, "pattern": words.variant, "b": "with"}, {"v": "agree"}
-        ),
-    )
-    ink = alt.when("datum.v > 55").then(alt.value("black")).otherwise(alt.value("white"))
-    numbers = base.transform_filter("datum.v != null").mark_text(fontSize=9)
-    _, lines = _labels(patterns["variant"])
-    return _styled(
-        alt.layer(cells, numbers.encode(text=alt.Text("shown:N"), color=ink)).add_params(*menus),
-        matrix_caption(words),
-        width=alt.Step(26),
-        height=alt.Step(LINE_HEIGHT * lines + 6),
-    )
-
-
-def _matrix_base(pairs: pl.DataFrame, patterns: pl.DataFrame, menus: Sequence[Any]) -> Any:
-    """Each pair of patterns in two cells; the patterns are listed once for all runs."""
     number = (pl.col("variant_index") + 1).cast(pl.String)
     text = pl.col("variant").map_elements(wrapped, pl.String)
-    labels = patterns.filter(pl.col("run") == pairs["run"][0]).select(
+    labels_of_keys = patterns.filter(pl.col("run") == pairs["run"][0]).select(
         key=pl.col("group") + " " + number, pattern=number + "  " + text
     )
     rows = pairs.select(
@@ -474,19 +434,39 @@ def _matrix_base(pairs: pl.DataFrame, patterns: pl.DataFrame, menus: Sequence[An
         v=percents("agreement"),
         shown=pl.col("agreement").map_elements(lambda value: f"{100 * value:.0f}", pl.String),
     )
-    order = alt.EncodingSortField("a", op="min")
-    base = alt.Chart(_data(rows)).encode(
-        x=alt.X("b:O", title=None, axis=alt.Axis(labelAngle=0, orient="top")),
-        y=alt.Y("pattern:N", title=None, sort=order, axis=_lined_axis()),
+    looked_up = {"data": _data(labels_of_keys), "key": "key", "fields": ["pattern"]}
+    transform = [
+        *({"filter": {"param": menu["name"]}} for menu in menus),
+        {"calculate": "[datum.one, datum.two]", "as": "a"},
+        {"calculate": "[datum.two, datum.one]", "as": "b"},
+        {"flatten": ["a", "b"]},
+        {"calculate": "datum.group + ' ' + datum.a", "as": "key"},
+        {"lookup": "key", "from": looked_up},
+    ]
+    order = {"field": "a", "op": "min"}
+    base = {
+        "x": _field("b", "ordinal", title=None, axis={"labelAngle": 0, "orient": "top"}),
+        "y": _field("pattern", "nominal", title=None, sort=order, axis=LINED_AXIS),
+    }
+    colour = _field(
+        "v",
+        title="agreement, percent",
+        scale={"scheme": "viridis", "domain": [0, 100]},
+        legend={"orient": "bottom", "gradientLength": 200},
     )
-    for menu in menus:
-        base = base.transform_filter(menu)
-    return (
-        base.transform_calculate(a="[datum.one, datum.two]", b="[datum.two, datum.one]")
-        .transform_flatten(["a", "b"])
-        .transform_calculate(key="datum.group + ' ' + datum.a")
-        .transform_lookup("key", alt.LookupData(_data(labels), "key", ["pattern"]))
-    )
+    tips = _tips({"group": words.group, "pattern": words.variant, "b": "with"})
+    tips["tooltip"].append(_field("v", title="agree", format=".1f"))
+    ink = {"condition": {"test": "datum.v > 55", "value": "black"}, "value": "white"}
+    shown = base | {"text": _field("shown", "nominal"), "color": ink}
+    _, lines = _labels(patterns["variant"])
+    layers = [
+        _layer({"type": "rect"}, base | {"color": colour} | tips) | {"params": menus},
+        _layer({"type": "text", "fontSize": 9}, shown, "datum.v != null"),
+    ]
+    return _styled(
+        matrix_caption(words), data=_data(rows), transform=transform, layer=layers,
+        width={"step": 26}, height={"step": LINE_HEIGHT * lines + 6},
+    )  # fmt: skip
 
 
 PANELS = {
@@ -505,33 +485,23 @@ FACTOR_SCHEMA = {
 
 def factor_rows(views: Sequence[FactorView]) -> pl.DataFrame:
     """The numbers of the figure (``FACTOR_SCHEMA``)."""
-    rows = [{"run": view.name, **row} for view in views for row in _factor_rows(view)]
+    rows: list[dict[str, Any]] = []
+    for view in views:
+        for record in factor_records(view, is_exact=view.is_exact):
+            for outcome, panel in PANELS.items():
+                before = f"{outcome}_" * bool(outcome)
+                names = {name: before + name for name in ("low", "high", "chance", "main")}
+                names["value"] = f"{outcome}_total" if outcome else "value"
+                numbers = {name: record[of] for name, of in names.items() if of in record}
+                row = {"run": view.name, "panel": panel, "name": record["factor"]}
+                rows += [row | numbers] if numbers else []
+        if view.noise.height:
+            least = 1 - view.noise["value"].fill_nan(None).max()  # type: ignore[operator]
+            rows.append({"run": view.name, "panel": PANELS[""], "name": NOISE, "value": least})
     return pl.DataFrame(rows, schema=FACTOR_SCHEMA)
 
 
-def _factor_rows(view: FactorView) -> Iterator[dict[str, Any]]:
-    parts = parts_of(view.tables)
-    number = ("share", "share_low", "share_high") if view.is_exact else ("value", "low", "high")
-    for row in view.tables.consistency.iter_rows(named=True):
-        factor = row["factor"]
-        numbers = {name: row[name] for name in ("value", "low", "high", "chance")}
-        yield {"panel": PANELS[""], "name": factor, **numbers}
-        for outcome in ("answer", "correctness"):
-            total = parts[outcome, "total", factor]
-            main = parts.get((outcome, "main", factor))
-            value, low, high = (total[name] for name in number)
-            numbers = {"value": value, "low": low, "high": high}
-            numbers["main"] = main["share"] if main else None
-            yield {"panel": PANELS[outcome], "name": factor, **numbers}
-    for (outcome, effect, factors), part in parts.items():
-        if effect in ("interactions", "between questions"):
-            yield {"panel": PANELS[outcome], "name": effect + factors, "main": part["share"]}
-    if view.noise.height:
-        least = 1 - view.noise["value"].fill_nan(None).max()  # type: ignore[operator]
-        yield {"panel": PANELS[""], "name": NOISE, "value": least}
-
-
-def factor_figure(views: Sequence[FactorView]) -> altair.Chart:
+def factor_figure(views: Sequence[FactorView]) -> Spec:
     """Consistency by factor, and shares of the variation of the answer and of correctness.
 
     A mark is the consistency or the total effect, with its 95 % interval; a bar is the main effect,
@@ -542,20 +512,166 @@ def factor_figure(views: Sequence[FactorView]) -> altair.Chart:
     runs, names = [view.name for view in views], _names(rows, "name")
     last = [name for name in ("interactions", "between questions", NOISE) if name in names]
     order = [*(name for name in names if name not in last), *last]
-    y = alt.Y("name:N", title=None, sort=order, axis=alt.Axis(labelLimit=0, ticks=False))
-    base = alt.Chart().encode(y=y, yOffset=_across(runs))
+    axis = {"labelLimit": 0, "ticks": False}
+    of_run = {"y": _field("name", "nominal", title=None, sort=order, axis=axis)} | _colour(runs)
+    of_run |= _beside(runs)
     main, start = (
-        alt.X(f"{name}:Q", title="percent", **_percent_axis([0, 50, 100]))
-        for name in ("main", "start")
+        _field(name, title="percent", **_percent_axis(0, 50, 100)) for name in ("main", "start")
     )
-    colour, bar = _run_colour(runs), 9 if len(runs) == 1 else alt.Undefined
-    layered = alt.layer(
-        base.mark_bar(opacity=0.35, height=bar).encode(x=main, color=colour),
-        _rule(base, start, colour),
-        base.mark_tick(thickness=2, size=11, opacity=0.8).encode(x="chance:Q", color=colour),
-        _marks(base, "value:Q", runs, _tips({"run": "run", "name": "factor"}, numbers)),
-        data=_data(rows, "value"),
-    ).properties(width=PLANE, height=alt.Step(22 if len(runs) == 1 else 11 * len(runs)))
+    bar = {"type": "bar", "opacity": 0.35} | ({"height": 9} if len(runs) == 1 else {})
+    tips = _tips({"run": "run", "name": "factor"}, numbers)
+    layers = [
+        _layer(bar, of_run | {"x": main}),
+        _layer(BOUNDS, of_run | {"x": start, "x2": STOP}),
+        _layer(CHANCE, of_run | {"x": _field("chance")}),
+        _layer(MARK, of_run | {"x": _field("value")} | _shape(runs) | tips),
+    ]
+    step = 22 if len(runs) == 1 else 11 * len(runs)
+    plane = {"layer": layers, "width": PLANE, "height": {"step": step}}
     panels = [name for name in PANELS.values() if name in rows["panel"]]
-    about = "Consistency by factor, and what the variation of answers comes from."
-    return _styled(_panels(layered, "panel", panels), about)
+    return _styled(
+        "Consistency by factor, and what the variation of answers comes from.",
+        **_panels(plane, "panel", panels, _data(rows, "value")),
+    )
+
+
+def relation_rows(runs: Sequence[RunView]) -> pl.DataFrame:
+    """The headline metrics of each relation for ``interval_figure``, consistency first."""
+    shown = sorted(headline_metrics(), key=lambda name: name != "consistency")
+    metrics = relation_values(runs, (*shown, "chance_consistency"))
+    shown = [name for name in shown if name in set(metrics["metric"])]
+    rows = _with_references(runs, metrics.with_columns(subset=pl.lit("all")), shown)
+    return rows.with_columns(name=pl.col("group").replace(group_names(runs[0].suite)))
+
+
+def form_rows(runs: Sequence[RunView]) -> pl.DataFrame:
+    """Consistency of each form with the original one for ``interval_figure``."""
+    shown = ["consistency", "corrected_consistency"]
+    columns = ("metric", "group", "subset", "value", "low", "high", "n")
+    parts = [
+        run.metrics.filter(
+            pl.col("metric").is_in([*shown, "chance_consistency"])
+            & (pl.col("subset") != "all")
+            & pl.col("group").is_in(groups_with_forms(run))
+        ).select(pl.lit(run.name).alias("run"), *columns)
+        for run in runs
+    ]
+    rows = _with_references(runs, pl.concat(parts), shown)
+    several = rows["group"].n_unique() > 1
+    name = pl.col("group") + ": " + pl.col("subset") if several else pl.col("subset")
+    return rows.with_columns(name=name)
+
+
+def _with_references(
+    runs: Sequence[RunView], metrics: pl.DataFrame, shown: Sequence[str]
+) -> pl.DataFrame:
+    """The rows of some metrics by their labels, with ``chance`` and ``majority``."""
+    on = ["run", "group", "subset"]
+    is_chance = pl.col("metric") == "chance_consistency"
+    chance = metrics.filter(is_chance).select(*on, chance="value", metric=pl.lit("consistency"))
+    baselines = pl.DataFrame(
+        [
+            (run.name, group, subset, "consistency" if name == "determinism" else name, value)
+            for run in runs
+            for (group, name, subset), value in run.baseline.items()
+        ],
+        schema=dict.fromkeys((*on, "metric"), pl.String) | {"majority": pl.Float64},
+        orient="row",
+    ).unique(maintain_order=True)
+    rows = metrics.filter(pl.col("metric").is_in(shown))
+    for references in (chance, baselines):
+        rows = rows.join(references, on=[*on, "metric"], how="left", maintain_order="left")
+    order = {name: at for at, name in enumerate(shown)}
+    rows = rows.sort(pl.col("metric").replace_strict(order), maintain_order=True)
+    return rows.with_columns(
+        metric=pl.col("metric").replace_strict({n: label_of(n) for n in shown})
+    )
+
+
+def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:
+    """Both numbers of each relation for ``against_figure``."""
+    names = group_names(runs[0].suite)
+    wanted = ("accuracy", "consistency", "chance_consistency")
+    values = relation_values(runs, wanted).pivot(
+        "metric", index=["run", "group"], values="value", maintain_order=True
+    )
+    known = [name if name in values.columns else pl.lit(math.nan).alias(name) for name in wanted]
+    name = pl.col("group").replace(names)
+    return values.select("run", *known, name=name).rename({"chance_consistency": "chance"})
+
+
+SHOWN: Mapping[Colour, str] = {"subject": "subject", "object": "gold", "pattern": "variant"}
+"""What colours may show, and the column that holds it."""
+
+CIRCLE = "M1,0A1,1,0,1,1,-1,0A1,1,0,1,1,1,0Z"
+SQUARE = "M-.9,-.9H.9V.9H-.9Z"
+DIAMOND = "M0,-1.2L1.2,0L0,1.2L-1.2,0Z"
+UP, DOWN = "M0,-1.1L1.1,.9H-1.1Z", "M0,1.1L1.1,-.9H-1.1Z"
+PLUS, CROSS = "M0,-1.1V1.1M-1.1,0H1.1", "M-.9,-.9L.9,.9M-.9,.9L.9,-.9"
+SHAPES = (
+    CIRCLE, UP, SQUARE, PLUS, DIAMOND, CROSS, DOWN, PLUS + CROSS,
+    CIRCLE + "M0,-1V1M-1,0H1", SQUARE + CROSS, UP + DOWN, DIAMOND + "M0,-1.2V1.2M-1.2,0H1.2",
+    "M-1,-1H1L-1,1H1Z", "M-1,-1V1L1,-1V1Z", CIRCLE + "M-.7,-.7L.7,.7M-.7,.7L.7,-.7",
+    SQUARE + "M0,-.9V.9M-.9,0H.9", "M0,-1.2V1.2", "M-1.2,0H1.2",
+    "M1,-1.1V1.1L-1,0Z", "M-1,-1.1V1.1L1,0Z",
+)  # fmt: skip
+"""Outlines in a square from -1 to 1, the most different first: ParaRel has up to 20 patterns."""
+
+COLUMN = 320  # width and height of a drawing of vectors in pixels: a column of a page
+
+
+def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> Spec:
+    """Points in the plane, with a shape for each pattern and a colour for each ``colour``.
+
+    ``table`` has a row a query, with the columns ``x``, ``y``, ``subject``, ``gold`` and
+    ``variant``. As in the paper's Figure 3: points of one colour together mean that the vectors are
+    grouped by subject (or object), points of one shape that they are grouped by pattern. More than
+    eight colours have no legend; they go from dark to light in alphabetical order, so that every
+    eye, and every printer, sees whether a group is of one colour or of many. On a page, pointing at
+    a point names it, and a click on it brings out all of its colour.
+    """
+    column, of_patterns = SHOWN[colour], colour == "pattern"
+    patterns = _names(table, "variant")
+    values = patterns if of_patterns else sorted(table[column].unique().to_list())
+    few = len(values) <= len(COLOURS)
+    scale: Spec = {"range": COLOURS[: len(values)]}
+    if not few:
+        scale = {"scheme": {"name": "viridis", "count": len(values), "extent": [0, 0.9]}}
+    legend = {"title": "pattern", "orient": "bottom", "columns": 1}
+    colours = legend if of_patterns else None
+    heading: Spec = {"text": textwrap.wrap(title, 52)}
+    if few and not of_patterns:
+        room = COLUMN / 4 - 20
+        colours = {"title": colour, "orient": "top", "columns": 4, "labelLimit": room}
+    elif not of_patterns:
+        order = "from dark to light in alphabetical order"
+        heading["subtitle"] = f"{len(values)} {colour}s, {order}"
+    axis: Spec = {"axis": None, "scale": {"zero": False, "nice": False, "padding": 8}}
+    clear = {"condition": {"param": "chosen", "value": 0.9}, "value": 0.1}
+    shapes = {"domain": patterns, "range": SHAPES}
+    channels = {
+        "x": _field("x", **axis),
+        "y": _field("y", **axis),
+        "color": _field(column, "nominal", scale={"domain": values, **scale}, legend=colours),
+        "shape": _field("variant", "nominal", scale=shapes, legend=legend),
+        "opacity": clear,
+        **_tips({name: shown for shown, name in SHOWN.items()}),
+    }
+    point = {"type": "point", "size": 30, "strokeWidth": 1, "filled": False}
+    ink = {"labelColor": INK, "titleColor": INK, "symbolBaseStrokeColor": INK}
+    sizes = {"anchor": "start", "fontSize": 12, "subtitleFontSize": 10, "offset": 6}
+    legends = {"labelLimit": COLUMN - 20, "symbolLimit": 0, "symbolSize": 45, "offset": 6}
+    return {
+        "description": f"t-SNE of vectors, a shape for each pattern, a colour for each {colour}.",
+        "title": heading,
+        "data": {"values": table.to_dicts()},
+        **_layer(point, channels),
+        "params": [{"name": "chosen", "select": {"type": "point", "fields": [column]}}],
+        "width": COLUMN,
+        "height": COLUMN,
+        "config": {
+            "title": {**sizes, "color": INK, "subtitleColor": INK},
+            "legend": {**legends, **ink},
+            "view": {"stroke": INK, "strokeOpacity": 0.3},
+        },
+    }

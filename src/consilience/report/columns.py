@@ -13,7 +13,7 @@ from consilience.core.schemas import FLIPS, SCORE_CHANGE
 from consilience.core.text import counted
 from consilience.metrics.differences import SUBJECTS
 from consilience.metrics.registry import label_of, short_label_of
-from consilience.report.table import CI, Column, Table, Value, bounds_of, estimate
+from consilience.report.table import CI, Column, Table, Value, bounds_of
 from consilience.types import FACT_WORDS, SuiteWords
 
 Row = Mapping[str, Any]
@@ -245,16 +245,18 @@ def in_words(table: Table, words: SuiteWords) -> Table:
     return replace(table, columns=columns)
 
 
-def _noise_rows(metrics: pl.DataFrame) -> list[tuple[Row, Row]]:
-    """The rows of flips and of score changes by variation; an empty row where there is none."""
-    rows = metrics.filter(pl.col("metric").is_in([FLIPS, SCORE_CHANGE])).to_dicts()
-    changes = {row["subset"]: row for row in rows if row["metric"] == SCORE_CHANGE}
-    return [(row, changes.get(row["subset"], {})) for row in rows if row["metric"] == FLIPS]
+def _noise_rows(metrics: pl.DataFrame) -> list[dict[str, Any]]:
+    """The flips of each variation, with the largest change of a ``score`` where it was measured."""
+    changes = dict(metrics.filter(metric=SCORE_CHANGE).select("subset", "value").iter_rows())
+    return [
+        row | ({"score": changes[row["subset"]]} if row["subset"] in changes else {})
+        for row in metrics.filter(metric=FLIPS).to_dicts()
+    ]
 
 
 def worst_flips(metrics: pl.DataFrame) -> Row | None:
     """The row of the variation that changed most answers; None where nothing was measured."""
-    known = [flips for flips, _ in _noise_rows(metrics) if flips["n"]]
+    known = [row for row in _noise_rows(metrics) if row["n"]]
     return max(known, key=lambda row: float(row["value"]), default=None)
 
 
@@ -263,18 +265,13 @@ def noise_sentence(metrics: pl.DataFrame) -> str:
     worst = worst_flips(metrics)
     if worst is None:
         return ""
-    changes = [change["value"] for _, change in _noise_rows(metrics) if change]
-    if not changes:
-        return (
-            f"Noise floor: up to {worst['value'] * 100:.1f} % of a sample's answers changed when "
-            "only the batch, order, threads or precision did."
-        )
-    known = [change for change in changes if not math.isnan(change)]
-    scores = f", and scores by up to {max(known):.2g} nats" if known else ""
+    scores = [row.get("score", math.nan) for row in _noise_rows(metrics)]
+    largest = max((score for score in scores if not math.isnan(score)), default=None)
+    of_scores = "" if largest is None else f", and scores by up to {largest:.2g} nats"
     return (
         f"Noise floor: {round(worst['value'] * worst['n'])} of {worst['n']} answers (95 % interval "
-        f"{worst['low'] * 100:.1f} to {worst['high'] * 100:.1f} %) changed when prompts were sent "
-        f"again{scores}; a smaller difference means nothing."
+        f"{worst['low'] * 100:.1f} to {worst['high'] * 100:.1f} %) changed when the same prompts "
+        f"were asked again{of_scores}; a smaller difference means nothing."
     )
 
 
@@ -283,13 +280,14 @@ def noise_table(metrics: pl.DataFrame, prefix: str = "") -> Table | None:
     rows = _noise_rows(metrics)
     if not rows:
         return None
+    for row in rows:
+        row["name"] = row["subset"].replace("_", " ")
+        if "score" in row:
+            row["score"] = "-" if math.isnan(row["score"]) else f"{row['score']:.2g}"
+    columns: Columns = {
+        "name": Column("what changed"), "value": Column("answers changed", "share"),
+        ("low", "high"): Column(CI, "share"), "score": Column("score changed by (nats)"),
+        "n": Column("queries", "count"),
+    }  # fmt: skip
     title = f"{prefix}Noise floor: answers of a sample that changed when only this did, in percent"
-    columns = [Column("what changed"), Column("answers changed", "share"), Column(CI, "share")]
-    has_scores = any(change for _, change in rows)
-    columns += [Column("score changed by (nats)")] * has_scores + [Column("queries", "count")]
-    cells: list[list[Value]] = []
-    for flips, change in rows:
-        value = change.get("value", math.nan)
-        largest = ["-" if math.isnan(value) else f"{value:.2g}"] if change else []
-        cells.append([flips["subset"].replace("_", " "), *estimate(flips), *largest, flips["n"]])
-    return Table(title, columns, cells, sortable=False)
+    return frame_table(rows, title, columns, sortable=False)

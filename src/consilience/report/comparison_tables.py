@@ -39,7 +39,6 @@ from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
 from consilience.report.table import NAN, Column, Table
 from consilience.types import Suite
 
-LABELS = {metric: label for metric, label, _ in FACT_ROWS}  # of the metrics of a summary
 CORRECTED = "corrected_consistency"  # which a constant model does not have
 OVER_QUESTIONS = {"MACRO": "mean of groups", "MICRO": "all questions"}
 NAME = 10  # characters of a run's name in a heading on a narrow screen
@@ -49,11 +48,6 @@ CONSTANT = (
     "A model that always gives the same answer is 100 % consistent, so no test of consistency "
     "against it says anything: read the chance-corrected consistency of the other model."
 )
-
-
-def name_of(metric: str) -> str:
-    """What tables of differences call a metric."""
-    return LABELS.get(metric, label_of(metric))
 
 
 def comparison_table(
@@ -122,9 +116,9 @@ def _defaults(compared: pl.DataFrame, by: By | None) -> list[str]:
     if by in ("edit", "factor"):
         return ["consistency"]
     if by is None and "accuracy" in set(compared.filter(group="MACRO")["metric"]):
-        return [name for name in (*LABELS, VIOLATIONS) if name in measured]
+        return [name for name in (*FACT_ROWS, VIOLATIONS) if name in measured]
     known = [name for name in headline_metrics(aliases=True) if name in measured]
-    order = list(LABELS)
+    order = list(FACT_ROWS)
     return sorted(known, key=lambda name: order.index(name) if name in order else len(order))
 
 
@@ -207,9 +201,9 @@ def _name(row: Mapping[str, Any], by: By | None, labels: Mapping[str, str]) -> s
     if by in names:
         return names[by]
     if subset == "all":
-        return name_of(metric)
+        return label_of(metric)
     if metric == VIOLATIONS:
-        return f"{name_of(metric)}, {subset}"
+        return f"{label_of(metric)}, {subset}"
     form = f", {subset}" if subset in FACTORS else f" {FORM_ROWS.get(subset, ('',))[0]}"
     return f"Consistency{form}"
 
@@ -220,7 +214,7 @@ def _block(row: Mapping[str, Any], by: By | None, labels: Mapping[str, str], run
     group = row["group"]
     if by != "group" and (group not in AGGREGATES or by == "metric"):
         parts.append(labels.get(group, group))
-    return ", ".join([*parts, *[name_of(row["metric"])] * (by in ("group", "form"))])
+    return ", ".join([*parts, *[label_of(row["metric"])] * (by in ("group", "form"))])
 
 
 def _notes(
@@ -272,9 +266,9 @@ def _relations_of(means: Sequence[Mapping[str, Any]]) -> str:
         return ""
     accuracy = counts["accuracy"]
     others = [
-        f"{LABELS[name].lower()}: {row['n']:,}"
+        f"{label_of(name).lower()}: {row['n']:,}"
         for name, row in counts.items()
-        if name in LABELS and row["n"] != accuracy["n"]
+        if name in FACT_ROWS and row["n"] != accuracy["n"]
     ]
     apart = f" ({', '.join(others)})" if others else ""
     return f"{_of_all(accuracy, 'relation')}{apart} and "
@@ -376,57 +370,50 @@ def differences(
     if compared is None:
         return [Section("differences", "Differences", "", parts)] if parts else []
     for (first, second), rows in compared.group_by(["first", "second"], maintain_order=True):
-        columns: Columns = {
-            "relation": Column("relation"),
-            "label": Column("metric"),
-            "form": Column("form"),
-            **difference_columns(rows, str(first), str(second)),
-        }
-        minus = f"{second} minus {first}"
-        of_pair = _over_relations(rows, minus, names, pool)
-        if "MACRO" not in rows["group"]:
-            of_pair = _by_form(rows, minus)
-        for title, records, is_folded, is_sortable in of_pair:
+        shown = difference_columns(rows, str(first), str(second))
+        for title, chosen, is_folded in _of_page(rows, f"{second} minus {first}", pool):
+            records = [_named(row, names, pool) for row in chosen.to_dicts()]
+            columns = {"label": Column("metric"), **shown}
+            if not pool:
+                columns = {"label": Column("metric"), "form": Column("form"), **shown}
+            elif is_folded:
+                columns = {"relation": Column("relation"), **columns}
+            is_sortable = is_folded or not pool
             table = frame_table(records, title, columns, sortable=is_sortable)
             parts.append(Folded(title, [table]) if is_folded else table)
     return [Section("differences", "Differences", INTRO, parts)]
 
 
-Records = list[dict[str, Any]]
+def _named(row: Mapping[str, Any], names: Mapping[str, str], pool: str) -> dict[str, Any]:
+    """A row of the page with the names of its group, metric and form; of tasks with symbols."""
+    key = row["metric"], row["subset"]
+    label = label_of(row["metric"])
+    return {
+        "relation": name_and_id(names, row["group"]),
+        "label": label if pool else SYMBOLS.get(key, label),
+        "form": "original" if key == ("accuracy", "all") else row["subset"],
+        **row,
+    }
 
 
-def _over_relations(
-    rows: pl.DataFrame, minus: str, names: Mapping[str, str], pool: str
-) -> Iterator[tuple[str, Records, bool, bool]]:
-    """Means over relations or all questions, and folded the headline metrics of each group.
+def _of_page(rows: pl.DataFrame, minus: str, pool: str) -> Iterator[tuple[str, pl.DataFrame, bool]]:
+    """Title and rows of each table of the page, and whether it is folded.
 
-    Title, rows, whether they are folded, and may be sorted.
+    Means over relations or all questions, and the headline metrics of each group; of each task the
+    consistency by form and the accuracy, and all other numbers.
     """
-    rows = rows.filter(pl.col("metric").is_in(main_metrics()), subset="all")
-    records = [{"label": label_of(row["metric"]), **row} for row in rows.to_dicts()]
-    over = "means over relations" if pool == "MACRO" else "all questions together"
-    yield f"{minus}: {over}", [row for row in records if row["group"] == pool], False, False
-    shown = headline_metrics(aliases=True)
-    of_relations = [
-        {"relation": name_and_id(names, row["group"]), **row}
-        for row in records
-        if row["group"] not in AGGREGATES and row["metric"] in shown
-    ]
-    yield f"{minus}: each relation", of_relations, True, True
-
-
-def _by_form(rows: pl.DataFrame, minus: str) -> Iterator[tuple[str, Records, bool, bool]]:
-    """Of each group the consistency by form and the accuracy, and folded all other numbers."""
-    rows = rows.filter(pl.col("metric").is_in(form_metrics(rows)))
     metric, is_whole = pl.col("metric"), pl.col("subset") == "all"
+    if pool:
+        over = "means over relations" if pool == "MACRO" else "all questions together"
+        rows = rows.filter(is_whole, metric.is_in(main_metrics()))
+        yield f"{minus}: {over}", rows.filter(group=pool), False
+        is_shown = metric.is_in(headline_metrics(aliases=True))
+        single = rows.filter(is_shown, ~pl.col("group").is_in(AGGREGATES))
+        yield f"{minus}: each relation", single, True
+        return
+    rows = rows.filter(metric.is_in(form_metrics(rows)))
     is_main = (metric == "consistency") | (metric.is_in(["accuracy", "f1"]) & is_whole)
     for (group,), of_group in rows.group_by("group", maintain_order=True):
-        for chosen, end in ((is_main, ""), (~is_main, ", all other numbers")):
-            records: Records = []
-            for row in of_group.filter(chosen).to_dicts():
-                key = row["metric"], row["subset"]
-                form = "original" if key == ("accuracy", "all") else row["subset"]
-                label = SYMBOLS.get(key, label_of(row["metric"]))
-                records.append({"label": label, "form": form, **row})
-            if records or not end:
-                yield f"{group}: {minus}{end}", records, bool(end), True
+        yield f"{group}: {minus}", of_group.filter(is_main), False
+        if (others := of_group.filter(~is_main)).height:
+            yield f"{group}: {minus}, all other numbers", others, True

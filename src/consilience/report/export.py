@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import math
@@ -12,15 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from html import escape
-from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
-from consilience.core.errors import Colour, ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.core.provenance import git_revision, versions
 from consilience.core.text import visible
 from consilience.files.tables import as_pandas
@@ -39,96 +37,10 @@ from consilience.report.table import (
     without_empty_columns,
 )
 
-if TYPE_CHECKING:
-    import altair
-
-
-COLUMNS: Mapping[Colour, str] = {"subject": "subject", "object": "gold", "pattern": "variant"}
-"""What colours may show, and the column that holds it."""
-
-BLACK = "#000000"  # the one colour that a dark page does not show
-COLOURS = (
-    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", BLACK, "#a39000",
-)  # fmt: skip
-"""Okabe and Ito's colours, which colour-blind readers tell apart, with a darker yellow."""
-
-CIRCLE = "M1,0A1,1,0,1,1,-1,0A1,1,0,1,1,1,0Z"
-SQUARE = "M-.9,-.9H.9V.9H-.9Z"
-DIAMOND = "M0,-1.2L1.2,0L0,1.2L-1.2,0Z"
-UP, DOWN = "M0,-1.1L1.1,.9H-1.1Z", "M0,1.1L1.1,-.9H-1.1Z"
-PLUS, CROSS = "M0,-1.1V1.1M-1.1,0H1.1", "M-.9,-.9L.9,.9M-.9,.9L.9,-.9"
-SHAPES = (
-    CIRCLE, UP, SQUARE, PLUS, DIAMOND, CROSS, DOWN, PLUS + CROSS,
-    CIRCLE + "M0,-1V1M-1,0H1", SQUARE + CROSS, UP + DOWN, DIAMOND + "M0,-1.2V1.2M-1.2,0H1.2",
-    "M-1,-1H1L-1,1H1Z", "M-1,-1V1L1,-1V1Z", CIRCLE + "M-.7,-.7L.7,.7M-.7,.7L.7,-.7",
-    SQUARE + "M0,-.9V.9M-.9,0H.9", "M0,-1.2V1.2", "M-1.2,0H1.2",
-    "M1,-1.1V1.1L-1,0Z", "M-1,-1.1V1.1L1,0Z",
-)  # fmt: skip
-"""Outlines in a square from -1 to 1, the most different first: ParaRel has up to 20 patterns."""
-
 INK = "currentColor"  # of text and lines: that of the text around a figure
-WIDTH = 320  # width and height of a figure in pixels of a screen: a column of a page
 
-
-class _Altair:
-    """Altair, which is imported at its first use: commands without a figure start without it."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(import_module("altair"), name)
-
-
-alt = _Altair()
-
-
-def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> altair.Chart:
-    """Points in the plane, with a shape for each pattern and a colour for each ``colour``.
-
-    ``table`` has a row a query, with the columns ``x``, ``y``, ``subject``, ``gold`` and
-    ``variant``. As in the paper's Figure 3: points of one colour together mean that the vectors are
-    grouped by subject (or object), points of one shape that they are grouped by pattern. More than
-    eight colours have no legend; they go from dark to light in alphabetical order, so that every
-    eye, and every printer, sees whether a group is of one colour or of many. On a page, pointing at
-    a point names it, and a click on it brings out all of its colour.
-    """
-    column = COLUMNS[colour]
-    patterns = table["variant"].unique(maintain_order=True).to_list()
-    values = patterns if colour == "pattern" else sorted(table[column].unique().to_list())
-    few = len(values) <= len(COLOURS)
-    scale: dict[str, Any] = {"range": COLOURS[: len(values)]}
-    if not few:
-        scale = {"scheme": alt.SchemeParams("viridis", count=len(values), extent=[0, 0.9])}
-    legend = alt.Legend(title="pattern", orient="bottom", columns=1)
-    colours = legend if colour == "pattern" else None
-    heading = alt.Title(textwrap.wrap(title, 52))
-    if colour != "pattern" and few:
-        colours = alt.Legend(title=colour, orient="top", columns=4, labelLimit=WIDTH / 4 - 20)
-    elif colour != "pattern":
-        heading.subtitle = f"{len(values)} {colour}s, from dark to light in alphabetical order"
-    chosen = alt.selection_point(fields=[column])
-    axis = {"axis": None, "scale": alt.Scale(zero=False, nice=False, padding=8)}
-    shapes = alt.Scale(domain=patterns, range=SHAPES)
-    chart = alt.Chart(alt.InlineData(values=table.to_dicts()))
-    marks = chart.mark_point(size=30, strokeWidth=1, filled=False).encode(
-        x=alt.X("x:Q", **axis),
-        y=alt.Y("y:Q", **axis),
-        color=alt.Color(f"{column}:N", scale=alt.Scale(domain=values, **scale), legend=colours),
-        shape=alt.Shape("variant:N", scale=shapes, legend=legend),
-        opacity=alt.when(chosen).then(alt.value(0.9)).otherwise(alt.value(0.1)),
-        tooltip=[alt.Tooltip(f"{name}:N", title=shown) for shown, name in COLUMNS.items()],
-    )
-    about = f"t-SNE of vectors, a shape for each pattern, a colour for each {colour}."
-    size = {"width": WIDTH, "height": WIDTH}
-    ink = {"labelColor": INK, "titleColor": INK, "symbolBaseStrokeColor": INK}
-    figure: altair.Chart = (
-        marks.add_params(chosen)
-        .properties(**size, title=heading, description=about)
-        .configure_title(
-            anchor="start", fontSize=12, subtitleFontSize=10, offset=6, color=INK, subtitleColor=INK
-        )
-        .configure_legend(labelLimit=WIDTH - 20, symbolLimit=0, symbolSize=45, offset=6, **ink)
-        .configure_view(stroke=INK, strokeOpacity=0.3)
-    )
-    return figure
+Spec = dict[str, Any]
+"""A figure as Vega-Lite, or a part of one."""
 
 
 class InScript(json.JSONEncoder):
@@ -139,18 +51,33 @@ class InScript(json.JSONEncoder):
         return super().encode(o).replace("<", "\\u003c")
 
 
-def for_paper(chart: altair.Chart, title: str) -> altair.Chart:
+def for_paper(chart: Spec, title: str) -> Spec:
     """A chart on white and with a title, for a file."""
-    heading = alt.Title(textwrap.wrap(title, 60), anchor="start", fontSize=12)
-    titled = chart.properties(title=heading) if title else chart
-    return titled.properties(background="white")
+    heading = {"text": textwrap.wrap(title, 60), "anchor": "start", "fontSize": 12}
+    return chart | ({"title": heading} if title else {}) | {"background": "white"}
+
+
+def in_black(chart: Spec) -> Spec:
+    """A chart whose ink is black, with visible text."""
+    text = json.dumps(spec_of(chart)).replace(f'"{INK}"', '"black"')
+    black: Spec = json.loads(text)
+    return black
 
 
 FORMATS = (".png", ".svg", ".pdf", ".html")
 """Suffixes of the files of figures; a PNG has four times the resolution of a screen."""
 
+FIGURE = """\
+<!doctype html>
+<meta charset="utf-8">
+<div id="figure"></div>
+<script>{vega}</script>
+<script>embedChart("#figure", {chart}, {{actions: false}});</script>
+"""
+"""A page with a chart that needs no network."""
 
-def save_figure(chart: altair.Chart, *paths: Path) -> None:
+
+def save_figure(chart: Spec, *paths: Path) -> None:
     """Write a chart in the format of each file's suffix (``FORMATS``); ink is black.
 
     Each file is complete or absent. The chart is drawn once, as SVG, whatever the formats.
@@ -164,14 +91,14 @@ def save_figure(chart: altair.Chart, *paths: Path) -> None:
                 expected=", ".join(FORMATS),
                 where=str(path),
             )
-    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    svg = ""
+    shown, svg = in_black(chart), ""
     for path in paths:
         suffix = path.suffix.lower()
         if suffix == ".html":
-            content = _page_of(chart).encode()
+            script = json.dumps(shown, cls=InScript)
+            content = FIGURE.format(vega=_vega(), chart=script).encode()
         else:
-            svg = svg or vl_convert.vegalite_to_svg(_in_black(chart), vl_version=version)
+            svg = svg or vl_convert.vegalite_to_svg(shown)
             content = svg.encode()
         if suffix == ".png":
             content = vl_convert.svg_to_png(svg, scale=4)
@@ -180,66 +107,18 @@ def save_figure(chart: altair.Chart, *paths: Path) -> None:
         write_whole(path, content)
 
 
-def _page_of(chart: altair.Chart) -> str:
-    """A page with a chart that needs no network."""
-    written, options = io.StringIO(), {"actions": False}
-    in_black(chart).save(
-        written, format="html", inline=True, embed_options=options, json_kwds={"cls": InScript}
-    )
-    return written.getvalue()
-
-
-def in_black(chart: altair.Chart) -> altair.Chart:
-    """A self-contained chart: its ink is black, and its data are plain rows."""
-    black: altair.Chart = alt.Chart.from_dict(_in_black(chart))
-    return black
-
-
-def _in_black(chart: altair.Chart) -> dict[str, Any]:
-    text = json.dumps(spec_of(chart), sort_keys=True).replace(f'"{INK}"', '"black"')
-    spec: dict[str, Any] = json.loads(text)
-    return spec
-
-
-class Rows(str):
-    """The rows of a chart as text, which ``spec_of`` replaces by the rows.
-
-    Altair checks and copies every value of a list of rows whenever it derives a chart.
-    """
-
-    values: list[dict[str, Any]]
-
-    @classmethod
-    def of(cls, values: list[dict[str, Any]]) -> Rows:
-        """The rows as the JSON from which Altair derives the name of a data set."""
-        rows = cls(json.dumps(values, sort_keys=True, default=str))
-        rows.values = values
-        return rows
-
-    @property
-    def name(self) -> str:
-        """The name that Altair gives to the data."""
-        return f"data-{hashlib.sha256(self.encode()).hexdigest()[:32]}"
-
-
-def spec_of(chart: altair.Chart) -> dict[str, Any]:
-    """A chart as Vega-Lite, with ``visible`` text: vl-convert aborts the process at an ESC."""
-    spec = chart.to_dict(validate=False)  # Altair has checked each part of it
-    data = spec.get("datasets", {})
-    names = {name: rows.name for name, rows in data.items() if isinstance(rows, Rows)}
-    shown: dict[str, Any] = _visible(spec, names)
+def spec_of(chart: Spec) -> Spec:
+    """A chart with ``visible`` text: vl-convert aborts the process at an ESC."""
+    shown: Spec = _visible(chart)
     return shown
 
 
-def _visible(value: Any, names: Mapping[str, str]) -> Any:
-    """A part of a specification, with visible text; ``names``: new names of data sets."""
+def _visible(value: Any) -> Any:
     if isinstance(value, dict):
-        return {_visible(key, names): _visible(item, names) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_visible(item, names) for item in value]
-    if isinstance(value, Rows):
-        return _visible(value.values, names)
-    return _visible_text(names.get(value, value)) if isinstance(value, str) else value
+        return {_visible(key): _visible(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_visible(item) for item in value]
+    return _visible_text(value) if isinstance(value, str) else value
 
 
 _visible_text = lru_cache(maxsize=2**16)(visible)
@@ -253,7 +132,7 @@ class Figure:
     """Its name on the page and as a file."""
     title: str
     """Its title as a file; empty if the chart has one."""
-    chart: altair.Chart
+    chart: Spec
     """The chart, as wide as in a file."""
     caption: str
     is_fluid: bool = True

@@ -48,7 +48,7 @@ def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     """
     cells = group_cells(metrics, suite)
     measured = {name for name, _ in cells}
-    shown = dict.fromkeys([*(name for name, *_ in FACT_ROWS), *main_metrics()])
+    shown = dict.fromkeys([*FACT_ROWS, *main_metrics()])
     names = [name for name in shown if name in measured]
     groups = [group for group in suite.relations if group.id in set(metrics["group"])]
     has_several = any(group.cardinality == "N-M" for group in groups)

@@ -1,4 +1,4 @@
-"""The overview of the page: its tables, its words, how to repeat a run."""
+"""The first screen and the overview of the page: its words, its tables, how to repeat a run."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from typing import Any
 
 import polars as pl
 
+from consilience.analysis.examples import Example, Reply
 from consilience.core.errors import Protocol
-from consilience.core.items import Task
+from consilience.core.factors import BETWEEN, FACTORS, WITHIN, levels_of
 from consilience.core.schemas import FLIPS, SCORE_CHANGE
 from consilience.core.text import AGGREGATES, counted
 from consilience.endpoints.usage import cost_in_words
 from consilience.metrics.registry import DESCRIPTIONS, label_of, main_metrics
+from consilience.report import charts
+from consilience.report.analysis_tables import differing_lines, lines_asked, whole_or_end
 from consilience.report.columns import (
     FORM_CHANGES,
     MEANS,
     POINTS,
     frame_table,
     in_words,
+    noise_sentence,
     noise_table,
 )
 from consilience.report.export import (
@@ -34,14 +38,19 @@ from consilience.report.export import (
     Points,
     Section,
     Text,
+    Tile,
+    Tiles,
 )
 from consilience.report.metric_tables import form_metrics, form_table, mean_row
+from consilience.report.papers import papers_headlines
 from consilience.report.run_view import (
     RunView,
+    group_names,
     groups_with_forms,
     values_of,
 )
-from consilience.report.table import CI, Cell, Column, Table, Value, with_interval
+from consilience.report.summary import FEWEST_FACTS, NO_OPTION, VIOLATIONS, SummaryRow
+from consilience.report.table import CI, NAN, Cell, Column, Table, Value, with_interval
 from consilience.types import SuiteWords
 
 
@@ -59,26 +68,20 @@ def page_in_words(page: Page, words: SuiteWords) -> Page:
     def text(original: str) -> str:
         return pattern.sub(lambda match: nouns[match[1]], original)
 
-    def in_these(part: Part) -> Part:
-        match part:
-            case Table():
-                notes = [text(note) for note in part.notes]
-                return replace(in_words(part, words), title=text(part.title), notes=notes)
-            case Figure():
-                return replace(part, title=text(part.title), caption=text(part.caption))
-            case Folded():
-                return Folded(text(part.summary), [*map(in_these, part.parts)])
-            case Beside():
-                return Beside([*map(in_these, part.parts)])
-            case Facts():
-                return Facts([(text(name), value) for name, value in part.rows])
-        return part
+    def in_these(part: Any) -> Any:
+        texts = ("heading", "intro", "title", "caption", "summary")
+        changes: dict[str, Any] = {
+            name: text(getattr(part, name)) for name in texts if hasattr(part, name)
+        }
+        if isinstance(part, Table):
+            part, changes["notes"] = in_words(part, words), [*map(text, part.notes)]
+        elif isinstance(part, Facts):
+            changes["rows"] = [(text(name), value) for name, value in part.rows]
+        elif hasattr(part, "parts"):
+            changes["parts"] = [*map(in_these, part.parts)]
+        return replace(part, **changes)
 
-    sections = [
-        Section(of.id, text(of.heading), text(of.intro), [*map(in_these, of.parts)])
-        for of in page.sections
-    ]
-    return replace(page, sections=sections)
+    return replace(page, sections=[*map(in_these, page.sections)])
 
 
 def of_run(name: str, runs: Sequence[object]) -> str:
@@ -89,9 +92,7 @@ def of_run(name: str, runs: Sequence[object]) -> str:
 def described(record: Mapping[str, Any]) -> str:
     """A model in words, from ``run.json``; empty if the record has none."""
     model = record.get("settings", {}).get("model", {})
-    if not model:
-        return ""
-    parts = [str(model.get("model"))]
+    parts = [str(model["model"])] if model else []
     if model.get("architecture"):
         parts.append(f"{model['architecture']}, {model['parameters']:,} parameters")
         parts.append(f"{model['dtype']} on {model['device']}")
@@ -105,24 +106,18 @@ def described(record: Mapping[str, Any]) -> str:
 def again(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
     """How to repeat each run, by name and record; a command of several runs is shown once."""
     parts: list[Part] = []
-    origins: list[Part] = []
-    previous = ""
-    for name, record in runs:
+    commands = [record.get("command", "") for _, record in runs]
+    for (name, record), command, previous in zip(runs, commands, ["", *commands], strict=False):
         if not record:
             parts.append(Text([f"{name}: a table of answers; its origin is not known."]))
-            continue
-        command = record.get("command", "")
-        if not command:
+        elif not command:
             parts.append(Text([f"{name}: no command is known; run.json has the settings."]))
         elif command != previous:
             parts.append(Text([command], code=True))
-        previous = command
-        origins.append(_origin(name, record))
-    intro = ""
-    if any(record.get("command") for _, record in runs):
-        intro = "The same command with the same versions gives the same answers."
-    parts += [Folded("Versions and digests", origins)] if origins else []
-    return Section("repeat", "How to repeat", intro, parts)
+    if origins := [_origin(name, record) for name, record in runs if record]:
+        parts.append(Folded("Versions and digests", origins))
+    same = "The same command with the same versions gives the same answers."
+    return Section("repeat", "How to repeat", same * any(commands), parts)
 
 
 def _origin(name: str, record: Mapping[str, Any]) -> Facts:
@@ -154,26 +149,29 @@ PROTOCOLS: Mapping[Protocol, str] = {
     "strict": "counted by the definitions in the text of the papers",
 }
 MOST_REASONS = 50  # rows of a table of queries without an answer
+OF_MEANS = ("consistency", "accuracy", "determinism")  # the first one says what means are over
 
 
-def setup(runs: Sequence[RunView]) -> Section:
+def setup(runs: Sequence[RunView]) -> Iterator[Part]:
     """The suite or the tasks, and the models."""
-    rows = [*_suite_rows(runs)]
+    rows = [] if runs[0].task else [*_suite_rows(runs)]
     for run in runs:
         prefix = of_run(run.name, runs)
-        if run.task is not None:
-            rows += _task_rows(prefix, run, run.task)
+        if run.task:
+            first, second = run.task.indicators
+            size, labels = max(run.metrics.filter(metric="accuracy")["n"]), run.task.labels
+            asked = f"{size:,} pairs, labels {', '.join(labels)}"
+            rows.append((f"{prefix}task", f"{run.task.name} ({run.task.kind}), {asked}"))
+            rows.append((f"{prefix}original form", f"{first}: ... {second}: ..."))
         model = (described(run.records[0]) if run.records else "") or run.name
         more_seeds = f" and {run.seeds - 1} more seeds" if run.seeds > 1 else ""
         rows.append((f"{prefix}model", model + more_seeds))
-    return Section("setup", "Suite and models", "", [Facts(rows)])
+    yield Facts(rows)
 
 
 def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
-    """The size of the suite of runs on facts."""
+    """The size of the suite of runs on facts or questions."""
     suite, protocol = runs[0].suite, runs[0].protocol
-    if runs[0].is_of_pairs:
-        return
     patterns = [len(relation.design.variants) for relation in suite.relations]
     fewest, most = min(patterns), max(patterns)
     of_each = f"{most}" if fewest == most else f"{fewest} to {most}"
@@ -182,36 +180,29 @@ def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
     if len(counts) < len(suite.relations):
         relations = f"{len(counts)} of {relations}"
     several = sum(relation.cardinality == "N-M" for relation in suite.relations)
-    several_in_words = f", {several} of them with several right answers" if several else ""
-    facts_counted = facts_in_words(runs[0].metrics, suite.words.item)
-    yield "suite", f"{suite.name}: {facts_counted} of {relations}{several_in_words}"
-    yield "patterns", f"{sum(patterns):,}, {of_each} a {suite.words.group}"
+    relations += f", {several} of them with several right answers" if several else ""
+    facts = facts_in_words(runs[0].metrics, suite.words.item)
+    yield "suite", f"{suite.name}: {facts} of {relations}"
+    yield "patterns", f"{sum(patterns):,}, {of_each} a {group}"
     if len(suite.words.protocols) > 1:
         yield "protocol", f"{protocol}: {PROTOCOLS[protocol]}"
 
 
-def _task_rows(prefix: str, run: RunView, task: Task) -> Iterator[tuple[str, str]]:
-    """The task of a run on sentence pairs."""
-    first, second = task.indicators
-    size = int(run.metrics.filter(pl.col("metric") == "accuracy")["n"].max())  # type: ignore[arg-type]
-    labels = ", ".join(task.labels)
-    yield f"{prefix}task", f"{task.name} ({task.kind}), {size:,} pairs, labels {labels}"
-    yield f"{prefix}original form", f"{first}: ... {second}: ..."
-
-
 def subtitle_of(runs: Sequence[RunView]) -> str:
     """The suite and its size, in one line."""
-    first = runs[0]
+    first, words = runs[0], runs[0].suite.words
     if len(runs) == 1:
         return first.summary.title
-    if not first.is_of_pairs:
-        words = first.suite.words
-        relations = counted(len(first.suite.relations), words.group)
+    if first.task:
+        name = ", ".join(dict.fromkeys(run.task.name for run in runs if run.task))
+        known = first.metrics.filter(~pl.col("metric").is_in([FLIPS, SCORE_CHANGE]))["subset"]
+        forms = [form for form in known.unique(maintain_order=True) if form != "all"]
+        size = f"original form, {', '.join(forms)}"
+    else:
+        name, relations = first.suite.name, counted(len(first.suite.relations), words.group)
         size = f"{relations}, {facts_in_words(first.metrics, words.item)}"
         size += f" ({first.protocol})" if len(words.protocols) > 1 else ""
-        return f"{len(runs)} runs on {first.suite.name}: {size}"
-    tasks = ", ".join(dict.fromkeys(run.task.name for run in runs if run.task))
-    return f"{len(runs)} runs on {tasks}: original form, {', '.join(_forms_of(first))}"
+    return f"{len(runs)} runs on {name}: {size}"
 
 
 def fact_counts(metrics: pl.DataFrame) -> dict[str, Cell]:
@@ -235,33 +226,31 @@ def facts_in_words(metrics: pl.DataFrame, noun: str = "fact") -> str:
     return f"{counted_facts:,} of {total}" if left_out else total
 
 
-def numbers(runs: Sequence[RunView]) -> Section:
+def numbers(runs: Sequence[RunView]) -> Iterator[Part]:
     """Means over relations, a table a group with a row a form, and what the metrics mean."""
-    parts: list[Part] = [*_means(runs)]
-    if len(runs) == 1 and parts:
-        parts = [Beside([*parts, _meanings(runs)])]
+    means, meanings = [*_means(runs)], _meanings(runs)
+    is_beside = len(runs) == 1 and means
+    yield from [Beside([*means, meanings])] if is_beside else means
     if sentences := [sentence for run in runs for sentence in _variation(run, runs)]:
-        parts.append(Text(sentences))
-    parts += _forms(runs)
-    if not isinstance(parts[0], Beside):
-        parts.append(Folded("What each number means", [_meanings(runs)]))
-    parts += _by_both(runs)
-    return Section("numbers", "All numbers", "", parts)
+        yield Text(sentences)
+    yield from _form_tables(runs)
+    if not is_beside:
+        yield Folded("What each number means", [meanings])
+    yield from _by_both(runs)
 
 
 def _variation(run: RunView, runs: Sequence[RunView]) -> Iterator[str]:
     """What the total variation of a run on questions says, in a sentence."""
     values = values_of(run.metrics, "MICRO")
     names = ("total_variation", "chance_total_variation")
-    measured, chance = (values.get((name, "all"), {}).get("value", math.nan) for name in names)
-    if not run.suite.words.is_pooled or math.isnan(measured) or math.isnan(chance):
-        return
-    yield (
-        f"{of_run(run.name, runs)}Total variation: between two variants of a question, "
-        f"{100 * measured:.1f} % of the probability moves to other options. Between variants of "
-        f"different questions it would be {100 * chance:.1f} %. The closer the two numbers, the "
-        "less the question decides."
-    )
+    measured, chance = (values.get((name, "all"), {}).get("value", NAN) for name in names)
+    if not math.isnan(measured + chance):
+        yield (
+            f"{of_run(run.name, runs)}Total variation: between two variants of a question, "
+            f"{100 * measured:.1f} % of the probability moves to other options. Between variants "
+            f"of different questions it would be {100 * chance:.1f} %. The closer the two numbers, "
+            "the less the question decides."
+        )
 
 
 def _meanings(runs: Sequence[RunView]) -> Facts:
@@ -273,49 +262,44 @@ def _meanings(runs: Sequence[RunView]) -> Facts:
         if groups_with_forms(run):
             shown.update(form_metrics(run.metrics))
     words = runs[0].suite.words
-    return Facts(
-        [
-            (of.label, of.meaning.replace("item", words.item).replace("variant", words.variant))
-            for name, of in DESCRIPTIONS.items()
-            if name in shown
-        ]
-    )
+
+    def text(meaning: str) -> str:
+        return meaning.replace("item", words.item).replace("variant", words.variant)
+
+    known = [of for name, of in DESCRIPTIONS.items() if name in shown]
+    return Facts([(of.label, text(of.meaning)) for of in known])
 
 
 def _means(runs: Sequence[RunView]) -> Iterator[Table]:
     """The means over relations, or the numbers of all questions; none of runs without any."""
     words = runs[0].suite.words
-    is_pooled, macro = words.is_pooled, [values_of(run.metrics, words.pool) for run in runs]
-    if not any(macro):
+    is_pooled, of_runs = words.is_pooled, [values_of(run.metrics, words.pool) for run in runs]
+    names = [name for name in main_metrics() if any((name, "all") in values for values in of_runs)]
+    if not names:
         return
-    names = [name for name in main_metrics() if any((name, "all") in values for values in macro)]
-    over = "relations" if any(_relations_of_mean(values) > 1 for values in macro) else "facts"
-    title = "All questions together" if is_pooled else f"Means over {over}"
-    title += ", in percent"
+    several = [
+        next((of[name, "all"]["n"] for name in OF_MEANS if of.get((name, "all"), {}).get("n")), 0)
+        for of in of_runs
+    ]
+    over = "Means over relations" if max(several) > 1 else "Means over facts"
+    title = f"{'All questions together' if is_pooled else over}, in percent"
     count = "counted" if is_pooled else "n"
     if len(runs) == 1:
-        of_one = [
-            {"metric": label_of(name)} | mean_row(macro[0][name, "all"], counted=count)
+        rows = [
+            {"metric": label_of(name)} | mean_row(of_runs[0][name, "all"], counted=count)
             for name in names
         ]
         if is_pooled:  # no mean over groups, and no deviation
-            of_one = [{"value": row.pop("mean"), **row} for row in of_one]
-        yield frame_table(of_one, title, MEANS, sortable=False)
+            rows = [{"value": row.pop("mean"), **row} for row in rows]
+        yield frame_table(rows, title, MEANS, sortable=False)
         return
-    rows: list[list[Value]] = []
+    cells: list[list[Value]] = []
     for name in names:
-        of_runs = [values.get((name, "all")) for values in macro]
-        relations = max(row["n"] for row in of_runs if row)
-        rows.append([label_of(name), *map(with_interval, of_runs), relations])
+        of_name = [values.get((name, "all")) for values in of_runs]
+        relations = max(row["n"] for row in of_name if row)
+        cells.append([label_of(name), *map(with_interval, of_name), relations])
     columns = [MEANS["metric"], *(Column(run.name, "share") for run in runs), MEANS[count]]
-    yield Table(f"{title}; below each its {CI}", columns, rows, sortable=False)
-
-
-def _relations_of_mean(macro: Mapping[Any, Mapping[str, Any]]) -> int:
-    """How many relations most means are over: those with a consistency, if any."""
-    names = ("consistency", "accuracy", "determinism")
-    counts = [macro.get((name, "all"), {}).get("n", 0) for name in names]
-    return int(next((count for count in counts if count), 0))
+    yield Table(f"{title}; below each its {CI}", columns, cells, sortable=False)
 
 
 def _by_both(runs: Sequence[RunView]) -> Iterator[Folded]:
@@ -323,78 +307,62 @@ def _by_both(runs: Sequence[RunView]) -> Iterator[Folded]:
     for run in runs:
         if run.by_other.is_empty():
             continue
-        protocol = run.protocol
-        other = "strict" if protocol == "published" else "published"
-        both = values_of(run.metrics, "MACRO"), values_of(run.by_other, "MACRO")
+        other = "strict" if run.protocol == "published" else "published"
+        both = [values_of(metrics, "MACRO") for metrics in (run.metrics, run.by_other)]
         rows: list[list[Value]] = []
         for name in main_metrics():
-            first, second = (of.get((name, "all"), {}).get("value", math.nan) for of in both)
+            first, second = (of.get((name, "all"), {}).get("value", NAN) for of in both)
             if not (math.isnan(first) and math.isnan(second)):
                 rows.append([label_of(name), first, second, second - first])
         title = f"{of_run(run.name, runs)}The same answers under the protocol {other}"
-        columns = [
-            Column("metric"), Column(protocol, "share"), Column(other, "share"), POINTS,
-        ]  # fmt: skip
+        shares = [Column(protocol, "share") for protocol in (run.protocol, other)]
+        columns = [Column("metric"), *shares, POINTS]
         yield Folded(title, [Table(f"{title}, in percent", columns, rows, sortable=False)])
 
 
-def _forms(runs: Sequence[RunView]) -> Iterator[Part]:
-    """A table with a row a form for each group, or for the means over relations."""
-    for run in runs:
-        for group in groups_with_forms(run):
-            seeds = f", means and std of {run.seeds} seeds" if run.seeds > 1 else ""
-            name = "means over relations by form" if group == "MACRO" else group
-            metrics = run.metrics.filter(pl.col("group") == group)
-            yield form_table(metrics, f"{run.name}, {name}{seeds}, in percent")
-            if run.changes is not None:
-                changes = run.changes.filter(pl.col("group") == group)
-                yield from _accuracy_changes(f"{run.name}, {group}", changes)
+def _form_tables(runs: Sequence[RunView]) -> Iterator[Part]:
+    """A table with a row a form for each group, or for the means over relations.
+
+    Below that of a task, what accuracy gains or loses against the original form; folded, between
+    other forms.
+    """
+    for run, group in [(one, group) for one in runs for group in groups_with_forms(one)]:
+        seeds = f", means and std of {run.seeds} seeds" if run.seeds > 1 else ""
+        name = "means over relations by form" if group == "MACRO" else group
+        metrics = run.metrics.filter(group=group)
+        yield form_table(metrics, f"{run.name}, {name}{seeds}, in percent")
+        if run.changes is None or (changes := run.changes.filter(group=group)).is_empty():
+            continue
+        from_original = pl.col("first") == changes["first"][0]
+        title = f"{run.name}, {group}: change of accuracy {{}}, the same items"
+        against = title.format("against the original form")
+        yield frame_table(changes.filter(from_original), against, FORM_CHANGES)
+        others, between = changes.filter(~from_original), title.format("between the other forms")
+        if others.height:
+            yield Folded(between, [frame_table(others, between, FORM_CHANGES)])
 
 
-def _accuracy_changes(name: str, changes: pl.DataFrame) -> Iterator[Part]:
-    """What accuracy gains or loses against the original form, and folded between other forms."""
-    if changes.is_empty():
-        return
-    from_original = pl.col("first") == changes["first"][0]
-    title = f"{name}: change of accuracy {{}}, the same items"
-    against = title.format("against the original form")
-    yield frame_table(changes.filter(from_original), against, FORM_CHANGES)
-    others, between = changes.filter(~from_original), title.format("between the other forms")
-    if others.height:
-        yield Folded(between, [frame_table(others, between, FORM_CHANGES)])
-
-
-def _forms_of(run: RunView) -> list[str]:
-    """The forms of a run besides the original one."""
-    is_noise = pl.col("metric").is_in([FLIPS, SCORE_CHANGE])
-    forms = run.metrics.filter(~is_noise)["subset"].unique(maintain_order=True).to_list()
-    return [form for form in forms if form != "all"]
-
-
-def caveats(runs: Sequence[RunView]) -> Section:
-    """Warnings, queries without an answer, and the noise floor."""
-    parts: list[Part] = []
+def caveats(runs: Sequence[RunView]) -> Iterator[Part]:
+    """Warnings, queries without an answer by reason, and the noise floor."""
     if warnings := by_run({run.name: run.warnings for run in runs}):
-        parts.append(Points(warnings))
-    parts += [
-        _unanswered(of_run(run.name, runs), run.excluded) for run in runs if run.excluded.height
-    ]
-    unmeasured = []
-    for run in runs:
-        if table := noise_table(run.metrics, of_run(run.name, runs)):
-            parts.append(table)
-        elif not run.is_of_pairs:
-            unmeasured.append(run.name)
-    sentences = []
-    if not runs[0].is_of_pairs and all(run.excluded.is_empty() for run in runs):
-        sentences.append("Every query has an answer.")
-    if unmeasured:
+        yield Points(warnings)
+    unanswered = [run for run in runs if run.excluded.height]
+    for run in unanswered:
+        most = run.excluded.sort("len", descending=True).head(MOST_REASONS)
+        count = int(run.excluded["len"].sum())
+        title = f"{of_run(run.name, runs)}{count:,} queries without an answer"
+        if run.excluded.height > MOST_REASONS:
+            title += f", the {MOST_REASONS} most common reasons"
+        columns = [Column("relation"), Column("reason"), Column("queries", "count")]
+        yield Folded(title, [Table(title, columns, most.rows())])
+    floors = {run.name: noise_table(run.metrics, of_run(run.name, runs)) for run in runs}
+    yield from filter(None, floors.values())
+    sentences = [] if unanswered else ["Every query has an answer."]
+    if unmeasured := [name for name, table in floors.items() if table is None]:
         of = f" of {', '.join(unmeasured)}" if len(runs) > 1 else ""
         sentences.append(f"The noise floor{of} was not measured (probe --noise-floor 256).")
-    parts += [Text(sentences)] if sentences else []
-    if not parts:
-        parts.append(Text(["Nothing was left out."]))
-    return Section("caveats", "Caveats", "", parts)
+    if sentences:
+        yield Text(sentences)
 
 
 def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
@@ -411,14 +379,398 @@ def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
     ]
 
 
-def _unanswered(prefix: str, excluded: pl.DataFrame) -> Folded:
-    """The queries without an answer, by reason."""
-    rows = [
-        [row["group"], row["excluded"], row["len"]]
-        for row in excluded.sort("len", descending=True).head(MOST_REASONS).to_dicts()
+UNIT = "\N{NO-BREAK SPACE}%"  # a line does not break before it
+
+COVERED = "The agreement covers {value} of the distance from chance to full agreement."
+SENTENCES = {
+    "MACRO": {
+        "accuracy": "The answer to the base pattern is right for {value} of a relation's facts, "
+        "on average.",
+        "consistency": "Two patterns of a fact agree {value} of the time{chance}.",
+        f"consistency {WITHIN}": "Two patterns of one language agree {value} of the time{chance}.",
+        f"consistency {BETWEEN}": "Two patterns of two languages agree {value} of the "
+        "time{chance}.",
+        "determinism": "Two patterns of a fact agree {value} of the time{chance}.",
+        "corrected_consistency": COVERED,
+        "consistent_accuracy": "The answer is right in every pattern for {value} of a relation's "
+        "facts, on average.",
+    },
+    "MICRO": {
+        "accuracy": "The answer in the base variant{base} is right for {value} of the questions.",
+        "consistency": "Two variants of a question get the same answer {value} of the "
+        "time{chance}.",
+        "corrected_consistency": COVERED,
+        "consistent_accuracy": "The answer is right in every variant for {value} of the questions.",
+        NO_OPTION: "{value} of the written answers are none of the options.",
+    },
+    "": {
+        "accuracy": "The label of the original form is right for {value} of the pairs.",
+        "consistency": "Another form gets the label of the original {value} of the time{chance}.",
+        "consistency reverse": "The label is the same for {value} of the pairs when the two "
+        "sentences are swapped{chance}.",
+        "consistency signal": "The label is the same for {value} of the pairs with other words "
+        "before the sentences{chance}.",
+        "corrected_consistency": COVERED,
+    },
+}
+"""Headline numbers in plain words, by the pool of their suite, metric and subset."""
+VIOLATED = "The answers violate {value} of these expectations{chance}."
+ONE_FACTOR = (
+    "Two variants that differ only in {factor} get the same answer {value} of the time{chance}."
+)
+IN_FORMS = "A pattern and its perturbed forms agree {value} of the time{chance}."
+UNDEFINED = "Not defined: all answers are the same, so chance alone gives full agreement."
+BELOW_CHANCE = "The answers agree less often than expected by chance."
+
+
+def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
+    """A headline number in plain words."""
+    if row.metric == "corrected_consistency" and not row.value >= 0:
+        return UNDEFINED if math.isnan(row.value) else BELOW_CHANCE
+    if math.isnan(row.value):
+        return "No data."
+    key = row.metric if row.subset == "all" else f"{row.metric} {row.subset}"
+    other = VIOLATED if row.metric == VIOLATIONS else ONE_FACTOR
+    sentence = SENTENCES[run.suite.words.pool].get(key, other)
+    if row.metric in ("consistency", "determinism") and "forms" in row.meaning:
+        sentence = IN_FORMS
+    bases = [*{base for group in run.suite for base in group.design.variants[:1]}]
+    return sentence.format(
+        value=f"{row.value * 100:.1f}{UNIT}",
+        chance="" if math.isnan(chance) else f" ({chance * 100:.1f}{UNIT} expected by chance)",
+        factor=FACTORS.get(row.subset, row.subset),
+        base=f" ({bases[0]})" if len(bases) == 1 and levels_of(bases[0]) else "",
+    )
+
+
+def opening_example(run: RunView) -> Iterator[Text]:
+    """Two prompts of one item with their answers, different ones if there are any.
+
+    The item is one of the means, if there are examples of these.
+    """
+    examples = [one for of_kind in run.examples.values() for one in of_kind]
+    averaged = {group.id for group in run.suite if group.cardinality == "N-1"}
+    examples.sort(key=lambda example: example.group not in averaged)
+    for example in examples[:1]:
+        yield from _of_replies(run, example)
+    for row in run.changed.head(1).to_dicts():
+        texts = (row["original_1"], row["original_2"]), (row["text_1"], row["text_2"])
+        first, second = (" and ".join(map(_quoted, pair)) for pair in texts)
+        prompts = [first, f"{second} (form {row['perturbation']})"]
+        yield Text([_answered(run.name, prompts, (row["original_answer"], row["answer"]))])
+
+
+def _of_replies(run: RunView, example: Example) -> Iterator[Text]:
+    """Two replies to a fact or a question; nothing of one with a single reply.
+
+    A sentence; of a question then its prompt, and what differs in the other one.
+    """
+    first = example.telling[0]
+    others = [reply for reply in example.replies if reply is not first]
+    if not others:
+        return
+    if not (first.prompt and levels_of(first.variant)):  # a fact, or the prompts were not kept
+        others = [reply for reply in example.telling if reply is not first]
+        second = next((other for other in others if other.answer != first.answer), others[0])
+        prompts = [_quoted(run.prompt(example, reply)) for reply in (first, second)]
+        yield Text([_answered(run.name, prompts, (first.answer, second.answer))])
+        return
+    second = min(
+        others, key=lambda reply: (reply.answer == first.answer, len(_changed(first, reply)))
+    )
+    changed = _changed(first, second)
+    verb, only = ("differs", "only ") if len(changed) == 1 else ("differ", "")
+    names = " and ".join(FACTORS[factor] for factor in changed)
+    levels = ", ".join(f"{factor}={level}" for factor, level in changed.items())
+    answer = "the same" if second.answer == first.answer else f"but {_quoted(second.answer)}"
+    shown = [lines_asked(first.prompt), [*differing_lines(first.prompt, second.prompt or "")]]
+    yield Text(
+        [
+            f"Example: {run.name} answers {_quoted(first.answer)} to this prompt, {answer} when "
+            f"{only}{names} {verb} ({levels}):"
+        ]
+    )
+    yield Text([whole_or_end("\n".join(lines)) for lines in shown if lines], code=True)
+
+
+def _changed(first: Reply, second: Reply) -> dict[str, str]:
+    """The levels of the second variant that the first does not have, by their factors."""
+    known = levels_of(first.variant)
+    return {
+        factor: level
+        for factor, level in levels_of(second.variant).items()
+        if known.get(factor) != level
+    }
+
+
+def _answered(name: str, prompts: Sequence[str], answers: Sequence[str]) -> str:
+    """What a model answered to two prompts, in a sentence."""
+    first, second = map(_quoted, answers)
+    between = " and" if first == second else f", but {second}"
+    return f"Example: {name} answers {first} to {prompts[0]}{between} to {prompts[1]}"
+
+
+def _quoted(text: str) -> str:
+    """A prompt in one line, quoted; of a chat the last turn, of a long text the end."""
+    return f"“{whole_or_end(' / '.join(lines_asked(text)))}”"
+
+
+OF_SERVER = "the server "  # how notes of a run on what its server did begin
+
+
+def servers(runs: Sequence[RunView]) -> Iterator[Part]:
+    """The servers of runs; none where all models ran without one."""
+    for run in runs:
+        if rows := [*_server_rows(run)]:
+            yield Facts([*[("Run", run.name)] * (len(runs) > 1), *rows])
+
+
+def server_line(run: RunView) -> list[str]:
+    """The server of a run in one line, with how it scored; no line without one."""
+    rows = dict(_server_rows(run))
+    if not rows:
+        return []
+    parts = [f"{rows['Model']} at {rows['Address']}" if "Address" in rows else rows["Model"]]
+    if "Scoring" in rows:
+        parts.append(f"scored by {rows['Scoring']}")
+    if "Requests" in rows:
+        parts.append(rows["Requests"].partition(",")[0])
+    return [f"Server: {'; '.join(parts)}."]
+
+
+def _server_rows(run: RunView) -> Iterator[tuple[str, str]]:
+    """Names and values of what is known of the server of a run."""
+    record: Mapping[str, Any] = run.records[0] if run.records else {}
+    model = record.get("settings", {}).get("model", {})
+    if "server" not in model and not {"cost", "scoring"} & record.keys():
+        return
+    yield "Model", str(model.get("model", run.name))
+    if names := record.get("served_as"):
+        yield "Name in replies", ", ".join(names)
+    if address := model.get("server"):
+        yield "Address", str(address)
+    scoring = record.get("scoring", {})
+    if scoring:
+        yield "Scoring", f"{scoring.get('strategy')} ({scoring.get('gives')})"
+        yield "Proof", _proof(scoring)
+        if refused := scoring.get("refused"):
+            yield "Other strategies", "; ".join(f"{name}: {why}" for name, why in refused.items())
+    elif model.get("kind") == "decisions":
+        yield "Scoring", "the probability of every option, which the server replies"
+    limits = [f"{of[0].upper()}{of[1:]}." for of in run.warnings if of.startswith(OF_SERVER)]
+    no_bound = "No bound was used: every score is a value." if scoring else "None known."
+    yield "Limits and notes", " ".join(limits) or no_bound
+    if cost := record.get("cost"):
+        yield "Requests", cost_in_words(cost)
+    yield "Noise floor", noise_sentence(run.metrics).partition(": ")[2] or "not measured"
+
+
+def _proof(scoring: Mapping[str, Any]) -> str:
+    """What the proof of a strategy found."""
+    checks = [counted(int(scoring.get("requests", 0)), "request") + " on known prompts"]
+    for name, text in (
+        ("repeated", "equal requests differ by {:.1e} nats"),
+        ("other_route", "another route differs by {:.1e} nats"),
+        ("total_probability", "the probabilities of some next tokens have a sum of {:.3f}"),
+    ):
+        value = scoring.get(name)
+        if isinstance(value, int | float) and not math.isnan(value):
+            checks.append(text.format(value))
+    return "; ".join(checks)
+
+
+LARGEST_MATRIX = 50  # variants of a group whose agreement is legible as a matrix
+MOST_PAIRS = 25_000  # of variants on a page, about 2.5 MB; of more, one run or group is shown
+DETERMINISM = (
+    "For a relation with several right answers this number is its determinism, which is left out "
+    "of the mean of consistency."
+)
+
+
+def first_screen(runs: Sequence[RunView], relation: str | None) -> Iterator[Part]:
+    """The answer to the question of the page.
+
+    ``relation``: whose patterns are shown first; None for the least consistent.
+    """
+    notes = {run.name: [*server_line(run), *run.summary.groups_in_words(UNIT)] for run in runs}
+    lists = (by_run({run.name: run.summary.notes for run in runs}), by_run(notes))
+    yield Tiles(list(_tiles(runs[0]))) if len(runs) == 1 else _headline_table(runs)
+    yield from opening_example(runs[0])
+    yield from (Points(items) for items in lists if items)
+    yield from _headlines(runs)
+    yield from beside([*_relations(runs), *_forms(runs), *_agreement(runs, relation)])
+
+
+def beside(parts: Sequence[Part]) -> Sequence[Part]:
+    """Parts side by side, if there are several."""
+    return [Beside(parts)] if len(parts) > 1 else parts
+
+
+def scope(runs: Sequence[RunView]) -> str:
+    """What the headline numbers are means over, and what their intervals say, if any has one."""
+    if all(math.isnan(row.low) for run in runs for row in run.summary.rows):
+        return ""
+    words, seeds = runs[0].suite.words, runs[0].seeds
+    relations = sum(group.cardinality == "N-1" for group in runs[0].suite.relations)
+    if words.has_means and relations > 1:
+        return (
+            f"Means over {relations} relations, each with its 95 % confidence interval (CI). The "
+            "relations count as a sample, so the interval is wide where they are few."
+        )
+    over = "the subjects of the facts" if words.has_means else words.clusters
+    pooled = f"All {words.item}s together. " if words.is_pooled else ""
+    of_seeds = "" if words.pool or seeds < 2 else f" Means of {seeds} seeds."
+    return f"{pooled}Each number has its 95 % confidence interval (CI), over {over}.{of_seeds}"
+
+
+def _tiles(run: RunView) -> Iterator[Tile]:
+    """A tile a headline number; of consistency and violations with what chance would give."""
+    at_chance = run.metrics.filter(metric="chance_consistency")
+    if pool := run.suite.words.pool:
+        at_chance = at_chance.filter(group=pool)
+    for row in run.summary.rows:
+        chance = row.chance if row.metric in ("consistency", VIOLATIONS) else NAN
+        if row.metric == "consistency" and row.subset != "all":
+            chance = next(iter(at_chance.filter(subset=row.subset)["value"]), NAN)
+        yield Tile(
+            label=row.label, value=100 * row.value, low=100 * row.low, high=100 * row.high,
+            chance=100 * chance, baseline=100 * row.baseline,
+            sentence=sentence_of(run, row, chance),
+        )  # fmt: skip
+
+
+def _headline_table(runs: Sequence[RunView]) -> Table:
+    """A row a run, and the majority baseline where it is the same for all."""
+    of_runs = [
+        {(row.label, row.metric, row.subset): row for row in run.summary.rows} for run in runs
     ]
-    title = f"{prefix}{int(excluded['len'].sum()):,} queries without an answer"
-    if excluded.height > MOST_REASONS:
-        title += f", the {MOST_REASONS} most common reasons"
-    columns = [Column("relation"), Column("reason"), Column("queries", "count")]
-    return Folded(title, [Table(title, columns, rows)])
+    keys = list(dict.fromkeys(key for rows in of_runs for key in rows))
+    rows: list[list[Value]] = []
+    for run, known in zip(runs, of_runs, strict=True):
+        cells = [
+            Cell(row.value, row.std, row.low, row.high) if (row := known.get(key)) else Cell()
+            for key in keys
+        ]
+        rows.append([_run_and_task(run, runs), *cells[:2], run.summary.chance, *cells[2:]])
+    baselines = {
+        tuple(round(row.baseline, 9) for row in known.values() if not math.isnan(row.baseline))
+        for known in of_runs
+    }
+    if len(baselines) == 1:
+        shared = of_runs[0]
+        cells = [Cell(shared[key].baseline) if key in shared else Cell() for key in keys]
+        rows.append(["majority baseline", *cells[:2], None, *cells[2:]])
+    labels = [label for label, _, _ in keys]
+    labels = [*labels[:2], "Expected by chance", *labels[2:]]
+    columns = [Column("model"), *(Column(label, "share") for label in labels)]
+    title = "The headline numbers, in percent; below each its 95 % confidence interval"
+    return Table(title, columns, rows)
+
+
+def _run_and_task(run: RunView, runs: Sequence[RunView]) -> str:
+    """The name of a run, with its task where tasks differ."""
+    tasks = {other.task.name for other in runs if other.task}
+    return f"{run.name}, {run.task.name}" if run.task and len(tasks) > 1 else run.name
+
+
+def _headlines(runs: Sequence[RunView]) -> Iterator[Figure]:
+    """The headline numbers of several models and of the papers; none of one model alone."""
+    papers = papers_headlines(runs[0].metrics)
+    if len(runs) == 1 and not papers:
+        return
+    shown = {row.label: (row.metric, row.subset) for run in runs for row in run.summary.rows}
+    labels = {key: label for label, key in reversed(shown.items())}
+    rows: list[tuple[Any, ...]] = [
+        (model, labels[key], cell.number, NAN, NAN, "paper")
+        for model, values in papers.items()
+        for key, cell in values.items()
+        if key in labels
+    ]
+    rows += [
+        (_run_and_task(run, runs), row.label, row.value, row.low, row.high, charts.MEASURED)
+        for run in runs
+        for row in run.summary.rows
+    ]
+    order = list(shown)
+    rows.sort(key=lambda row: order.index(row[1]))
+    text, number = pl.String, pl.Float64
+    columns = {"model": text, "number": text, "value": number, "low": number, "high": number}
+    frame = pl.DataFrame(rows, schema={**columns, "source": text}, orient="row")
+    caption = "The headline numbers with their 95 % confidence intervals."
+    if papers:
+        caption += " Hollow marks are the paper's rows, which have no interval."
+    title = f"Headline numbers on {runs[0].suite.name}"
+    yield Figure("headline", title, charts.headline_figure(frame), caption, is_fluid=False)
+
+
+def _relations(runs: Sequence[RunView]) -> Iterator[Figure]:
+    """Each relation's number with its interval, chance and the majority baseline; not of tasks."""
+    suite = runs[0].suite
+    if not suite.words.pool:
+        return
+    rows = charts.relation_rows(runs)
+    title = f"{rows['metric'][0]} of each relation ({charts.REFERENCES})"
+    caption = (
+        f"Each relation with its 95 % confidence interval; {charts.REFERENCES}. The menu chooses "
+        "the number."
+    )
+    if any(group.cardinality == "N-M" for group in suite.relations):
+        caption += f" {DETERMINISM}"
+    yield Figure("relations", title, charts.interval_figure(rows, suite.words.group), caption)
+
+
+def _forms(runs: Sequence[RunView]) -> Iterator[Figure]:
+    """Consistency of every other form with the original one."""
+    rows = charts.form_rows(runs)
+    if rows.is_empty():
+        return
+    title = f"Consistency of each form with the original form ({charts.REFERENCES})"
+    caption = (
+        "Answers of each form that are the same as in the original form, with 95 % confidence "
+        f"intervals; {charts.REFERENCES}. The menu chooses the number. A model that always gives "
+        "one answer has no chance-corrected consistency."
+    )
+    yield Figure("forms", title, charts.interval_figure(rows, "form"), caption)
+
+
+def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure]:
+    """The agreement of each two patterns or forms of a group; nothing with fewer than two pairs."""
+    words, names = runs[0].suite.words, group_names(runs[0].suite)
+    pairs, patterns = (
+        pl.concat(
+            [getattr(run, name).with_columns(run=pl.lit(run.name)) for run in runs],
+            how="diagonal_relaxed",
+        )
+        for name in ("pairs", "patterns")
+    )
+    if pairs.height < 2 * len(runs):
+        return
+
+    def only(chosen: pl.Expr) -> None:
+        nonlocal pairs, patterns
+        pairs, patterns = pairs.filter(chosen), patterns.filter(chosen)
+
+    large = patterns.filter(pl.col("variant_index") >= LARGEST_MATRIX)["group"].unique()
+    only(~pl.col("group").is_in(large.implode()))
+    if pairs.is_empty():
+        return
+    relation = _least_consistent(pairs) if relation is None or relation in large else relation
+    caption = charts.matrix_caption(words)
+    if len(runs) > 1 and pairs.height > MOST_PAIRS:
+        only(pl.col("run") == runs[0].name)
+        caption += f" Only {runs[0].name} is shown."
+    if pairs.height > MOST_PAIRS:
+        only(pl.col("group") == relation)
+    first_run = f", {runs[0].name}" if len(runs) > 1 else ""
+    title = f"Agreement of {words.variant}s: {names.get(relation, relation)}{first_run}"
+    figure = charts.matrix_figure(pairs, patterns, relation, names, words)
+    yield Figure("agreement", title, figure, caption, is_fluid=False)
+
+
+def _least_consistent(pairs: pl.DataFrame) -> str:
+    """The group with the lowest agreement, among those with enough facts if there are any."""
+    if "n" in pairs.columns and (pairs["n"] >= FEWEST_FACTS).any():
+        pairs = pairs.filter(pl.col("n") >= FEWEST_FACTS)
+    agreement = pl.col("agreement").fill_nan(None).mean()
+    means = pairs.group_by("group", maintain_order=True).agg(agreement)
+    return str(means.sort("agreement", nulls_last=True)["group"][0])

@@ -89,25 +89,29 @@ def beside(
     within which percentages count as equal to the paper's; None for no judgement. ``settings``:
     arguments of ours that the paper did not use.
     """
-    absent = absent or {}
-    rows: list[dict[str, object]] = []
-    remaining = dict(ours)
-    for printed in paper_numbers(table).iter_rows(named=True):
-        number = remaining.pop((printed["group"], printed["row"], printed["column"]), None)
-        paper, digits = float(printed["value"]), int(printed["digits"])
-        verdict = absent.get(printed["row"], absent.get("", "not measured"))
+    absent, remaining, rows = absent or {}, dict(ours), list[dict[str, object]]()
+    printed: list[dict[str, Any]] = paper_numbers(table).to_dicts()
+    known = {(row["group"], row["row"], row["column"]) for row in printed}
+    for key, number in ours.items():
+        if key not in known:
+            unit = number.unit if number else ""
+            place = dict(zip(("group", "row", "column"), key, strict=True))
+            other = {"unit": unit, "digits": DIGITS.get(unit, 1), "value": NAN, "std": NAN}
+            printed.append({"table": table, "section": "", **place, **other})
+    for row in printed:
+        number = remaining.pop((row["group"], row["row"], row["column"]), None)
+        verdict = absent.get(row["row"], absent.get("", "not measured"))
         if number is not None:
-            verdict = _verdict(paper, digits, printed["unit"], number, tolerance)
-        row = {name: printed[name] for name in BESIDE_SCHEMA if name in printed and name != "std"}
-        rows.append(row | _numbers(paper, float(printed["std"]), number) | {"verdict": verdict})
-    for (group, name, column), number in remaining.items():
-        row = {"table": table, "section": "", "group": group, "row": name, "column": column}
-        unit = number.unit if number else ""
-        row |= {"unit": unit, "digits": DIGITS.get(unit, 1)}
-        verdict = absent.get(name, absent.get("", "not measured"))
-        if number is not None:
-            verdict = "no data" if math.isnan(number.value) else "ours only"
-        rows.append(row | _numbers(NAN, NAN, number) | {"verdict": verdict})
+            verdict = _verdict(row["value"], row["digits"], row["unit"], number, tolerance)
+        measured = number or Measured(NAN)
+        rows.append(
+            {
+                **{name: row[name] for name in BESIDE_SCHEMA if name in row},
+                "paper": row["value"], "paper_std": row["std"], "ours": measured.value,
+                "std": measured.std, "low": measured.low, "high": measured.high,
+                "difference": measured.value - row["value"], "verdict": verdict,
+            }
+        )  # fmt: skip
     blocks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("group", "row"))
     rows.sort(key=lambda row: (blocks.index(row["group"]), names.index(row["row"])))
     shown = pl.when(pl.col("ours").is_nan()).then(pl.lit("")).otherwise(pl.lit(settings))
@@ -117,6 +121,8 @@ def beside(
 def _verdict(paper: float, digits: int, unit: str, ours: Measured, tolerance: float | None) -> str:
     if math.isnan(ours.value):
         return "no data"
+    if math.isnan(paper):
+        return "ours only"
     if unit == "p<":
         return "same" if ours.value < paper else "differs"
     if round(ours.value, digits) == paper:
@@ -125,19 +131,6 @@ def _verdict(paper: float, digits: int, unit: str, ours: Measured, tolerance: fl
         return "differs"
     is_within = round(abs(ours.value - paper), 9) <= tolerance
     return "within" if is_within else "outside"
-
-
-def _numbers(paper: float, std: float, measured: Measured | None) -> dict[str, float]:
-    ours = measured or Measured(NAN)
-    return {
-        "paper": paper,
-        "paper_std": std,
-        "ours": ours.value,
-        "std": ours.std,
-        "low": ours.low,
-        "high": ours.high,
-        "difference": ours.value - paper,
-    }
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[Cell, Cell]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any
 
 import polars as pl
 
-from consilience.analysis.examples import NO_GAP
 from consilience.core.expectations import EXPECTATION_SUBSETS
-from consilience.core.factors import FACTORS
 from consilience.core.text import counted
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report import charts
@@ -24,13 +24,12 @@ from consilience.report.columns import (
     PATTERNS,
     PROBABILITY_GAP,
     VIOLATION_RATES,
-    cells_of,
+    Columns,
     frame_table,
     with_outliers,
 )
 from consilience.report.comparison_tables import differences
-from consilience.report.export import Beside, Figure, Folded, Page, Part, Points, Section, Text
-from consilience.report.first_screen import first_screen, server_sections
+from consilience.report.export import Figure, Folded, Page, Part, Points, Section, Text
 from consilience.report.metric_tables import (
     DETERMINISM,
     edit_rows,
@@ -40,11 +39,15 @@ from consilience.report.metric_tables import (
 )
 from consilience.report.overview import (
     again,
+    beside,
     caveats,
     fact_counts,
+    first_screen,
     numbers,
     of_run,
     page_in_words,
+    scope,
+    servers,
     setup,
     subtitle_of,
 )
@@ -56,17 +59,36 @@ from consilience.report.run_view import (
     index_table,
     interaction_table,
     level_table,
+    most_changed,
     name_and_id,
-    relation_values,
     view_notes,
 )
-from consilience.report.table import Column, Table, Value, intervals_below
+from consilience.report.table import NAN, Column, Table, Value, intervals_below
 from consilience.types import SuiteWords
 
 MOST_APART = 8  # patterns that differ from the others and are named
 MOST_PATTERNS = 1_000  # rows of the table of patterns; of more, those with the lowest agreement
 CLEAR = 0.05  # an adjusted p below which a pattern differs in accuracy
 
+OF_RELATIONS: Columns = {
+    "relation": Column("relation"), "run": Column("run"), "facts": Column("facts", "count"),
+}  # fmt: skip
+OF_ITEMS: Columns = {
+    "run": Column("run"), "facts": Column("facts", "count"),
+    "all": Column("all patterns agree", "share"), "none": Column("no two agree", "share"),
+    "median": Column("median agreement", "share"),
+}  # fmt: skip
+MOVES: Columns = {
+    "perturbation": Column("form"), "group": Column("task"),
+    "original_answer": Column("original label"), "answer": Column("new label"),
+    "len": Column("pairs", "count"),
+}  # fmt: skip
+EXPECTED: Columns = {
+    "group": Column("group"), "run": Column("run"), "kind": Column("expectation"),
+}  # fmt: skip
+OF_EXPECTATIONS = (
+    "violation_rate", "chance_violation_rate", "probability_gap", "chance_probability_gap",
+)  # fmt: skip
 
 Parts = Iterator[Part]
 
@@ -78,27 +100,34 @@ def _relations(runs: Sequence[RunView]) -> Parts:
     counts = {run.name: fact_counts(run.metrics) for run in runs}
     measured = {name for of_run in cells.values() for name, _ in of_run}
     shown = [name for name in headline_metrics() if name in measured]
-    rows: list[list[Value]] = []
-    for relation in suite.relations:
-        for run in runs:
-            numbers = [cells[run.name].get((metric, relation.id)) for metric in shown]
-            count = counts[run.name].get(relation.id)
-            named = [name_and_id(names, relation.id), *[run.name] * (len(runs) > 1)]
-            rows.append([*named, count, *numbers])
-    columns = [Column("relation"), *[Column("run")] * (len(runs) > 1), Column("facts", "count")]
-    columns += [Column(label_of(name), "share") for name in shown]
+    rows: list[dict[str, Any]] = [
+        {
+            "relation": name_and_id(names, relation.id),
+            **_named(run, runs),
+            "facts": counts[run.name].get(relation.id),
+            **{metric: cells[run.name].get((metric, relation.id)) for metric in shown},
+        }
+        for relation in suite.relations
+        for run in runs
+    ]
+    of_metrics: Columns = {name: Column(label_of(name), "share") for name in shown}
     notes = [DETERMINISM] if any(group.cardinality == "N-M" for group in suite.relations) else []
     if any(count.mark for of_run in counts.values() for count in of_run.values()):
         notes.append("facts: those that the accuracy counts, of all facts of the relation")
     title = "Each relation, in percent; below each number its 95 % CI"
-    table = Table(title, columns, rows, notes)
+    table = frame_table(rows, title, {**OF_RELATIONS, **of_metrics}, notes)
     several = f"Each relation in each run ({len(rows):,})"
     yield table if len(runs) == 1 else Folded(several, [table])
 
 
+def _named(run: RunView, runs: Sequence[RunView]) -> dict[str, str]:
+    """The cell that names the run of a row, where there are several."""
+    return {"run": run.name} if len(runs) > 1 else {}
+
+
 def _spread(runs: Sequence[RunView]) -> Parts:
     """How accuracy and consistency are spread over relations, and agreement over facts."""
-    values = accuracy_and_consistency(runs)
+    values = charts.accuracy_and_consistency(runs)
     caption = (
         "Each mark is a relation. Bottom right: the answers are right, but only in some patterns. "
         "Top left: the answers are the same and wrong. Dashed line: mean consistency expected by "
@@ -109,8 +138,7 @@ def _spread(runs: Sequence[RunView]) -> Parts:
         chart = charts.against_figure(values, runs[0].suite.words.group)
         figures.append(Figure("knowledge", "Accuracy and consistency", chart, caption))
     of_items = list(_items(runs))
-    figures += of_items[:1]
-    yield from [Beside(figures)] if len(figures) > 1 else figures
+    yield from beside([*figures, *of_items[:1]])
     yield from of_items[1:]
 
 
@@ -121,23 +149,11 @@ def languages(runs: Sequence[RunView]) -> Parts:
             yield replace(table, title=f"{run.name}: means of relations, in percent")
 
 
-def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:
-    """Both numbers of each relation for ``against_figure``."""
-    names = group_names(runs[0].suite)
-    wanted = ("accuracy", "consistency", "chance_consistency")
-    values = relation_values(runs, wanted).pivot(
-        "metric", index=["run", "group"], values="value", maintain_order=True
-    )
-    known = [name if name in values.columns else pl.lit(math.nan).alias(name) for name in wanted]
-    name = pl.col("group").replace(names)
-    return values.select("run", *known, name=name).rename({"chance_consistency": "chance"})
-
-
 def _patterns(runs: Sequence[RunView]) -> Parts:
     """Accuracy and agreement of each pattern; nothing where no fact was asked in two."""
     if all(run.pairs.is_empty() for run in runs):
         return
-    names = group_names(runs[0].suite)
+    words, names = runs[0].suite.words, group_names(runs[0].suite)
     frame = pl.concat(run.patterns.with_columns(run=pl.lit(run.name)) for run in runs)
     left_out = ["highest", "n", *["run"] * (len(runs) == 1)]
     shown = with_outliers(frame.drop(left_out)).with_columns(
@@ -149,11 +165,10 @@ def _patterns(runs: Sequence[RunView]) -> Parts:
         + f"(agreement {100 * row['agreement']:.0f} %)"
         for row in frame.filter(pl.col("apart")).to_dicts()
     ]
-    if len(apart) > MOST_APART:
-        apart[MOST_APART:] = [f"{len(apart) - MOST_APART} more, in the table"]
-    words = runs[0].suite.words
     none = [] if apart else [f"No {words.variant} is an outlier."]
     yield Text([" ".join([*none, *_accuracy_of_patterns(frame, words)])])
+    if len(apart) > MOST_APART:
+        apart[MOST_APART:] = [f"{len(apart) - MOST_APART} more, in the table"]
     if apart:
         yield Points(apart)
     yield _folded_patterns(shown)
@@ -162,16 +177,14 @@ def _patterns(runs: Sequence[RunView]) -> Parts:
 def _accuracy_of_patterns(patterns: pl.DataFrame, words: SuiteWords) -> Iterator[str]:
     """Whether patterns differ from the first one of their group in accuracy, in a sentence."""
     known = patterns.filter(pl.col("p_holm").is_not_nan())
-    if known.is_empty():
-        return
-    several = f"{words.variant}s"
     where = f"from the first {words.variant} of the same {words.group} in accuracy"
-    clear = known.filter(pl.col("p_holm") < CLEAR).height
-    smallest = f"{counted(known.height, words.variant)}, smallest p {known['p_holm'].sort()[0]:.3f}"
-    if clear:
-        yield f"{clear} of {known.height:,} {several} differ {where} (p < {CLEAR}, Holm)."
-    else:
-        yield f"No {words.variant} differs {where} ({smallest}, Holm)."
+    if clear := known.filter(pl.col("p_holm") < CLEAR).height:
+        several = f"{clear} of {known.height:,} {words.variant}s"
+        yield f"{several} differ {where} (p < {CLEAR}, Holm)."
+    elif known.height:
+        smallest = f"smallest p {known['p_holm'].sort()[0]:.3f}"
+        several = counted(known.height, words.variant)
+        yield f"No {words.variant} differs {where} ({several}, {smallest}, Holm)."
 
 
 def _folded_patterns(patterns: pl.DataFrame) -> Folded:
@@ -189,10 +202,10 @@ def _folded_patterns(patterns: pl.DataFrame) -> Folded:
 
 def _edits(runs: Sequence[RunView]) -> Parts:
     """The cost of each kind of edit; nothing where the suite does not say how patterns differ."""
-    named = [(run.name, run.edits) for run in runs if run.edits.height]
+    named = [run.edits.with_columns(run=pl.lit(run.name)) for run in runs if run.edits.height]
     if not named:
         return
-    frame = pl.concat([edits.with_columns(run=pl.lit(name)) for name, edits in named])
+    frame = pl.concat(named)
     caption = (
         "Left of the dashed line: pairs of patterns that differ in this way agree less often than "
         "the other pairs of their relation."
@@ -200,10 +213,7 @@ def _edits(runs: Sequence[RunView]) -> Parts:
     title = "Consistency of pairs of patterns with and without the edit, means over relations"
     yield Figure("edits", "Effect of each edit on consistency", charts.edit_figure(frame), caption)
     yield frame_table(frame.drop("run") if len(runs) == 1 else frame, title, EDITS)
-    names = [{"run": run.name} if len(runs) > 1 else {} for run in runs]
-    rows = [
-        name | row for run, name in zip(runs, names, strict=True) for row in edit_rows(run.metrics)
-    ]
+    rows = [_named(run, runs) | row for run in runs for row in edit_rows(run.metrics)]
     title = (
         "Consistency by kind of pair, as in the ParaRel paper's Table 5: Diff-Syntax differs in "
         "syntax alone, Diff-Determiner in the determiner and perhaps more"
@@ -218,20 +228,16 @@ def _items(runs: Sequence[RunView]) -> Parts:
     known = frame.filter(pl.col("agreement").is_not_nan())
     if known.height < 2 * len(runs):
         return
-    rows: list[list[Value]] = []
-    for run in runs:
-        agreement = known.filter(run=run.name)["agreement"]
-        shares = (agreement == 1).mean(), (agreement == 0).mean(), agreement.median()
-        rows.append([run.name, len(agreement), *(shares if len(agreement) else [None] * 3)])
-    columns = [
-        Column("run"), Column("facts", "count"), Column("all patterns agree", "share"),
-        Column("no two agree", "share"), Column("median agreement", "share"),
+    rows = [
+        {"run": run.name, "facts": len(of), "all": (of == 1).mean(), "none": (of == 0).mean(),
+         "median": of.median()}
+        for run in runs
+        for of in [known.filter(run=run.name)["agreement"]]
     ]  # fmt: skip
     title = (
         "Facts of relations with one right answer, by the agreement among their patterns, in "
         "percent"
     )
-    table = Table(title, columns, rows, sortable=False)
     bars = {
         (row["run"], row["agreement"]): row["share"] for row in charts.in_tenths(known).to_dicts()
     }
@@ -244,7 +250,7 @@ def _items(runs: Sequence[RunView]) -> Parts:
     caption = "Facts by the share of their pairs of patterns that get the same answer."
     chart = charts.item_figure(frame, runs[0].suite.words)
     yield Figure("items", "Agreement over facts", chart, caption)
-    yield table
+    yield frame_table(rows, title, OF_ITEMS, sortable=False)
     yield Folded("The bars as a table", [bars_table])
 
 
@@ -254,8 +260,8 @@ def _examples(runs: Sequence[RunView]) -> Parts:
     for run in runs:
         tables: list[Part] = []
         for kind, chosen in run.examples.items():
-            rows = []
             is_written = any(reply.text is not None for one in chosen for reply in one.telling)
+            rows = []
             for example in chosen:
                 relation = names.get(example.group, example.group)
                 fact = f"{example.subject} ({relation}), gold: {example.gold}"
@@ -263,13 +269,14 @@ def _examples(runs: Sequence[RunView]) -> Parts:
                     prompt = run.prompt(example, reply)
                     if reply.prompt:
                         (prompt,) = in_one_line([prompt], shared=False)
+                    text = {"text": reply.text or ""} if is_written else {}
                     verdict = reply.unmatched or example.verdict(reply)
-                    text = [reply.text or ""] * is_written
-                    rows.append([fact, prompt, *text, reply.answer, verdict])
+                    row = {"fact": fact, "prompt": prompt, **text, "answer": reply.answer}
+                    rows.append(row | {"verdict": verdict})
             if rows:
-                headings = ["fact", "prompt", *["text"] * is_written, "answer", "verdict"]
                 title = of_run(run.name, runs) + kind.partition(" (example")[0]
-                tables.append(Table(title, [*map(Column, headings)], rows, sortable=False))
+                columns: Columns = {name: Column(name) for name in rows[0]}
+                tables.append(frame_table(rows, title, columns, sortable=False))
         is_folded = run is not runs[0] and tables
         yield from [Folded(f"{run.name}: examples", tables)] if is_folded else tables
 
@@ -295,10 +302,6 @@ MOST_EXAMPLES = 12  # changed answers on the page; all are in inconsistent.csv
 
 def _label_changes(runs: Sequence[RunView]) -> Parts:
     """Old and new label, all seeds together; how many right answers were lost and won."""
-    columns = [
-        Column("form"), Column("task"), Column("original label"), Column("new label"),
-        Column("pairs", "count"),
-    ]  # fmt: skip
     for run in runs:
         if run.changed.is_empty():
             yield Text([f"{run.name}: no label changed."])
@@ -310,7 +313,7 @@ def _label_changes(runs: Sequence[RunView]) -> Parts:
         is_long = moves.height > MOST_MOVES
         rest = f", the {MOST_MOVES} most common of {moves.height}" * is_long
         title = f"{run.name}{seeds}: labels that changed{rest}"
-        yield Table(title, columns, moves.head(MOST_MOVES).rows())
+        yield frame_table(moves.head(MOST_MOVES), title, MOVES)
         counts = run.changed.group_by("group", "perturbation", maintain_order=True).agg(
             lost=(pl.col("original_answer") == pl.col("gold")).sum(),
             won=(pl.col("answer") == pl.col("gold")).sum(),
@@ -344,42 +347,31 @@ APPLICABLE = "applicable: the first answers meet the condition, counted in each 
 def _expectations(runs: Sequence[RunView]) -> Parts:
     """The violation rates by group and kind; none without expectations."""
     names = {**group_names(runs[0].suite), "MICRO": ALL_GROUPS}
-    rows: list[list[Value]] = []
-    kinds: set[str] = set()
     values = {
         (run.name, row["metric"], row["group"], row["subset"]): row
         for run in runs
         for row in run.metrics.iter_rows(named=True)
     }
-    has_gap = any(metric == "probability_gap" for _, metric, _, _ in values)
-    shown = {**VIOLATION_RATES, **(PROBABILITY_GAP if has_gap else {})}
-    groups = [name for name in names if name != "MICRO" or len(names) > 2]
-    for group in groups:
-        for kind in EXPECTATION_SUBSETS:
-            for run in runs:
-                rate, chance, gap, chance_gap = (
-                    values.get((run.name, metric, group, kind))
-                    for metric in (
-                        "violation_rate", "chance_violation_rate", "probability_gap",
-                        "chance_probability_gap",
-                    )
-                )  # fmt: skip
-                if rate is None or chance is None:
-                    continue
-                gap, chance_gap = gap or NO_GAP, chance_gap or NO_GAP
-                row = {**rate, "chance": chance["value"], "gap": gap["value"]}
-                row |= {"gap_low": gap["low"], "gap_high": gap["high"]}
-                row |= {"gap_chance": chance_gap["value"]}
-                named = [names[group], *[run.name] * (len(runs) > 1), kind]
-                rows.append([*named, *cells_of(row, shown)])
-                kinds.add(kind)
+    rows: list[dict[str, Any]] = []
+    for group in [name for name in names if name != "MICRO" or len(names) > 2]:
+        for kind, run in product(EXPECTATION_SUBSETS, runs):
+            rate, chance, gap, chance_gap = (
+                values.get((run.name, metric, group, kind), {}) for metric in OF_EXPECTATIONS
+            )
+            if rate and chance:
+                row = {"group": names[group], **_named(run, runs), "kind": kind}
+                row |= {name: rate[name] for name in ("n", "value", "low", "high")}
+                row |= {"chance": chance["value"], "gap": gap.get("value", NAN)}
+                row |= {"gap_low": gap.get("low", NAN), "gap_high": gap.get("high", NAN)}
+                rows.append(row | {"gap_chance": chance_gap.get("value", NAN)})
     if not rows:
         return
-    several = [Column("run")] * (len(runs) > 1)
-    columns = [Column("group"), *several, Column("expectation"), *shown.values()]
+    has_gap = any(metric == "probability_gap" for _, metric, _, _ in values)
+    columns = {**EXPECTED, **VIOLATION_RATES, **(PROBABILITY_GAP if has_gap else {})}
+    kinds = {row["kind"] for row in rows}
     about = [f"{kind}: {text}" for kind, text in EXPECTATION_SUBSETS.items() if kind in kinds]
     notes = [*about, APPLICABLE, *([GAP_NOTE] if has_gap else [])]
-    yield Table("Violated expectations, in percent", columns, rows, notes)
+    yield frame_table(rows, "Violated expectations, in percent", columns, notes)
     for run in runs:
         if tables := list(violation_examples(run.violations)):
             name = f": {run.name}" if len(runs) > 1 else ""
@@ -388,33 +380,15 @@ def _expectations(runs: Sequence[RunView]) -> Parts:
 
 CAPTION = (
     "Consistency: mark with 95 % CI, and a tick at the level expected by chance. Answer and "
-    "correctness: the bar is the main effect of a factor as a share of the variation over "
-    "variants, the mark with 95 % CI its total effect, which has all interactions of the factor."
+    "correctness: "
 )
-CAPTION_OF_PAIRS = (
-    "Consistency: mark with 95 % CI, and a tick at the level expected by chance. Answer and "
-    "correctness: probability, with 95 % CI, that it changes when this factor alone gets a random "
-    "level."
+OF_SHARES = (
+    "the bar is the main effect of a factor as a share of the variation over variants, the mark "
+    "with 95 % CI its total effect, which has all interactions of the factor."
 )
-"""How to read the figure of a design without main effects."""
-
-
-def _most_changed(view: FactorView, views: Sequence[FactorView]) -> str:
-    """Which factor changes answers most, in a sentence with its consistency and the others'."""
-    rows = view.tables.consistency.filter(pl.col("value").is_not_nan())
-    shares = [
-        (FACTORS.get(name, name), value)
-        for name, value in rows.sort("value", maintain_order=True).select("factor", "value").rows()
-    ]
-    text = of_run(view.name, views)
-    if not shares:
-        return f"{text}No two variants that differ in one factor only have answers."
-    (label, lowest), *others = shares
-    text += f"Two variants that differ only in {label} get the same answer "
-    text += f"{100 * lowest:.1f} % of the time"
-    text += "".join(f"; only in {name}, {100 * value:.1f} %" for name, value in others)
-    changes_most = bool(others) and lowest < others[0][1]
-    return text + "." + f" So {label} changes answers most." * changes_most
+OF_PROBABILITIES = (
+    "probability, with 95 % CI, that it changes when this factor alone gets a random level."
+)
 
 
 def factor_parts(views: Sequence[FactorView]) -> Parts:
@@ -422,10 +396,13 @@ def factor_parts(views: Sequence[FactorView]) -> Parts:
     if not views:
         return
     is_exact = all(view.is_exact for view in views)
-    caption, title = CAPTION if is_exact else CAPTION_OF_PAIRS, "What each factor changes"
-    yield Text([_most_changed(view, views) for view in views])
-    yield Figure("factors", title, charts.factor_figure(views), caption, is_fluid=False)
-    yield intervals_below(factor_table(views, f"{title}, in percent"))
+    title, caption = "What each factor changes", OF_SHARES if is_exact else OF_PROBABILITIES
+    if lead := most_changed(views):
+        yield Text(lead)
+    yield Figure("factors", title, charts.factor_figure(views), CAPTION + caption, is_fluid=False)
+    table = factor_table(views, f"{title}, in percent")
+    notes = [note for note in table.notes if note not in lead]
+    yield intervals_below(replace(table, notes=notes))
     indices = index_table(views, "Sensitivity indices: the larger, the more variants differ")
     yield Folded(
         "Sensitivity indices, to compare with other models on the same questions", [indices]
@@ -436,10 +413,6 @@ def factor_parts(views: Sequence[FactorView]) -> Parts:
     yield Folded("Accuracy by level", [level_table(views, "Accuracy by level")])
     if notes := view_notes(views):
         yield Points(notes)
-
-
-def _factors(runs: Sequence[RunView]) -> Parts:
-    return factor_parts([view for run in runs for view in run.factors])
 
 
 Sections = Sequence[tuple[str, str, str, Callable[[Sequence[RunView]], Parts]]]
@@ -483,13 +456,13 @@ OF_PAIRS: Sections = (
         _changed_examples,
     ),
 )  # fmt: skip
-OF_QUESTIONS: Sections = (
+OF_ALL: Sections = (
     (
         "factors", "Factors",
         "The same questions were asked in variants. A factor is what differs between them, such as "
         "the order of the options. The less variants agree that differ in one factor only, the "
         "more this factor changes answers.",
-        _factors,
+        lambda runs: factor_parts([view for run in runs for view in run.factors]),
     ),
     (
         "expectations", "Expectations",
@@ -498,15 +471,20 @@ OF_QUESTIONS: Sections = (
         "another expectation.",
         _expectations,
     ),
+    (
+        "server", "Server",
+        "The model answered behind a URL or in llama.cpp. How its candidates were scored was "
+        "proved on a few known prompts before anything of the suite was sent.",
+        servers,
+    ),
+    ("caveats", "Caveats", "", caveats),
+    ("setup", "Suite and models", "", setup),
 )  # fmt: skip
 
 
-def sections_of(runs: Sequence[RunView]) -> Iterator[Section]:
-    """The sections on single groups, variants and items."""
-    for id_, heading, intro, parts_of in (
-        *(OF_PAIRS if runs[0].is_of_pairs else OF_FACTS),
-        *OF_QUESTIONS,
-    ):
+def sections_of(runs: Sequence[RunView], rows: Sections) -> Iterator[Section]:
+    """The sections that have parts."""
+    for id_, heading, intro, parts_of in rows:
         if parts := list(parts_of(runs)):
             yield Section(id_, heading, intro, parts)
 
@@ -526,15 +504,13 @@ def report_page(
     between the settings of the runs. ``relation``: the relation whose agreement is shown first;
     None for the least consistent.
     """
-    words = runs[0].suite.words
+    words, names = runs[0].suite.words, [run.name for run in runs]
+    of_kind = OF_PAIRS if runs[0].task else OF_FACTS
+    first = ("summary", "Summary", scope(runs), partial(first_screen, relation=relation))
     sections = [
-        first_screen(runs, relation),
+        *sections_of(runs, [first]),
         *differences(compared, notes, group_names(runs[0].suite), words.pool),
-        numbers(runs),
-        *sections_of(runs),
-        *server_sections(runs),
-        caveats(runs),
-        setup(runs),
+        *sections_of(runs, [("numbers", "All numbers", "", numbers), *of_kind, *OF_ALL]),
         again(
             [
                 (f"{run.name}, seed {at} of {run.seeds}" if run.seeds > 1 else run.name, record)
@@ -543,7 +519,6 @@ def report_page(
             ]
         ),
     ]
-    names = [run.name for run in runs]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     title = f"How consistent {'is' if len(names) == 1 else 'are'} {', '.join(names[:SHOWN])}{more}?"
     return page_in_words(Page(title, subtitle_of(runs), sections), words)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -16,13 +16,10 @@ from consilience.core.errors import Protocol
 from consilience.core.factors import FACTORS
 from consilience.core.items import Task
 from consilience.report.columns import Columns, cells_of, frame_table
+from consilience.report.export import Spec
 from consilience.report.summary import Key, Summary
 from consilience.report.table import CI, Cell, Column, Table, Value
 from consilience.types import Suite
-
-if TYPE_CHECKING:
-    import altair
-
 
 NOISE = "noise"  # the rows of pairs that differ in nothing about the question
 BLANK = "___"  # the object in a prompt
@@ -100,24 +97,39 @@ def factor_table(views: Sequence[FactorView], title: str) -> Table:
     """A row a factor of each run, then interactions, the difference of items and noise."""
     is_exact = all(view.is_exact for view in views)
     columns = {**CONSISTENCY, **(EXACT if is_exact else OF_PAIRS)}
-    rows: list[list[Value]] = []
-    blocks = []
-    for view in views:
-        for record in _records(view, is_exact=is_exact):
+
+    def rows_of(view: FactorView) -> Iterator[list[Value]]:
+        noise: list[dict[str, Any]] = [
+            {"factor": f"{NOISE}: {subset.replace('_', ' ')}", "n": count, "value": 1 - value}
+            for subset, count, value in view.noise.select("subset", "n", "value").iter_rows()
+        ]
+        for record in [*factor_records(view, is_exact=is_exact), *noise]:
             row: list[Value] = []
             for name, column in columns.items():
-                first = name if isinstance(name, str) else name[0]
-                row += cells_of(record, {name: column}) if first in record else [""]
-            rows.append(row)
-            blocks.append(view.name)
-    notes = _by_view(views, _most)
+                is_known = (name if isinstance(name, str) else name[0]) in record
+                row += cells_of(record, {name: column}) if is_known else [""]
+            yield row
+
+    notes = most_changed(views)
     notes += [OF_CONSISTENCY, OF_SHARES if is_exact else OF_PROBABILITIES]
     tables = [view.tables.consistency for view in views]
     if any((of["corrected"].is_not_nan() & of["corrected_low"].is_nan()).any() for of in tables):
         notes.append(NO_INTERVAL)
     notes += _by_view(views, _variation_note)
-    shown = blocks if len(views) > 1 else []
-    return Table(title, list(columns.values()), rows, notes, shown, sortable=False)
+    return _table(views, title, list(columns.values()), rows_of, notes)
+
+
+def _table(
+    views: Sequence[FactorView],
+    title: str,
+    columns: Sequence[Column],
+    rows_of: Callable[[FactorView], Iterable[Sequence[Value]]],
+    notes: Sequence[str] = (),
+) -> Table:
+    """The rows of each run, in blocks where there are several."""
+    rows = [(view.name, row) for view in views for row in rows_of(view)]
+    blocks = [name for name, _ in rows] if len(views) > 1 else []
+    return Table(title, columns, [row for _, row in rows], notes, blocks, sortable=False)
 
 
 def _by_view(
@@ -131,12 +143,17 @@ def _by_view(
     ]
 
 
+def most_changed(views: Sequence[FactorView]) -> list[str]:
+    """Which factor changes the answers of each run most, in a sentence; none of one factor."""
+    return _by_view(views, _most)
+
+
 def view_notes(views: Sequence[FactorView]) -> list[str]:
     """What a reader of the tables of factors should know."""
     return _by_view(views, lambda view: view.tables.notes)
 
 
-def _records(view: FactorView, *, is_exact: bool) -> Iterator[dict[str, Any]]:
+def factor_records(view: FactorView, *, is_exact: bool) -> Iterator[dict[str, Any]]:
     """The rows of a run by the names of the columns."""
     parts, outcomes = parts_of(view.tables), ("answer", "correctness")
     number = "share" if is_exact else "value"
@@ -155,9 +172,6 @@ def _records(view: FactorView, *, is_exact: bool) -> Iterator[dict[str, Any]]:
         if known:
             mains = {f"{outcome}_main": parts[outcome, effect, ""]["share"] for outcome in known}
             yield {"factor": effect, **mains}
-    for row in view.noise.iter_rows(named=True):
-        name = f"{NOISE}: {row['subset'].replace('_', ' ')}"
-        yield {"factor": name, "n": row["n"], "value": 1 - row["value"]}
 
 
 def parts_of(tables: FactorTables) -> dict[tuple[str, str, str], dict[str, Any]]:
@@ -215,26 +229,23 @@ def index_table(views: Sequence[FactorView], title: str) -> Table:
         Column("index"), Column("value", "number"), Column(CI, "number"), Column("unit"),
         Column("of equal variants", "number"), Column("p", "p"), Column("questions", "count"),
     ]  # fmt: skip
-    rows: list[list[Value]] = []
-    blocks = []
-    for view in views:
+
+    def rows_of(view: FactorView) -> Iterator[list[Value]]:
         for row in view.tables.indices.iter_rows(named=True):
             label, unit = INDICES[row["index"]]
             scale, digits = (1, 3) if unit == "nats per token" else (100, 1)
-            value = Cell(scale * row["value"], digits=digits)
-            others: list[Value] = [
-                Cell(low=scale * row["low"], high=scale * row["high"], digits=digits), unit, "", "",
-            ]  # fmt: skip
+            bounds = Cell(low=scale * row["low"], high=scale * row["high"], digits=digits)
+            others: list[Value] = [bounds, unit, "", ""]
             if row["index"] == "accuracy_range":
                 others = ["", unit, Cell(scale * row["expected"]), Cell(row["p"])]
-            rows.append([label, value, *others, row["n"]])
-            blocks.append(view.name)
+            yield [label, Cell(scale * row["value"], digits=digits), *others, row["n"]]
+
     notes = _by_view(views, _range_notes)
     notes.append(
         "of equal variants: the mean range if the right answers of each question fell on its "
         "variants at random, and p: the probability that the range is then as wide"
     )
-    return Table(title, columns, rows, notes, blocks if len(views) > 1 else [], sortable=False)
+    return _table(views, title, columns, rows_of, notes)
 
 
 def _range_notes(view: FactorView) -> Iterator[str]:
@@ -253,28 +264,23 @@ def _range_notes(view: FactorView) -> Iterator[str]:
         yield of + (every if row["lowest"] == row["highest"] else " and ".join(ends))
 
 
-INTERACTION = ("answer", "interaction")
-"""The outcome and the effect of the rows that name the interactions."""
-
-
 def interaction_table(views: Sequence[FactorView], title: str) -> Table:
     """Every interaction as a share of the variation, the largest of the answer first."""
     columns = [Column("factors")]
     for outcome in ("answer", "correctness"):
         columns += [Column(outcome, "share"), Column(CI, "share")]
-    rows: list[list[Value]] = []
-    blocks = []
-    for view in views:
+
+    def rows_of(view: FactorView) -> Iterator[list[Value]]:
         parts = parts_of(view.tables)
-        names = [name for outcome, effect, name in parts if (outcome, effect) == INTERACTION]
-        for name in sorted(names, key=lambda name: -parts[*INTERACTION, name]["value"]):
+        names = [name for *of, name in parts if of == ["answer", "interaction"]]
+        for name in sorted(names, key=lambda name: -parts["answer", "interaction", name]["value"]):
             row: list[Value] = [name]
             for outcome in ("answer", "correctness"):
                 of = parts[outcome, "interaction", name]
                 row += [of["share"], Cell(low=of["share_low"], high=of["share_high"])]
-            rows.append(row)
-            blocks.append(view.name)
-    return Table(title, columns, rows, (), blocks if len(views) > 1 else [], sortable=False)
+            yield row
+
+    return _table(views, title, columns, rows_of)
 
 
 def level_table(views: Sequence[FactorView], title: str) -> Table:
@@ -306,6 +312,8 @@ class RunView:
     baseline: Mapping[Key, float] = field(default_factory=dict)
     """Every metric of the majority baseline."""
     warnings: Sequence[str] = ()
+    excluded: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
     pairs: pl.DataFrame = field(default_factory=pl.DataFrame)
     """The agreement of each two patterns or forms of each group (``analysis.patterns``)."""
     patterns: pl.DataFrame = field(default_factory=pl.DataFrame)
@@ -321,8 +329,6 @@ class RunView:
     """The agreement among the answers to each fact."""
     examples: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """The most informative facts, by the description of their kind."""
-    excluded: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
     prompts: Mapping[tuple[str, str, str], str] = field(default_factory=dict, repr=False)
     """What was sent, by group, item and variant; of facts the pattern of each example, filled in as
     it was asked."""
@@ -330,7 +336,7 @@ class RunView:
     """Examples of violated expectations (``EXAMPLES``)."""
     vectors: pl.DataFrame | None = None
     """Mean V-measures and their correlations with consistency, if the run has vectors."""
-    drawing: altair.Chart | None = None
+    drawing: Spec | None = None
     """The vectors of one relation, drawn."""
     factors: Sequence[FactorView] = ()
     """What each factor changes, of a run on questions: a view for each design of factors."""
@@ -345,11 +351,6 @@ class RunView:
     @property
     def seeds(self) -> int:
         return len(self.records)
-
-    @property
-    def is_of_pairs(self) -> bool:
-        """Whether sentence pairs were asked, and not facts or questions."""
-        return not self.suite.words.pool
 
     def prompt(self, example: Any, reply: Any) -> str:
         """The prompt that was sent, or the variant where it is not kept."""

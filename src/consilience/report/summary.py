@@ -15,6 +15,7 @@ from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.factors import BETWEEN, ORIGINAL, WITHIN, several_factors
 from consilience.core.text import AGGREGATES, counted, listed
 from consilience.metrics.measure import constant_answers
+from consilience.metrics.registry import label_of
 from consilience.report.columns import noise_sentence
 from consilience.report.export import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
@@ -34,22 +35,19 @@ NAMED = 3  # least consistent groups that are named
 BRIEF_NOTES = 3  # notes that are shown below a summary
 FEWEST_FACTS = 3  # that accuracy counts in a group that is named as least or most consistent
 
-FACT_ROWS = (
-    ("accuracy", "Accuracy", "right in the base pattern"),
-    ("consistency", "Consistency", "patterns agree"),
-    ("corrected_consistency", "Chance-corrected consistency", "agreement above chance"),
-    ("consistent_accuracy", "Consistent accuracy", "right in every pattern"),
-)
-"""Metric, label and meaning of the rows of a suite of facts."""
+FACT_ROWS = {
+    "accuracy": "right in the base pattern",
+    "consistency": "patterns agree",
+    "corrected_consistency": "agreement above chance",
+    "consistent_accuracy": "right in every pattern",
+}
+"""Metric and meaning of the rows of a suite of facts."""
 
-SEVERAL_ANSWERS_ROW = ("determinism", "Determinism", "patterns agree")
-"""The row of a suite whose relations all have several right answers."""
-
-PAIR_ROWS = (
-    ("accuracy", "Accuracy", "right in original form"),
-    ("consistency", "Consistency", "label kept"),
-    ("corrected_consistency", "Chance-corrected consistency", "agreement above chance"),
-)
+PAIR_ROWS = {
+    "accuracy": "right in original form",
+    "consistency": "label kept",
+    "corrected_consistency": "agreement above chance",
+}
 """The rows of the summary of a task of sentence pairs."""
 
 FORM_ROWS = {"reverse": ("C_R", "label kept in reverse"), "signal": ("C_S", "label kept in signal")}
@@ -184,13 +182,12 @@ def summarize(
     """
     values = {_key_of(row): row for row in metrics.to_dicts()}
     groups = [group for group in suite.relations if (group.id, "accuracy", "all") in values]
-    is_averaged = all(group.design.is_averaged for group in groups)
     words = suite.words
-    chosen = _mean_keys(values, groups, words) if is_averaged else _pair_keys(groups)
+    is_averaged = bool(words.pool)
     deviations = _deviations(by_seed)
     averaged = len(_averaged(groups)) if is_averaged and not words.is_pooled else 0
     rows = []
-    for key, label, meaning in [*chosen, *_violation_keys(suite)]:
+    for key, label, meaning in _headlines(values, groups, suite):
         if (row := values.get(key)) is None:
             continue
         std = deviations.get(key, NAN) if is_averaged else row["std"]
@@ -225,58 +222,41 @@ def _key_of(row: Mapping[str, Any]) -> Key:
     return row["group"], row["metric"], row["subset"]
 
 
-def _mean_keys(
-    values: Values, groups: Sequence[Relation], words: SuiteWords
-) -> list[tuple[Key, str, str]]:
-    """Key, label and meaning of the rows of means over relations, or of all questions together.
+def _headlines(
+    values: Values, groups: Sequence[Relation], suite: Suite
+) -> Iterator[tuple[Key, str, str]]:
+    """Key, label and meaning of each row; those of labels that were written say so.
 
-    Questions have a row for each factor, facts in several languages have two.
+    Questions have a row for each factor, facts in several languages have two, sentence pairs one
+    for each form of the paper, and expectations one for each kind.
     """
-    pool: str = words.pool
-    has_forms = any(len(group.design.forms) > 1 for group in groups)
-    patterns = "pattern and its forms" if has_forms else f"{words.variant}s"
-    word = "pattern" if has_forms else words.variant
-    rows = FACT_ROWS if (pool, "accuracy", "all") in values else (SEVERAL_ANSWERS_ROW,)
-    keys = []
-    for metric, label, meaning in rows:
-        meaning_here = meaning.replace("patterns", patterns).replace("pattern", word)
-        keys.append(((pool, metric, "all"), label, meaning_here))
-    if words.is_pooled:
-        keys += [
-            ((pool, "consistency", name), f"Consistency, {name}", f"same if only {name} differs")
-            for name in several_factors(kind for group in groups for kind in group.design.kinds)
-        ]
-    return keys + [
-        ((pool, "consistency", kind), f"Consistency, {name}", f"patterns of {name} agree")
-        for kind, name in ((WITHIN, "one language"), (BETWEEN, "two languages"))
-        if (pool, "consistency", kind) in values
-    ]
-
-
-def _pair_keys(groups: Sequence[Relation]) -> list[tuple[Key, str, str]]:
-    """Key, label and meaning of the rows of sentence pairs; those of written labels say so."""
-    keys: list[tuple[Key, str, str]] = []
-    for group in groups:
+    words, pool = suite.words, str(suite.words.pool)
+    for group in () if pool else groups:
         suffix = " (written)" if group.design.writes_freely else ""
-        keys += [
-            ((group.id, metric, "all"), f"{label}{suffix}", meaning)
-            for metric, label, meaning in PAIR_ROWS
-        ]
-        if len(group.design.forms) > 2 and not suffix:
-            for form in [form for form in group.design.forms if form in FORM_ROWS]:
+        for metric, meaning in PAIR_ROWS.items():
+            yield (group.id, metric, "all"), label_of(metric) + suffix, meaning
+        forms = group.design.forms if len(group.design.forms) > 2 and not suffix else ()
+        for form in forms:
+            if form in FORM_ROWS:
                 label, meaning = FORM_ROWS[form]
-                keys.append(((group.id, "consistency", form), f"Consistency {label}", meaning))
-    return keys
-
-
-def _violation_keys(suite: Suite) -> list[tuple[Key, str, str]]:
-    """Key, label and meaning of a row for each subset of expectations of the suite."""
-    present = {expectation.subset for expectation in suite.expectations}
-    return [
-        (("MICRO", VIOLATIONS, subset), f"Violations, {subset}", "violated expectations")
-        for subset in EXPECTATION_SUBSETS
-        if subset in present
-    ]
+                yield (group.id, "consistency", form), f"Consistency {label}", meaning
+    if pool:
+        has_forms = any(len(group.design.forms) > 1 for group in groups)
+        patterns = "pattern and its forms" if has_forms else f"{words.variant}s"
+        word = "pattern" if has_forms else words.variant
+        has_accuracy = (pool, "accuracy", "all") in values
+        for metric in FACT_ROWS if has_accuracy else ("determinism",):
+            meaning = FACT_ROWS.get(metric, FACT_ROWS["consistency"])
+            meaning = meaning.replace("patterns", patterns).replace("pattern", word)
+            yield (pool, metric, "all"), label_of(metric), meaning
+        kinds = (kind for group in groups for kind in group.design.kinds)
+        parts = {name: f"same if only {name} differs" for name in several_factors(kinds)}
+        for name, meaning in parts.items() if words.is_pooled else ():
+            yield (pool, "consistency", name), f"Consistency, {name}", meaning
+        for kind, name in ((WITHIN, "one language"), (BETWEEN, "two languages")):
+            yield (pool, "consistency", kind), f"Consistency, {name}", f"patterns of {name} agree"
+    for kind in EXPECTATION_SUBSETS:
+        yield ("MICRO", VIOLATIONS, kind), f"Violations, {kind}", "violated expectations"
 
 
 def _deviations(by_seed: Sequence[pl.DataFrame]) -> dict[Key, float]:

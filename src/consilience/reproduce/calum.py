@@ -53,8 +53,15 @@ from consilience.reproduce.recipe import (
     Work,
 )
 from consilience.runs.folder import record_of
-from consilience.suites.pairs import CALUM, HUB, TASKS, UnlabelledError, half_of, read_pairs
-from consilience.suites.perturbations import PERTURBATIONS
+from consilience.suites.pairs import (
+    CALUM,
+    HUB,
+    PERTURBATIONS,
+    TASKS,
+    UnlabelledError,
+    half_of,
+    read_pairs,
+)
 
 GROUPS = {name: "KorNLI" if name == "kornli" else name.upper() for name in (*CALUM, *KOREAN)}
 

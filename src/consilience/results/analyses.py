@@ -33,23 +33,22 @@ from consilience.kinds.facts import Facts
 from consilience.kinds.questions import design_of_run
 from consilience.metrics.components import position_notes
 from consilience.metrics.counts import prepared_seeds, unchecked_note
-from consilience.metrics.grid import MANY_VARIANTS
 from consilience.metrics.measure import measure
-from consilience.metrics.registry import headline_metrics
+from consilience.metrics.registry import MANY_VARIANTS, headline_metrics
 from consilience.metrics.statistics import correlation
 from consilience.models import LanguageModel
 from consilience.options import Output, runs, shared_fields
 from consilience.options.probe import ProbeOptions
 from consilience.report import analysis_tables as layouts
+from consilience.report.charts import tsne_figure
 from consilience.report.columns import EDITS, frame_table
-from consilience.report.export import Shown, rows_of, save_figure, tsne_figure
+from consilience.report.export import Shown, rows_of, save_figure
 from consilience.report.run_view import FactorView, factor_table, index_table, view_notes
 from consilience.report.table import Table
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.runs.run import Run, open_runs, short_names, split_label
 from consilience.suites.facts import select_relations
-from consilience.suites.pairs import TASKS
-from consilience.suites.perturbations import PERTURBATIONS
+from consilience.suites.pairs import PERTURBATIONS, TASKS
 from consilience.types import Relation, Suite
 
 
@@ -219,17 +218,18 @@ def analyze_knowledge(options: runs.KnowledgeOptions) -> Analysis:
             confident.append(table.insert_column(0, pl.lit(run.label).alias("run")))
     correlations = patterns.correlation_table(metrics)
     tables = {"correlations": correlations}
-    shown = [layouts.correlations_table(correlations)]
+    shown = [layouts.analysis_table("correlations", correlations)]
     if confident:
         tables["abstaining"] = pl.concat(confident)
-        shown.append(layouts.abstaining_table(tables["abstaining"], headline_metrics()))
+        shown.append(layouts.analysis_table("abstaining", tables["abstaining"], headline_metrics()))
     if options.sizes is not None:
         sizes = patterns.size_table(metrics, [patterns.number_of(size) for size in options.sizes])
         by_size = patterns.size_correlations(sizes)
         tables |= {"sizes": sizes, "size_correlations": by_size}
         short = pl.col("size").map_elements(patterns.short_number, pl.String)
         names = by_size["metric"].to_list()
-        shown += layouts.size_tables(sizes.with_columns(short), by_size, names)
+        shown.append(layouts.analysis_table("sizes", sizes.with_columns(short), names))
+        shown.append(layouts.analysis_table("size_correlations", by_size))
     return Analysis(tables, shown, None, notes)
 
 
@@ -249,7 +249,10 @@ def analyze_syntax(options: runs.SyntaxOptions) -> Analysis:
     types = base_types(suite, parser)
     overall = edges.filter(pl.col("group") == "MICRO")
     pairs = sum(len(relation.patterns) - 1 for relation in suite.relations)
-    shown = layouts.syntax_tables(overall, types, suite.name, pairs)
+    shown = [
+        layouts.analysis_table("edges", overall, suite=suite.name),
+        layouts.analysis_table("types", types, suite=suite.name, pairs=pairs),
+    ]
     return Analysis({"edges": edges, "types": types}, shown, suite=suite)
 
 
@@ -460,7 +463,10 @@ def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) 
         of = (options.draw, options.draw_facts, options.color_by, title, options.seed)
         save_figure(drawing_of(run.path, *of), figure)
     tables = {"clusters": clusters, "correlations": correlations_of(metrics, clusters)}
-    shown: list[Table | str] = [*layouts.cluster_tables(*tables.values())]
+    shown: list[Table | str] = [
+        layouts.analysis_table("clusters", tables["clusters"]),
+        layouts.analysis_table("cluster_correlations", tables["correlations"]),
+    ]
     shown += [f"Figure: {figure}"] * bool(figure) + [f"Run: {run.path}"]
     record = {**run.record, "path": str(run.path)}
     more = {"run": record, "figure": str(figure) if figure else None}

@@ -9,12 +9,12 @@ from typing import Any
 import polars as pl
 
 from consilience.core.errors import By, ConsilienceError, Protocol
-from consilience.core.text import AGGREGATES, counted, truncated
+from consilience.core.text import AGGREGATES, counted, listed
 from consilience.kinds import kind_of_run, suite_notes, suite_of
 from consilience.kinds.counting import noise_floor_of
 from consilience.kinds.pairs import task_of_run
-from consilience.metrics.counts import OtherQuestionsError, Prepared
-from consilience.metrics.differences import Seeds, compare, compare_languages
+from consilience.metrics.counts import Prepared, ResampleCache
+from consilience.metrics.differences import compare, compare_languages
 from consilience.metrics.measure import few_relations, other_candidates
 from consilience.metrics.registry import label_of
 from consilience.options import Output
@@ -31,7 +31,6 @@ PARTS = "in text, options or gold answer between"  # what changed, before the tw
 ITEM = ["group", "item"]
 QUERY = [*ITEM, "variant", "subject", "gold"]  # what identifies a query in an answers table
 TEXTS = ("subject", "gold")  # of an item of sentence pairs: the first sentence and the label
-SAME_DATA = "Ask both models of the same --data."
 
 QUESTION_OPTIONS = {
     "suite": "--suite",
@@ -46,8 +45,6 @@ QUESTION_OPTIONS = {
 }
 """Settings of a run that choose its questions, and their options."""
 
-SHOWN_VALUES = 3  # values of an option that a message lists
-SHOWN_TEXT = 60  # characters of a sentence in a message
 DIGITS = 8  # digits of a SHA-256 in a note
 TRUNCATED = "items were too long for"
 """Part of a run's note on truncated forms (``asking.pairs.present_pairs``)."""
@@ -56,39 +53,46 @@ SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")
 """Headline numbers that answers which flip change by about their share."""
 
 
-def _differing(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
-    """The items (``ITEM``) of two tables of queries that were not asked alike in both."""
-    missing = [
-        one.join(two, on=QUERY, how="anti").select(ITEM)
-        for one, two in ((first, second), (second, first))
-    ]
-    return pl.concat(missing).unique(maintain_order=True)
+def comparable(
+    runs: Sequence[Run], suite: Suite, prepared: Mapping[str, Sequence[Prepared]] | None = None
+) -> tuple[Mapping[str, Sequence[Prepared]], list[str]]:
+    """The answers to what all runs were asked in the same variants, by run and seed, and notes.
 
-
-def common_answers(
-    runs: Sequence[Run], suite: Suite
-) -> tuple[dict[str, list[Prepared]], list[str]]:
-    """The answers to the items that all runs have, by run and seed, and notes on the others."""
-    tables: Mapping[str, Sequence[pl.DataFrame]]
+    ``prepared``: all answers, where they are prepared already. Runs in other variants, and those
+    that have no item in common, raise.
+    """
+    refuse_other_variants(runs)
     tables, notes = paired_by_text(runs)
     if not suite.words.pool:
-        tables, left_out = shared_groups(tables)
-        notes += [f"{group}: not in all runs, so not compared" for group in left_out]
-    items = {
-        label: [table.select(pl.col(ITEM).cast(pl.String)).unique() for table in seeds]
-        for label, seeds in tables.items()
-    }
-    shared = items[runs[-1].label][0]
-    for seeds in items.values():
-        for one in seeds:
-            shared = shared.join(one, on=ITEM, how="semi")
-    prepared = _only(tables, shared, suite)
-    alike = [one.table.select(QUERY) for seeds in prepared.values() for one in seeds]
-    for queries in alike[1:]:
-        shared = shared.join(_differing(alike[0], queries), on=ITEM, how="anti")
-    sizes = {label: seeds[0].height for label, seeds in items.items()}
+        groups = [
+            {group for seed in seeds for group in seed["group"].unique()}
+            for seeds in tables.values()
+        ]
+        shared_groups = set.intersection(*groups)
+        left_out = sorted(set.union(*groups) - shared_groups)
+        if not shared_groups:
+            raise ConsilienceError(
+                f"nothing that all runs were asked: {', '.join(left_out)}",
+                expected="runs of the same task",
+            )
+        is_shared = pl.col("group").is_in(shared_groups)
+        tables = {name: [seed.filter(is_shared) for seed in of] for name, of in tables.items()}
+        notes += check_texts(runs, tables)
+        notes += [f"{group}: not in all runs, so in no difference" for group in left_out]
+    cache = ResampleCache() if len(runs) > 2 else None
+    is_prepared = prepared and suite.words.pool and all(run.texts == runs[0].texts for run in runs)
+    answers = prepared if prepared and is_prepared else _prepared(tables, suite, cache)
+    first, *others = [one.table.select(QUERY) for seeds in answers.values() for one in seeds]
+    shared = first.select(ITEM).unique(maintain_order=True)
+    for other in others:
+        shared = shared.join(other, on=ITEM, how="semi")
+        for left, right in ((first, other), (other, first)):
+            shared = shared.join(left.join(right, on=QUERY, how="anti"), on=ITEM, how="anti")
+    sizes = {label: seeds[0].table.select(ITEM).n_unique() for label, seeds in answers.items()}
+    if all(size == shared.height for size in sizes.values()):
+        return answers, notes
     counts = ", ".join(f"{size} in {label}" for label, size in sizes.items())
-    choices = different_choices(runs, f"{suite.words.item}s")
+    choices = different_choices(runs)
     if shared.is_empty():
         same = "Probe both with the same --suite, --data, --groups, --limit and --seed."
         raise ConsilienceError(
@@ -96,74 +100,37 @@ def common_answers(
             expected="runs of the same items in the same variants",
             todo=f"{choices}. Use the same option for both." if choices else same,
         )
-    if any(size > shared.height for size in sizes.values()):
-        items_of_all = f"{counted(shared.height, suite.words.item)} that all runs have ({counts})"
-        notes.append(f"compared on the {items_of_all}{'; ' if choices else ''}{choices}")
-        prepared = _only(tables, shared, suite)
-    if not suite.words.pool:
-        answers = {label: [one.answers for one in seeds] for label, seeds in prepared.items()}
-        notes += check_texts(runs, answers)
-    return prepared, notes
+    of_all = f"{counted(shared.height, suite.words.item)} that all runs have ({counts})"
+    notes.append("; ".join(filter(None, [f"compared on the {of_all}", choices])))
+    keys = shared.select(pl.struct(ITEM)).to_series().implode()
+    is_shared = pl.struct(pl.col(ITEM).cast(pl.String)).is_in(keys)
+    in_all = {name: [seed.filter(is_shared) for seed in of] for name, of in tables.items()}
+    return _prepared(in_all, suite, cache), notes
 
 
-def _only(
-    tables: Mapping[str, Sequence[pl.DataFrame]], items: pl.DataFrame, suite: Suite
+def _prepared(
+    tables: Mapping[str, Sequence[pl.DataFrame]], suite: Suite, cache: ResampleCache | None
 ) -> dict[str, list[Prepared]]:
-    """The answers to these items; nothing without items."""
-    if items.is_empty():
-        return {}
-    keys = items.select(pl.struct(ITEM).alias("key"))["key"].implode()
-    return {
-        label: [
-            Prepared(table.filter(pl.struct(pl.col(ITEM).cast(pl.String)).is_in(keys)), suite)
-            for table in seeds
-        ]
-        for label, seeds in tables.items()
-    }
+    return {label: [Prepared(table, suite, cache) for table in of] for label, of in tables.items()}
 
 
-def different_choices(runs: Sequence[Run], items: str) -> str:
-    """The option in which a run chose other items than the first; empty if none is known.
-
-    ``items``: what the items are called.
-    """
+def different_choices(runs: Sequence[Run]) -> str:
+    """The option in which a run chose other items than the first; empty if none is known."""
     first, *others = runs
     for other in others:
         for name, option in QUESTION_OPTIONS.items() if first.settings and other.settings else ():
             values = first.settings.get(name), other.settings.get(name)
             if values[0] != values[1]:
                 both = zip((first, other), values, strict=True)
-                return "; ".join(f"{run.path} {_choice(option, of, items)}" for run, of in both)
+                return "; ".join(f"{run.path} used {_choice(option, of)}" for run, of in both)
     return ""
 
 
-def _choice(option: str, value: Any, items: str) -> str:
-    """What a run did with an option."""
+def _choice(option: str, value: Any) -> str:
     if not value:
-        return f"asked all {items}" if option == "--limit" else f"did not use {option}"
-    if isinstance(value, list) and len(value) > SHOWN_VALUES:
-        return f"used {option} with {len(value)} values"
-    shown = ",".join(map(str, value)) if isinstance(value, list | dict) else value
-    return f"used {option} {shown}"
-
-
-def shared_groups(
-    answers: Mapping[str, Sequence[pl.DataFrame]],
-) -> tuple[dict[str, list[pl.DataFrame]], list[str]]:
-    """The answers in the groups that all runs have, and the other groups."""
-    groups = [
-        {group for seed in seeds for group in seed["group"].unique()} for seeds in answers.values()
-    ]
-    shared = set.intersection(*groups)
-    left_out = sorted(set.union(*groups) - shared)
-    if not shared:
-        raise ConsilienceError(
-            f"nothing that all runs were asked: {', '.join(left_out)}",
-            expected="runs of the same task",
-        )
-    is_shared = pl.col("group").is_in(shared)
-    in_all = {name: [seed.filter(is_shared) for seed in seeds] for name, seeds in answers.items()}
-    return in_all, left_out
+        return f"no {option}"
+    shown = listed([*map(str, value)], 3) if isinstance(value, list | dict) else value
+    return f"{option} {shown}"
 
 
 def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame]]) -> list[str]:
@@ -173,43 +140,35 @@ def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame
     sentences and of the order of the items.
     """
     one, *others = runs
-    pairs, notes = _pairs_in(answers[one.label][0]), []
+    first, notes = one.label, list[str]()
+    pairs, forms = _pairs_in(answers[first][0]), _forms_of(one)
+    digests = {str(seed.settings.get("pairs")) for seed in one.seeds}
     for other in others:
-        first, second = one.label, other.label
         other_pairs = _pairs_in(answers[other.label][0])
-        both = pairs.join(other_pairs, on=["group", "item"], maintain_order="left")
+        both = pairs.join(other_pairs, on=ITEM, maintain_order="left")
         same = pl.all_horizontal(pl.col(name) == pl.col(f"{name}_right") for name in TEXTS)
-        if (differ := both.filter(~same)).height:
-            row = differ.row(0, named=True)
+        items, is_other = both.filter(~same)["item"], ""
+        has_digests = digests == {str(seed.settings.get("pairs")) for seed in other.seeds}
+        if len(items):
+            is_other = f"another first sentence or gold in {len(items)} of {both.height} items"
+            is_other += f", the first is '{items[0]}'"
+        elif not has_digests and pairs.equals(other_pairs):
+            is_other = "other second sentences"
+        if is_other:
             raise ConsilienceError(
-                f"runs over different texts: {differ.height} of {both.height} items have another "
-                f"first sentence or gold, the first is '{row['item']}': "
-                f"'{truncated(row['subject'], SHOWN_TEXT)}', {row['gold']} in {first}, and "
-                f"'{truncated(row['subject_right'], SHOWN_TEXT)}', {row['gold_right']} in {second}",
-                expected="runs over the same pairs",
+                f"runs over different texts: {other.label} has {is_other}",
+                expected=f"the pairs of {first}, whose SHA-256 is 'pairs' in run.json",
                 where=str(other.path),
-                todo=SAME_DATA,
+                todo="Ask both models of the same --data.",
             )
-        one_digests, other_digests = (
-            {str(seed.settings.get("pairs")) for seed in run.seeds} for run in (one, other)
-        )
-        if one_digests != other_digests:
-            if pairs.equals(other_pairs):
-                raise ConsilienceError(
-                    f"runs over different texts: {second} has the first sentences and golds of "
-                    f"{first}, and other second sentences",
-                    expected="runs over the same pairs, whose SHA-256 is 'pairs' in run.json",
-                    where=str(other.path),
-                    todo=SAME_DATA,
-                )
+        if not has_digests:
             notes.append(
-                f"{second} has the items in another order than {first}; whether their second "
+                f"{other.label} has the items in another order than {first}; whether their second "
                 "sentences are the same is not known"
             )
-        forms = {first: _forms_of(one), second: _forms_of(other)}
-        shared = set.intersection(*map(set, forms.values()))
-        for name, form_notes in forms.items():
-            notes += [f"{name}: {note}" for note in form_notes if note not in shared]
+        of_other = _forms_of(other)
+        for name, own, known in ((first, forms, of_other), (other.label, of_other, forms)):
+            notes += [f"{name}: {note}" for note in own if note not in known]
     return list(dict.fromkeys(notes))
 
 
@@ -356,7 +315,6 @@ def compare_runs(options: CompareOptions) -> Comparison:
     are in no difference.
     """
     runs = open_runs(options.runs)
-    refuse_mixed(runs)
     suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
     return compare_opened(runs, suite, protocol, options.seed)
 
@@ -364,42 +322,15 @@ def compare_runs(options: CompareOptions) -> Comparison:
 def compare_opened(runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int) -> Comparison:
     """Later runs against the first, or the languages of one run."""
     refuse_mixed(runs)
-    refuse_other_variants(runs)
     notes: list[str] = []
     if len(runs) == 1 and len(suite) and any(group.design.languages for group in suite):
         table = compare_languages(runs[0].tables, suite, protocol, seed)
     else:
-        table, notes = differences_of(runs, suite, protocol, seed)
+        answers, notes = comparable(runs, suite)
+        table = compare(answers, suite, protocol, seed)
     changed = [note for run in runs for note in suite_notes(run, suite)]
     notes = changed + settings_notes(runs) + notes + noise_notes(runs, table)
     return Comparison(runs, suite, protocol, table, notes)
-
-
-def differences_of(
-    runs: Sequence[Run],
-    suite: Suite,
-    protocol: Protocol,
-    seed: int,
-    tables: Mapping[str, Sequence[Prepared]] | None = None,
-) -> tuple[pl.DataFrame, list[str]]:
-    """Later runs against the first (``COMPARISON_SCHEMA``), and what a reader should know.
-
-    Runs of other items are compared on those that all have. ``tables``: the answers by run, where
-    they are prepared already.
-    """
-    answers: Mapping[str, Seeds]
-    answers, notes = paired_by_text(runs)
-    if not suite.words.pool:
-        answers, left_out = shared_groups(answers)
-        notes += check_texts(runs, answers)
-        notes += [f"{group}: not in all runs, so in no difference" for group in left_out]
-    elif tables and all(run.texts == runs[0].texts for run in runs):
-        answers = tables
-    try:
-        return compare(answers, suite, protocol, seed), notes
-    except OtherQuestionsError:
-        common, notes = common_answers(runs, suite)
-    return compare(common, suite, protocol, seed), notes
 
 
 def refuse_mixed(runs: Sequence[Run]) -> None:

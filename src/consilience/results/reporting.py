@@ -17,43 +17,50 @@ from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.factors import FACTORS
 from consilience.core.process import SILENT, Advance, Watch
+from consilience.core.text import counted
 from consilience.files.read import read_csv
 from consilience.files.write import path_of, texts_of, write_whole
 from consilience.kinds import kind_of_run, protocol_notes, suite_notes, suite_of
 from consilience.kinds.counting import count_run, record_notes
 from consilience.kinds.pairs import changed_answers_of, task_of_run
 from consilience.metrics.counts import Prepared, ResampleCache, is_blank
-from consilience.metrics.grid import MANY_VARIANTS
+from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations, measure
-from consilience.metrics.registry import headline_metrics, label_of
+from consilience.metrics.registry import MANY_VARIANTS, headline_metrics, label_of
 from consilience.options import Output, options_of
 from consilience.options.runs import ReportOptions
 from consilience.report.analysis_tables import symbol_of
-from consilience.report.charts import against_figure, interval_figure, matrix_figure
+from consilience.report.charts import (
+    accuracy_and_consistency,
+    against_figure,
+    form_rows,
+    interval_figure,
+    matrix_figure,
+    relation_rows,
+)
 from consilience.report.export import (
     Page,
     Shown,
+    Spec,
     for_paper,
     in_black,
     render,
     save_figure,
     save_table,
 )
-from consilience.report.first_screen import form_rows, relation_rows
 from consilience.report.metric_tables import SUBSETS
 from consilience.report.overview import by_run
 from consilience.report.papers import Values, is_of_pararel, paper_values
-from consilience.report.report_page import accuracy_and_consistency, report_page
+from consilience.report.report_page import report_page
 from consilience.report.run_view import RunView, group_names
 from consilience.report.summary import FACT_ROWS, VIOLATIONS, Key, Summary, brief_notes
 from consilience.report.table import Cell, Column, Table, Value, mark_best, without_empty_columns
 from consilience.results.analyses import correlations_of, drawing_of, factor_views
 from consilience.results.comparing import (
     Comparison,
+    comparable,
     compare_opened,
-    differences_of,
     refuse_mixed,
-    refuse_other_variants,
     settings_notes,
 )
 from consilience.runs.run import Run, open_runs
@@ -65,95 +72,81 @@ if TYPE_CHECKING:
     import altair
 
 
-CORRECTED = ("corrected_consistency", "all")
+CONSISTENCY = ("consistency", "corrected_consistency")
 
-PROBED: Mapping[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
-    "extractability": (
-        "What the patterns extract, and consistency where the model knows or not (Table 2)",
-        "pararel-table-2",
-        (("successful_patterns", "all"), ("successful_objects", "all"),
-         ("unknown_consistency", "all"), ("known_consistency", "all")),
-    ),
-    "knowledge": (
-        "Knowledge and consistency (Table 3)",
-        "pararel-table-3",
-        (("accuracy", "all"), ("consistency", "all"), ("consistent_accuracy", "all"), CORRECTED),
-    ),
-    "syntax": (
-        "Consistency of pairs that differ in syntax alone, and of pairs that do not (Table 5)",
-        "pararel-table-5",
-        (("consistency", "diff_syntax"), ("consistency", "no_change")),
-    ),
+
+def _all(*metrics: str) -> dict[tuple[str, str], str]:
+    return {(metric, "all"): label_of(metric) for metric in metrics}
+
+
+LAYOUTS: Mapping[str, Mapping[str, tuple[str, Mapping[tuple[str, str], str]]]] = {
+    "MACRO": {
+        "extractability": (
+            "What the patterns extract, and consistency where the model knows or not (Table 2)",
+            _all(
+                "successful_patterns", "successful_objects", "unknown_consistency",
+                "known_consistency",
+            ),
+        ),
+        "knowledge": (
+            "Knowledge and consistency (Table 3)",
+            _all("accuracy", "consistency", "consistent_accuracy", "corrected_consistency"),
+        ),
+        "syntax": (
+            "Consistency of pairs that differ in syntax alone, and of pairs that do not (Table 5)",
+            {("consistency", subset): SUBSETS[subset] for subset in ("diff_syntax", "no_change")},
+        ),
+    },
+    "MICRO": {
+        "questions": (
+            "All questions together, in percent",
+            {(metric, "all"): label_of(metric) for metric in FACT_ROWS},
+        ),
+        "factors": (
+            "Consistency of two variants that differ in one factor only, in percent",
+            {("consistency", factor): factor for factor in FACTORS},
+        ),
+        "violations": (
+            "Violated expectations by kind, in percent",
+            {(VIOLATIONS, subset): subset for subset in EXPECTATION_SUBSETS},
+        ),
+    },
 }  # fmt: skip
-"""Tables of ParaRel's layout: title, the paper's table, and metric and subset of each column."""
+"""Tables of ParaRel's layout, and of questions: title, and columns by metric and subset."""
 
-
-OF_QUESTIONS: Mapping[str, tuple[str, Mapping[tuple[str, str], str]]] = {
-    "questions": (
-        "All questions together, in percent",
-        {(metric, "all"): label for metric, label, _ in FACT_ROWS},
-    ),
-    "factors": (
-        "Consistency of two variants that differ in one factor only, in percent",
-        {("consistency", factor): factor for factor in FACTORS},
-    ),
-    "violations": (
-        "Violated expectations by kind, in percent",
-        {(VIOLATIONS, subset): subset for subset in EXPECTATION_SUBSETS},
-    ),
-}
-"""Tables of questions: title, and the label of each column by metric and subset."""
+PAPER_TABLES = {
+    "extractability": "pararel-table-2", "knowledge": "pararel-table-3",
+    "syntax": "pararel-table-5",
+}  # fmt: skip
 
 
 def layouts_of(
     words: SuiteWords, runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()
 ) -> dict[str, Table]:
-    """The tables of runs for files, from metrics tables by run; ``notes``: below each table."""
-    layouts = {"MACRO": fact_layouts, "MICRO": question_layouts, "": pair_layouts}
-    return layouts[words.pool](runs, notes)
+    """The tables of runs for files, from metrics tables by run; ``notes``: below each table.
 
-
-def fact_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
-    """Tables 2, 3 and 5 of ParaRel and one row a relation, as ``layouts_of``.
-
-    The paper's rows come first where the runs are of all of ParaRel.
+    Of facts Tables 2, 3 and 5 of ParaRel and one row a relation; the paper's rows come first where
+    the runs are of all of ParaRel. Of questions all together, each factor, kind of expectations and
+    group, without tables and columns that have no number.
     """
-    with_paper = all(map(is_of_pararel, runs.values()))
-    measured = _values_over("MACRO", runs)
+    if not words.pool:
+        return pair_layouts(runs, notes)
+    measured = {run: _values(metrics.filter(group=words.pool)) for run, metrics in runs.items()}
+    with_paper = words.has_means and all(map(is_of_pararel, runs.values()))
+    known = {key for row in measured.values() for key, of in row.items() if of.number is not None}
     layouts = {}
-    for name, (heading, table, keys) in PROBED.items():
-        labels = {
-            (metric, subset): label_of(metric) if subset == "all" else SUBSETS[subset]
-            for metric, subset in keys
-        }
-        title = f"{heading}: mean ± std over relations"
-        blocks = {"ParaRel paper": paper_values(table)} if with_paper else {}
-        blocks |= {"measured" if with_paper else "": measured}
-        layouts[name] = _layout(title, blocks, labels, notes)
-    layouts["relations"] = _groups_layout(runs, notes, "relation")
-    return layouts
-
-
-def question_layouts(
-    runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()
-) -> dict[str, Table]:
-    """All questions together, each factor, kind of expectations and group, as ``layouts_of``.
-
-    A table without a number is left out.
-    """
-    measured = _values_over("MICRO", runs)
-    layouts = {}
-    for name, (title, keys) in OF_QUESTIONS.items():
-        known = {
-            key: label
-            for key, label in keys.items()
-            if any(key in row and row[key].number is not None for row in measured.values())
-        }
-        if known:
-            best = name != "violations"
-            layouts[name] = _layout(title, {"": measured}, known, notes, best=best)
-    groups = _groups_layout(runs, notes, "group")
-    return {**layouts, "groups": without_empty_columns(groups)}
+    for name, (heading, keys) in LAYOUTS[words.pool].items():
+        blocks = {"measured" if with_paper else "": measured}
+        if with_paper:
+            blocks = {"ParaRel paper": paper_values(PAPER_TABLES[name]), **blocks}
+        title = f"{heading}: mean ± std over relations" if words.has_means else heading
+        labels = {key: of for key, of in keys.items() if words.has_means or key in known}
+        if labels:
+            layouts[name] = _layout(title, blocks, labels, notes, best=name != "violations")
+    groups = _groups_layout(runs, notes, words.group)
+    if words.is_pooled:
+        groups = without_empty_columns(groups)
+    return {**layouts, f"{words.group}s": groups}
 
 
 def _layout(
@@ -174,18 +167,14 @@ def _layout(
     names, constant = [], set()
     for block, models in blocks.items():
         for model, values in models.items():
-            if model == "majority" or _is_constant(values):
+            corrected = [cell for (name, _), cell in values.items() if name == CONSISTENCY[1]]
+            is_constant = corrected and all(cell.number is None for cell in corrected)
+            if model == "majority" or is_constant:
                 constant.add(len(rows))
             rows.append([model, *(values.get(key) for key in keys)])
             names.append(block)
     table = Table(title, columns, rows, notes, names)
     return mark_best(table, list(keys.values()), constant, by_block=True) if best else table
-
-
-def _is_constant(values: Values) -> bool:
-    """Whether a model has a consistency and nowhere a chance-corrected one."""
-    corrected = [cell for (metric, _), cell in values.items() if metric == CORRECTED[0]]
-    return bool(corrected) and all(cell.number is None for cell in corrected)
 
 
 def _groups_layout(runs: Mapping[str, pl.DataFrame], notes: Sequence[str], word: str) -> Table:
@@ -209,14 +198,12 @@ def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) ->
     The paper's rows of a task come first.
     """
     blocks: dict[str, dict[str, Values]] = {}
-    forms: dict[str, None] = {}
     for run, metrics in runs.items():
         for (group,), numbers in metrics.group_by(["group"], maintain_order=True):
             blocks.setdefault(str(group), {})[run] = _values(numbers)
-    for models in blocks.values():
-        for values in models.values():
-            forms |= dict.fromkeys(form for metric, form in values if metric == "consistency")
-    keys = [("accuracy", "all"), *(("consistency", form) for form in forms if form != "all")]
+    measured = [key for models in blocks.values() for values in models.values() for key in values]
+    forms = [key for key in measured if key[0] == "consistency" and key[1] != "all"]
+    keys = [("accuracy", "all"), *dict.fromkeys(forms)]
     with_papers: dict[str, Mapping[str, Values]] = {}
     for group in sorted(blocks):
         if papers := paper_values("calum-table-2", group):
@@ -225,11 +212,6 @@ def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) ->
     title = "Accuracy and consistency, in percent: mean ± std over seeds (Table 2)"
     labels = {key: symbol_of(*key) for key in keys}
     return {"consistency": _layout(title, with_papers, labels, notes)}
-
-
-def _values_over(pool: str, runs: Mapping[str, pl.DataFrame]) -> dict[str, Values]:
-    """The means or the numbers of all items together, by run."""
-    return {run: _values(metrics.filter(group=pool)) for run, metrics in runs.items()}
 
 
 def _values(metrics: pl.DataFrame) -> Values:
@@ -334,10 +316,9 @@ def _measured(
         if run is first:
             continue
         try:
-            refuse_other_variants([first, run])
             tables = {first.label: reference, run.label: prepared}
-            compared, more = differences_of([first, run], chosen, protocol, seed, tables)
-            differences.append(compared)
+            answers, more = comparable([first, run], chosen, tables)
+            differences.append(compare(answers, chosen, protocol, seed))
             notes += [note for note in more if note not in notes]
         except ConsilienceError as error:
             notes.append(f"{run.label} is not compared with {first.label}: {error.found}")
@@ -357,27 +338,28 @@ def view_of(
     """
     suite = chosen if chosen.words.pool else suite_of(run)[0]
     seeds = [Prepared(part.answers, suite, cache) for part in run.seeds]
-    counted = count_run(run, suite, protocol, seed, seeds)
+    known = count_run(run, suite, protocol, seed, seeds)
     notes = (
         suite_notes(run, whole),
         record_notes(run),
-        counted.notes,
+        known.notes,
         protocol_notes(run, protocol),
     )
     more: dict[str, Any] = {}
     if suite.words.pool:
-        more = _items_of(run, seeds, protocol, seed, counted.metrics)
+        more = _items_of(run, seeds, protocol, seed, known.metrics)
     else:
         pairs, forms = patterns.form_tables(run.tables, suite)
-        more = {"pairs": pairs, "patterns": forms, "changes": counted.changes}
+        more = {"pairs": pairs, "patterns": forms, "changes": known.changes}
         more |= {"task": task_of_run(run), "changed": changed_answers_of(run.path)}
     view = RunView(
         name=run.label,
         records=[part.record for part in run.seeds if part.record],
         suite=suite,
-        metrics=counted.metrics,
-        summary=counted.summary,
-        baseline=counted.baseline,
+        metrics=known.metrics,
+        summary=known.summary,
+        baseline=known.baseline,
+        excluded=_without_answer(pl.concat([one.answers for one in seeds])),
         warnings=list(dict.fromkeys(chain.from_iterable(notes))),
         factors=factor_views(run, seed=seed)
         if len(run.settings.get("cells", ())) > 1 and suite.words.pool
@@ -415,7 +397,6 @@ def _items_of(
         "edits": patterns.edit_table(seeds, suite, protocol, kinds, seed),
         "items": pl.concat(patterns.item_table(one, suite, protocol) for one in seeds),
         "examples": {about(kind): of_kind for kind, of_kind in chosen.items()},
-        "excluded": _without_answer(pl.concat([one.answers for one in seeds])),
         "prompts": kind.shown_texts(run, suite, items),
         "violations": violated_examples(table.instances, sent, EXAMPLES),
         "vectors": vectors,
@@ -439,9 +420,6 @@ def _vectors(run: Run, metrics: pl.DataFrame, seed: int) -> tuple[pl.DataFrame |
     drawn = str(clusters["relation"][0])
     drawing = drawing_of(run.path, drawn, DRAWN, "subject", f"{run.label}: {drawn}", seed)
     return correlations_of(metrics, clusters), drawing
-
-
-CONSISTENCY = ("consistency", "corrected_consistency")  # the metrics of plot.consistency
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -550,19 +528,12 @@ class Plots:
         least = result.summary.least
         relation = suite[group or least[0][0]] if group or least else suite.relations[0]
         size = len(relation.design.variants)
-        if (size or len(relation.patterns)) < 2:
+        if not 2 <= size <= MANY_VARIANTS:
             raise ConsilienceError(
-                f"{relation.id} has one {variant}",
-                expected=f"two {variant}s or more, which may agree",
+                f"{relation.id} has {counted(size, variant)}",
+                expected=f"2 to {MANY_VARIANTS}, which a figure can show",
                 where=result.label,
-            )
-        if size > MANY_VARIANTS:
-            raise ConsilienceError(
-                f"{relation.id} has {size:,} {variant}s",
-                expected=f"at most {MANY_VARIANTS}, to be legible",
-                where=result.label,
-                todo="The table of patterns has their mean agreement: "
-                "`consilience analyze patterns`.",
+                todo="`consilience analyze patterns` has their mean agreement.",
             )
         answers = [table.filter(group=relation.id) for table in tables]
         if answers[0].is_empty():
@@ -605,6 +576,9 @@ class Plots:
         return self.result.suite, self.result.run.tables
 
 
-def _still(chart: altair.Chart, title: str) -> altair.Chart:
+def _still(chart: Spec, title: str) -> altair.Chart:
     """A chart for a notebook: on white, with a title."""
-    return in_black(for_paper(chart, title))
+    import altair
+
+    still: altair.Chart = altair.Chart.from_dict(in_black(for_paper(chart, title)))
+    return still

@@ -26,7 +26,7 @@ from consilience.options.runs import StudyReportOptions, StudyStatusOptions
 from consilience.report import columns as layouts
 from consilience.report import export
 from consilience.report.charts import MEASURED, headline_figure
-from consilience.report.comparison_tables import LABELS, with_undefined_means
+from consilience.report.comparison_tables import with_undefined_means
 from consilience.report.overview import again, by_run
 from consilience.report.summary import SummaryRow
 from consilience.report.table import CI, NAN, Cell, Column, Table, Value, intervals_below
@@ -67,9 +67,8 @@ def headlines_table(rows: Sequence[StudyRow], study: str) -> Table:
     has_noise = any(row.noise_floor == row.noise_floor for row in known)
     columns = [Column("model")]
     for name in metrics:
-        label = LABELS.get(name, label_of(name))
         columns += [
-            Column(label, "share", short_label_of(name)),
+            Column(label_of(name), "share", short_label_of(name)),
             Column(CI, "share", is_extra=True),
         ]
     columns += [Column("items", "count", is_extra=True)]
@@ -99,7 +98,7 @@ def _meanings(rows: Sequence[StudyRow], metrics: Sequence[str]) -> Iterator[str]
         meanings = dict.fromkeys(
             row.numbers[name].meaning.partition(" (")[0] for row in rows if name in row.numbers
         )
-        yield f"{LABELS.get(name, label_of(name))}: {', or '.join(meanings)}."
+        yield f"{label_of(name)}: {', or '.join(meanings)}."
     if any(row.numbers and next(iter(row.numbers.values())).std >= 0 for row in rows):
         yield "±: standard deviation over seeds."
 
@@ -110,8 +109,7 @@ def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
     A block for each two models in each cell.
     """
     records = [
-        {"name": LABELS.get(row["metric"], label_of(row["metric"])), **row}
-        for row in differences.iter_rows(named=True)
+        {"name": label_of(row["metric"]), **row} for row in differences.iter_rows(named=True)
     ]
     shown = layouts.difference_columns(differences, "first", "second")
     last: layouts.Columns = {"q_value": Column("q (BH)", "p"), "detectable": shown["detectable"]}
@@ -171,7 +169,7 @@ def study_page(report: StudyReport, folder: Path) -> export.Page:
 def _figure(at: int, cell: str, rows: Sequence[StudyRow]) -> export.Figure:
     numbers = [
         {
-            "model": row.model, "number": LABELS.get(metric, number.label), "value": number.value,
+            "model": row.model, "number": label_of(metric), "value": number.value,
             "low": number.low, "high": number.high, "source": MEASURED,
         }
         for row in rows

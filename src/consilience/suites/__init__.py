@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 from consilience.core.errors import ConsilienceError, did_you_mean, shortened
 from consilience.core.items import Task
 from consilience.core.provenance import plugin
+from consilience.files.rows import Problems, find_table, raise_first, suite_rows
 from consilience.files.write import path_of
 from consilience.suites import question_suites
+from consilience.suites.facts import read_folder
 from consilience.suites.layouts import check_folder, load_folder
 from consilience.suites.pairs import TASKS, is_task, load_task
 from consilience.suites.question_suites import (
@@ -23,7 +26,7 @@ from consilience.suites.question_suites import (
     load_questions,
 )
 from consilience.suites.questions import MAKE_A_SUITE, SUFFIXES, Questions
-from consilience.types import Suite
+from consilience.types import Candidates, Fact, Relation, Suite
 
 
 def data_dir(folder: Path | None = None) -> Path:
@@ -82,28 +85,19 @@ def _of_another_kind(spec: str, kind: str, todo: str) -> ConsilienceError:
 
 def _no_suite(folder: Path, spec: str) -> ConsilienceError:
     """The error for a suite that is neither a name nor a folder, with similar names."""
-    parent = folder.parent
-    paths = sorted(parent.iterdir()) if parent.is_dir() else []
-    nearby = [path.name for path in paths if path.is_dir()]
+    paths = sorted(folder.parent.iterdir()) if folder.parent.is_dir() else []
+    nearby = [path.name for path in paths if path.is_dir() and not path.name.startswith(".")]
+    found, expected = "no such folder", "the name of a suite or a folder"
+    todo = did_you_mean(folder.name, nearby, None if nearby else "Check the path.")
+    todo = todo.replace("Known:", f"Folders in {folder.parent}:")
     if os.sep not in spec:
         files = [path.name for path in paths if is_questions(str(path))]
         known = [*SUITE_NAMES, *TASKS]
         similar = get_close_matches(shortened(spec, 200), [*known, *nearby, *files], n=1)
-        return ConsilienceError(
-            f"no suite '{spec}' and no such file or folder",
-            expected="the name of a suite, a file of questions, or a folder",
-            todo=did_you_mean(spec, similar or known),
-            option="suite",
-        )
-    shown = [name for name in nearby if not name.startswith(".")]
-    todo = did_you_mean(folder.name, shown).replace("Known:", f"Folders in {parent}:")
-    return ConsilienceError(
-        "no such folder",
-        expected="the name of a suite or a folder",
-        where=spec,
-        todo=todo if shown else "Check the path.",
-        option="suite",
-    )
+        found = f"no suite '{spec}' and no such file or folder"
+        expected = "the name of a suite, a file of questions, or a folder"
+        spec, todo = "", did_you_mean(spec, similar or known)
+    return ConsilienceError(found, expected=expected, where=spec, todo=todo, option="suite")
 
 
 def load_suite(
@@ -112,6 +106,38 @@ def load_suite(
     """The suite of facts of that name or folder (``load_folder``); the first thing wrong raises."""
     folder = suite_folder(_name_of(spec), data_dir(_path_or_none(data)))
     return load_folder(folder, as_shipped=as_shipped)
+
+
+def load_facts(spec: str, data_dir: Path | None = None, *, as_shipped: bool = False) -> Suite:
+    """A suite; or the facts of a table, or of a folder without patterns, as a suite without any.
+
+    The table (JSONL, TSV or CSV) has the columns ``relation``, ``subject`` and ``object``. The
+    relations are then N-1, their ids are their labels, and the language is empty.
+    """
+    path = Path(spec)
+    problems: Problems = []
+    table = path if path.is_file() and path.suffix in (".jsonl", ".tsv", ".csv") else None
+    if path.is_dir() and not find_table(path, "patterns"):
+        if find_table(path, "relations"):
+            suite = read_folder(path, problems, needs_patterns=False)
+            raise_first(problems, " like it)")
+            return suite
+        table = find_table(path, "facts")
+    if table is None:
+        return load_suite(spec, data_dir, as_shipped=as_shipped)
+    facts: dict[str, list[Fact]] = defaultdict(list)
+    for row in suite_rows(table, problems):
+        relation, subject, object_ = (row.text(name) for name in ("relation", "subject", "object"))
+        if row.is_relation_id(relation) and subject and object_:
+            of = facts[relation]
+            of.append(Fact(f"{relation}-{len(of) + 1}", subject, object_))
+    raise_first(problems, " like it)")
+    if not facts:
+        raise ConsilienceError("no fact", where=str(table), todo="Add one line for each fact.")
+    relations = (
+        Relation(id_, id_, "N-1", (), tuple(of), {}, Candidates.of(of)) for id_, of in facts.items()
+    )
+    return Suite(path.stem, tuple(relations), language="")
 
 
 def load_any(
@@ -147,7 +173,6 @@ def check_suite(
 
 
 def _name_of(spec: object) -> str:
-    """The name or folder of a suite as text; anything else raises."""
     if isinstance(spec, str | Path):
         return str(spec)
     raise ConsilienceError(

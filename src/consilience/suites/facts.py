@@ -6,12 +6,12 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import polars as pl
 
@@ -37,7 +37,7 @@ from consilience.files.rows import (
     refuse_misspelt,
     suite_rows,
 )
-from consilience.suites.perturbations import Perturbation, register
+from consilience.suites.pairs import Perturbation, register
 from consilience.types import Candidates, Cardinality, Draft, Relation, Suite, names_in
 
 CARDINALITIES: tuple[Cardinality, ...] = ("N-1", "N-M")
@@ -48,7 +48,6 @@ ABOUT = (
     "name", "language", "description", "licence", "license", "creator", "url", "date", "version",
     "citation",
 )  # fmt: skip
-"""The keys of ``suite.json``; others are the user's own."""
 
 
 Drafts = dict[str, Draft]
@@ -79,7 +78,14 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
         path = paths.get(table) or find_table(folder, table)
         return suite_rows(path, problems) if path else iter(())
 
-    drafts = _drafts(rows("relations"))
+    drafts: Drafts = {}
+    places: dict[str, str] = {}
+    for row in rows("relations"):
+        cells = row.read(RELATIONS) or {"relation": ""}
+        id_ = cells["relation"]
+        if row.is_relation_id(id_) and row.is_new(id_, places, f"relation '{id_}'"):
+            cardinality = cast(Cardinality, cells["cardinality"])
+            drafts[id_] = Draft(id_, cells["label"] or id_, cardinality, row.where)
     if not drafts:
         no_relation = ConsilienceError(
             "no relation",
@@ -106,37 +112,25 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
     )
     if len(problems) > before:  # an unused name may be a missing one that is misspelt
         problems[before:before] = unused
-    return Suite(
-        name, finished, protocol="strict", notes=_unused_names_note(unused), language=language
-    )
-
-
-def _unused_names_note(unused: Problems) -> tuple[str, ...]:
-    """A note on the rows of the table that name no subject or object, each name once."""
     first: dict[str, str] = {}
-    for row in unused:
-        hint = f" {row.todo}" if row.todo.startswith("Did") else ""
-        first.setdefault(row.found, f"{Path(row.where).name}: {row.found}.{hint}")
+    for fault in unused:
+        hint = f" {fault.todo}" if fault.todo.startswith("Did") else ""
+        first.setdefault(fault.found, f"{Path(fault.where).name}: {fault.found}.{hint}")
     number = counted(len(unused), "unused row")
-    return (f"{number} of the table names: {' '.join([*first.values()][:3])}",) if unused else ()
+    note = f"{number} of the table names: {' '.join([*first.values()][:3])}"
+    return Suite(name, finished, "strict", notes=(note,) if unused else (), language=language)
 
 
 def _about(folder: Path) -> tuple[str, str]:
     """The name and the language in ``suite.json``; else that of the folder, and English."""
     about = folder / "suite.json"
-    if not about.is_file():
-        name = folder.resolve().name
-        if control := control_in(name):
-            raise ConsilienceError(
-                f"{control} in the name of the folder, which names the suite",
-                where=ascii(str(folder)),
-                todo="Rename the folder.",
-            )
-        return name, ENGLISH
+    name: Any = folder.resolve().name
+    language: Any = ENGLISH
     try:
-        content = parse_json(read_text(about))
-        refuse_misspelt(dict(content), ABOUT, str(about), "key")
-        name, language = content["name"], content.get("language") or ENGLISH
+        if about.is_file():
+            content = parse_json(read_text(about))
+            refuse_misspelt(dict(content), ABOUT, str(about), "key")
+            name, language = content["name"], content.get("language") or ENGLISH
         if not isinstance(name, str) or not name.strip():
             raise ValueError("no name")
     except (ValueError, KeyError, TypeError) as error:
@@ -144,7 +138,11 @@ def _about(folder: Path) -> tuple[str, str]:
             "not a JSON object with a 'name'", where=str(about), todo="Correct or remove the file."
         ) from error
     if control := control_in(name):
-        raise ConsilienceError(f"{control} in 'name'", where=str(about), todo="Remove it.")
+        raise ConsilienceError(
+            f"{control} in the name of the suite",
+            where=str(about) if about.is_file() else ascii(str(folder)),
+            todo="Change the name.",
+        )
     if not isinstance(language, str) or not is_language_tag(language):
         raise ConsilienceError(
             f"'language' is {json.dumps(language)}",
@@ -155,20 +153,7 @@ def _about(folder: Path) -> tuple[str, str]:
     return name, language
 
 
-def _drafts(rows: Iterable[Row]) -> Drafts:
-    drafts: Drafts = {}
-    places: dict[str, str] = {}
-    for row in rows:
-        cells = row.read(RELATIONS) or {"relation": ""}
-        id_ = cells["relation"]
-        if row.is_relation_id(id_) and row.is_new(id_, places, f"relation '{id_}'"):
-            cardinality = cast(Cardinality, cells["cardinality"])
-            drafts[id_] = Draft(id_, cells["label"] or id_, cardinality, row.where)
-    return drafts
-
-
 def _draft_of(row: Row, drafts: Drafts) -> Draft | None:
-    """The relation that a row names; an unknown one is reported."""
     id_ = row.text("relation")
     if id_ and id_ not in drafts:
         row.refuse_relation(id_, list(drafts))
@@ -210,7 +195,17 @@ def select_languages(suite: Suite, languages: Sequence[str]) -> Suite:
                 f"the suite '{suite.name}' has no pattern in '{language}'",
                 todo=did_you_mean(language, known),
             )
-    relations = [_in_languages(relation, languages) for relation in suite.relations]
+    relations = []
+    for relation in suite.relations:
+        patterns = [pattern for pattern in relation.patterns if pattern.language in languages]
+        position = {relation.patterns.index(pattern): at for at, pattern in enumerate(patterns)}
+        edges = {
+            (position[first], position[second]): edge
+            for (first, second), edge in relation.edges.items()
+            if first in position and second in position
+        }
+        names = {writing: of for writing, of in relation.names.items() if writing[0] in languages}
+        relations.append(replace(relation, patterns=tuple(patterns), edges=edges, names=names))
     left_out = [relation.id for relation in relations if not relation.patterns]
     notes = [f"no pattern in {', '.join(languages)}: {', '.join(left_out)}"] if left_out else []
     return replace(
@@ -218,18 +213,6 @@ def select_languages(suite: Suite, languages: Sequence[str]) -> Suite:
         relations=tuple(relation for relation in relations if relation.patterns),
         notes=(*suite.notes, *notes),
     )
-
-
-def _in_languages(relation: Relation, languages: Collection[str]) -> Relation:
-    patterns = [pattern for pattern in relation.patterns if pattern.language in languages]
-    position = {relation.patterns.index(pattern): at for at, pattern in enumerate(patterns)}
-    edges = {
-        (position[first], position[second]): edge
-        for (first, second), edge in relation.edges.items()
-        if first in position and second in position
-    }
-    names = {writing: of for writing, of in relation.names.items() if writing[0] in languages}
-    return replace(relation, patterns=tuple(patterns), edges=edges, names=names)
 
 
 def sample_facts(suite: Suite, limit: int, seed: int) -> Suite:
@@ -333,8 +316,6 @@ def filter_vocabulary(suite: Suite, pieces: Mapping[str, Callable[[str], int]]) 
 
 
 RewritePattern = Callable[[str], str]
-"""From the text of a pattern, with ``[X]`` and ``[Y]``, to another."""
-
 PATTERN_PERTURBATIONS: dict[str, Perturbation] = {}
 
 
@@ -346,27 +327,18 @@ def pattern_perturbation(guarantee: str) -> Callable[[RewritePattern], RewritePa
 LETTERS = "Only the case of letters changes."
 PUNCTUATION = "Only the punctuation at the end changes."
 TYPO = "One word is misspelled and still easy to read."
-
 _SLOTS = re.compile(r"(\[[XY]\])")
 _WORD = re.compile(rf"[^\W{WITHOUT_SPACES}]+")
 
 
 def _literal_parts(text: str, rewrite: Callable[[str], str]) -> str:
-    """The text with what is not a slot rewritten."""
     parts = _SLOTS.split(text)
     return "".join(part if _SLOTS.fullmatch(part) else rewrite(part) for part in parts)
 
 
-@pattern_perturbation(LETTERS)
-def lower_case(text: str) -> str:
-    """``[X] was born in [Y].`` stays, ``The capital of [X] is [Y].`` loses its capital."""
-    return _literal_parts(text, str.lower)
-
-
-@pattern_perturbation(LETTERS)
-def upper_case(text: str) -> str:
-    """As in ``[X] WAS BORN IN [Y].``."""
-    return _literal_parts(text, str.upper)
+for _name, _case in (("lower_case", str.lower), ("upper_case", str.upper)):
+    _rewrite = partial(_literal_parts, rewrite=_case)
+    PATTERN_PERTURBATIONS[_name] = Perturbation(_name, LETTERS, _rewrite)
 
 
 @pattern_perturbation(PUNCTUATION)
@@ -475,13 +447,10 @@ class RelationStatistics:
     subjects: int
     candidates: int
     majority: float
-    """Share of the facts that have the most frequent object."""
     shared_subjects: int
-    """Number of subjects with several objects."""
     shared_objects: int
     """Number of objects with several subjects: the subject does not follow from the object."""
     edits: dict[str, int]
-    """Number of unordered pairs of patterns of each kind of edit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,7 +466,6 @@ class SuiteStatistics:
     mean_lexical_variants: float
     facts: int
     queries: int
-    """Facts times patterns, summed over relations."""
     by_relation: tuple[RelationStatistics, ...] = field(repr=False)
 
 
@@ -522,7 +490,27 @@ def variants(relation: Relation, changed: Callable[[Edge], bool]) -> float:
 
 def suite_statistics(suite: Suite) -> SuiteStatistics:
     """Count a whole suite."""
-    rows = tuple(map(_relation_statistics, suite.relations))
+    rows = []
+    for relation in suite.relations:
+        edits = Counter(edge.kind for edge in relation.edges.values())
+        facts = {(fact.subject, fact.object) for fact in relation.facts}
+        subjects, objects = (Counter(names) for names in zip(*facts, strict=True))
+        of_relation = RelationStatistics(
+            relation.id,
+            relation.label,
+            relation.cardinality,
+            len(relation.patterns),
+            variants(relation, lambda edge: edge.syntactic),
+            variants(relation, lambda edge: edge.lexical),
+            len(relation.facts),
+            len(subjects),
+            len(relation.candidates.words),
+            max(relation.candidates.counts) / sum(relation.candidates.counts),
+            sum(count > 1 for count in subjects.values()),
+            sum(count > 1 for count in objects.values()),
+            dict(edits),
+        )
+        rows.append(of_relation)
     sizes = [row.patterns for row in rows]
     return SuiteStatistics(
         relations=len(rows),
@@ -534,26 +522,5 @@ def suite_statistics(suite: Suite) -> SuiteStatistics:
         mean_lexical_variants=sum(row.lexical_variants for row in rows) / len(rows),
         facts=sum(row.facts for row in rows),
         queries=sum(row.facts * row.patterns for row in rows),
-        by_relation=rows,
-    )
-
-
-def _relation_statistics(relation: Relation) -> RelationStatistics:
-    edits = Counter(edge.kind for edge in relation.edges.values())
-    facts = {(fact.subject, fact.object) for fact in relation.facts}
-    subjects, objects = (Counter(names) for names in zip(*facts, strict=True))
-    return RelationStatistics(
-        relation.id,
-        relation.label,
-        relation.cardinality,
-        len(relation.patterns),
-        variants(relation, lambda edge: edge.syntactic),
-        variants(relation, lambda edge: edge.lexical),
-        len(relation.facts),
-        len(subjects),
-        len(relation.candidates.words),
-        max(relation.candidates.counts) / sum(relation.candidates.counts),
-        sum(count > 1 for count in subjects.values()),
-        sum(count > 1 for count in objects.values()),
-        dict(edits),
+        by_relation=tuple(rows),
     )

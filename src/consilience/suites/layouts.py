@@ -10,12 +10,12 @@ import pickle
 import pickletools
 import tempfile
 import threading
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +25,7 @@ from consilience.core.factors import Edge
 from consilience.core.patterns import ENGLISH, NameTable
 from consilience.files.read import read_rows
 from consilience.files.rows import Problems, raise_first, suite_rows
-from consilience.files.write import cannot_write, path_of, write_whole
+from consilience.files.write import cannot_write, json_lines, path_of, refuse_occupied, write_whole
 from consilience.suites.facts import folder_root, leave_out_objects, read_folder
 from consilience.suites.proposals import check_provenance, read_signoffs
 from consilience.types import Cardinality, Draft, Relation, Suite
@@ -34,7 +34,6 @@ SOURCES: dict[str, str] = {
     "pararel": "https://raw.githubusercontent.com/yanaiela/pararel/"
     "cb5554678457beb5ac163d888f1ce8cf174b3f0b/data",
 }
-"""The URL of each release, at a pinned revision."""
 
 FAULTS_OF_CONNECTIONS = (
     urllib.error.URLError,
@@ -42,7 +41,6 @@ FAULTS_OF_CONNECTIONS = (
     TimeoutError,
     ConnectionError,
 )
-"""After these another attempt may succeed."""
 
 ATTEMPTS = 4
 CHUNK = 1 << 16
@@ -103,7 +101,17 @@ def fetch(
     ``SLOWEST`` seconds. ``progress`` is called with the files that are done since, and all files.
     """
     folder, files, fetched = data / name, listing(name), 0
-    _refuse_secrets(base or "")
+    try:
+        parts = urllib.parse.urlsplit(base or "")
+        is_plain = "@" not in parts.netloc and (parts.port is None or parts.port >= 0)
+    except ValueError:
+        is_plain = False
+    if not is_plain:  # it may hide a secret: it is not shown
+        raise ConsilienceError(
+            "a user name, a password or a port that is no number in the URL of --from",
+            expected="https://HOST/PATH",
+            todo="Leave the user out. If the source needs one, get the files with another program.",
+        )
     progress(0, len(files))
     for file in files:
         target = folder / file.path
@@ -114,92 +122,73 @@ def fetch(
     return folder, fetched
 
 
-def _refuse_secrets(base: str) -> None:
-    """Refuse a URL with a user name and password, and one that may hide them; show neither."""
-    try:
-        parts = urllib.parse.urlsplit(base)
-        known = parts.port is None or parts.port >= 0
-    except ValueError:
-        known = False
-    if not known or "@" in parts.netloc:
-        raise ConsilienceError(
-            "a user name, a password or a port that is no number in the URL of --from",
-            expected="https://HOST/PATH",
-            todo="Leave the user out. If the source needs one, get the files with another program.",
-        )
-
-
 def _fetch_file(url: str, target: Path, file: ReleasedFile) -> None:
-    """Fetch a file in at most ``ATTEMPTS`` attempts, and put it in place when it is right."""
-    part = target.with_name(target.name + ".part")
-    deadline = time.monotonic() + SILENCE + file.size / SLOWEST
-    reason = ""
-    for _ in range(ATTEMPTS):
-        reason = _attempt(url, part, file.size, deadline)
-        if reason:
-            continue
-        if file.is_right(part):
-            part.replace(target)
-            return
-        size = part.stat().st_size
-        if size < file.size:
-            reason = "the connection ended early"
-            continue
-        part.unlink()
-        is_longer = size > file.size
-        raise ConsilienceError(
-            "not the released file: "
-            + (f"longer than its {file.size:,} bytes" if is_longer else "its digest differs"),
-            expected=f"SHA-256 {file.sha256}",
-            where=url,
-            todo="Try again; if it stays so, the source has been changed.",
-        )
-    raise _unreachable(url, reason)
-
-
-def _attempt(url: str, part: Path, size: int, deadline: float) -> str:
-    """Download what ``part`` lacks; why that failed, where another attempt may succeed.
+    """Fetch a file, and put it in place when it is right.
 
     It runs in a thread: with a server that sends a byte a second a socket never times out, not even
     while it reads headers.
     """
+    part = target.with_name(target.name + ".part")
     over = threading.Event()
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            _download(url, part, size, over)
+            _attempt(url, part, file, over)
         except BaseException as error:
             failed.append(error)
 
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    seconds = SILENCE + file.size / SLOWEST
     try:
-        part.parent.mkdir(parents=True, exist_ok=True)
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
+        thread.join(seconds)
+    finally:
+        over.set()
+    for error in failed:
+        raise error
+    if thread.is_alive():
+        raise _unreachable(url, f"no {file.size:,} bytes in {seconds:.0f} seconds")
+    part.replace(target)
+
+
+def _attempt(url: str, part: Path, file: ReleasedFile, over: threading.Event) -> None:
+    """Download what ``part`` lacks, in at most ``ATTEMPTS`` attempts; what is not right raises."""
+    reason = ""
+    for _ in range(ATTEMPTS):
         try:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        finally:
-            over.set()
-        for error in failed:
-            raise error
-        if thread.is_alive():
-            seconds = SILENCE + size / SLOWEST
-            raise _unreachable(url, f"no {size:,} bytes in {seconds:.0f} seconds")
-    except urllib.error.HTTPError as error:
-        if error.code < 500:
-            raise _unreachable(url, f"the server says {error.code} {error.reason}") from error
-        return str(error.reason) or str(error.code)
-    except FAULTS_OF_CONNECTIONS as error:
-        return str(getattr(error, "reason", None) or error)
-    except ValueError as error:
-        raise _unreachable(url, str(error)) from error
-    except OSError as error:
-        raise ConsilienceError(
-            f"cannot be written: {error.strerror}",
-            where=str(part),
-            todo="Make room or choose another --data-dir; existing files are kept.",
-        ) from error
-    return ""
+            part.parent.mkdir(parents=True, exist_ok=True)
+            _download(url, part, file.size, over)
+        except urllib.error.HTTPError as error:
+            if error.code < 500:
+                raise _unreachable(url, f"the server says {error.code} {error.reason}") from error
+            reason = str(error.reason) or str(error.code)
+            continue
+        except FAULTS_OF_CONNECTIONS as error:
+            reason = str(getattr(error, "reason", None) or error)
+            continue
+        except ValueError as error:
+            raise _unreachable(url, str(error)) from error
+        except OSError as error:
+            raise ConsilienceError(
+                f"cannot be written: {error.strerror}",
+                where=str(part),
+                todo="Make room or choose another --data-dir; existing files are kept.",
+            ) from error
+        if over.is_set() or file.is_right(part):
+            return
+        reason, size = "the connection ended early", part.stat().st_size
+        if size >= file.size:
+            part.unlink()
+            is_longer = size > file.size
+            raise ConsilienceError(
+                "not the released file: "
+                + (f"longer than its {file.size:,} bytes" if is_longer else "its digest differs"),
+                expected=f"SHA-256 {file.sha256}",
+                where=url,
+                todo="Try again; if it stays so, the source has been changed.",
+            )
+    raise _unreachable(url, reason)
 
 
 def _download(url: str, part: Path, size: int, over: threading.Event) -> None:
@@ -241,10 +230,7 @@ class _Node(_Record):
 
 
 MAX_BYTES = 1 << 20
-"""Of a graph file; the largest of the release has 23,181."""
-
 MAX_TEXT = 10_000
-"""Characters of a pattern in a graph file."""
 
 _OPCODES = frozenset({
     "PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "EMPTY_DICT", "EMPTY_TUPLE",
@@ -298,10 +284,15 @@ def read_graph(path: Path) -> tuple[list[str], dict[tuple[int, int], Edge]]:
             if not isinstance(one, str):
                 raise TypeError(f"a pattern is a {type(one).__name__}, not text")
         directed = {
-            (nodes[a], nodes[b]): _edge(attributes["edge_type"])
+            (nodes[a], nodes[b]): Edge(
+                kind.syntactic_change, kind.lexical_change, kind.determiner_change
+            )
             for a, neighbours in graph._adj.items()
-            for b, attributes in neighbours.items()
+            for b, kind in ((b, attributes["edge_type"]) for b, attributes in neighbours.items())
         }
+        flags = {getattr(edge, name) for edge in directed.values() for name in Edge.__slots__}
+        if not all(isinstance(flag, bool) for flag in flags):
+            raise ValueError(f"edge flags {flags} are not booleans")
     except OSError as error:
         raise ConsilienceError(
             f"cannot be read: {error.strerror}", where=str(path), todo="Check the path."
@@ -321,13 +312,6 @@ def read_graph(path: Path) -> tuple[list[str], dict[tuple[int, int], Edge]]:
                 where=str(path),
             )
     return patterns, {pair: edge for pair, edge in directed.items() if pair[0] < pair[1]}
-
-
-def _edge(attributes: Any) -> Edge:
-    flags = [attributes.syntactic_change, attributes.lexical_change, attributes.determiner_change]
-    if not all(isinstance(flag, bool) for flag in flags):
-        raise ValueError(f"edge flags {flags} are not booleans")
-    return Edge(*flags)
 
 
 _RELATIONS = Path(__file__).with_name("pararel.tsv").read_text(encoding="utf-8").splitlines()[1:]
@@ -375,7 +359,6 @@ def _root(folder: Path, inside: str, beside: str) -> Path | None:
 
 
 TREX = ("sub_label", "obj_label", "uuid")
-"""The columns of a T-REx file that have the subject, the object and the item."""
 
 
 def read_pararel(root: Path, problems: Problems) -> Suite:
@@ -389,32 +372,23 @@ def read_pararel(root: Path, problems: Problems) -> Suite:
                 if pattern := row.pattern():
                     draft.add_pattern(row, pattern)
             graph = root / "pattern_data" / "graphs" / f"{id_}.graph"
-            draft.edges = _read_edges(graph, [*draft.patterns], problems)
+            texts, edges = read_graph(graph) if graph.is_file() else ([*draft.patterns], {})
+            if texts == [*draft.patterns]:
+                draft.edges = edges
+            else:
+                error = ConsilienceError(
+                    "its patterns are not those of graphs_json",
+                    expected="the same patterns in the same order",
+                    where=str(graph),
+                    todo="Fetch the release again with `consilience suite fetch pararel`.",
+                )
+                problems.append(error)
             for row in suite_rows(root / "trex_lms_vocab" / path.name, problems):
                 draft.add_fact(row, TREX)
             relations.append(draft.relation(NameTable(ENGLISH), problems))
     has_edges = any(relation.edges for relation in relations)
     notes = () if has_edges else ("no pattern graphs: no numbers for kinds of edits",)
     return Suite("pararel", tuple(relations), "published", notes, MIXED_OBJECTS)
-
-
-def _read_edges(
-    graph: Path, patterns: list[str], problems: Problems
-) -> dict[tuple[int, int], Edge]:
-    """The edges of a pattern graph; none where there is no file."""
-    if not graph.is_file():
-        return {}
-    texts, edges = read_graph(graph)
-    if texts == patterns:
-        return edges
-    error = ConsilienceError(
-        "its patterns are not those of graphs_json",
-        expected="the same patterns in the same order",
-        where=str(graph),
-        todo="Fetch the release again with `consilience suite fetch pararel`.",
-    )
-    problems.append(error)
-    return {}
 
 
 def read_lama(root: Path, problems: Problems) -> Suite:
@@ -551,6 +525,10 @@ def places_in(root: Path) -> Places:
     return Places(patterns, {key: tuple(places) for key, places in facts.items()})
 
 
+THE_SAME = ("name", "language", "digest")
+"""What suites have in common that are the same."""
+
+
 def save_suite(suite: Suite, folder: str | Path) -> Path:
     """Write a suite of facts as a new folder that ``load_suite`` reads; the folder.
 
@@ -561,8 +539,12 @@ def save_suite(suite: Suite, folder: str | Path) -> Path:
     patterns in perturbed forms, and tasks of sentence pairs.
     """
     target = path_of(folder, "the folder of the suite")
-    if _holds(target, suite):
-        return target
+    with suppress(ConsilienceError):
+        both = load_folder(target), suite
+        held, wanted = ((one.name, one.language, one.digest) for one in both)
+        if held == wanted:
+            return target
+    refuse_occupied(target, f"a new or empty folder for the suite '{suite.name}'")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
@@ -576,33 +558,36 @@ def save_suite(suite: Suite, folder: str | Path) -> Path:
     return target
 
 
-def _holds(folder: Path, suite: Suite) -> bool:
-    """Whether a folder holds that suite already; other content raises."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return False
-    try:
-        held = load_folder(folder)
-        if (held.name, held.language, held.digest) == (suite.name, suite.language, suite.digest):
-            return True
-        problem = f"the suite '{held.name}', which is another one"
-    except ConsilienceError:
-        problem = "a folder that is not empty" if folder.is_dir() else "a file"
-    raise ConsilienceError(
-        problem,
-        expected=f"a new or empty folder for the suite '{suite.name}'",
-        where=str(folder),
-        todo="Nothing was written. Name another folder.",
-    )
-
-
 def _write(suite: Suite, folder: Path) -> None:
     """Write the files of a suite to a new folder, and check that they hold the same suite."""
-    tables: dict[str, list[dict[str, object]]] = {
-        name: [] for name in ("relations", "patterns", "facts", "edges", "names")
-    }
+    names = ("relations", "patterns", "facts", "edges", "names")
+    tables: dict[str, list[dict[str, object]]] = {name: [] for name in names}
     for relation in suite:
-        for name, rows in _rows_of(relation, suite.language).items():
-            tables[name] += [{"relation": relation.id, **row} for row in rows]
+        of, texts = {"relation": relation.id}, [pattern.text for pattern in relation.patterns]
+        tables["relations"].append(
+            {**of, "label": relation.label, "cardinality": relation.cardinality}
+        )
+        for pattern in relation.patterns:
+            annotations = ("lemma", "extended_lemma", "tense")
+            written = {name: getattr(pattern, name) for name in annotations}
+            writing = {
+                "language": pattern.language if pattern.language != suite.language else "",
+                "form": pattern.object_form,
+                "subject_form": pattern.subject_form,
+            }
+            written |= {name: value for name, value in writing.items() if value}
+            tables["patterns"].append({**of, "pattern": pattern.text, **written})
+        tables["facts"] += [{**of, **asdict(fact)} for fact in relation.facts]
+        tables["edges"] += [
+            {**of, "pattern_a": texts[first], "pattern_b": texts[second]}
+            | {name: int(getattr(edge, name)) for name in Edge.__slots__}
+            for (first, second), edge in sorted(relation.edges.items())
+        ]
+        tables["names"] += [
+            {**of, "name": name, "language": tag, "form": form, "text": text}
+            for (tag, form), of_writing in relation.names.items()
+            for name, text in of_writing.items()
+        ]
     about = {"name": suite.name}
     if suite.language != ENGLISH:
         about["language"] = suite.language
@@ -610,43 +595,10 @@ def _write(suite: Suite, folder: Path) -> None:
     write_whole(folder / "suite.json", json.dumps(about).encode())
     for name, rows in tables.items():
         if rows or name not in ("edges", "names"):
-            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            write_whole(folder / f"{name}.jsonl", "".join(lines).encode())
+            write_whole(folder / f"{name}.jsonl", json_lines(rows))
     if load_folder(folder).digest != suite.digest:
         raise ConsilienceError(
             f"the suite '{suite.name}' cannot be written as a folder",
             expected="relations with their own facts as candidates, and without perturbed patterns",
             todo="Choose a part of a suite with groups= and limit=, and forms with perturbations=.",
         )
-
-
-def _rows_of(relation: Relation, language: str) -> dict[str, list[dict[str, object]]]:
-    """The rows of a relation in each table; ``language``: of the suite."""
-    patterns = []
-    for pattern in relation.patterns:
-        annotations = {
-            name: getattr(pattern, name) for name in ("lemma", "extended_lemma", "tense")
-        }
-        writing = {
-            "language": pattern.language if pattern.language != language else "",
-            "form": pattern.object_form,
-            "subject_form": pattern.subject_form,
-        }
-        written = {name: value for name, value in writing.items() if value}
-        patterns.append({"pattern": pattern.text, **annotations, **written})
-    texts = [pattern.text for pattern in relation.patterns]
-    return {
-        "relations": [{"label": relation.label, "cardinality": relation.cardinality}],
-        "patterns": patterns,
-        "facts": [asdict(fact) for fact in relation.facts],
-        "edges": [
-            {"pattern_a": texts[first], "pattern_b": texts[second]}
-            | {name: int(getattr(edge, name)) for name in Edge.__slots__}
-            for (first, second), edge in sorted(relation.edges.items())
-        ],
-        "names": [
-            {"name": name, "language": tag, "form": form, "text": text}
-            for (tag, form), names in relation.names.items()
-            for name, text in names.items()
-        ],
-    }

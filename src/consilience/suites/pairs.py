@@ -1,4 +1,11 @@
-"""Suites of sentence pairs: CALUM's tasks and a user's own."""
+"""Perturbations, and suites of sentence pairs: CALUM's tasks and a user's own.
+
+A perturbation makes another form of an item that is expected to get the same answer. It is a pure
+function. Of sentence pairs (CALUM, Section 3) it makes another form of one: two segments, each a
+sentence after its indicator. The built-in ones change the order of the segments and the text around
+the indicators, never a sentence nor the letters of an indicator. Of facts it makes another text of
+a cloze pattern (``suites/facts.py``).
+"""
 
 from __future__ import annotations
 
@@ -8,18 +15,244 @@ import math
 import random
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from types import ModuleType
+from typing import Any, TypeVar, cast, get_args
 
 from consilience.core.errors import ConsilienceError, did_you_mean, missing_column
-from consilience.core.factors import Design
-from consilience.core.items import Task, TaskKind, TextPair
-from consilience.core.text import AGGREGATES, control_in, names_a_file
+from consilience.core.factors import ORIGINAL, Design
+from consilience.core.items import Form, Segment, Task, TaskKind, TextPair
+from consilience.core.patterns import Pattern
+from consilience.core.text import AGGREGATES, control_in, names_a_file, truncated
 from consilience.files.read import parquet_metadata, parse_json, read_text
 from consilience.suites.questions import file_rows, hub_dataset
 from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
+
+Rewrite = TypeVar("Rewrite", bound=Callable[..., Any])
+PAPERS = ("reverse", "signal")
+RewriteForm = Callable[[Form], Form]
+
+
+@dataclass(frozen=True, slots=True)
+class Perturbation:
+    """A way to present items, and why it does not change their answers."""
+
+    name: str
+    guarantee: str
+    rewrite: Callable[..., Any]
+    """Makes the form: of a ``Form``, or of a pattern's text with ``[X]`` and ``[Y]``."""
+    source: Mapping[str, str] = field(default_factory=dict)
+    """Where a user's perturbation is from, for the record of a run; empty for a built-in one."""
+    column: str = ""
+    """The column of the data that holds the rewritten sentence; empty for a function."""
+
+    def form_of(self, pair: TextPair, form: Form) -> Form:
+        """The perturbed form of a sentence pair, whose original form is ``form``."""
+        rewritten = self._call(form, pair) if self.column else self._call(form)
+        segments = rewritten if isinstance(rewritten, tuple) else ()
+        if len(segments) != len(form) or not all(
+            isinstance(segment, Segment) for segment in segments
+        ):
+            raise ConsilienceError(
+                f"the perturbation '{self.name}' made {_shown(rewritten)} of item {pair.item}",
+                expected=f"a tuple of {len(form)} segments",
+                where=self.source.get("file", ""),
+                todo="Correct the function; docs/tasks.md has an example.",
+            )
+        return segments
+
+    def pattern_of(self, pattern: Pattern) -> Pattern:
+        """The perturbed pattern; a text without exactly one ``[X]`` and one ``[Y]`` raises."""
+        text = self._call(pattern.text)
+        where = f"the perturbation '{self.name}' of '{pattern.text}'"
+        if not isinstance(text, str):
+            raise ConsilienceError(f"{_shown(text)}", expected="a text", where=where)
+        Pattern.parse(text, where=where)
+        return replace(pattern, text=text, form=self.name)
+
+    def _call(self, *arguments: object) -> object:
+        try:
+            return self.rewrite(*arguments)
+        except Exception as error:
+            if not self.source.get("file"):
+                raise
+            raise ConsilienceError(
+                f"the perturbation '{self.name}' failed: {type(error).__name__}: {error}",
+                where=self.source["file"],
+                todo="Correct the function.",
+            ) from error
+
+
+PERTURBATIONS: dict[str, Perturbation] = {}
+"""Of sentence pairs."""
+
+ORDER = "Only the order changes; the indicators say which sentence is which."
+SYMBOL = "Only the symbols around the indicators change, which have no meaning of their own."
+SPACING = "Only the space after the indicators changes."
+CASING = "Only the case of the indicators changes."
+
+
+def perturbation(guarantee: str) -> Callable[[RewriteForm], RewriteForm]:
+    """Register a function as a perturbation of sentence pairs; a name that is taken raises."""
+    return partial(register, PERTURBATIONS, guarantee)
+
+
+def register(registry: dict[str, Perturbation], guarantee: str, rewrite: Rewrite) -> Rewrite:
+    """Keep a function under its name; a name that is taken raises."""
+    name = rewrite.__name__
+    if name in registry or name in (ORIGINAL, "all"):
+        raise ValueError(f"there is a perturbation '{name}' already")
+    registry[name] = Perturbation(name, guarantee, rewrite)
+    return rewrite
+
+
+def _changed(form: Form, step: int = 1, case: Callable[[str], str] = str, **around: str) -> Form:
+    """The form in an order, with other text around its indicators, and these in a case."""
+    return tuple(
+        replace(segment, indicator=case(segment.indicator), **around) for segment in form[::step]
+    )
+
+
+for _name, _guarantee, _changes in (
+    ("reverse", ORDER, {"step": -1}),
+    ("signal", SYMBOL, {"before": "[", "after": "] "}),
+    ("reverse_signal", f"{ORDER} {SYMBOL}", {"step": -1, "before": "[", "after": "] "}),
+    ("parentheses", SYMBOL, {"before": "(", "after": ") "}),
+    ("dash", SYMBOL, {"before": "", "after": " - "}),
+    ("equals", SYMBOL, {"before": "", "after": " = "}),
+    ("arrow", SYMBOL, {"before": "", "after": " -> "}),
+    ("no_space", SPACING, {"before": "", "after": ":"}),
+    ("line_break", SPACING, {"before": "", "after": ":\n"}),
+    ("lower_case", CASING, {"case": str.lower}),
+    ("upper_case", CASING, {"case": str.upper}),
+):
+    _rewrite = partial(_changed, **cast(dict[str, Any], _changes))
+    PERTURBATIONS[_name] = Perturbation(_name, _guarantee, _rewrite)
+
+
+def original(pair: TextPair, indicators: Sequence[str]) -> Form:
+    """The form that a model is trained on: ``Premise: a``, ``Hypothesis: b``."""
+    first, second = indicators
+    return Segment(first, pair.first), Segment(second, pair.second)
+
+
+def t5_original(pair: TextPair, task: Task) -> Form:
+    """T5's form without the task's name: its fields in alphabetical order, so hypothesis first."""
+    if not task.t5_fields:
+        raise ConsilienceError(
+            f"the task '{task.name}' has no text form of T5",
+            expected="a task with t5_fields",
+            todo="Give a --template, or add t5_fields to a TOML file of the task.",
+        )
+    segments = original(pair, task.t5_fields)
+    return tuple(sorted(segments, key=lambda segment: segment.indicator))
+
+
+def chosen(
+    specs: Sequence[str], registry: Mapping[str, Perturbation] | None = None
+) -> dict[str, Perturbation]:
+    """The perturbations by name, each once; without a ``registry`` those of sentence pairs.
+
+    A spec is a name, ``all`` for all of the registry, ``FILE.py:FUNCTION`` for a function of a
+    user's file, or ``first:COLUMN`` and ``second:COLUMN`` for sentences in a column of the data.
+    """
+    of_pairs = registry is None
+    registry = PERTURBATIONS if registry is None else registry
+    perturbations: dict[str, Perturbation] = {}
+    for spec in specs:
+        side, _, column = spec.partition(":")
+        if spec == "all":
+            added = list(registry.values())
+        elif spec in registry:
+            added = [registry[spec]]
+        elif side in SIDES and column and of_pairs:
+            added = [_from_column(SIDES.index(side), column)]
+        elif ".py:" in spec:
+            added = [_from_file(spec)]
+        else:
+            raise ConsilienceError(
+                f"no perturbation '{spec}'",
+                expected="a name, all, FILE.py:FUNCTION, or first:COLUMN or second:COLUMN of the "
+                "data of sentence pairs",
+                todo=did_you_mean(spec, [*registry, "all"]),
+            )
+        for one in added:
+            known = perturbations.setdefault(one.name, one)
+            if (known.guarantee, known.source) != (one.guarantee, one.source):
+                raise ConsilienceError(
+                    f"two perturbations with the name '{one.name}'",
+                    expected="a name for each",
+                    todo="Rename the function or the column.",
+                )
+    if ORIGINAL in perturbations:
+        raise ConsilienceError(
+            f"a perturbation with the name '{ORIGINAL}'",
+            expected="another name, since that of the unperturbed form is taken",
+        )
+    return perturbations
+
+
+SIDES = ("first", "second")
+
+
+def _from_column(side: int, column: str) -> Perturbation:
+
+    def rewrite(form: Form, pair: TextPair) -> Form:
+        sentence = pair.columns[column]
+        old = (pair.first, pair.second)[side]
+        at = next(at for at, segment in enumerate(form) if segment.sentence == old)
+        if pair.first == pair.second and form[0].sentence == form[1].sentence:
+            at = side
+        return tuple(
+            replace(segment, sentence=sentence) if position == at else segment
+            for position, segment in enumerate(form)
+        )
+
+    guarantee = f"The {SIDES[side]} sentence is that of the column '{column}'."
+    return Perturbation(column, guarantee, rewrite, {"column": column}, column)
+
+
+def _from_file(spec: str) -> Perturbation:
+    file, _, name = spec.rpartition(":")
+    path = Path(file)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConsilienceError(
+            f"cannot be read: {error.strerror}", where=file, todo="Check the path."
+        ) from error
+    module = ModuleType(path.stem)
+    module.__file__ = file
+    try:
+        exec(compile(content, file, "exec"), module.__dict__)
+    except Exception as error:
+        raise ConsilienceError(
+            f"cannot be run: {type(error).__name__}: {error}", where=file, todo="Correct the file."
+        ) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        names = [known for known, value in vars(module).items() if callable(value)]
+        raise ConsilienceError(f"no function '{name}'", where=file, todo=did_you_mean(name, names))
+    described = (function.__doc__ or "").strip().partition("\n")[0]
+    source = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
+    return Perturbation(name, described or f"See {path.name}.", function, source)
+
+
+def _shown(value: object) -> str:
+    return truncated(repr(value), 60)
+
+
+def forms_of(
+    pair: TextPair, form: Form, perturbations: Mapping[str, Perturbation]
+) -> dict[str, Form]:
+    """The original and every perturbed form of a pair, by name."""
+    return {ORIGINAL: form} | {
+        name: perturbation.form_of(pair, form) for name, perturbation in perturbations.items()
+    }
+
 
 HUB = "hub"
 """``hub:SPLIT`` names a split of the task's dataset on the Hub, or of a folder of that layout."""
@@ -28,9 +261,7 @@ UNLABELLED = ("-1", "-", "", "nan")
 """Values that mean "no label": test sets of GLUE, and pairs without a majority in SNLI and MNLI."""
 
 IDS = ("guid", "idx", "index", "pairID", "id")
-
 SUFFIXES = (".tsv", ".csv", ".json", ".jsonl", ".parquet")
-
 Row = Mapping[str, Any]
 
 
@@ -48,7 +279,6 @@ class Pairs:
 
     items: tuple[TextPair, ...]
     notes: tuple[str, ...] = ()
-    """What was left out."""
 
     @property
     def digest(self) -> str:
@@ -83,12 +313,9 @@ def read_pairs(source: str, task: Task, columns: Sequence[str] = ()) -> Pairs:
             continue
         texts = {name: _at(row, name) for name in (first_name, second_name, *more)}
         for name, text in (texts | {"id": id_}).items():
-            if not isinstance(text, str) or _HALF.search(text):
+            if not isinstance(text, str):
                 raise ConsilienceError(
-                    f"'{name}' is {text!r}",
-                    expected="a text of whole characters",
-                    where=where,
-                    todo="Correct the row.",
+                    f"'{name}' is {text!r}", expected="a text", where=where, todo="Correct the row."
                 )
         if control := control_in(id_):
             raise ConsilienceError(f"{control} in the id", where=where, todo="Remove it.")
@@ -107,7 +334,6 @@ def read_pairs(source: str, task: Task, columns: Sequence[str] = ()) -> Pairs:
 
 
 TASK_SUITE = "calum"
-"""The name of a suite that is a task of sentence pairs."""
 
 
 def generated_group(task: Task) -> str:
@@ -181,10 +407,6 @@ def _label(label: object, task: Task, where: str) -> str:
     )
 
 
-_HALF = re.compile("[\ud800-\udfff]")
-"""Half a character (a lone surrogate), as JSON can hold it; no tokenizer takes it."""
-
-
 def _word(label: object) -> str:
     """A label as text; whole numbers without the fraction that some tools give them (``-1.0``)."""
     return re.sub(r"(?<=\d)\.0+$", "", str(label).strip())
@@ -194,7 +416,6 @@ _ABSENT = object()
 
 
 def _column(row: Row, names: Sequence[str], where: str) -> str:
-    """The first of these names that the rows have."""
     for name in names:
         if _at(row, name, _ABSENT) is not _ABSENT:
             return name
@@ -281,10 +502,7 @@ def _named(
 
 
 METRICS = ("accuracy", "f1")
-"""What may be measured on the original inputs."""
-
 CALUM = ("mnli", "qnli", "rte", "qqp", "mrpc")
-"""The paper's English tasks, in its order."""
 
 
 def is_task(spec: str) -> bool:
@@ -332,7 +550,6 @@ def task_of_table(table: Mapping[str, Any], where: str) -> Task:
 
 
 def _value(name: str, value: Any, where: str) -> Any:
-    """What a field of that name holds; one of another type raises."""
     if name in ("name", "kind"):
         right, expected = isinstance(value, str), "text"
     elif name == "threshold":
@@ -356,7 +573,6 @@ ENTRIES: Mapping[str, set[int]] = {
     "splits": {3},
     "hub": {0, 1, 2},
 }
-"""How many entries a field may have."""
 
 
 def check_task(task: Task, where: str) -> None:
@@ -404,4 +620,3 @@ _BUNDLED = Path(__file__).with_name("tasks.toml")
 TASKS: Mapping[str, Task] = {
     table["name"]: task_of_table(table, str(_BUNDLED)) for table in _toml(_BUNDLED)["task"]
 }
-"""The tasks that have a name (``tasks.toml``)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,7 +10,6 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal, get_args
 
 from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.files.read import read_text
 from consilience.files.rows import (
     Problems,
     Row,
@@ -21,22 +19,16 @@ from consilience.files.rows import (
     refuse_misspelt,
     suite_rows,
 )
-from consilience.files.write import write_whole
+from consilience.files.write import json_lines, write_whole
 from consilience.types import Suite
 
 Origin = Literal["written", "mined", "imported", "rewritten"]
-"""How a pattern came about."""
-
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
 
 TEXTS = ("source", "licence", "parent", "edit", "language", "form", "subject_form")
-"""The optional columns that hold a text."""
 
 COLUMNS = ("relation", "pattern", "origin", *TEXTS, "evidence")
-"""All columns that are no scores."""
-
 TABLE = "provenance"
-"""The name of the table in a suite folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +61,9 @@ class Proposal:
 
     def row(self) -> dict[str, object]:
         """The columns that are not empty, in the order in which they are written."""
-        texts = {name: value for name in TEXTS if (value := getattr(self, name))}
+        cells = {name: value for name in COLUMNS if (value := getattr(self, name))}
         evidence = {"evidence": list(self.evidence)} if self.evidence else {}
-        head = {"relation": self.relation, "pattern": self.pattern, "origin": self.origin}
-        return {**head, **texts, **evidence, **self.scores}
+        return {**cells, **evidence, **self.scores}
 
 
 PROPOSAL = Table(("relation", "origin"), TEXTS, {"origin": ORIGINS})
@@ -128,7 +119,6 @@ def scores_of(row: Row, known: Collection[str]) -> dict[str, float]:
 
 
 def _number(cell: Any) -> float | None:
-    """The number in a cell of JSONL or TSV; None where there is none."""
     if not isinstance(cell, int | float | str):
         return None
     try:
@@ -151,8 +141,7 @@ def check_no_file(path: Path | None) -> None:
 
 def write_proposals(path: Path, proposals: Iterable[Proposal]) -> None:
     """Write proposals as JSONL, one row each."""
-    lines = (json.dumps(proposal.row(), ensure_ascii=False) + "\n" for proposal in proposals)
-    write_whole(path, "".join(lines).encode())
+    write_whole(path, json_lines(proposal.row() for proposal in proposals))
 
 
 def provenance_of(folder: Path) -> list[Proposal]:
@@ -191,9 +180,7 @@ def check_provenance(folder: Path, suite: Suite, problems: Problems) -> None:
 
 Verdict = Literal["accept", "reject", "unsure"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-
 SIGNOFF_TABLE = "signoff"
-"""The name of the table in a suite folder."""
 
 SIGNOFF = Table(
     ("relation", "pattern", "who", "when", "verdict"), ("reason", "sheet"), {"verdict": VERDICTS}
@@ -220,31 +207,14 @@ class SignOff:
         return self.relation, self.pattern, self.who
 
 
-def read_signoffs(folder: Path, suite: Suite, problems: Problems) -> list[SignOff]:
-    """The valid sign-offs of the patterns that a suite has; what is wrong goes to ``problems``."""
-    patterns = _patterns(suite)
-    signoffs = _all_signoffs(folder, problems)
-    return [one for one in signoffs if (one.relation, one.pattern) in patterns]
-
-
-def signoff_notes(folder: Path, suite: Suite) -> list[str]:
-    """A note where there are sign-offs of patterns that the suite does not have."""
-    patterns = _patterns(suite)
-    gone = [one for one in _all_signoffs(folder, []) if (one.relation, one.pattern) not in patterns]
-    return [
-        f"sign-offs of patterns that the suite does not have: {len(gone)}, such as "
-        f"'{one.pattern}' of '{one.relation}'"
-        for one in gone[:1]
-    ]
-
-
-def _patterns(suite: Suite) -> set[tuple[str, str]]:
-    return {(group.id, pattern.text) for group in suite for pattern in group.patterns}
-
-
-def _all_signoffs(folder: Path, problems: Problems) -> list[SignOff]:
+def read_signoffs(
+    folder: Path, suite: Suite, problems: Problems
+) -> tuple[list[SignOff], list[SignOff]]:
+    """The valid sign-offs of patterns of a suite, and those of patterns that it does not have."""
     path = find_table(folder, SIGNOFF_TABLE)
-    signoffs = []
+    patterns = {(group.id, pattern.text) for group in suite for pattern in group.patterns}
+    signoffs: list[SignOff] = []
+    gone: list[SignOff] = []
     for row in suite_rows(path, problems) if path else ():
         before, cells = len(problems), row.read(SIGNOFF)
         when = row.cells.get("when")
@@ -252,14 +222,25 @@ def _all_signoffs(folder: Path, problems: Problems) -> list[SignOff]:
             row.report(f"'when' is '{when}'", expected="an ISO date such as 2026-11-23")
         if cells is not None and len(problems) == before:
             values: dict[str, Any] = cells
-            signoffs.append(SignOff(**values))
-    return signoffs
+            is_known = (cells["relation"], cells["pattern"]) in patterns
+            (signoffs if is_known else gone).append(SignOff(**values))
+    return signoffs, gone
+
+
+def signoff_notes(folder: Path, suite: Suite) -> list[str]:
+    """A note where there are sign-offs of patterns that the suite does not have."""
+    _, gone = read_signoffs(folder, suite, [])
+    return [
+        f"sign-offs of patterns that the suite does not have: {len(gone)}, such as "
+        f"'{one.pattern}' of '{one.relation}'"
+        for one in gone[:1]
+    ]
 
 
 def signoffs_of(folder: Path, suite: Suite) -> list[SignOff]:
     """The sign-offs of a suite; none without the table. Faults raise."""
     problems: Problems = []
-    signoffs = read_signoffs(folder, suite, problems)
+    signoffs, _ = read_signoffs(folder, suite, problems)
     raise_first(problems)
     return signoffs
 
@@ -299,11 +280,8 @@ def add_signoffs(
             todo="Save the table as JSONL: one object a line.",
         )  # fmt: skip
     if new:
-        before = read_text(path) if path.is_file() else ""
-        before += "" if before.endswith("\n") or not before else "\n"
         rows = ({name: text for name, text in asdict(one).items() if text} for one in new)
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        write_whole(path, (before + "".join(lines)).encode())
+        write_whole(path, json_lines(rows, path))
     return new, old
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.expectations import Expectation, linked_questions
@@ -19,17 +18,19 @@ from consilience.core.text import counted, listed
 from consilience.files.read import read_rows, read_text
 from consilience.files.rows import Problems, find_table, raise_first
 from consilience.files.write import path_of
-from consilience.suites.expectation_files import FILE_STEM, expectation_file, with_expectations
 from consilience.suites.pairs import TASKS
 from consilience.suites.questions import (
+    FILE_STEM,
     OPTION_SEPARATOR,
     SUFFIXES,
     Questions,
+    expectation_file,
     holds_facts,
     hub_dataset,
     normal,
     questions_of_rows,
     read_question_file,
+    with_expectations,
 )
 from consilience.types import QUESTION_WORDS, Candidates, Fact, Relation, Suite
 
@@ -39,7 +40,6 @@ QUESTION_SUITES = {
     "mini-questions": "the facts of mini as questions with five options, Apache-2.0",
     "mini-open": "the facts of mini as open questions with one right answer, Apache-2.0",
 }
-"""The suites that are made of ``mini``, and what they are."""
 
 
 def mini_questions(name: str = "mini-questions") -> Questions:
@@ -81,7 +81,6 @@ def _rows(table: str) -> list[dict[str, str]]:
 MINI = Path(__file__).with_name("mini")
 
 BUNDLED = {"mini": MINI, "mini-languages": MINI.with_name("mini_languages")}
-"""The suites of facts in the package, and their folders."""
 
 SUITE_NAMES = {
     "mini": "bundled with consilience: 15 relations, Apache-2.0",
@@ -89,7 +88,6 @@ SUITE_NAMES = {
     **QUESTION_SUITES,
     "pararel": "ParaRel, Elazar et al. 2021; `consilience suite fetch pararel` gets it",
 }
-"""The suites of facts and of questions, and what they are."""
 
 
 HUB = "hub:"
@@ -105,11 +103,9 @@ class GroupOfQuestions:
 
     id: str
     facts: tuple[Fact, ...]
-    """The questions with their golds."""
     golds: tuple[int, ...]
     """The position of the gold of each question among its options; empty without options."""
     options: int
-    """The greatest number of options of a question; 0 for open questions."""
     writes_freely: bool
 
     def design(self, whole: FactorialDesign) -> FactorialDesign:
@@ -188,9 +184,18 @@ def _read(spec: str, columns: Mapping[str, str], problems: Problems) -> Question
     if spec in QUESTION_SUITES:
         return mini_questions(spec)
     if spec.startswith(HUB):
-        name = spec.removeprefix(HUB)
-        dataset = name.partition(":")[0].rstrip("/").split("/")[-1].replace("@", "-")
-        rows = _hub_rows(name)
+        place, _, split = spec.removeprefix(HUB).partition(":")
+        if not split:
+            raise ConsilienceError(
+                f"{spec} without a split",
+                expected=f"{HUB}DATASET:SPLIT",
+                todo=f"Name one: {HUB}{place or 'DATASET'}:test.",
+            )
+        dataset = place.rstrip("/").split("/")[-1].replace("@", "-")
+        name, _, config = place.partition("@")
+        todo = "Check the network, the name, the configuration (@CONFIG) and the split."
+        of_hub = hub_dataset(name, config or None, split=split, where=spec, todo=todo)
+        rows = ((f"{spec}, row {number}", dict(row)) for number, row in enumerate(of_hub, start=1))
         return Questions(dataset, *questions_of_rows(rows, dataset, columns, problems, source=spec))
     path = Path(spec)
     if not path.is_dir():
@@ -203,7 +208,12 @@ def _read(spec: str, columns: Mapping[str, str], problems: Problems) -> Question
     find_table(path, FILES, SUFFIXES)  # two of them raise
     files = _files_in(path)
     parts = [read_question_file(file, columns, problems) for file in files]
-    notes = (*(note for part in parts for note in part.notes), *_not_read(path, files))
+    notes = [note for part in parts for note in part.notes]
+    read = {*files, expectation_file(path)}
+    tables = sorted(other for other in path.iterdir() if other.suffix in SUFFIXES)
+    if others := [other for other in tables if other.is_file() and other not in read]:
+        known = f"expectations are read from {FILE_STEM}{others[0].suffix}"
+        notes.append(f"{path}: not read: {', '.join(one.name for one in others)}; {known}")
     name = path.resolve().name
     items: dict[str, Question] = {}
     for question in (question for part in parts for question in part.items):
@@ -217,44 +227,14 @@ def _read(spec: str, columns: Mapping[str, str], problems: Problems) -> Question
             )
         is_named = len(files) > 1 or question.group != FILES
         items[question.item] = question if is_named else replace(question, group=name)
-    return with_expectations(Questions(name, tuple(items.values()), notes), path, problems)
+    return with_expectations(Questions(name, tuple(items.values()), tuple(notes)), path, problems)
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """The files with questions in a folder: ``questions.csv`` and the like, or ``questions/*``."""
     named = [path for suffix in SUFFIXES if (path := folder / f"{FILES}{suffix}").is_file()]
     return named or sorted(
         path for path in (folder / FILES).glob("*") if path.suffix in SUFFIXES and path.is_file()
     )
-
-
-def _not_read(folder: Path, files: Sequence[Path]) -> list[str]:
-    """A note on the tables of a folder that are neither questions nor expectations."""
-    read = {*files, expectation_file(folder)}
-    others = [
-        path
-        for path in sorted(folder.iterdir())
-        if path.suffix in SUFFIXES and path.is_file() and path not in read
-    ]
-    if not others:
-        return []
-    known = f"expectations are read from {FILE_STEM}{others[0].suffix}"
-    return [f"{folder}: not read: {', '.join(path.name for path in others)}; {known}"]
-
-
-def _hub_rows(name: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    dataset, _, split = name.partition(":")
-    path, _, config = dataset.partition("@")
-    where = f"{HUB}{name}"
-    if not split:
-        raise ConsilienceError(
-            f"{where} without a split",
-            expected=f"{HUB}DATASET:SPLIT",
-            todo=f"Name one: {HUB}{name or 'DATASET'}:test.",
-        )
-    todo = "Check the network, the name, the configuration (@CONFIG) and the split."
-    rows = hub_dataset(path, config or None, split=split, where=where, todo=todo)
-    return ((f"{where}, row {number}", dict(row)) for number, row in enumerate(rows, start=1))
 
 
 def select_questions(
@@ -312,25 +292,17 @@ def suite_of_questions(
     design: FactorialDesign,
     expectations: Sequence[Expectation] = (),
 ) -> Suite:
-    """The suite of groups of questions in the variants of a design.
-
-    With options, an answer is the position of an option in the file, whatever order was shown, and
-    the candidates are these positions with the number of golds at each.
-    """
-    relations = tuple(_relation(group, design) for group in groups)
-    return Suite(name, relations, expectations=tuple(expectations), words=QUESTION_WORDS)
-
-
-def _relation(group: GroupOfQuestions, design: FactorialDesign) -> Relation:
-    if group.options:
-        counts = Counter(group.golds)
-        words = tuple(map(str, range(group.options)))
+    """The suite of groups of questions; with options, answers are their positions in the file."""
+    relations = []
+    for group in groups:
+        counts, words = Counter(group.golds), tuple(map(str, range(group.options)))
         candidates = Candidates(words, tuple(counts[at] for at in range(group.options)))
-    else:
-        candidates = Candidates.of(group.facts)
-    is_written = group.writes_freely and group.options > 0
-    cells = Design.of_cells(group.design(design), group.options, writes_freely=is_written)
-    return Relation.of_design(group.id, group.facts, candidates, cells)
+        if not group.options:
+            candidates = Candidates.of(group.facts)
+        is_written = group.writes_freely and group.options > 0
+        cells = Design.of_cells(group.design(design), group.options, writes_freely=is_written)
+        relations.append(Relation.of_design(group.id, group.facts, candidates, cells))
+    return Suite(name, tuple(relations), expectations=tuple(expectations), words=QUESTION_WORDS)
 
 
 QUESTIONS = {
@@ -343,7 +315,6 @@ QUESTIONS = {
 object. In other languages it is the sentence alone."""
 
 BLANK = "____"
-"""Replaces the object."""
 
 
 def questions_of_suite(suite: Suite, distractors: int | None = None, seed: int = 0) -> Questions:
@@ -471,7 +442,6 @@ def _question(
 
 
 def _primary(language: str) -> str:
-    """``pt`` of ``pt-BR``."""
     return language.partition("-")[0]
 
 

@@ -1,9 +1,10 @@
-"""Questions: the columns of their files, rows, collections."""
+"""Questions and expectations: the columns of their files, rows, collections."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 import re
 from collections import Counter
@@ -11,19 +12,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from difflib import get_close_matches
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install
-from consilience.core.expectations import Expectation
+from consilience.core.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
 from consilience.core.items import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.text import counted, fold_case, names_a_group
-from consilience.files.read import parse_json, read_document, read_parquet, read_rows
+from consilience.files.read import FirstFault, parse_json, read_document, read_parquet, read_rows
 from consilience.files.rows import (
     GROUP_NAME,
-    FirstProblem,
     Problems,
     Row,
+    find_table,
     nfc,
     plain_name,
     raise_first,
@@ -41,14 +43,10 @@ COLUMNS: Mapping[str, str] = {
     "context": "a text that the question is about",
     "language": "the language of the phrasing",
 }
-"""The columns of a question, and what they hold."""
 
 NEEDED = ("question", "answer")
-
 WITH_OPTIONS = ("options", "distractors")
-
 COLUMN_JOIN = "+"
-"""Joins columns that each have one option: ``options=A+B+C+D``."""
 
 OPTION_NAMES = ("option", "choice", "candidate", "alternative", "answer", "ending")
 """What columns with options are called elsewhere, without case and the plural."""
@@ -64,23 +62,11 @@ MAKE_A_SUITE = (
     "Make a suite of the facts with patterns: "
     "`consilience suite import PATTERNS --into FOLDER --facts-from TABLE`."
 )
-"""What to do where a table of facts is given for a suite."""
 
 
 def holds_facts(cells: Mapping[str, Any]) -> bool:
     """Whether a row of a table is a fact and no question."""
     return {"subject", "object"} <= cells.keys() and "question" not in cells
-
-
-def check_columns(columns: Mapping[str, str], *, in_python: bool) -> None:
-    """Raise for a mapping of a column that questions do not have."""
-    for name in columns:
-        if name not in COLUMNS:
-            raise ConsilienceError(
-                _mapping({name: "..."}, in_python=in_python),
-                expected=", ".join(COLUMNS),
-                todo=did_you_mean(name, list(COLUMNS)),
-            )
 
 
 def recognised(
@@ -110,22 +96,15 @@ def recognised(
     if not absent and not meant:
         return
     wrong = dict.fromkeys(absent.values(), "COLUMN")
-    todo = f"{_mapping({**columns, **wrong, **meant}, in_python=in_python)}."
-    if absent:
-        column, name = next(iter(absent.items()))
-        raise ConsilienceError(
-            f"no column '{column}' among {', '.join(map(str, cells))}",
-            expected=f"{COLUMNS[name]} in '{column}'",
-            where=where,
-            todo=MAKE_A_SUITE if holds_facts(cells) else f"Name the column that has it: {todo}",
-        )
-    name, source = next(iter(meant.items()))
-    noun = "columns" if COLUMN_JOIN in source else "column"
+    mapping = _mapping({**columns, **wrong, **meant}, in_python=in_python)
+    column, name = next(iter([*absent.items(), *((name, name) for name in meant)]))
     raise ConsilienceError(
-        f"the {noun} {source.replace(COLUMN_JOIN, ', ')}, and none called '{name}'",
-        expected=COLUMNS[name],
+        f"no column '{column}' among {', '.join(map(str, cells))}",
+        expected=f"{COLUMNS[name]} in '{column}'",
         where=where,
-        todo=f"Rename what is something else, or name it: {todo}",
+        todo=MAKE_A_SUITE
+        if absent and holds_facts(cells)
+        else f"Rename what is something else. Name the column that has it: {mapping}.",
     )
 
 
@@ -210,17 +189,13 @@ def _run_of_options(columns: Sequence[str]) -> list[str]:
 
 
 def _mapping(columns: Mapping[str, str], *, in_python: bool) -> str:
-    """How a user writes a mapping of columns."""
     if in_python:
         return f"columns={dict(columns)!r}"
     return f"--columns {','.join(f'{name}={source}' for name, source in columns.items())}"
 
 
 OPTION_SEPARATOR = ";"
-"""Separates options that are in one cell of a table."""
-
 YES, NO = Choice("yes", ("true",)), Choice("no", ("false",))
-"""The options of a question whose answer is true or false."""
 
 
 @dataclass(slots=True)
@@ -232,7 +207,6 @@ class _QuestionDraft:
     gold: Choice
     options: tuple[Choice, ...]
     phrasings: dict[str, list[str]] = field(default_factory=dict)
-    """Language -> its phrasings."""
 
 
 def questions_of_rows(
@@ -249,7 +223,13 @@ def questions_of_rows(
     ``name``: of the suite, and of the group of questions that name none. ``source``: where the rows
     are. ``in_python``: whether messages name columns as Python does, or as the command line.
     """
-    check_columns(columns, in_python=in_python)
+    for column in columns:
+        if column not in COLUMNS:
+            raise ConsilienceError(
+                _mapping({column: "..."}, in_python=in_python),
+                expected=", ".join(COLUMNS),
+                todo=did_you_mean(column, list(COLUMNS)),
+            )
     others: dict[str, None] = {}
     drafts: dict[str, _QuestionDraft] = {}
     counts: Counter[str] = Counter()
@@ -258,7 +238,7 @@ def questions_of_rows(
             recognised(cells, columns, where, in_python=in_python)
         others |= dict.fromkeys(unused(cells, columns))
         try:
-            _add_row(Row(where, renamed(cells, columns), FirstProblem()), name, drafts, counts)
+            _add_row(Row(where, renamed(cells, columns), FirstFault()), name, drafts, counts)
         except ConsilienceError as error:
             problems.append(error)
     if not drafts and not problems:
@@ -319,7 +299,6 @@ def _add_row(row: Row, name: str, drafts: dict[str, _QuestionDraft], counts: Cou
 
 
 def _phrasings(row: Row) -> dict[str, list[str]]:
-    """Language -> phrasings."""
     value = row.cells.get("question")
     language = row.optional_text("language") or DEFAULT_LANGUAGE
     by_language = value if isinstance(value, Mapping) else {language: value}
@@ -336,7 +315,6 @@ def _phrasings(row: Row) -> dict[str, list[str]]:
 
 
 def _answer(row: Row, item: str) -> tuple[Choice, tuple[Choice, ...]]:
-    """The gold and the options of a question; with distractors ``item`` decides their order."""
     value = row.cells.get("answer")
     if isinstance(value, list | tuple):
         value = ALIAS_SEPARATOR.join(map(str, value))
@@ -398,7 +376,6 @@ def _gold_position(
 
 
 def _options(row: Row, column: str) -> tuple[tuple[Choice, ...], tuple[str, ...]]:
-    """The options of a row and their labels, if they have some."""
     value = row.cells.get(column)
     labels: tuple[str, ...] = ()
     if isinstance(value, Mapping) and isinstance(value.get("text"), list | tuple):
@@ -463,7 +440,6 @@ class Questions:
     items: tuple[Question, ...]
     notes: tuple[str, ...] = ()
     expectations: tuple[Expectation, ...] = ()
-    """What should hold between their answers."""
     source: Mapping[str, str] = field(default_factory=dict, compare=False)
     """The file or the folder that they were read from (``file``), and the names of its columns that
     were given; empty where they are from nowhere else on this machine."""
@@ -584,3 +560,243 @@ def hub_dataset(*name: str | None, split: str, where: str, todo: str) -> Any:
     except Exception as error:  # the network, a wrong name, a script: nearly anything
         reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
         raise ConsilienceError(f"cannot be loaded: {reason}", where=where, todo=todo) from error
+
+
+EXPECTATION_COLUMNS = (
+    "kind", "item", "paraphrase", "other_item", "other_paraphrase", "map", "condition",
+)  # fmt: skip
+
+FILE_STEM = "expectations"
+"""What a file of expectations, and the list of them in a file of questions, is called."""
+
+ARROW, AND, OR = "->", "&", "|"
+"""In a map: ``yes & yes -> yes | maybe``."""
+
+MOST_RULES = 1_000
+
+BOOLEANS = {"True": "yes", "False": "no"}
+"""What YAML makes of yes and no."""
+
+
+def expectation_file(path: Path) -> Path | None:
+    """The file with the expectations of a folder or a file of questions; None without one.
+
+    A folder has them in a file of its own; two such files raise. A JSON, YAML or TOML file has them
+    in a list of its own.
+    """
+    if path.is_dir():
+        return find_table(path, FILE_STEM, SUFFIXES)
+    is_document = path.suffix in (".json", ".yaml", ".yml", ".toml")
+    document = read_document(path) if is_document else None
+    return path if isinstance(document, Mapping) and FILE_STEM in document else None
+
+
+def with_expectations(questions: Questions, path: Path, problems: Problems) -> Questions:
+    """The questions of a file or a folder with their expectations; errors go to ``problems``."""
+    file = expectation_file(path)
+    if file is None:
+        return questions
+    rows = file_rows(file, problems, FILE_STEM)
+    return replace(questions, expectations=expectations_of_rows(rows, questions, problems))
+
+
+def expectations_of_rows(
+    rows: Iterable[tuple[str, Mapping[str, Any]]], questions: Questions, problems: Problems
+) -> tuple[Expectation, ...]:
+    """The expectations of rows with their places; the first error of each goes to ``problems``."""
+    known = {question.item: question for question in questions.items}
+    places: dict[Expectation, str] = {}
+    for where, cells in rows:
+        row = Row(where, cells, FirstFault())
+        try:
+            expectation = twin = _expectation(row, known)
+            if expectation.kind in ("same", "different") and not expectation.condition:
+                (premise,) = expectation.premises  # the order of the pair does not matter
+                twin = replace(expectation, premises=(expectation.conclusion,), conclusion=premise)
+            if first := places.get(expectation) or places.get(twin):
+                row.report("duplicate expectation", todo=f"Remove it; the first is {first}.")
+            places[expectation] = where
+        except ConsilienceError as error:
+            problems.append(error)
+    return tuple(places)
+
+
+def _expectation(row: Row, known: Mapping[str, Question]) -> Expectation:
+    for name in row.cells:
+        if name not in EXPECTATION_COLUMNS:
+            todo = did_you_mean(str(name), list(EXPECTATION_COLUMNS))
+            row.report(f"the column '{name}'", expected=", ".join(EXPECTATION_COLUMNS), todo=todo)
+    kind = row.text("kind")
+    if kind not in KINDS:
+        row.report(f"the kind '{kind}'", todo=did_you_mean(kind, list(KINDS)))
+    items = _listed(row, "item") or [row.text("item")]
+    others = _listed(row, "other_item") or items[:1]
+    if len(others) > 1:
+        row.report(f"{len(others)} questions in 'other_item'", expected="one")
+    premises = _references(row, items, "paraphrase", known)
+    (conclusion,) = _references(row, others, "other_paraphrase", known)
+    draft = Expectation(cast(ExpectationKind, kind), premises, conclusion)
+    for at, one in enumerate(draft.references):
+        if one in draft.references[:at]:
+            phrasing = f" in phrasing {one.paraphrase}" if one.paraphrase else ""
+            row.report(
+                f"'{one.item}{phrasing}' is compared with itself",
+                expected="two questions, or two phrasings of one",
+                todo="Name the other question in 'other_item', or the phrasings in 'paraphrase' "
+                "and 'other_paraphrase'.",
+            )
+    if len(premises) > 1 and kind not in ("implied", "complementary"):
+        row.report(f"{len(premises)} questions in 'item' of '{kind}'", expected="one")
+    return _with_rules(row, draft, [known[item] for item in (*items, *others)])
+
+
+def _listed(row: Row, column: str) -> list[str]:
+    """The texts of a cell: a list, or one text with ``;`` between them."""
+    value = row.cells.get(column)
+    if isinstance(value, list | tuple):
+        return [str(entry).strip() for entry in value]
+    text = row.optional_text(column)
+    return [part.strip() for part in text.split(OPTION_SEPARATOR) if part.strip()]
+
+
+def _references(
+    row: Row, items: list[str], column: str, known: Mapping[str, Question]
+) -> tuple[Reference, ...]:
+    for item in items:
+        if item not in known:
+            row.report(f"no question '{item}'", todo=did_you_mean(item, list(known)))
+    numbers = _listed(row, column) or [""] * len(items)
+    if len(numbers) != len(items):
+        row.report(f"{len(numbers)} phrasings in '{column}'", expected=f"{len(items)}")
+    references = []
+    for item, number in zip(items, numbers, strict=True):
+        most = known[item].phrasings
+        if number and not (number.isdecimal() and 1 <= int(number) <= most):
+            expected = f"a phrasing of '{item}', from 1 to {most}"
+            row.report(f"'{column}' is {number}", expected=expected)
+        phrasing = str(int(number)) if number else ""
+        references.append(Reference(item, phrasing, _texts(known[item].options)))
+    return tuple(references)
+
+
+def _texts(options: Iterable[Choice]) -> Texts:
+    return tuple(option.text for option in options)
+
+
+TAKES = {
+    "map": ("opposite", "implied", "merges"),
+    "condition": ("same", "different", "opposite"),
+}
+"""The kinds of expectations that have a map, and those that have a condition."""
+
+
+def _with_rules(row: Row, draft: Expectation, questions: list[Question]) -> Expectation:
+    """The expectation with what its answers are expected to be."""
+    given = [name for name in TAKES if row.cells.get(name)]
+    for name in given:
+        if draft.kind not in TAKES[name]:
+            row.report(
+                f"a '{name}' of '{draft.kind}'",
+                expected=f"'{name}' only of {' and '.join(TAKES[name])}",
+                todo="Remove it, or name another kind.",
+            )
+    rules: dict[Texts, Texts] = {}
+    if "map" in given:
+        rules = _rules(row, questions)
+    elif draft.kind in ("implied", "merges"):
+        row.report(f"no 'map' of '{draft.kind}'", expected="a map such as yes -> no")
+    elif draft.kind == "complementary":
+        rules = _exactly_one(row, questions)
+    else:
+        first, second = (set(one.options) for one in draft.references)
+        is_opposite = draft.kind == "opposite"
+        if first != second or (len(first) != 2 and is_opposite):
+            shown = [", ".join(one.options) or "none" for one in draft.references]
+            same = "the same two options, or a 'map'" if is_opposite else "the same options"
+            row.report(f"the options are {shown[0]} and {shown[1]}", expected=f"{same} of both")
+        if is_opposite:
+            one, two = draft.conclusion.options
+            rules = {(one,): (two,), (two,): (one,)}
+    condition: Texts = ()
+    if "condition" in given:
+        value = row.cells["condition"]
+        texts = value if isinstance(value, list | tuple) else str(value).split(OR)
+        condition = _answers(row, texts, questions[0])
+    expectation = replace(draft, rules=rules, condition=condition)
+    if condition and rules and not any(answer in condition for answer, *_ in rules):
+        row.report("'condition' can never hold", expected="an answer that is in the map")
+    if expectation.kind == "merges" and not expectation.merges_all:
+        row.report("a 'map' that merges not all options", expected="one answer after each option")
+    return expectation
+
+
+def _rules(row: Row, questions: list[Question]) -> dict[Texts, Texts]:
+    value = row.cells["map"]
+    if isinstance(value, Mapping):
+        entries = list(value.items())
+    else:
+        parts = [part.split(ARROW) for part in str(value).split(OPTION_SEPARATOR) if part.strip()]
+        entries = [(part[0].strip(), ARROW.join(part[1:]).strip()) for part in parts]
+        if not all(left and right for left, right in entries):
+            expected = "answers -> answers, such as yes -> no; no -> yes"
+            row.report(f"'map' is {value}", expected=expected)
+    rules: dict[Texts, Texts] = {}
+    for left, right in entries:
+        texts = str(left).split(AND)
+        if len(texts) != len(questions) - 1:
+            row.report(
+                f"{len(texts)} answers before the arrow in 'map': {left}",
+                expected=f"{len(questions) - 1} with '{AND}' between them, one for each premise",
+            )
+        key = tuple(_answer_of(row, *one) for one in zip(texts, questions[:-1], strict=True))
+        if key in rules:
+            row.report(f"'{left}' more than once in 'map'", todo="Join what it implies with '|'.")
+        conclusions = right if isinstance(right, list | tuple) else str(right).split(OR)
+        rules[key] = _answers(row, conclusions, questions[-1])
+    return rules
+
+
+def _answers(row: Row, texts: Iterable[object], question: Question) -> Texts:
+    return tuple(dict.fromkeys(_answer_of(row, str(text), question) for text in texts))
+
+
+def _answer_of(row: Row, text: str, question: Question) -> str:
+    """The option that a text names, or the text for an open question; an unknown one raises."""
+    text = text.strip()
+    if not question.options:
+        return BOOLEANS.get(text, text)
+    for name in (text, BOOLEANS.get(text, text)):
+        for option in question.options:
+            if normal(name) in map(normal, option.texts):
+                return option.text
+    shown = ", ".join(_texts(question.options))
+    row.report(f"the answer '{text}'", expected=f"one of the options of '{question.item}': {shown}")
+    return ""
+
+
+def _exactly_one(row: Row, questions: list[Question]) -> dict[Texts, Texts]:
+    """The rules of ``complementary``: exactly one of the questions gets the answer yes."""
+    positive: list[str] = []
+    for question in questions:
+        matching = [
+            option.text
+            for option in question.options
+            if {normal(text) for text in option.texts} & {*YES.texts}
+        ]
+        if len(matching) != 1:
+            shown = ", ".join(_texts(question.options)) or "none"
+            row.report(
+                f"the options of '{question.item}' are {shown}",
+                expected="one of them yes or true",
+                todo="Use 'implied' with a map for other answers.",
+            )
+        positive += matching
+    *premises, last = [_texts(question.options) for question in questions]
+    if (size := math.prod(map(len, premises))) > MOST_RULES:
+        row.report(f"{size:,} combinations of answers", expected=f"at most {MOST_RULES:,}")
+    others = tuple(text for text in last if text != positive[-1])
+    rules: dict[Texts, Texts] = {}
+    for answers in product(*premises):
+        count = sum(answer == yes for answer, yes in zip(answers, positive, strict=False))
+        rules[answers] = {0: (positive[-1],), 1: others}.get(count, ())
+    return rules

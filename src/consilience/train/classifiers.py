@@ -43,8 +43,7 @@ from consilience.models.classifier import (
 )
 from consilience.models.loading import kind_of, load_classifier, untied_weights
 from consilience.models.sources import locate
-from consilience.suites.pairs import Pairs, refuse_one_class
-from consilience.suites.perturbations import original
+from consilience.suites.pairs import Pairs, original, refuse_one_class
 from consilience.train.batch_trainer import (
     BatchTrainer,
     TrainingCost,

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from checks import output, refusal, refused
 from conftest import run_command
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis.examples import KINDS, REPLY_SCHEMA, examples
@@ -66,8 +67,7 @@ def test_edits_by_hand():
     assert kinds["R"] == {(0, 1): {"lexis"}, (0, 2): {"syntax", "order"}, (1, 2): {"order"}}
     edits = edit_table(table(HAND), suite, "strict", kinds)
     rows = {row["kind"]: row for row in edits.iter_rows(named=True)}
-    assert rows["lexis"]["with_it"] == 2 / 4
-    assert rows["lexis"]["without_it"] == 5 / 8
+    assert (rows["lexis"]["with_it"], rows["lexis"]["without_it"]) == (2 / 4, 5 / 8)
     assert rows["order"]["difference"] == pytest.approx(5 / 8 - 2 / 4)
     assert (rows["order"]["pairs"], rows["order"]["relations"]) == (2, 1)
     assert math.isnan(rows["order"]["low"])  # one relation has no interval
@@ -92,8 +92,7 @@ def test_edits_are_tested_over_relations():
     suite = make_suite(ids=tuple("ABCDEF"))
     answers = pl.concat([table(HAND, group=each) for each in "ABCDEF"])
     edits = edit_table(answers, suite, "strict", annotated_kinds(suite))
-    assert set(edits["p"]) == {2 / 64}
-    assert set(edits["p_holm"]) == {3 * 2 / 64}
+    assert (set(edits["p"]), set(edits["p_holm"])) == ({2 / 64}, {3 * 2 / 64})
     assert edits["low"].is_nan().all(), "the relations do not vary"
     assert edits["high"].is_nan().all()
 
@@ -115,17 +114,14 @@ def suite_of_facts():
     )
 
 
-@pytest.mark.parametrize(
-    ("answers", "subject", "kinds"),
-    [
-        (["a", "c", "d"], "Ada", {"right_and_wrong"}),
-        (["c", "c", "c"], "Ada", {"same_wrong"}),
-        (["c", "d", "c"], "Ada", {"scattered"}),
-        (["c", "d", "c"], "Ada the A", {"scattered", "gold_in_subject"}),
-        (["b", "b", "b"], "Ada", {"other_gold"}),
-        (["a", "a", "a"], "Ada", {"always_right"}),
-    ],
-)
+@pytest.mark.parametrize(("answers", "subject", "kinds"), [
+    (["a", "c", "d"], "Ada", {"right_and_wrong"}),
+    (["c", "c", "c"], "Ada", {"same_wrong"}),
+    (["c", "d", "c"], "Ada", {"scattered"}),
+    (["c", "d", "c"], "Ada the A", {"scattered", "gold_in_subject"}),
+    (["b", "b", "b"], "Ada", {"other_gold"}),
+    (["a", "a", "a"], "Ada", {"always_right"}),
+])  # fmt: skip
 def test_an_item_is_an_example_of_its_kinds(answers, subject, kinds):
     answers = wordings("a", *answers, subject=subject)
     found = examples(answers, suite_of_facts(), list(KINDS), 5)
@@ -179,8 +175,7 @@ def test_margins_of_a_csv_file_are_numbers():
 
 
 def test_an_unknown_kind_of_examples_is_refused():
-    with pytest.raises(ConsilienceError, match="no kind of examples 'wrong'.*mean"):
-        examples(table(HAND), make_suite(), ["wrong"], 1)
+    refused("no kind of examples 'wrong'.*mean", examples, table(HAND), make_suite(), ["wrong"], 1)
 
 
 def metrics_of(*relations):
@@ -209,10 +204,8 @@ def test_more_data_by_hand():
     assert by_size["run"].to_list() == ["small", "middle", "big"]
     assert by_size["accuracy"].to_list() == pytest.approx([1 / 6, 2 / 6, 5 / 6])
     over = size_correlations(by_size)
-    assert over["value"][0] == pytest.approx(1)
-    assert over["p"][0] == pytest.approx(2 / 6)
-    with pytest.raises(ConsilienceError, match="2 sizes of 3 runs"):
-        size_table(runs, [1, 2])
+    assert (over["value"][0], over["p"][0]) == (pytest.approx(1), pytest.approx(2 / 6))
+    refused("2 sizes of 3 runs", size_table, runs, [1, 2])
 
 
 def test_abstaining_by_hand():
@@ -233,8 +226,7 @@ def test_abstaining_by_hand():
     for bad in (answers.drop("logprob"), answers.with_columns(logprob=pl.lit(None, pl.Float64))):
         with pytest.raises(ConsilienceError, match="answers without probabilities"):
             abstaining_table([bad], make_suite(), "strict", [0.5])
-    with pytest.raises(ConsilienceError, match="--abstain-below 2"):
-        abstaining_table([answers], make_suite(), "strict", [2])
+    refused("--abstain-below 2", abstaining_table, [answers], make_suite(), "strict", [2])
 
 
 @pytest.fixture(scope="module")
@@ -247,27 +239,21 @@ def runs(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("command", "keys"),
-    [
-        (["patterns", "random"], {"patterns", "pairs"}),
-        (["edits", "random"], {"edits"}),
-        (["examples", "random"], {"examples"}),
-        (["knowledge", "random"], {"correlations"}),
-        (["knowledge", "random", "majority", "oracle", "--sizes", "1M,20k,3B"],
-         {"correlations", "sizes", "size_correlations"}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("command", "keys"), [
+    (["patterns", "random"], {"patterns", "pairs"}),
+    (["edits", "random"], {"edits"}),
+    (["examples", "random"], {"examples"}),
+    (["knowledge", "random"], {"correlations"}),
+    (["knowledge", "random", "majority", "oracle", "--sizes", "1M,20k,3B"],
+     {"correlations", "sizes", "size_correlations"}),
+])  # fmt: skip
 def test_analyses_from_the_command_line(consilience, runs, command, keys):
     command = [
         str(runs / each) if each in ("random", "majority", "oracle") else each for each in command
     ]
-    status, out, _ = consilience("analyze", *command, "--json")
-    assert status == 0
+    out = output(consilience, "analyze", *command, "--json")
     assert set(json.loads(out)) == {*keys, "warnings"}
-    status, out, _ = consilience("analyze", *command)
-    assert status == 0
-    assert out.strip()
+    assert output(consilience, "analyze", *command).strip()
 
 
 def test_tables_are_written_whole(consilience, runs, tmp_path):
@@ -282,8 +268,7 @@ def test_accuracy_between_patterns_by_hand():
     assert pairs["change"].to_list() == [-1 / 4, -1 / 4, 0]
     assert pairs["first_accuracy"].to_list() == [2 / 4, 2 / 4, 1 / 4]
     assert pairs["second_accuracy"].to_list() == [1 / 4] * 3
-    assert set(pairs["test"]) == {"exact McNemar"}
-    assert pairs["p"].to_list() == [1, 1, 1]
+    assert (set(pairs["test"]), pairs["p"].to_list()) == ({"exact McNemar"}, [1, 1, 1])
     assert pairs["change_low"].is_nan().to_list() == [False, False, True], "nothing varies"
     patterns = with_changes(pattern_table(table(HAND), make_suite(), "strict"), pairs)
     assert math.isnan(patterns["change"][0])
@@ -308,8 +293,7 @@ def test_relations_with_several_right_answers_are_compared_by_determinism(consil
     for model in ("random", "majority"):
         asked = ("--model", f"baseline:{model}", "--groups", "borders", "--out", model)
         assert consilience("probe", *asked)[0] == 0
-    status, out, err = consilience("compare", "random", "majority")
-    assert status == 0, err
+    out = output(consilience, "compare", "random", "majority")
     assert "Determinism" in out
     assert "Consistency " not in out
     assert consilience("report", "random", "majority", "--out", "both.html")[0] == 0
@@ -333,8 +317,7 @@ def test_comparing_from_the_command_line(consilience, runs, tmp_path):
     for by, text in {
         "group": "p (Holm)", "edit": "Diff-Lexical", "metric": "Known consistency",
     }.items():  # fmt: skip
-        status, out, _ = consilience("compare", *both, "--by", by)
-        assert (status, text in out) == (0, True)
+        assert text in output(consilience, "compare", *both, "--by", by)
     assert "exact McNemar" in out
     assert "a mean over 2 relations has a p of at least 0.5, whatever the" in out
     assert not err
@@ -350,22 +333,18 @@ def test_comparing_from_the_command_line(consilience, runs, tmp_path):
     assert row["p_holm"] < 0.001
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (["compare", "random"], "1 run to compare; expected two runs"),
-        (["compare", "random", "random"], "duplicate runs; expected different runs"),
-        (["compare", "random", "oracle", "--show", "acuracy"], "no metric 'acuracy'.*mean"),
-        (["compare", "random", "oracle", "--by", "form"], "no difference by form"),
-        (["score", "random", "--by", "form"], "--by form of facts in one form"),
-        (["analyze", "knowledge", "random", "--sizes", "many"], "no number in 'many'"),
-        (["analyze", "patterns", "nowhere"], "nowhere: no such file or folder"),
-    ],
-)
+@pytest.mark.parametrize(("command", "message"), [
+    (["compare", "random"], "1 run to compare; expected two runs"),
+    (["compare", "random", "random"], "duplicate runs; expected different runs"),
+    (["compare", "random", "oracle", "--show", "acuracy"], "no metric 'acuracy'.*mean"),
+    (["compare", "random", "oracle", "--by", "form"], "no difference by form"),
+    (["score", "random", "--by", "form"], "--by form of facts in one form"),
+    (["analyze", "knowledge", "random", "--sizes", "many"], "no number in 'many'"),
+    (["analyze", "patterns", "nowhere"], "nowhere: no such file or folder"),
+])  # fmt: skip
 def test_bad_requests_are_refused(consilience, runs, command, message):
     names = ("random", "oracle", "nowhere")
-    status, _, err = consilience(*(runs / each if each in names else each for each in command))
-    assert status == 2
+    err = refusal(consilience, *(runs / each if each in names else each for each in command))
 
     assert re.search(message, " ".join(err.split()))
 

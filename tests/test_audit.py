@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from checks import output, refusal
 from consilience.authoring import audit as auditing
 from consilience.authoring.audit import cautions, fix_folder, run_checks
 from consilience.authoring.checks import (
@@ -252,8 +253,7 @@ def test_duplicates_in_two_unicode_forms_are_named_and_removed(write_suite, cons
     problem = check_suite(folder)[0]
     assert problem.found.endswith("of 'capital', in another Unicode form (NFC or NFD)")
     assert f"the first is {folder / 'patterns.jsonl'}:1" in problem.todo
-    status, out, _ = consilience("suite", "audit", folder, "--fix")
-    assert status == 0
+    out = output(consilience, "suite", "audit", folder, "--fix")
     for table in ("patterns", "facts"):
         assert f"(removed: a duplicate of {table}.jsonl:1, in another Unicode form" in out
     assert check_suite(folder) == [] == fix_folder(folder)
@@ -275,9 +275,7 @@ def test_tsv_tables_are_fixed_line_by_line(write_suite):
     (("none",), "no suite 'none'"),
 ])  # fmt: skip
 def test_what_cannot_be_audited_or_fixed_is_refused(consilience, bare, arguments, message):
-    status, _, error = consilience("suite", "audit", *arguments)
-    assert status == 2
-    assert message in error
+    assert message in refusal(consilience, "suite", "audit", *arguments)
 
 
 def test_files_with_errors_are_findings_and_places_are_file_and_line(

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from checks import output
 from conftest import cells
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.statistics import holm, paired_t
@@ -173,8 +174,7 @@ def test_runs_of_sentence_pairs_are_counted_too(tmp_path):
 
 
 def test_the_screen_shows_the_claims_as_rows(consilience, tmp_path):
-    status, out, _ = consilience("reproduce", "calum-claims", "--only", "5.1.4", "--out", tmp_path)
-    assert status == 0
+    out = output(consilience, "reproduce", "calum-claims", "--only", "5.1.4", "--out", tmp_path)
     lines = [" ".join(line.split()) for line in out.splitlines()]
     at = lines.index("smaller models, small sets: C_S (paper) 6 - - - - - -")
     assert lines[at + 1].startswith("smaller models, small sets: C_S (ours) 3 6 -1.5 3 ")

@@ -10,6 +10,7 @@ import sys
 import click
 import pytest
 
+from checks import output, refusal
 from consilience.app import console
 from consilience.cli import program
 from consilience.core import provenance
@@ -17,17 +18,9 @@ from consilience.options import option_fields
 from consilience.options.probe import ProbeOptions
 
 HEAVY = (
-    "torch",
-    "transformers",
-    "polars",
-    "pydantic",
-    "typer",
-    "numpy",
-    "scipy",
-    "sklearn",
-    "rich",
+    "torch", "transformers", "polars", "pydantic", "typer", "numpy", "scipy", "sklearn", "rich",
     "altair",
-)
+)  # fmt: skip
 
 
 def test_help_and_usage_errors_import_no_library():
@@ -114,8 +107,7 @@ RUNNABLE = [
 
 def test_examples_run(consilience):
     for example, expected in RUNNABLE:
-        status, out, err = consilience(*example.split())
-        assert status == 0, err
+        out = output(consilience, *example.split())
         assert expected in out, example
 
 
@@ -308,20 +300,16 @@ CONFIGURATIONS = [
 @pytest.mark.parametrize(("text", "message"), CONFIGURATIONS)
 def test_a_wrong_configuration_is_one_message(text, message, consilience, tmp_path):
     (tmp_path / "consilience.toml").write_text(text)
-    status, out, err = consilience("probe", "-m", "baseline:oracle")
-    assert (status, out) == (2, "")
+    err = refusal(consilience, "probe", "-m", "baseline:oracle")
     assert message in err
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (("report", "--open"), "no option '--open'. See `consilience report --help`."),
-        (("compare", "--html"), "no option '--html'. See `consilience compare --help`."),
-        (("probe", "--limti", "3"), "no option '--limti'. Did you mean '--limit'?"),
-        (("probe", "--out-put", "x"), "no option '--out-put'. Did you mean '--out'?"),
-    ],
-)
+@pytest.mark.parametrize(("command", "message"), [
+    (("report", "--open"), "no option '--open'. See `consilience report --help`."),
+    (("compare", "--html"), "no option '--html'. See `consilience compare --help`."),
+    (("probe", "--limti", "3"), "no option '--limti'. Did you mean '--limit'?"),
+    (("probe", "--out-put", "x"), "no option '--out-put'. Did you mean '--out'?"),
+])  # fmt: skip
 def test_only_a_close_option_is_suggested(command, message, consilience):
     status, _, err = consilience(*command)
     assert (status, message in err) == (2, True), err
@@ -329,35 +317,27 @@ def test_only_a_close_option_is_suggested(command, message, consilience):
 
 def test_a_dry_run_writes_nothing(consilience, tmp_path):
     run = ("probe", "-m", "baseline:majority", "-n", "3", "--groups", "capital,sport", "-o", "run")
-    status, out, _ = consilience(*run, "--dry-run")
-    assert status == 0
+    out = output(consilience, *run, "--dry-run")
     assert "Groups    2\nItems     6, each in 9 patterns\nQueries   54, each with" in out
     assert "Folder    run (new)\nTime      about 1 s to ask 54 queries" in out
     assert not list(tmp_path.glob("run*"))
     assert consilience(*run)[0] == 0
     plan = json.loads(consilience(*run, "--dry-run", "--json")[1])["plan"]
     assert (plan["queries"], plan["complete"], plan["is_new"]) == (54, 54, False)
-    status, _, err = consilience(*run, "--dry-run", "--seed", "1")
-    assert (status, "this folder holds another run" in err) == (2, True)
+    assert "this folder holds another run" in refusal(consilience, *run, "--dry-run", "--seed", "1")
 
 
 def test_progress_is_lines_where_no_terminal_is(consilience, model_folder, tmp_path, monkeypatch):
     """Of a real model: nothing of other libraries is between them."""
     monkeypatch.setattr(console, "INTERVAL", 0)
     run = (
-        "probe",
-        "-m",
+        "probe", "-m",
         model_folder("gpt2"),
-        "--groups",
-        "sport",
-        "-n",
-        "3",
-        "-o",
+        "--groups", "sport", "-n", "3", "-o",
         tmp_path / "r",
-    )
+    )  # fmt: skip
     lines = consilience(*run)[2].splitlines()
-    assert lines[0] == f"loading {model_folder('gpt2')} ..."
-    assert lines[1] == "asking: 27 queries"
+    assert (lines[0], lines[1]) == (f"loading {model_folder('gpt2')} ...", "asking: 27 queries")
     *middle, last = [line for line in lines[2:] if line.startswith("asking")]
     assert all(
         re.fullmatch(r"asking: \d+ of 27 queries, [\d.,]+/s, .* left", line) for line in middle

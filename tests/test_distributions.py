@@ -49,8 +49,7 @@ def test_an_item_without_a_distribution_in_a_variant_is_left_out_there():
     """Its other distribution still counts for the chance level, as an answer does."""
     grid = grid_of([*TWO, [[0.6, 0.4], NONE]])
     tally = total_variation(grid)
-    assert (tally.n, tally.left_out) == (2, 1)
-    assert tally.share().value == pytest.approx(0.25)
+    assert (tally.n, tally.left_out, tally.share().value) == (2, 1, pytest.approx(0.25))
     assert value(chance_total_variation, grid) == pytest.approx((0.5 + 0.4 + 0.1 + 0.3) / 4)
     assert total_variation(grid_of([[NONE, NONE]])) is None
     assert chance_total_variation(grid_of([[[0.6, 0.4], NONE]])) is None

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import consilience as package
+from checks import output
 from consilience.cli import program
 from consilience.gating.rules import parse_rules
 from pair_builders import save_classifier
@@ -46,8 +47,7 @@ def test_the_commands_of_the_guide_to_suites_run(consilience, tmp_path):
 def test_the_answers_table_of_the_guide_is_scored_as_it_says(consilience, tmp_path):
     (table,) = blocks(SUITES, "csv")
     (path := tmp_path / "answers.csv").write_text(table, encoding="utf-8")
-    status, out, _ = consilience("score", path, "--suite", "mini", "--json")
-    assert status == 0
+    out = output(consilience, "score", path, "--suite", "mini", "--json")
     values = {
         row["metric"]: row["value"]
         for row in json.loads(out)["metrics"]
@@ -68,8 +68,7 @@ def test_the_files_of_the_guide_to_sentence_pairs_belong_together(consilience, t
     lines = [line for line in commands(page) if "faq.toml" in line]
     assert len(lines) == 2
     for line in lines:
-        status, out, _ = consilience(*line)
-        assert status == 0
+        out = output(consilience, *line)
         assert "faq" in out
     assert "12 sentence pairs, 3 forms" in out
 

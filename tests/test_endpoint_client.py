@@ -60,19 +60,16 @@ def test_the_key_is_sent_and_never_shown(monkeypatch):
     assert KEY not in str(raised.value) + repr(raised.value.to_dict())
 
 
-@pytest.mark.parametrize(
-    ("url", "is_sent"),
-    [
-        ("https://models.example/v1", True),
-        ("http://localhost:8000/v1", True),
-        ("http://127.0.0.1:8000/v1", True),
-        ("http://[::1]:8000/v1", True),
-        ("http://models.example/v1", False),
-        ("http://192.168.0.7/v1", False),
-        ("http://localhost.example/v1", False),
-        ("http://127.0.0.1.example/v1", False),
-    ],
-)
+@pytest.mark.parametrize(("url", "is_sent"), [
+    ("https://models.example/v1", True),
+    ("http://localhost:8000/v1", True),
+    ("http://127.0.0.1:8000/v1", True),
+    ("http://[::1]:8000/v1", True),
+    ("http://models.example/v1", False),
+    ("http://192.168.0.7/v1", False),
+    ("http://localhost.example/v1", False),
+    ("http://127.0.0.1.example/v1", False),
+])  # fmt: skip
 def test_the_default_key_is_sent_over_https_and_to_this_machine_only(monkeypatch, url, is_sent):
     """One that is named is sent anywhere."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -92,19 +89,16 @@ def test_a_proxy_gets_no_default_key_over_plain_http(monkeypatch):
     assert headers["host"] == "models.example" and "authorization" not in headers
 
 
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("127.0.0.1:8000/v1", "'127.0.0.1:8000/v1' has no scheme.*Write http://127.0.0.1:8000/v1"),
-        ("ftp://host/v1", "the scheme 'ftp'"),
-        ("http://me:hunter2@host/v1", "a user name or a password in the URL"),
-        ("http:///v1", "a URL with a host"),
-        ("http://host:99999/v1", "not a URL"),
-        ("http://host/v1?a=b", "no '[?]'"),
-        ("http://host/v1/completions", "Write http://host/v1; the route is added"),
-        ("", "empty; expected http://"),
-    ],
-)
+@pytest.mark.parametrize(("url", "message"), [
+    ("127.0.0.1:8000/v1", "'127.0.0.1:8000/v1' has no scheme.*Write http://127.0.0.1:8000/v1"),
+    ("ftp://host/v1", "the scheme 'ftp'"),
+    ("http://me:hunter2@host/v1", "a user name or a password in the URL"),
+    ("http:///v1", "a URL with a host"),
+    ("http://host:99999/v1", "not a URL"),
+    ("http://host/v1?a=b", "no '[?]'"),
+    ("http://host/v1/completions", "Write http://host/v1; the route is added"),
+    ("", "empty; expected http://"),
+])  # fmt: skip
 def test_a_wrong_base_url_is_refused(url, message):
     with pytest.raises(ConsilienceError, match=message) as raised:
         Client(Connection(url))

@@ -12,6 +12,7 @@ import zlib
 import polars as pl
 import pytest
 
+from checks import refused
 from consilience.core.errors import ConsilienceError
 from consilience.endpoints.chats import KNOWN
 from consilience.endpoints.journal import REPLIES
@@ -165,8 +166,7 @@ def test_facts_that_a_server_of_chats_cannot_score_are_questions(tmp_path):
     facts = {"model": "openai:m", "suite": "mini", "groups": ("capital",), "limit": 2}
     with replay(answer) as server:
         options = ProbeOptions(base_url=server.url, out=tmp_path / "run", **facts)
-        with pytest.raises(ConsilienceError, match="--as-questions 3"):
-            probe(options)
+        refused("--as-questions 3", probe, options)
         options = ProbeOptions(base_url=server.url, out=tmp_path / "run", as_questions=3, **facts)
         counted = probe(options)
     assert counted.record["scoring"]["strategy"] == "answers-only"

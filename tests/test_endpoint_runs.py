@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from checks import output, refused
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.client import Client, Refused
 from consilience.endpoints.journal import REPLIES, Journal
@@ -56,13 +57,9 @@ def served(url, *, stop_after=None, **connection):
 
 def options(folder, **more):
     return ProbeOptions(
-        suite="mini",
-        groups=("continent", "animal_class"),
-        limit=2,
-        out=folder,
-        model="served",
+        suite="mini", groups=("continent", "animal_class"), limit=2, out=folder, model="served",
         **more,
-    )
+    )  # fmt: skip
 
 
 def test_an_interrupted_run_sends_no_request_twice(tmp_path):
@@ -230,8 +227,7 @@ def test_a_full_disk_keeps_what_was_kept(tmp_path):
     journal = Journal(tmp_path / REPLIES)
     journal.keep("a", 1)
     journal._table.execute("PRAGMA max_page_count = 3")
-    with pytest.raises(ConsilienceError, match="the disk is full.*give the same command again"):
-        journal.keep("b", "x" * 100_000)
+    refused("the disk is full.*give the same command again", journal.keep, "b", "x" * 100_000)
     journal.close()
     again = Journal(tmp_path / REPLIES)
     assert ("b" in again, again.reply("a")) == (False, 1)
@@ -381,8 +377,7 @@ def test_a_run_needs_no_more_than_its_plan(consilience, model_folder, tmp_path, 
         named = chosen | {"model": "openai:tiny", "base_url": server.url, "price": "1,2"}
         named["tokenizer"] = folder
         command = ["probe", "--out", tmp_path / "run", *flags(named)]
-        status, out, err = consilience(*command, "--dry-run", "--json")
-        assert status == 0, err
+        out = output(consilience, *command, "--dry-run", "--json")
         plan = json.loads(out)["plan"]
         server.received.clear()
         assert consilience(*command)[0] in (0, 3), "3: a bound is not enough for any answer"

@@ -45,25 +45,21 @@ def served(url, folder=None, **more):
     return load_served_facts("openai:tiny", connection, more.get("scoring"))
 
 
-@pytest.mark.parametrize(
-    ("ways", "scoring", "takes_ids"),
-    [
-        (VLLM, "prompt-logprobs", True),
-        (VLLM | {"shuffled"}, "prompt-logprobs", True),
-        (VLLM - {"prompt_logprobs"}, "echo", True),
-        (VLLM - {"prompt_logprobs", "echo"}, "label-ids", True),
-        (SGLANG, "echo", True),
-        (LLAMA_CPP, "echo", True),
-        (LLAMA_CPP_PYTHON, "echo", False),
-    ],
-)
+@pytest.mark.parametrize(("ways", "scoring", "takes_ids"), [
+    (VLLM, "prompt-logprobs", True),
+    (VLLM | {"shuffled"}, "prompt-logprobs", True),
+    (VLLM - {"prompt_logprobs"}, "echo", True),
+    (VLLM - {"prompt_logprobs", "echo"}, "label-ids", True),
+    (SGLANG, "echo", True),
+    (LLAMA_CPP, "echo", True),
+    (LLAMA_CPP_PYTHON, "echo", False),
+])  # fmt: skip
 def test_scores_are_those_of_the_same_weights_here(folder, local, ways, scoring, takes_ids):
     """The first strategy that is proved; a server without token ids gets texts."""
     with scoring_server(folder, ways) as server:
         model = served(server.url, None if ways is LLAMA_CPP else folder)
         assert model.proof.strategy == model.identity["scoring"] == scoring
-        assert model.proof.as_text == (not takes_ids)
-        assert model.proof.repeated == 0
+        assert (model.proof.as_text, model.proof.repeated) == (not takes_ids, 0)
         assert (model.proof.other_route or 0) < 1e-9
         assert (model.proof.other_route is None) == ("tokenize" not in ways)
         assert 0 < model.proof.total_probability <= 1
@@ -142,16 +138,13 @@ def test_candidates_that_are_not_listed_have_bounds(folder, local, ways, has_tok
         assert (True, UNCERTAIN) in kinds
 
 
-@pytest.mark.parametrize(
-    ("ways", "message"),
-    [
-        ({"tokenize", "ids", "no logprobs"}, "'logprobs': the server ignored it"),
-        ({"tokenize", "ids"}, "'prompt_logprobs': the server ignored it"),
-        ({"tokenize", "ids", "no logprobs"}, "echo: 'logprobs'"),
-        ({"tokenize", "ids", "fewer", "most=20"}, "'logprobs': 4 tokens where 5 were asked for"),
-        ({"tokenize", "ids", "above 1"}, "'logprobs': probabilities with a sum of"),
-    ],
-)
+@pytest.mark.parametrize(("ways", "message"), [
+    ({"tokenize", "ids", "no logprobs"}, "'logprobs': the server ignored it"),
+    ({"tokenize", "ids"}, "'prompt_logprobs': the server ignored it"),
+    ({"tokenize", "ids", "no logprobs"}, "echo: 'logprobs'"),
+    ({"tokenize", "ids", "fewer", "most=20"}, "'logprobs': 4 tokens where 5 were asked for"),
+    ({"tokenize", "ids", "above 1"}, "'logprobs': probabilities with a sum of"),
+])  # fmt: skip
 def test_a_server_that_ignores_a_field_is_refused_by_its_name(folder, ways, message):
     strategies = {"'prompt_logprobs'": "prompt-logprobs"}
     scoring = next((name for field, name in strategies.items() if field in message), None)

@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from checks import refused
 from consilience.analysis.factor_effects import (
     CellAnswers,
     OptionScores,
     factor_tables,
     option_scores,
 )
-from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.components import (
@@ -211,8 +211,7 @@ def test_answers_that_never_change_have_no_shares():
 
 def test_no_factor_with_two_levels_is_one_message():
     design = FactorialDesign.full([Factor("order", ("given",))])
-    with pytest.raises(ConsilienceError, match="no factor with two levels"):
-        tables_of([[0]], [0], design)
+    refused("no factor with two levels", tables_of, [[0]], [0], design)
 
 
 def test_accuracy_by_level_by_hand():
@@ -349,15 +348,11 @@ def test_components_and_their_intervals_hold_what_items_were_drawn_from():
 
 def test_option_scores_come_from_the_answers_table():
     """Padded where a question has fewer options; totals of the rule mean are scores x tokens."""
-    table = pl.DataFrame(
-        {
-            "item": ["b", "b", "a", "a"],
-            "variant_index": [0, 1, 0, 1],
-            "option": [1, None, 0, 0],
-            "option_scores": [[-3.0, -1.0, -2.0], None, [-1.0, -2.0], [-4.0, -5.0]],
-            "option_tokens": [[1, 2, 1], None, [1, 1], [2, 3]],
-        }
-    )
+    table = pl.DataFrame({
+        "item": ["b", "b", "a", "a"], "variant_index": [0, 1, 0, 1], "option": [1, None, 0, 0],
+        "option_scores": [[-3.0, -1.0, -2.0], None, [-1.0, -2.0], [-4.0, -5.0]],
+        "option_tokens": [[1, 2, 1], None, [1, 1], [2, 3]],
+    })  # fmt: skip
     options = option_scores(table, 2, "label")
     assert options.chosen.tolist() == [[0, 0], [1, -1]]  # items in the order of their names
     assert options.scores[1, 0].tolist() == [-3, -1, -2]
@@ -389,8 +384,7 @@ def test_the_table_has_a_row_for_each_factor_and_what_is_beyond_them():
         "noise: one by one",
     ]  # fmt: skip
     shares = [float(row["answer: main effect"]) for row in rows[:3]]
-    assert sum(shares) == pytest.approx(100)
-    assert shares[0] == pytest.approx(100 * (5 / 8) / (11 / 8))
+    assert (sum(shares), shares[0]) == (pytest.approx(100), pytest.approx(100 * (5 / 8) / (11 / 8)))
     assert [row["consistency"] for row in rows] == ["37.5", "62.5", "", "", "98.0", "100.0"]
     assert "have different answers in 34.4 % (95 % CI " in as_markdown(
         factor_table([view], "title")

@@ -19,12 +19,9 @@ FRANCE = Question(
     tuple(map(Choice, ("Lyon", "Paris", "Nice"))),
 )
 ITALY = Question(
-    "capital-2",
-    "capital",
-    {"": ("What is the capital of Italy?",)},
-    Choice("Rome"),
+    "capital-2", "capital", {"": ("What is the capital of Italy?",)}, Choice("Rome"),
     tuple(map(Choice, ("Rome", "Milan", "Turin"))),
-)
+)  # fmt: skip
 FACTORS = (
     Factor("paraphrase", ("1", "2")),
     Factor("order", ("given", "rotation 1", "rotation 2")),
@@ -40,8 +37,7 @@ def differing(first, second):
 def test_full_design_has_every_combination_and_its_pairs():
     """2 x 3 x 2 cells; a pair of a factor differs in nothing else."""
     design = FactorialDesign.full(FACTORS)
-    assert len(set(design.cells)) == 12
-    assert design.cells[0] == (0, 0, 0)
+    assert (len(set(design.cells)), design.cells[0]) == (12, (0, 0, 0))
     assert design.names[1] == "paraphrase=1, order=given, labels=1"
     assert design.is_full
     pairs = design.pairs_by_factor()
@@ -71,23 +67,20 @@ def test_smaller_designs_hold_pairs_of_every_factor():
     assert not radial.is_full
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Factor("colour", ("red",)), "no factor 'colour'"),
-        (lambda: Factor("order", ("given", "given")), "more than once"),
-        (lambda: Factor("order", ()), "without a level"),
-        (
-            lambda: FactorialDesign.full(
-                [Factor("order", tuple(map(str, range(1000)))), *FACTORS[:1]] * 3
-            ),
-            "variants of each question",
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: Factor("colour", ("red",)), "no factor 'colour'"),
+    (lambda: Factor("order", ("given", "given")), "more than once"),
+    (lambda: Factor("order", ()), "without a level"),
+    (
+        lambda: FactorialDesign.full(
+            [Factor("order", tuple(map(str, range(1000)))), *FACTORS[:1]] * 3
         ),
-        (lambda: Template("t", "{questions}"), "Did you mean 'question'?"),
-        (lambda: Template("t", "Answer:"), "0 times {question}"),
-        (lambda: Template("t", "{question}", system="Be brief."), "which is no chat"),
-    ],
-)
+        "variants of each question",
+    ),
+    (lambda: Template("t", "{questions}"), "Did you mean 'question'?"),
+    (lambda: Template("t", "Answer:"), "0 times {question}"),
+    (lambda: Template("t", "{question}", system="Be brief."), "which is no chat"),
+])  # fmt: skip
 def test_impossible_designs_and_templates_are_refused(make, message):
     """Each with one message, before anything is asked."""
     with pytest.raises(ConsilienceError) as caught:
@@ -106,30 +99,21 @@ def test_orders_are_permutations():
     assert {(0, 1, 2), *shuffles[:5]} == set(permutations(range(3)))
 
 
-@pytest.mark.parametrize(
-    ("presentation", "text", "answers", "options"),
-    [
-        (
-            Presentation(order="rotation 1"),
-            "Question: What is the capital of France?\nA. Paris\nB. Nice\nC. Lyon\nAnswer:",
-            ("A", "B", "C"),
-            (1, 2, 0),
-        ),
-        (
-            Presentation(labels="none", paraphrase=1, separator=" - ", case="upper"),
-            "QUESTION - Which city is France's capital?\n- Lyon\n- Paris\n- Nice\nANSWER -",
-            ("Lyon", "Paris", "Nice"),
-            (0, 1, 2),
-        ),
-        (
-            Presentation(labels="1", template=TEMPLATES["chat"]),
-            "What is the capital of France?\n1. Lyon\n2. Paris\n3. Nice\n"
-            "Answer with the number of the right option and nothing else.",
-            ("1", "2", "3"),
-            (0, 1, 2),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("presentation", "text", "answers", "options"), [
+    (Presentation(order="rotation 1"),
+     "Question: What is the capital of France?\nA. Paris\nB. Nice\nC. Lyon\nAnswer:",
+     ("A", "B", "C"), (1, 2, 0)),
+    (Presentation(labels="none", paraphrase=1, separator=" - ", case="upper"),
+     "QUESTION - Which city is France's capital?\n- Lyon\n- Paris\n- Nice\nANSWER -",
+     ("Lyon", "Paris", "Nice"), (0, 1, 2)),
+    (
+        Presentation(labels="1", template=TEMPLATES["chat"]),
+        "What is the capital of France?\n1. Lyon\n2. Paris\n3. Nice\n"
+        "Answer with the number of the right option and nothing else.",
+        ("1", "2", "3"),
+        (0, 1, 2),
+    ),
+])  # fmt: skip
 def test_prompts_say_what_their_levels_say(presentation, text, answers, options):
     """The words of the template change case, the question and its options do not."""
     prompt = present(FRANCE, presentation)

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from checks import refused
 from consilience import ConsilienceError
 from consilience.suites import layouts as module
 from consilience.suites.layouts import SOURCES, altered, fetch, listing
@@ -118,8 +119,7 @@ def test_a_stopped_fetch_resumes_with_the_partial_file(begun, asked, server, tmp
 
 def test_a_file_with_another_digest_is_never_put_in_place(server, tmp_path):
     server.files["two.txt"] = b"SECOND\n"
-    with pytest.raises(ConsilienceError, match=r"digest differs; expected SHA-256"):
-        fetch("pararel", tmp_path, base=server.url)
+    refused(r"digest differs; expected SHA-256", fetch, "pararel", tmp_path, base=server.url)
     assert not (tmp_path / "pararel" / "two.txt").exists()
     assert (tmp_path / "pararel" / "a" / "one.txt").exists(), "what was right is kept"
     server.files["two.txt"] = FILES["two.txt"]
@@ -130,8 +130,7 @@ def test_a_half_file_of_something_else_is_thrown_away(server, tmp_path):
     part = tmp_path / "pararel" / "two.txt.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(b"XXX")
-    with pytest.raises(ConsilienceError, match="digest differs"):
-        fetch("pararel", tmp_path, base=server.url)
+    refused("digest differs", fetch, "pararel", tmp_path, base=server.url)
     assert not part.exists()
     assert content(fetch("pararel", tmp_path, base=server.url)[0]) == FILES
 
@@ -161,8 +160,7 @@ def test_a_server_that_sends_a_byte_now_and_then_gets_no_more_than_the_time(
     monkeypatch.setattr(module, "SILENCE", 0.5)
     began = time.monotonic()
     message = r"one\.txt: cannot be fetched: no 4,400 bytes in 1 "
-    with pytest.raises(ConsilienceError, match=message):
-        fetch("pararel", tmp_path, base=hostile(deed))
+    refused(message, fetch, "pararel", tmp_path, base=hostile(deed))
     assert time.monotonic() - began < 5
     assert not (tmp_path / "pararel" / "a" / "one.txt").exists()
 
@@ -170,8 +168,7 @@ def test_a_server_that_sends_a_byte_now_and_then_gets_no_more_than_the_time(
 @pytest.mark.parametrize("deed", ["endless", "length"])
 def test_no_more_than_the_listed_size_is_read(deed, hostile, tmp_path):
     message = "not the released file: longer than its 4,400 bytes"
-    with pytest.raises(ConsilienceError, match=message):
-        fetch("pararel", tmp_path, base=hostile(deed))
+    refused(message, fetch, "pararel", tmp_path, base=hostile(deed))
     assert [path.name for path in (tmp_path / "pararel").rglob("*")] == ["a"]
 
 
@@ -202,12 +199,11 @@ def test_an_at_sign_in_a_path_is_no_password(server, tmp_path):
 
 
 def test_nobody_there(tmp_path):
-    with pytest.raises(
-        ConsilienceError, match=r"cannot be fetched: .*refused.*network.*--from URL"
-    ):
-        fetch("pararel", tmp_path, base="http://127.0.0.1:9/data")
-    with pytest.raises(ConsilienceError, match="Did you mean 'pararel'"):
-        fetch("paralel", tmp_path)
+    refused(
+        r"cannot be fetched: .*refused.*network.*--from URL", fetch, "pararel", tmp_path,
+        base="http://127.0.0.1:9/data",
+    )  # fmt: skip
+    refused("Did you mean 'pararel'", fetch, "paralel", tmp_path)
 
 
 def test_the_listing_of_the_release_is_pinned_and_whole():

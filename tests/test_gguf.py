@@ -148,10 +148,9 @@ def test_a_file_is_parsed_once(file, cache, monkeypatch):
     assert len(parsed) == 2
 
 
-@pytest.mark.parametrize(
-    "damage",
-    ["truncated", "changed", "without stamp", "without weights", "tokenizer", "without config"],
-)
+@pytest.mark.parametrize("damage", [
+    "truncated", "changed", "without stamp", "without weights", "tokenizer", "without config",
+])  # fmt: skip
 def test_what_was_damaged_in_the_cache_is_made_anew(file, cache, damage):
     before = asked(file)
     (kept,) = cache.glob("weights-*/")

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from checks import output, refusal, refused
 from consilience import load_suite
-from consilience.core.errors import ConsilienceError
 from consilience.files import tables
 from consilience.integrations import lm_eval_task as task
 from consilience.runs.run import read_answers
@@ -40,8 +40,7 @@ def test_numbers_of_documents_by_hand():
         row("c", 0, 0, True, size=3), row("c", 1, 0, True, size=3),  # --limit cut its third variant
         row("b", 1, 0, True),  # a repeated fact counts once
     ]  # fmt: skip
-    assert task.items(rows) == 2
-    assert task.accuracy(rows) == 1 / 2
+    assert (task.items(rows), task.accuracy(rows)) == (2, 1 / 2)
     assert task.items([*rows[:4], row("b", 1, None, True)]) == 1
     assert task.consistency(rows) == 2 / 4  # pairs of a: 1 of 3; of b: 1 of 1
     assert task.consistent_accuracy(rows) == 0
@@ -108,8 +107,7 @@ def test_facts_as_a_task_and_back(consilience, write_suite, tmp_path):
         for subject, word in [("France", "Paris"), ("Germany", "Berlin"), ("Italy", "Rome")]
     ]
     suite = write_suite(facts=[*facts, facts[-1]])
-    status, out, err = consilience("suite", "export", suite, "--format", "lm-eval", "-o", "tasks")
-    assert status == 0, err
+    out = output(consilience, "suite", "export", suite, "--format", "lm-eval", "-o", "tasks")
     docs = documents(tmp_path / "tasks", "consilience_suite")
     assert f"{len(docs)} documents of 4 items" in out
     first = docs[1]
@@ -117,8 +115,7 @@ def test_facts_as_a_task_and_back(consilience, write_suite, tmp_path):
         "", [f"{city} is the capital of France." for city in ("Paris", "Berlin", "Rome")]
     )  # fmt: skip
     log_of(docs, tmp_path / "samples_x.jsonl", made_up)
-    status, out, err = consilience("score", "samples_x.jsonl", "-s", suite, "--json", "-o", "run")
-    assert status == 0, err
+    out = output(consilience, "score", "samples_x.jsonl", "-s", suite, "--json", "-o", "run")
     numbers, rows = metrics(out), rows_of(docs, made_up)
     for name in ("accuracy", "consistency", "consistent_accuracy"):
         assert getattr(task, name)(rows) == pytest.approx(numbers[name, "MACRO"]["value"]), name
@@ -141,10 +138,10 @@ def questions(tmp_path):
 def test_questions_as_a_task_and_back(consilience, questions, tmp_path, labels):
     arguments = ("--groups", "city", "--vary", "order=all", "--vary", f"labels={labels}",
                  "--vary", "paraphrase=all")  # fmt: skip
-    status, out, err = consilience(
-        "suite", "export", questions, "--format", "lm-eval", "-o", tmp_path / "tasks", *arguments
-    )
-    assert status == 0, err
+    output(
+        consilience, "suite", "export", questions, "--format", "lm-eval", "-o", tmp_path / "tasks",
+        *arguments,
+    )  # fmt: skip
     docs = documents(tmp_path / "tasks", "consilience_mine")
     assert len(docs) == 2 * 2 * 6 * 2
     first, last = docs[0], docs[-1]
@@ -154,8 +151,7 @@ def test_questions_as_a_task_and_back(consilience, questions, tmp_path, labels):
     )  # fmt: skip
     assert first["context"].endswith("Answer:") and last["options"] == ["Romeo", "Turin", "Rome"]
     log_of(docs, tmp_path / "log.jsonl", made_up)
-    status, out, err = consilience("score", "log.jsonl", "-s", questions, "--json", "-o", "run")
-    assert status == 0, err
+    out = output(consilience, "score", "log.jsonl", "-s", questions, "--json", "-o", "run")
     numbers, rows = metrics(out), rows_of(docs, made_up)
     for name in ("accuracy", "consistency", "consistent_accuracy"):
         assert getattr(task, name)(rows) == pytest.approx(numbers[name, "MICRO"]["value"]), name
@@ -216,9 +212,7 @@ def test_logs_of_other_tasks_and_other_suites_are_refused(consilience, tmp_path)
     def scored(doc, replies):
         line = {"doc_id": 0, "doc": doc, "filtered_resps": replies}
         log.write_text(json.dumps(line) + "\n", encoding="utf-8")
-        status, _, err = consilience("score", log, "--suite", "mini")
-        assert status == 2
-        return err
+        return refusal(consilience, "score", log, "--suite", "mini")
 
     assert "without group, item" in scored({"question": "?"}, reply)
     doc = {"group": "capital", "item": "capital-1", "subject": "France", "gold": "Paris",
@@ -236,8 +230,7 @@ def test_the_model_of_a_log_is_that_of_the_results_beside_it(consilience, tmp_pa
     date = "2026-11-23T13-16-29.122945"
     log_of(docs, log := tmp_path / f"samples_consilience_mini_{date}.jsonl", made_up)
     (tmp_path / f"results_{date}.json").write_text('{"model_name": "org/small"}')
-    status, out, err = consilience("score", log, "--suite", "mini", "-o", "run")
-    assert status == 0, err
+    out = output(consilience, "score", log, "--suite", "mini", "-o", "run")
     assert out.startswith("small on mini: 1 relation, 2 facts")
     assert (
         json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]["model"]
@@ -265,8 +258,7 @@ def test_perturbed_patterns_are_compared_with_their_pattern(consilience, write_s
     compared = [[], [], [], [0], [1], [2]]
     assert [doc["compared_with"] for doc in docs] == compared * 3
     log_of(docs, tmp_path / "log.jsonl", made_up)
-    status, out, err = consilience("score", "log.jsonl", "-s", suite, "--json", "-o", "run")
-    assert status == 0, err
+    out = output(consilience, "score", "log.jsonl", "-s", suite, "--json", "-o", "run")
     numbers, rows = metrics(out), rows_of(docs, made_up)
     assert task.consistency(rows) == pytest.approx(numbers["consistency", "MACRO"]["value"])
     again = metrics(consilience("score", "run", "--json")[1])
@@ -299,10 +291,7 @@ def test_logs_of_inspect_become_rows_of_answers(log):
     ]  # fmt: skip
     assert tables.model_of_log(path) == "openai/small"
     log.samples[0].metadata = {"item": "a", "variant_index": 0}
-    with pytest.raises(
-        ConsilienceError, match="without variant in its metadata; expected a log of"
-    ):
-        read_answers(path)
+    refused("without variant in its metadata; expected a log of", read_answers, path)
     log.samples = None  # a log of an evaluation that failed
     assert read_answers(path).is_empty()
 
@@ -317,8 +306,7 @@ def test_epochs_of_questions_are_levels_of_the_factor_sample(consilience, questi
         for epoch in (2, 0, 1)
         for at, order in enumerate(shown)
     ]
-    status, out, err = consilience("score", path, "-s", questions, "--json", "-o", "run")
-    assert status == 0, err
+    out = output(consilience, "score", path, "-s", questions, "--json", "-o", "run")
     rows = {(row["metric"], row["group"], row["subset"]): row for row in json.loads(out)["metrics"]}
     # Lyon, Paris, Paris in the given order; Paris, Paris, Lyon in the other one
     assert rows["accuracy", "MICRO", "all"]["value"] == 0
@@ -343,8 +331,7 @@ def test_a_log_of_facts_as_questions_says_which_options_were_drawn(consilience, 
     ]
     for one in log.samples:
         one.metadata |= {"group": "capital", "as_questions": 2, "seed": 5}
-    status, _, err = consilience("score", path, "-s", "mini", "-o", "run")
-    assert status == 0, err
+    output(consilience, "score", path, "-s", "mini", "-o", "run")
     answers = read_answers("run")
     assert answers["answer"].to_list() == [question.options[0].text, question.options[1].text]
     assert answers["gold"].unique().to_list() == [question.gold.text]

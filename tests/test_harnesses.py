@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from checks import output
 from conftest import build_model
 from consilience.runs.run import read_answers
 
@@ -31,13 +32,10 @@ def run(*command, cwd, **environment):
     """
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        cwd=cwd,
-        env={**inherited, "HF_HUB_OFFLINE": "1", **environment},
-        capture_output=True,
-        text=True,
+        [sys.executable, *map(str, command)], cwd=cwd,
+        env={**inherited, "HF_HUB_OFFLINE": "1", **environment}, capture_output=True, text=True,
         check=False,
-    )
+    )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     return done.stdout
 
@@ -93,12 +91,10 @@ def test_lm_eval_has_our_log_probabilities_and_our_numbers(
         (suite := tmp_path / "suite.csv").write_text(QUESTIONS, encoding="utf-8")
         more, group = [], "MICRO"
         scores.append("option_scores")
-    status, out, err = consilience("suite", "export", suite, "--format", "lm-eval", "-o", "tasks")
-    assert status == 0, err
+    output(consilience, "suite", "export", suite, "--format", "lm-eval", "-o", "tasks")
     results, log = lm_eval(tmp_path, tiny_model, "consilience_suite")
     assert consilience("probe", "-m", tiny_model, "-s", suite, "-o", "ours", *more)[0] == 0
-    status, out, err = consilience("score", log, "-s", suite, "-o", "theirs", "--json")
-    assert status == 0, err
+    out = output(consilience, "score", log, "-s", suite, "-o", "theirs", "--json")
     ours, theirs = read_answers(tmp_path / "ours"), read_answers(tmp_path / "theirs")
     difference = largest_difference(ours, theirs, scores)
     print(f"{kind}: largest difference {difference:.1e} nats")
@@ -165,8 +161,7 @@ def inspect(folder, server, *options):
 
 def assert_scored_alike(consilience, log, suite, numbers, *options):
     """That `score` has the numbers of inspect_ai."""
-    status, out, err = consilience("score", log, "-s", suite, *options, "--json")
-    assert status == 0, err
+    out = output(consilience, "score", log, "-s", suite, *options, "--json")
     rows = {
         row["metric"]: row
         for row in json.loads(out)["metrics"]
@@ -219,14 +214,11 @@ def test_inspect_asks_facts_and_sentence_pairs(consilience, server, tmp_path):
     assert_scored_alike(consilience, path, "rte", numbers)
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ("suite=nosuch", "no suite 'nosuch' and no such file or folder"),
-        ("limt=3", "no option 'limt'. Did you mean 'limit'?"),
-        ("out=prompts.jsonl", "expected no file: inspect_ai writes a log"),
-    ],
-)
+@pytest.mark.parametrize(("option", "message"), [
+    ("suite=nosuch", "no suite 'nosuch' and no such file or folder"),
+    ("limt=3", "no option 'limt'. Did you mean 'limit'?"),
+    ("out=prompts.jsonl", "expected no file: inspect_ai writes a log"),
+])  # fmt: skip
 def test_wrong_options_of_the_task_have_one_message(tmp_path, option, message):
     pytest.importorskip("inspect_ai")
     done = subprocess.run(

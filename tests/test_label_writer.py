@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from consilience import ConsilienceError
+from checks import refused
 from consilience.asking.pairs import present_pairs
 from consilience.core.errors import Loading
 from consilience.core.free_text import matched_word
@@ -24,40 +24,33 @@ from consilience.suites.perturbations import original, t5_original
 from pair_builders import MRPC, ODD, PAIRS, SAME, by_row, forms_of
 
 
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
-        ("equivalent", "equivalent"), ("not_equivalent", "not_equivalent"),
-        (" Equivalent.\n", "equivalent"), ("NOT_EQUIVALENT", "not_equivalent"),
-        ("equivalent .", "equivalent"), ("equivalent..", "equivalent"),
-        ("not equivalent", "not_equivalent"), ("The label is equivalent.", "equivalent"),
-        ("Answer: equivalent\nbecause", "equivalent"), ("(equivalent)", "equivalent"),
-        ("equivalent because", None), ("<extra_id_0> equivalent", None), ("", None), (".", None),
-        ("equivalent, not_equivalent", None), ("1", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "label"), [
+    ("equivalent", "equivalent"), ("not_equivalent", "not_equivalent"),
+    (" Equivalent.\n", "equivalent"), ("NOT_EQUIVALENT", "not_equivalent"),
+    ("equivalent .", "equivalent"), ("equivalent..", "equivalent"),
+    ("not equivalent", "not_equivalent"), ("The label is equivalent.", "equivalent"),
+    ("Answer: equivalent\nbecause", "equivalent"), ("(equivalent)", "equivalent"),
+    ("equivalent because", None), ("<extra_id_0> equivalent", None), ("", None), (".", None),
+    ("equivalent, not_equivalent", None), ("1", None),
+])  # fmt: skip
 def test_which_text_is_a_label(text, label):
     assert matched_word(text, SAME) == label
 
 
-@pytest.mark.parametrize(
-    ("task", "whole", "bracketed"),
-    [
-        ("mrpc", "mrpc sentence1: a sentence2: b", "mrpc [sentence1] a [sentence2] b"),
-        ("rte", "rte sentence1: a sentence2: b", "rte [sentence1] a [sentence2] b"),
-        ("mnli", "mnli hypothesis: b premise: a", "mnli [hypothesis] b [premise] a"),
-        ("qnli", "qnli question: a sentence: b", "qnli [question] a [sentence] b"),
-        ("qqp", "qqp question1: a question2: b", "qqp [question1] a [question2] b"),
-    ],
-)
+@pytest.mark.parametrize(("task", "whole", "bracketed"), [
+    ("mrpc", "mrpc sentence1: a sentence2: b", "mrpc [sentence1] a [sentence2] b"),
+    ("rte", "rte sentence1: a sentence2: b", "rte [sentence1] a [sentence2] b"),
+    ("mnli", "mnli hypothesis: b premise: a", "mnli [hypothesis] b [premise] a"),
+    ("qnli", "qnli question: a sentence: b", "qnli [question] a [sentence] b"),
+    ("qqp", "qqp question1: a question2: b", "qqp [question1] a [question2] b"),
+])  # fmt: skip
 def test_what_t5_reads(task, whole, bracketed, writer):
     model = writer("t5", TASKS[task])
     pair = TextPair("0", "a", "b", "")
     forms = forms_of([pair], ("signal",), first=partial(t5_original, task=TASKS[task]))
     assert [model.text(form) for form in forms] == [whole, bracketed]
     ids = model.encode(forms)[0]["input_ids"]
-    assert ids == model.tokenizer(whole)["input_ids"]
-    assert ids[-1] == model.tokenizer.eos_token_id
+    assert (ids, ids[-1]) == (model.tokenizer(whole)["input_ids"], model.tokenizer.eos_token_id)
 
 
 def test_what_a_template_says(writer):
@@ -71,11 +64,9 @@ def test_what_a_template_says(writer):
     assert own.startswith("Sentence1: a Sentence2: b\n\nHow do Sentence1 and Sentence2 relate?")
     assert own.endswith("these labels and nothing else: not_equivalent, equivalent.\nLabel:")
     for text in ("", "no place", "{text} {text}"):
-        with pytest.raises(ConsilienceError, match="expected exactly one {text}"):
-            writer("llama", template=text)
+        refused("expected exactly one {text}", writer, "llama", template=text)
     for text in ("{reply} {text}", "{text} {reply} {reply}"):
-        with pytest.raises(ConsilienceError, match="expected at most one {reply}, after {text}"):
-            writer("llama", template=text)
+        refused("expected at most one {reply}, after {text}", writer, "llama", template=text)
 
 
 def test_the_beginning_of_a_reply_follows_the_turn_of_a_chat(chat, writer):

@@ -74,16 +74,9 @@ def outcomes(tmp_path):
 def test_what_needs_no_model_works_without_the_extra(outcomes):
     commands = [line.split() for line in COMMANDS.splitlines() if line]
     other = [
-        "probe",
-        "--model",
-        "baseline:majority",
-        "--suite",
-        "mini",
-        "--limit",
-        "2",
-        "--out",
+        "probe", "--model", "baseline:majority", "--suite", "mini", "--limit", "2", "--out",
         "other",
-    ]
+    ]  # fmt: skip
     failed = [part for part in outcomes([other, *commands]) if "status" in part]
     assert failed == []
 

@@ -78,11 +78,8 @@ def test_distractors_come_from_the_relation_but_for_a_few():
             (relation, option.text) for option in question.options if option.text not in known
         )
     assert {relation for relation, _ in outside} == {
-        "continent",
-        "field",
-        "borders",
-        "co_official_language",
-    }
+        "continent", "field", "borders", "co_official_language",
+    }  # fmt: skip
     assert {text for relation, text in outside if relation == "field"} == {"geology", "linguistics"}
     assert outside["co_official_language", "Persian"] == 2
 
@@ -107,18 +104,15 @@ def test_open_questions_are_those_with_one_right_answer():
         assert question.paraphrases == by_item[question.item].paraphrases
 
 
-@pytest.mark.parametrize(
-    ("item", "aliases"),
-    [
-        ("author-1", ("Ernest Hemingway",)),
-        ("painter-5", ("Leonardo da Vinci", "da Vinci")),
-        ("sport-2", ("soccer", "association football")),
-        ("capital-1", ()),
-        ("language_family-4", ("Indo-European",)),
-        ("language_family-13", ("Niger-Congo",)),
-        ("currency-2", ("dollars", "Canadian dollar")),
-    ],
-)
+@pytest.mark.parametrize(("item", "aliases"), [
+    ("author-1", ("Ernest Hemingway",)),
+    ("painter-5", ("Leonardo da Vinci", "da Vinci")),
+    ("sport-2", ("soccer", "association football")),
+    ("capital-1", ()),
+    ("language_family-4", ("Indo-European",)),
+    ("language_family-13", ("Niger-Congo",)),
+    ("currency-2", ("dollars", "Canadian dollar")),
+])  # fmt: skip
 def test_full_names_and_other_spellings_count(item, aliases):
     by_item = {question.item: question for question in mini_questions("mini-open").items}
     assert by_item[item].gold.aliases == aliases

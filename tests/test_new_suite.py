@@ -6,6 +6,7 @@ import re
 import pytest
 
 import consilience as cs
+from checks import output, refused
 from consilience import new_suite
 from consilience.core.errors import ConsilienceError
 from consilience.endpoints import llamacpp
@@ -16,9 +17,7 @@ from test_prompted import CHAT
 
 
 def test_the_example_of_questions_has_every_kind_of_question(consilience, tmp_path):
-    status, out, _ = consilience("suite", "new", tmp_path / "mine")
-    assert status == 0
-    assert "README.md, questions.csv" in out
+    assert "README.md, questions.csv" in output(consilience, "suite", "new", tmp_path / "mine")
     problems = []
     questions = read_question_file(tmp_path / "mine" / "questions.csv", {}, problems)
     assert not problems
@@ -39,16 +38,14 @@ def test_the_readme_explains_every_column(tmp_path):
 
 def test_the_example_of_facts_passes_the_check_and_is_asked(consilience, tmp_path):
     folder = tmp_path / "facts"
-    status, out, _ = consilience("suite", "new", folder, "--facts", "--json")
-    assert status == 0
+    out = output(consilience, "suite", "new", folder, "--facts", "--json")
     assert len(json.loads(out)["files"]) == 4
     status, out, err = consilience("suite", "check", folder)
     assert (status, err) == (0, "")
     assert "good; 2 relations, 5 patterns, 9 facts" in out
-    status, out, _ = consilience(
-        "probe", "-m", "baseline:majority", "-s", folder, "-o", tmp_path / "run"
+    out = output(
+        consilience, "probe", "-m", "baseline:majority", "-s", folder, "-o", tmp_path / "run"
     )
-    assert status == 0
     assert "2 relations, 9 facts" in out
 
 
@@ -56,25 +53,19 @@ def test_a_folder_with_files_is_refused_and_an_empty_one_is_taken(tmp_path):
     (tmp_path / "empty").mkdir()
     assert new_suite(tmp_path / "empty")
     before = (tmp_path / "empty" / "questions.csv").read_bytes()
-    with pytest.raises(ConsilienceError, match="a folder that is not empty"):
-        new_suite(tmp_path / "empty", facts=True)
+    refused("a folder that is not empty", new_suite, tmp_path / "empty", facts=True)
     assert (tmp_path / "empty" / "questions.csv").read_bytes() == before
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ConsilienceError, match="a file; expected a new folder"):
-        new_suite(tmp_path / "file")
+    refused("a file; expected a new folder", new_suite, tmp_path / "file")
     with pytest.raises(ConsilienceError):
         new_suite(tmp_path / "file" / "below")
 
 
 WAYS = {
-    "tokens": VLLM,
-    "texts": {"echo"},
-    "chats": {"enforces", "no logprobs"},
-    "dry run": VLLM,
-    "evaluate": VLLM,
-    "in process": None,
+    "tokens": VLLM, "texts": {"echo"}, "chats": {"enforces", "no logprobs"}, "dry run": VLLM,
+    "evaluate": VLLM, "in process": None,
     "decisions": {},
-}
+}  # fmt: skip
 FEW = {"limit": 1, "groups": "geography,computing", "vary": "paraphrase=2", "max_new_tokens": 2}
 
 

@@ -21,16 +21,13 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("usual", "other", "is_faster"),
-    [
-        ([2.0, 2.6, 2.4], [1.9, 2.1, 2.1], False),  # 1.14 in the median
-        ([2.4, 2.6, 2.5], [1.9, 2.2, 2.0], True),  # 2.5 / 2.0, and 2.4 / 1.9
-        ([2.0, 9.0, 9.0], [2.0, 3.0, 3.0], False),  # something else ran: the fastest are equal
-        ([2.0, 2.0, 2.0], [1.0, 4.0, 4.0], False),  # faster once, slower in the median
-        ([1.0, 1.0, 1.0], [2.0, 2.0, 2.0], False),
-    ],
-)
+@pytest.mark.parametrize(("usual", "other", "is_faster"), [
+    ([2.0, 2.6, 2.4], [1.9, 2.1, 2.1], False),  # 1.14 in the median
+    ([2.4, 2.6, 2.5], [1.9, 2.2, 2.0], True),  # 2.5 / 2.0, and 2.4 / 1.9
+    ([2.0, 9.0, 9.0], [2.0, 3.0, 3.0], False),  # something else ran: the fastest are equal
+    ([2.0, 2.0, 2.0], [1.0, 4.0, 4.0], False),  # faster once, slower in the median
+    ([1.0, 1.0, 1.0], [2.0, 2.0, 2.0], False),
+])  # fmt: skip
 def test_a_library_replaces_the_usual_one_where_it_is_clearly_faster(usual, other, is_faster):
     assert products.is_faster(other, usual) is is_faster
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from checks import refused
 from consilience.asking import questions as ask_questions
 from consilience.asking.questions import (
     Presenter,
@@ -14,7 +15,6 @@ from consilience.asking.questions import (
     prompt_table,
     prompts_of,
 )
-from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
 from consilience.core.presentation import TEMPLATES, Presentation, Template
@@ -151,8 +151,7 @@ def test_answers_are_options_in_whatever_order_they_were_shown():
     assert table["option"].to_list() == [0, 1, 2, 0, 1, 2]
     assert table["answer"].to_list() == ["Rome", "Paris", "London"] * 2
     assert table["gold_option"].unique().to_list() == [1]
-    assert table["gold_rank"].to_list() == [2, 1, 3] * 2
-    assert table["margin"].to_list() == [1.0] * 6
+    assert (table["gold_rank"].to_list(), table["margin"].to_list()) == ([2, 1, 3] * 2, [1.0] * 6)
     assert table["order"].to_list() == ["given", "rotation 1", "rotation 2"] * 2
     assert table["variant"][4] == "paraphrase=2, order=rotation 1"
     assert table["option_scores"].to_list() == [[0, -1, -2], [-2, 0, -1], [-1, -2, 0]] * 2
@@ -192,13 +191,10 @@ def test_what_is_sent_is_a_table_with_the_answers_as_they_are_shown(reader):
     rows = ["item", "variant", "variant_index"]
     assert sent.select(rows).equals(answers.select(rows))
     assert sent.row(1, named=True) == {
-        "item": "q0",
-        "variant": "paraphrase=1, order=rotation 1",
-        "variant_index": 1,
+        "item": "q0", "variant": "paraphrase=1, order=rotation 1", "variant_index": 1,
         "prompt": "Rome and Paris ?\n1. Paris\n2. London\n3. Rome\nAnswer:",
-        "candidates": ["1", "2", "3"],
-        "options": [1, 2, 0],
-    }
+        "candidates": ["1", "2", "3"], "options": [1, 2, 0],
+    }  # fmt: skip
     chat = Presenter(DESIGN, {}, Presentation(template=TEMPLATES["chat"]))
     sent = prompt_table(QUESTIONS[:1], chat, reader("llama", chat=True))["prompt"][0]
     assert sent.startswith("user: Rome and Paris ?") and sent.endswith("assistant: ")
@@ -238,28 +234,22 @@ def test_an_answer_that_begins_another_is_scored_with_its_end(reader):
         )
 
 
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        (
-            "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
-            + CHAT,
-            "refuses a system prompt: no system role",
-        ),
-        (
-            CHAT.replace("{{ m.role }}", "{% if m.role == 'system' %}{% continue %}{% endif %}x"),
-            "ignores a system prompt",
-        ),
-        ("{{ 1 + 'a' }}" + CHAT, "refuses a system prompt: TypeError"),
-    ],
-)
+@pytest.mark.parametrize(("template", "message"), [
+    (
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+        + CHAT,
+        "refuses a system prompt: no system role",
+    ),
+    (CHAT.replace("{{ m.role }}", "{% if m.role == 'system' %}{% continue %}{% endif %}x"),
+     "ignores a system prompt"),
+    ("{{ 1 + 'a' }}" + CHAT, "refuses a system prompt: TypeError"),
+])  # fmt: skip
 def test_a_chat_without_a_system_role_says_so(reader, template, message):
     model = reader("llama", chat=True)
     model.tokenizer.chat_template = template
     chat = Template("t", "{question}", is_chat=True, system="Rome .")
     prompt = Presenter(DESIGN, {}, Presentation(template=chat)).prompt(QUESTIONS[0], (0, 0))
-    with pytest.raises(ConsilienceError, match=message):
-        model.why_not([prompt])
+    refused(message, model.why_not, [prompt])
 
 
 def test_what_a_chat_template_has_before_an_answer_is_read(reader):

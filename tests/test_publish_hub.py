@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from huggingface_hub import ModelCard, constants
 
+from checks import refused
 from consilience.app import process
 from consilience.core.errors import ConsilienceError
 from consilience.kinds.probing import probe
@@ -55,8 +56,7 @@ def test_nothing_is_sent_without_yes_and_the_plan_says_what_would_be(run, hub, t
     hub.repositories["datasets/me/data"] = {"README.md": b"old", "other.txt": b"stays"}
     hub.private.add("datasets/me/data")
     planned = publish(options_of(run, tmp_path, "dataset", "me/data"))
-    assert planned.push.visibility == "private"
-    assert planned.push.replaced == {"README.md"}
+    assert (planned.push.visibility, planned.push.replaced) == ("private", {"README.md"})
     assert planned.push.size == sum(path.stat().st_size for path in planned.paths)
     assert not planned.address
     assert {method for method, _ in hub.requests} == {"GET"}
@@ -88,14 +88,11 @@ def test_a_model_card_on_the_hub_keeps_what_it_has(run, hub, tmp_path):
         publish(options_of(run, tmp_path, "model-card", "me/none", yes=True))
 
 
-@pytest.mark.parametrize(
-    ("status", "message"),
-    [
-        (401, "the Hub says 401.*Log in with `hf auth login`, or set HF_TOKEN"),
-        (403, "the Hub says 403.*right to write to it, or add --create-pr"),
-        (429, "the Hub says 429.*Wait some minutes"),
-    ],
-)
+@pytest.mark.parametrize(("status", "message"), [
+    (401, "the Hub says 401.*Log in with `hf auth login`, or set HF_TOKEN"),
+    (403, "the Hub says 403.*right to write to it, or add --create-pr"),
+    (429, "the Hub says 429.*Wait some minutes"),
+])  # fmt: skip
 def test_a_refusal_says_what_to_do(run, hub, tmp_path, monkeypatch, status, message):
     hub.repositories["datasets/me/data"] = {}
     planned = publish(options_of(run, tmp_path, "eee", "me/data"))
@@ -109,13 +106,11 @@ def test_a_refusal_says_what_to_do(run, hub, tmp_path, monkeypatch, status, mess
 def test_a_card_that_the_hub_does_not_take(run, hub, tmp_path):
     hub.repositories["datasets/me/data"], hub.fault = {}, '"license" must be one of'
     planned = publish(options_of(run, tmp_path, "dataset", "me/data"))
-    with pytest.raises(ConsilienceError, match='Invalid metadata in README.md.*"license" must'):
-        send_publication(planned)
+    refused('Invalid metadata in README.md.*"license" must', send_publication, planned)
 
 
 def test_without_a_network_a_token_or_a_possible_name(run, hub, tmp_path, monkeypatch):
-    with pytest.raises(ConsilienceError, match="'a/b/c' cannot name a repository"):
-        publish(options_of(run, tmp_path, "eee", "a/b/c"))
+    refused("'a/b/c' cannot name a repository", publish, options_of(run, tmp_path, "eee", "a/b/c"))
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(ConsilienceError, match=r"the Hub cannot be reached.*Check the network"):
         publish(options_of(run, tmp_path, "eee", "me/data"))

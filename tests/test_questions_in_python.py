@@ -7,6 +7,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import consilience as cs
+from checks import refused
 
 FRAME = {
     "stem": ["What do bees make?", "Who wrote Hamlet?", "Is Kyoto in Japan?"],
@@ -51,8 +52,7 @@ def test_a_frame_of_either_library_is_a_suite(kind):
     assert (hamlet.gold, hamlet.paraphrases) == (hamlet.options[0], {"": ("Who wrote Hamlet?",)})
     asked = cs.evaluate(frame, choose_a, columns=COLUMNS)
     # Of three and two rotations, each shows another option first.
-    assert micro(asked, "consistency") == 0
-    assert asked.suite.name == "questions"
+    assert (micro(asked, "consistency"), asked.suite.name) == (0, "questions")
     plan = cs.plan_probe(frame, choose_a, columns=COLUMNS)
     assert (plan.suite, plan.items, plan.queries) == ("questions", 3, len(asked.answers))
 
@@ -193,8 +193,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("call", "message"), WRONG)
 def test_a_wrong_call_says_what_to_pass(call, message):
-    with pytest.raises(cs.ConsilienceError, match=message):
-        call()
+    refused(message, call)
 
 
 def test_a_scored_frame_is_called_by_its_model(result, questions):
@@ -206,5 +205,4 @@ def test_a_scored_frame_is_called_by_its_model(result, questions):
 def test_a_file_of_questions_is_no_suite_of_facts(tmp_path):
     path = tmp_path / "quiz.csv"
     path.write_text("question,answer\nq,a\n")
-    with pytest.raises(cs.ConsilienceError, match="is a suite of questions; .* load_questions"):
-        cs.load_suite(path)
+    refused("is a suite of questions; .* load_questions", cs.load_suite, path)

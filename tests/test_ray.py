@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import study_workers
-from consilience.core.errors import ConsilienceError
+from checks import refused
 from consilience.core.process import Silent
 from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import record_of
@@ -196,7 +196,6 @@ def test_needs_that_no_node_meets_are_noted(cluster):
 
 
 def test_an_address_without_a_cluster_raises():
-    with pytest.raises(ConsilienceError, match="--ray-address 127.0.0.1:1: no cluster"):
-        RayWorkers("127.0.0.1:1")
+    refused("--ray-address 127.0.0.1:1: no cluster", RayWorkers, "127.0.0.1:1")
     assert not ray.is_initialized()
     assert os.environ.get("RAY_ADDRESS") is None

@@ -17,6 +17,7 @@ from transformers import (
     AutoTokenizer,
 )
 
+from checks import output, refusal, refused
 from conftest import MASKED, WORDS
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Query, Relation, load_model
 from consilience.analysis.representations import (
@@ -39,14 +40,10 @@ PATTERNS = tuple(
 )
 SUBJECTS = ("France", "Germany", "the old Italy")
 RELATION = Relation(
-    "capital",
-    "capital",
-    "N-1",
-    PATTERNS,
-    tuple(Fact(f"i{n}", subject, WORDS[n % 2]) for n, subject in enumerate(SUBJECTS)),
-    {},
+    "capital", "capital", "N-1", PATTERNS,
+    tuple(Fact(f"i{n}", subject, WORDS[n % 2]) for n, subject in enumerate(SUBJECTS)), {},
     Candidates(tuple(WORDS), (1,) * len(WORDS)),
-)
+)  # fmt: skip
 QUERIES, INDEX = questions(RELATION)
 LAYERS = [0, 1, 2]
 LOADED = {}
@@ -104,8 +101,7 @@ def test_causal_vectors_are_those_that_predict_the_object(family, model_folder):
 def test_seq2seq_vectors_are_those_that_the_decoder_predicts_the_object_from(model_folder):
     model, folder = load("mt5", model_folder), model_folder("mt5")
     found = vector_array(model, QUERIES, [0, 3])
-    with pytest.raises(ConsilienceError, match="no layer 4"):
-        vector_array(model, QUERIES, [4])
+    refused("no layer 4", vector_array, model, QUERIES, [4])
     tokenizer = AutoTokenizer.from_pretrained(folder)
     whole = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     text = QUERIES[3].pattern.fill(QUERIES[3].subject, "<extra_id_0>")
@@ -155,12 +151,9 @@ def test_a_layer_that_is_not_there_is_refused_before_anything_is_read(model_fold
     for layer in (3, -4):
         with pytest.raises(ConsilienceError, match=rf"no layer {layer}; expected 0 .* to 2, or -1"):
             vector_array(model, QUERIES, [0, layer])
-    with pytest.raises(ConsilienceError, match="one layer at least"):
-        vector_array(model, QUERIES, [])
-    with pytest.raises(ConsilienceError, match="no hidden states"):
-        vector_array(load_model("baseline:majority"), QUERIES, [0])
-    with pytest.raises(ConsilienceError, match="no queries"):
-        vector_array(model, [], [0])
+    refused("one layer at least", vector_array, model, QUERIES, [])
+    refused("no hidden states", vector_array, load_model("baseline:majority"), QUERIES, [0])
+    refused("no queries", vector_array, model, [], [0])
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "mt5"])
@@ -199,11 +192,9 @@ def test_vectors_that_differ_in_one_property_only_cluster_by_it(what):
     table = cluster(made(array, patterns, facts))
     assert dict(table.schema) == CLUSTERS_SCHEMA
     assert table["property"].to_list() == ["pattern", "subject", "object"]
-    assert table["clusters"].to_list() == [4, 12, 3]
-    assert table["n"].to_list() == [48] * 3
+    assert (table["clusters"].to_list(), table["n"].to_list()) == ([4, 12, 3], [48] * 3)
     found = {row["property"]: row for row in table.iter_rows(named=True)}
-    assert found[what]["v_measure"] == pytest.approx(1)
-    assert found[what]["ami"] == pytest.approx(1)
+    assert (found[what]["v_measure"], found[what]["ami"]) == (pytest.approx(1), pytest.approx(1))
     assert found[what]["v_measure_shuffled"] < 0.7
     if what == "pattern":
         assert found["object"]["v_measure"] == pytest.approx(0, abs=0.02)
@@ -226,16 +217,14 @@ def test_chance_is_what_noise_gets_and_ami_is_0_there():
 def test_there_is_no_number_where_all_rows_are_alike_or_none_are():
     one_pattern = cluster(made(np.random.default_rng(0).normal(size=(6, 2)), 1, 6))
     rows = {row["property"]: row for row in one_pattern.iter_rows(named=True)}
-    assert rows["pattern"]["clusters"] == 1
-    assert rows["subject"]["clusters"] == 6
+    assert (rows["pattern"]["clusters"], rows["subject"]["clusters"]) == (1, 6)
     for name in ("pattern", "subject"):
         assert math.isnan(rows[name]["v_measure"])
         assert math.isnan(rows[name]["v_measure_shuffled"])
         assert math.isnan(rows[name]["ami"])
     assert not math.isnan(rows["object"]["v_measure"])
     nothing = cluster(made(np.full((6, 2), np.nan), 1, 6))
-    assert nothing["n"].to_list() == [0] * 3
-    assert nothing["n_excluded"].to_list() == [6] * 3
+    assert (nothing["n"].to_list(), nothing["n_excluded"].to_list()) == ([0] * 3, [6] * 3)
     assert nothing["v_measure"].is_nan().all()
 
 
@@ -244,10 +233,8 @@ def test_rows_that_could_not_be_read_are_counted_and_equal_vectors_are_no_warnin
     array = np.zeros((12, 2, 3))
     array[2] = np.nan
     table = cluster(made(array, 3, 4, layers=(0, -1)))
-    assert table["layer"].to_list() == [0] * 3 + [-1] * 3
-    assert table["n"].to_list() == [11] * 6
-    assert table["n_excluded"].to_list() == [1] * 6
-    assert table["v_measure"].to_list() == [0] * 6
+    assert (table["layer"].to_list(), table["n"].to_list()) == ([0] * 3 + [-1] * 3, [11] * 6)
+    assert (table["n_excluded"].to_list(), table["v_measure"].to_list()) == ([1] * 6, [0] * 6)
 
 
 def test_vectors_are_read_as_they_were_written(tmp_path):
@@ -270,20 +257,16 @@ def test_vectors_are_read_as_they_were_written(tmp_path):
 
 def test_vectors_that_are_not_there_or_not_of_their_index_are_refused(tmp_path):
     kept = RelationVectors("capital", (0,), np.zeros((9, 1, 5), np.float32), INDEX)
-    with pytest.raises(ConsilienceError, match="cannot be read"):
-        read_vectors(tmp_path, "capital")
+    refused("cannot be read", read_vectors, tmp_path, "capital")
     write_vectors(tmp_path, kept)
     np.save(tmp_path / "capital.npy", np.ones((9, 1, 5), np.float32))
-    with pytest.raises(ConsilienceError, match="does not belong to"):
-        read_vectors(tmp_path, "capital")
+    refused("does not belong to", read_vectors, tmp_path, "capital")
     (tmp_path / "capital.parquet").write_bytes(b"no table")
-    with pytest.raises(ConsilienceError, match="cannot be read"):
-        read_vectors(tmp_path, "capital")
+    refused("cannot be read", read_vectors, tmp_path, "capital")
     with pytest.raises(ConsilienceError, match=r"expected \(9 rows, 1 layers, width\)"):
         RelationVectors("capital", (0,), np.zeros((8, 1, 5), np.float32), INDEX)
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConsilienceError, match="file"):
-        write_vectors(tmp_path / "file", kept)
+    refused("file", write_vectors, tmp_path / "file", kept)
 
 
 def test_spearman_is_over_the_relations_that_have_both():
@@ -291,8 +274,7 @@ def test_spearman_is_over_the_relations_that_have_both():
     consistency = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.9, "e": 0.5, "f": float("nan")}
     v_measure = {"d": 0.3, "c": 0.35, "b": 0.2, "a": 0.1, "f": 0.4, "g": 0.5}
     found = spearman_with(consistency, v_measure)
-    assert found.value == pytest.approx(0.8)
-    assert found.n == 4
+    assert (found.value, found.n) == (pytest.approx(0.8), 4)
     assert np.isnan([found.low, found.high]).all(), "four relations do not say how sure"
     assert 0 < found.p < 1
 
@@ -309,10 +291,8 @@ def test_tsne_keeps_neighbours_and_is_the_same_under_a_seed():
     np.fill_diagonal(distances, np.inf)
     nearest = distances.argmin(axis=1)
     assert (nearest // 22 == np.arange(66) // 22).all()
-    with pytest.raises(ConsilienceError, match="20 vectors .* perplexity 20; expected at least 21"):
-        tsne(array[:20])
-    with pytest.raises(ConsilienceError, match="NaN"):
-        tsne(np.full_like(array, np.nan))
+    refused("20 vectors .* perplexity 20; expected at least 21", tsne, array[:20])
+    refused("NaN", tsne, np.full_like(array, np.nan))
 
 
 BAD = "</script><script>alert(1)</script>"
@@ -394,8 +374,7 @@ def test_a_figure_that_cannot_be_written_says_so(tmp_path):
     chart = tsne_figure(points(), "pattern", "t")
     with pytest.raises(ConsilienceError, match=r"'.gif'; expected .png, .svg, .pdf, .html"):
         save_figure(chart, tmp_path / "figure.gif")
-    with pytest.raises(ConsilienceError, match="cannot be written"):
-        save_figure(chart, tmp_path / "no" / "figure.svg")
+    refused("cannot be written", save_figure, chart, tmp_path / "no" / "figure.svg")
 
 
 def test_from_the_command_line(consilience, model_folder, tmp_path):
@@ -406,34 +385,26 @@ def test_from_the_command_line(consilience, model_folder, tmp_path):
         "--groups", "capital,sport,field", "--limit", 4, "--layers", "0,-1", "--draw", "sport",
         "--color-by", "pattern", "--out", folder,
     )  # fmt: skip
-    status, out, err = consilience(*command)
-    assert status == 0, err
-    assert "Spearman" in out
+    assert "Spearman" in output(consilience, *command)
     figure = folder / "tsne-sport-pattern.svg"
     assert figure.read_text(encoding="utf-8").startswith("<svg")
     table = pl.read_csv(folder / "clusters.csv")
     assert table.height == 3 * 2 * 3
     kept = (folder / "vectors" / "sport.npy").stat().st_mtime_ns
-    status, out, _ = consilience(*command, "--json")
-    assert status == 0
+    out = output(consilience, *command, "--json")
     document = json.loads(out)
-    assert document["figure"] == str(figure)
-    assert len(document["correlations"]) == 2 * 3
+    assert (document["figure"], len(document["correlations"])) == (str(figure), 2 * 3)
     assert (folder / "vectors" / "sport.npy").stat().st_mtime_ns == kept
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        (("--layers", "last"), "invalid value for '--layers': 'last'; expected a whole number"),
-        (("--layers", "9"), "no layer 9"),
-        (("--draw", "sprot"), "no relation 'sprot'.*mean 'sport'"),
-    ],
-)
+@pytest.mark.parametrize(("option", "message"), [
+    (("--layers", "last"), "invalid value for '--layers': 'last'; expected a whole number"),
+    (("--layers", "9"), "no layer 9"),
+    (("--draw", "sprot"), "no relation 'sprot'.*mean 'sport'"),
+])  # fmt: skip
 def test_bad_requests_are_refused(consilience, model_folder, tmp_path, option, message):
-    status, _, err = consilience(
-        "analyze", "representations", "--model", model_folder("bert"), "--suite", "mini",
+    err = refusal(
+        consilience, "analyze", "representations", "--model", model_folder("bert"), "--suite", "mini",
         "--groups", "sport", "--limit", 3, "--out", tmp_path / "run", *option,
     )  # fmt: skip
-    assert status == 2
     assert re.search(message, " ".join(err.split()))

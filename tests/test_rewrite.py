@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from consilience import ConsilienceError, Suite, load_suite
+from checks import output, refused
+from consilience import Suite, load_suite
 from consilience.authoring.import_formats import import_patterns
 from consilience.authoring.rewriting import (
     PatternPair,
@@ -128,8 +129,7 @@ def test_questions_are_not_rewritten(tmp_path):
     (tmp_path / "q").mkdir()
     (tmp_path / "q" / "questions.csv").write_text("question,answer\nWhat is 2 + 2?,4\n")
     options = RewriteOptions(str(tmp_path / "q"), "packaged:smollm2", tmp_path / "p.jsonl")
-    with pytest.raises(ConsilienceError, match="is a suite of questions"):
-        rewrite_patterns(options)
+    refused("is a suite of questions", rewrite_patterns, options)
 
 
 def test_the_meaning_score_is_the_mean_over_facts_and_orders():
@@ -157,8 +157,7 @@ def test_separation_by_hand():
     no = {"a": [0, 1], "b": [2]}
     of_all = separation(yes, no)
     # pairs: 3 > 0, 1, 2; 1 > 0, 1 = 1, 1 < 2; 2 > 0, 1, 2 = 2: 6 + 2/2 of 9
-    assert of_all.auc == pytest.approx(7 / 9)
-    assert (of_all.positives, of_all.controls) == (3, 3)
+    assert (of_all.auc, of_all.positives, of_all.controls) == (pytest.approx(7 / 9), 3, 3)
     assert math.isnan(of_all.low) and of_all.threshold is None, "too few relations"
     ids = "abcdef"
     best = separation({id_: [2, 3] for id_ in ids}, {id_: [0, 1] for id_ in ids})
@@ -267,14 +266,12 @@ def test_fluency_is_the_mean_log_probability_of_a_token(scorer):
 
 def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, tmp_path):
     """A random model writes no slots, so that every text is refused and counted."""
-    status, out, err = consilience(
-        "suite", "rewrite", write_suite(), "--model", model_folder("mamba"), "--samples", "2",
+    out = output(
+        consilience, "suite", "rewrite", write_suite(), "--model", model_folder("mamba"), "--samples", "2",
         "--max-new-tokens", "4", "--out", "p.jsonl", "--json",
     )  # fmt: skip
-    assert status == 0, err
     document = json.loads(out)
-    assert sum(document["refused"].values()) == 2
-    assert document["run"]["settings"]["seed"] == 0
+    assert (sum(document["refused"].values()), document["run"]["settings"]["seed"]) == (2, 0)
     assert "[X]" in document["run"]["settings"]["prompt"]
     assert document["separation"] is None
     assert (tmp_path / "p.jsonl").read_text() == ""
@@ -286,14 +283,8 @@ def test_a_model_behind_a_url_writes_and_one_that_is_here_judges(
     with scoring_server(model_folder("mamba"), VLLM, longest=512, chat_template=CHAT) as server:
         arguments = ["suite", "rewrite", write_suite(), "--model", "openai:tiny", "--samples", "2"]
         arguments += [
-            "--base-url",
-            server.url,
-            "--max-new-tokens",
-            "4",
-            "--out",
-            "p.jsonl",
-            "--json",
-        ]
+            "--base-url", server.url, "--max-new-tokens", "4", "--out", "p.jsonl", "--json",
+        ]  # fmt: skip
         status, _, err = consilience(*arguments)
         assert status == 2 and "--model openai:tiny without --judge" in err
         status, out, err = consilience(*arguments, "--judge", model_folder("mamba"))
@@ -314,7 +305,8 @@ def test_a_model_behind_a_url_writes_and_one_that_is_here_judges(
 def test_a_model_that_cannot_has_a_message(options, message, model_folder, tmp_path):
     if options.get("model") == "t5":
         options = {"model": str(model_folder("t5"))}
-    with pytest.raises(ConsilienceError, match=message):
-        rewrite_patterns(
-            RewriteOptions(**{"suite": "mini", "model": "none", "out": tmp_path / "p"} | options)
-        )
+    refused(
+        message,
+        rewrite_patterns,
+        RewriteOptions(**{"suite": "mini", "model": "none", "out": tmp_path / "p"} | options),
+    )

@@ -96,8 +96,7 @@ def test_sums_beyond_single_precision_are_exact():
     counts = np.array([[2.0**24, 1.0], [1.0, 1.0]], dtype=np.float32)
     tally = {("m", "all"): Tally(counts, np.array(["a", "b"], dtype=np.object_), 2)}
     drawn = ClusterCounts(tally, ["a", "b"]).weigh([np.ones((2, 1), dtype=np.float32)])["m", "all"]
-    assert drawn.hits.tolist() == [2.0**24 + 1]
-    assert drawn.total.tolist() == [2.0]
+    assert (drawn.hits.tolist(), drawn.total.tolist()) == ([2.0**24 + 1], [2.0])
 
 
 @pytest.mark.parametrize("protocol", ["published", "strict"])
@@ -109,8 +108,7 @@ def test_numbers_of_an_open_vocabulary(protocol):
     table = random_answers(suite).with_columns(answer=pl.Series(answers, dtype=pl.String))
     found = measure(table, suite, protocol).filter(pl.col("group") == "R")
     value = {row["metric"]: row["value"] for row in found.iter_rows(named=True)}
-    assert value["consistency"] == 1 / 4
-    assert value["chance_consistency"] == (2 * 1 + 1 * 1) / 16
+    assert (value["consistency"], value["chance_consistency"]) == (1 / 4, (2 * 1 + 1 * 1) / 16)
     assert value["corrected_consistency"] == (1 / 4 - 3 / 16) / (1 - 3 / 16)
 
 

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from checks import refusal
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
 from consilience.metrics.counts import prepare, unknown_answers
 from consilience.metrics.measure import notes_on
@@ -70,8 +71,7 @@ def test_facts_are_known_by_subject_and_gold_where_items_have_other_names():
 def test_of_facts_that_the_suite_lacks_the_order_of_rows_counts_and_is_told():
     suite = make_suite(FACTS[2:])
     table = answers_of(answer=always_rome)
-    assert known(table, suite) == 1 / 3
-    assert known(table.reverse(), suite) == 0
+    assert (known(table, suite), known(table.reverse(), suite)) == (1 / 3, 0)
     note = (
         "not all facts of R are the suite's: of several facts of one subject there, the last in "
         "the order of the rows counts"
@@ -85,18 +85,15 @@ def test_of_facts_that_the_suite_lacks_the_order_of_rows_counts_and_is_told():
 NFD = unicodedata.normalize("NFD", "Café")
 
 
-@pytest.mark.parametrize(
-    ("change", "note"),
-    [
-        (str.lower, "8 of 8 answers .*, such as 'paris', which is 'Paris' with another case"),
-        (lambda word: f" {word} ", "8 of 8 .*' Paris ', which is 'Paris' with spaces around it"),
-        (lambda word: unicodedata.normalize("NFD", word), f"2 of 8 .*'{NFD}', which is 'Café' with"
-         r" another Unicode form \(NFC or NFD\)"),
-        (lambda word: f" {word.upper()}", "'PARIS'.*with spaces around it and another case"),
-        (lambda word: "Atlantis", "8 of 8 answers are not among its objects, such as 'Atlantis'$"),
-        (lambda word: {"Rome": "x", "Oslo": "oslo"}.get(word, word), "4 of 8 .*'oslo', which is"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "note"), [
+    (str.lower, "8 of 8 answers .*, such as 'paris', which is 'Paris' with another case"),
+    (lambda word: f" {word} ", "8 of 8 .*' Paris ', which is 'Paris' with spaces around it"),
+    (lambda word: unicodedata.normalize("NFD", word), f"2 of 8 .*'{NFD}', which is 'Café' with"
+     r" another Unicode form \(NFC or NFD\)"),
+    (lambda word: f" {word.upper()}", "'PARIS'.*with spaces around it and another case"),
+    (lambda word: "Atlantis", "8 of 8 answers are not among its objects, such as 'Atlantis'$"),
+    (lambda word: {"Rome": "x", "Oslo": "oslo"}.get(word, word), "4 of 8 .*'oslo', which is"),
+])  # fmt: skip
 def test_answers_that_are_no_object_are_counted_with_the_likely_cause(change, note):
     table = answers_of(answer=lambda subject, gold: change(gold))
     (found,) = unknown_answers(prepare(table, make_suite()), make_suite())
@@ -144,8 +141,7 @@ def test_score_tells_of_answers_that_are_no_object_and_refuses_other_golds(consi
     assert status == 0
     assert f"note: capital: {said} 'paris', which is 'Paris' with another case." in err
     path.write_text(f"{head}capital,capital-1,France,0,Lyon,Lyon\n", encoding="utf-8")
-    status, _, err = consilience("score", path, "--suite", "mini")
-    assert status == 2
+    err = refusal(consilience, "score", path, "--suite", "mini")
     assert f"{path}, row 1: the gold of 'capital-1' is 'Lyon'; expected 'Paris', as in" in err
 
 
@@ -159,20 +155,16 @@ def test_answers_of_a_run_are_not_held_against_the_objects(consilience, model_fo
     assert "not among its objects" not in err
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"group;item;subject\nR;1;a\n", "a table of one column; expected commas.*by semicolons"),
-        (b"group;item;subject\nR;1;a,b,c\n", "separated by semicolons. Save it with commas"),
-        (b"group\titem\nR\t1\n", "separated by tabs. Save it with commas"),
-        ("group,item\nR,Café\n".encode("latin-1"), "Save it as UTF-8. From Latin-1: iconv"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    (b"group;item;subject\nR;1;a\n", "a table of one column; expected commas.*by semicolons"),
+    (b"group;item;subject\nR;1;a,b,c\n", "separated by semicolons. Save it with commas"),
+    (b"group\titem\nR\t1\n", "separated by tabs. Save it with commas"),
+    ("group,item\nR,Café\n".encode("latin-1"), "Save it as UTF-8. From Latin-1: iconv"),
+])  # fmt: skip
 def test_a_csv_file_of_another_kind_is_refused_with_a_remedy(
     content, message, consilience, tmp_path
 ):
     path = tmp_path / "answers.csv"
     path.write_bytes(content)
-    status, _, err = consilience("score", path, "--suite", "mini")
-    assert status == 2
+    err = refusal(consilience, "score", path, "--suite", "mini")
     assert re.search(message, " ".join(err.split()))

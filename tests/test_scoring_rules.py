@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from checks import refused
 from consilience.asking.questions import NO_PREMISE, Presenter, ask_options
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
@@ -19,12 +20,9 @@ from consilience.core.presentation import (
 from consilience.core.scoring_rules import RULES, rule_for
 
 QUESTION = Question(
-    "q1",
-    "g",
-    {"": ("Where is the café?",)},
-    Choice("in New York"),
+    "q1", "g", {"": ("Where is the café?",)}, Choice("in New York"),
     (Choice("in New York"), Choice("à Paris"), Choice("here", ("there",))),
-)
+)  # fmt: skip
 ORDERS = FactorialDesign.full([Factor("order", ("given", "reversed"))])
 CONDITIONAL = {"in New York": -6.0, "à Paris": -5.0, "here": -4.0}
 UNCONDITIONAL = {"in New York": -9.0, "à Paris": -6.5, "here": -4.5}
@@ -65,21 +63,17 @@ def asked(rule, model=None, **base):
     return ask_options([QUESTION], presenter, model or Written(), "own")
 
 
-@pytest.mark.parametrize(
-    ("rule", "scores", "answer"),
-    [
-        ("sum", [-6, -5, -4], "here"),
-        ("mean", [-2, -1.25, -4], "à Paris"),
-        ("bytes", [-6 / 11, -5 / 8, -4 / 4], "in New York"),  # à is two bytes
-        ("pmi", [3, 1.5, 0.5], "in New York"),
-    ],
-)
+@pytest.mark.parametrize(("rule", "scores", "answer"), [
+    ("sum", [-6, -5, -4], "here"),
+    ("mean", [-2, -1.25, -4], "à Paris"),
+    ("bytes", [-6 / 11, -5 / 8, -4 / 4], "in New York"),  # à is two bytes
+    ("pmi", [3, 1.5, 0.5], "in New York"),
+])  # fmt: skip
 def test_each_rule_by_hand(rule, scores, answer):
     """The same scores in both orders of the options; log-probabilities over the options."""
     table = asked(rule)
     for row in table.iter_rows(named=True):
-        assert row["option_scores"] == pytest.approx(scores)
-        assert row["option_tokens"] == [3, 4, 1]
+        assert (row["option_scores"], row["option_tokens"]) == (pytest.approx(scores), [3, 4, 1])
         assert row["answer"] == row["label"] == answer
         best, second = sorted(scores)[::-1][:2]
         assert row["margin"] == pytest.approx(best - second)
@@ -105,23 +99,19 @@ def test_without_the_question_each_text_is_scored_once():
     model = Written()
     asked("pmi", model, separator=" - ")
     premise, *prompts = model.seen
-    assert premise.text == "Answer -"
-    assert premise.answers == tuple(sorted(CONDITIONAL))
+    assert (premise.text, premise.answers) == ("Answer -", tuple(sorted(CONDITIONAL)))
     assert [prompt.answers for prompt in prompts] == [
         ("in New York", "à Paris", "here"),
         ("here", "à Paris", "in New York"),
     ]
 
 
-@pytest.mark.parametrize(
-    ("template", "premise"),
-    [
-        (TEMPLATES["plain"], "Answer: "),
-        (TEMPLATES["chat"], "Answer with the text of the right option and nothing else."),
-        (Template("t", "{instruction}\n{question}\n{options}"), "Answer: "),
-        (Template("t", "Q: {question}\n\n{options}\n\nSo it is "), "So it is "),
-    ],
-)
+@pytest.mark.parametrize(("template", "premise"), [
+    (TEMPLATES["plain"], "Answer: "),
+    (TEMPLATES["chat"], "Answer with the text of the right option and nothing else."),
+    (Template("t", "{instruction}\n{question}\n{options}"), "Answer: "),
+    (Template("t", "Q: {question}\n\n{options}\n\nSo it is "), "So it is "),
+])  # fmt: skip
 def test_the_premise_is_what_a_template_has_after_the_question(template, premise):
     prompt = premise_of(Presentation(template=template), ("a", "b"))
     assert prompt.turns == (("user", premise),)
@@ -171,10 +161,8 @@ def test_which_rules_go_with_which_labels():
     assert rule_for("", ["A", "1"]).name == "label"
     assert rule_for("", ["A", "none"]).name == "sum"
     assert rule_for("pmi", ["A"]) is RULES["pmi"]
-    with pytest.raises(ConsilienceError, match="a rule for texts: sum, mean, bytes, pmi"):
-        rule_for("label", ["A", "none"])
-    with pytest.raises(ConsilienceError, match="Did you mean 'bytes'"):
-        rule_for("byte", ["A"])
+    refused("a rule for texts: sum, mean, bytes, pmi", rule_for, "label", ["A", "none"])
+    refused("Did you mean 'bytes'", rule_for, "byte", ["A"])
     with pytest.raises(ConsilienceError, match="without labels, scored by their labels"):
         Presenter(ORDERS, {}, Presentation(labels="none"), rule_name="label")
 

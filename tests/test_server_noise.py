@@ -237,8 +237,7 @@ def test_the_report_says_which_server_answered_and_how_it_scored(wavering):
     view = RunView("small", [record], counted.suite, counted.metrics, counted.summary, {}, [note])
     [section] = server_sections([view])
     rows = dict(section.parts[0].rows)
-    assert rows["Name in replies"] == "replayed"
-    assert rows["Scoring"] == "top-k (the first token)"
+    assert (rows["Name in replies"], rows["Scoring"]) == ("replayed", "top-k (the first token)")
     assert rows["Proof"] == (
         "9 requests on known prompts; equal requests differ by 1.0e-06 nats; the probabilities of "
         "some next tokens have a sum of 0.345"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from consilience.core.errors import ConsilienceError
+from checks import refused
 from consilience.core.process import Silent
 from consilience.kinds.counting import CountedRun
 from consilience.kinds.planning import Shard
@@ -40,8 +40,7 @@ def test_parts_are_contiguous_disjoint_and_whole():
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "-1/2", "1/0", "", "1/2/3"])
 def test_a_wrong_shard_is_refused(text):
-    with pytest.raises(ConsilienceError, match="--shard .*expected I/N"):
-        Shard.parse(text)
+    refused("--shard .*expected I/N", Shard.parse, text)
 
 
 def options(folder, **more):
@@ -104,22 +103,17 @@ def test_plans_of_all_shards_are_the_run():
 
 def test_a_model_behind_a_url_has_no_shards(tmp_path):
     served = ProbeOptions(model="openai:m", base_url="http://127.0.0.1:9/v1", out=tmp_path)
-    with pytest.raises(ConsilienceError, match="a model behind a URL"):
-        probe_shard(served, Shard(1, 2))
+    refused("a model behind a URL", probe_shard, served, Shard(1, 2))
 
 
 def test_shards_of_the_command_line_at_once(tmp_path):
     """Two processes: the one that ends last prints the numbers."""
     command = [sys.executable, "-m", "consilience", "-q", "probe", "--model", "baseline:majority"]
     command += [
-        "--groups",
-        "capital,sport",
-        "--limit",
-        "2",
-        "--out",
+        "--groups", "capital,sport", "--limit", "2", "--out",
         str(tmp_path / "run"),
         "--json",
-    ]
+    ]  # fmt: skip
     children = [
         subprocess.Popen([*command, "--shard", f"{number}/2"], stdout=subprocess.PIPE)
         for number in (1, 2)

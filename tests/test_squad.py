@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import BertConfig, BertForMaskedLM, BertForQuestionAnswering, BertTokenizer
 
+from checks import refused
 from conftest import ROOT, SENTENCES, WORDS, cases, real_data
 from consilience.core.errors import ConsilienceError
 
@@ -45,13 +46,9 @@ TAUGHT = [
     ("Berlin is what?", "the capital of Germany"),
 ]
 REWORDED = [
-    "France: what is the capital?",
-    "What is Germany's capital?",
-    "Italy: what is in it?",
-    "Where is Rome?",
-    "Of what is Paris the capital?",
-    "What is Berlin?",
-]
+    "France: what is the capital?", "What is Germany's capital?", "Italy: what is in it?",
+    "Where is Rome?", "Of what is Paris the capital?", "What is Berlin?",
+]  # fmt: skip
 
 
 def make(rows=TAUGHT, context=CONTEXT, prefix="q"):
@@ -156,8 +153,7 @@ def test_answer_tokens_are_the_tokens_of_the_first_answer(tokenizer):
 
 def test_a_question_that_fills_the_window_is_refused(tokenizer):
     question = Question("long", "what " * 300, CONTEXT, ("Rome",), (CONTEXT.index("Rome"),))
-    with pytest.raises(ConsilienceError, match=r"'long' has 300 tokens.*fewer than 253"):
-        list(windows([question], tokenizer))
+    refused(r"'long' has 300 tokens.*fewer than 253", lambda: list(windows([question], tokenizer)))
 
 
 def slow_best(start, end, inside, longest):
@@ -243,8 +239,7 @@ def test_training_learns_a_handful_and_leaves_what_is_finished(body, tmp_path, s
         train_reader(str(body), questions, tmp_path / "m", seed=1, **options)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("x")
-    with pytest.raises(ConsilienceError, match="not empty"):
-        train_reader(str(body), questions, tmp_path / "other")
+    refused("not empty", train_reader, str(body), questions, tmp_path / "other")
 
 
 def test_a_training_that_was_killed_ends_with_the_same_weights(body, tmp_path, steps):
@@ -268,12 +263,9 @@ def test_a_training_that_was_killed_ends_with_the_same_weights(body, tmp_path, s
 
 
 def test_a_body_or_a_head_without_weights_is_refused(body, tmp_path):
-    with pytest.raises(ConsilienceError, match=r"lack 2 tensors, such as 'qa_outputs.bias'"):
-        load_model(str(body), trained=True)
-    with pytest.raises(ConsilienceError, match="cannot load"):
-        load_model(str(tmp_path / "missing"), trained=True)
-    with pytest.raises(ConsilienceError, match="device 'tpu'"):
-        load_model(str(body), trained=False, device="tpu")
+    refused(r"lack 2 tensors, such as 'qa_outputs.bias'", load_model, str(body), trained=True)
+    refused("cannot load", load_model, str(tmp_path / "missing"), trained=True)
+    refused("device 'tpu'", load_model, str(body), trained=False, device="tpu")
 
 
 def hand_made(answers, contexts=(0, 0, 1, 2), title="{}"):
@@ -344,13 +336,11 @@ def test_two_models_worked_out_by_hand():
         row = by[metric, of]
         assert (row["before"], row["after"], row["difference"]) == (0, 1, 1)
         assert (row["p"], row["test"]) == (pytest.approx(2 / 64), test)
-    assert by["consistency", "pair"]["difference"] == 0
-    assert by["consistency", "pair"]["p"] == 1
+    assert (by["consistency", "pair"]["difference"], by["consistency", "pair"]["p"]) == (0, 1)
     back = compare(after, before)
     assert (back["difference"] + table["difference"]).to_list() == [0] * 9
     assert back["p"].equals(table["p"])
-    with pytest.raises(ConsilienceError, match="different questions"):
-        compare(before, hand_made((["Rome"] * 4, ["Rome"] * 4)))
+    refused("different questions", compare, before, hand_made((["Rome"] * 4, ["Rome"] * 4)))
 
 
 def test_permuted_are_clusters_and_not_pairs():
@@ -365,10 +355,8 @@ def test_permuted_are_clusters_and_not_pairs():
 def test_pairs_are_linked_by_order_and_that_is_checked():
     first = make()
     check_pairs(first, make(prefix="p"))
-    with pytest.raises(ConsilienceError, match="6 original and 5 paraphrased"):
-        check_pairs(first, first[:5])
-    with pytest.raises(ConsilienceError, match=r"question 1 \('q0' and 'q5'\) has another context"):
-        check_pairs(first, first[::-1])
+    refused("6 original and 5 paraphrased", check_pairs, first, first[:5])
+    refused(r"question 1 \('q0' and 'q5'\) has another context", check_pairs, first, first[::-1])
 
 
 @pytest.mark.parametrize(
@@ -379,8 +367,7 @@ def test_a_file_that_is_not_squad_is_refused_with_its_place(tmp_path, text, mess
     path = tmp_path / "squad.json"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(ConsilienceError, match=message):
-        read_squad(path)
+    refused(message, read_squad, path)
 
 
 def test_reading_mends_a_start_that_is_off_by_two_and_refuses_other(tmp_path):
@@ -389,25 +376,18 @@ def test_reading_mends_a_start_that_is_off_by_two_and_refuses_other(tmp_path):
         for off in (2, 9)
     )
     (found,) = read_squad(write(tmp_path / "near.json", [near]))
-    assert found.starts == (CONTEXT.index("Paris"),)
-    assert (found.title, found.id) == ("Cities", "1")
-    with pytest.raises(ConsilienceError, match="'Paris' is not at its answer_start"):
-        read_squad(write(tmp_path / "far.json", [far]))
-    with pytest.raises(ConsilienceError, match="duplicate id '1'"):
-        read_squad(write(tmp_path / "twice.json", [near, near]))
+    assert (found.starts, found.title, found.id) == ((CONTEXT.index("Paris"),), "Cities", "1")
+    refused("'Paris' is not at its answer_start", read_squad, write(tmp_path / "far.json", [far]))
+    refused("duplicate id '1'", read_squad, write(tmp_path / "twice.json", [near, near]))
 
 
 def test_from_files_to_tables(body, tmp_path, capsys):
     files = make_files(tmp_path)
     out = tmp_path / "out"
     options = {
-        **files,
-        "out": out,
-        "batch_size": 6,
-        "device": "cpu",
-        "learning_rate": 0.003,
+        **files, "out": out, "batch_size": 6, "device": "cpu", "learning_rate": 0.003,
         "max_steps": 60,
-    }
+    }  # fmt: skip
     other = shutil.copytree(body, tmp_path / "body")
     squad.squad([str(body), str(other)], **options)
     said = capsys.readouterr()
@@ -426,8 +406,7 @@ def test_from_files_to_tables(body, tmp_path, capsys):
     assert document["warnings"] == ["6 of 6 questions are on contexts of --train"]
     for name, table in (("metrics", metrics), ("comparison", comparison)):
         assert [row["metric"] for row in document[name]] == table["metric"].to_list()
-    with pytest.raises(ConsilienceError, match="its epochs is 2"):
-        squad.squad([str(body)], **options, epochs=3)
+    refused("its epochs is 2", squad.squad, [str(body)], **options, epochs=3)
 
 
 def test_the_released_paraphrases_are_linked_by_order_and_not_by_id():

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import study_workers
+from checks import output, refusal, refused
 from consilience.core.errors import ConsilienceError
 from consilience.kinds.probing import probe
 from consilience.options.runs import StudyRunOptions
@@ -76,8 +77,7 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
     assert str(options.out) == f"out/{last.name}"
     assert (last.needs, last.threads) == (Needs(2.5, 0, (("disk", 1),)), 2)
     assert (study.runs[0].needs, study.runs[0].threads) == (Needs(), 0)
-    assert study.runs[0].options.groups == ("capital", "sport")
-    assert study.runs[0].options.limit == 2
+    assert (study.runs[0].options.groups, study.runs[0].options.limit) == (("capital", "sport"), 2)
 
 
 def test_a_value_that_cannot_name_a_folder_has_a_digest(study_of):
@@ -133,8 +133,7 @@ def test_a_mistake_in_the_file_is_named_with_its_place(text, study_of):
 
 
 def test_a_file_that_is_no_toml_is_refused(study_of):
-    with pytest.raises(ConsilienceError, match=r"expected a TOML file, \.toml"):
-        study_of(BASE, "sizes.yaml")
+    refused(r"expected a TOML file, \.toml", study_of, BASE, "sizes.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -208,9 +207,7 @@ def test_a_run_without_all_groups_is_not_complete(studied):
 
 def test_status_is_printed_and_is_a_document(studied, consilience):
     file, state = studied
-    status, out, _ = consilience("study", "status", file)
-    assert status == 0
-    assert "oracle/good    complete" in out
+    assert "oracle/good    complete" in output(consilience, "study", "status", file)
     document = json.loads(consilience("study", "status", file, "--json")[1])
     assert set(document) == {"run", "runs", "warnings"}
     row = document["runs"][1]
@@ -221,8 +218,7 @@ def test_status_is_printed_and_is_a_document(studied, consilience):
 def test_run_ends_with_status_2_if_a_run_failed(consilience, tmp_path):
     text = '[options]\nlimit = 1\n[[models]]\nmodel = "baseline:no"\n[[suites]]\nsuite = "mini"'
     (tmp_path / "s.toml").write_text(text, encoding="utf-8")
-    status, out, _ = consilience("study", "run", "s.toml", "--dry-run")
-    assert status == 0
+    out = output(consilience, "study", "run", "s.toml", "--dry-run")
     assert "1 run: 1 waiting; 0 answers" in out
     assert not (tmp_path / "runs").exists()
     status, out, err = consilience("study", "run", "s.toml")
@@ -231,20 +227,16 @@ def test_run_ends_with_status_2_if_a_run_failed(consilience, tmp_path):
     assert "asking 1 run: 135 queries\nbaseline-no/mini failed: " in err
 
 
-@pytest.mark.parametrize(
-    ("suite", "message"),
-    [
-        ('suite = "minni"', "s.toml: baseline-random/minni: "),
-        ('suite = "mini"\nshots = 2', "--shots with the suite 'mini'"),
-    ],
-)
+@pytest.mark.parametrize(("suite", "message"), [
+    ('suite = "minni"', "s.toml: baseline-random/minni: "),
+    ('suite = "mini"\nshots = 2', "--shots with the suite 'mini'"),
+])  # fmt: skip
 def test_wrong_suites_and_their_options_are_found_before_anything_is_asked(
     suite, message, consilience, tmp_path
 ):
     text = f'[[models]]\nmodel = "baseline:random"\n[[suites]]\n{suite}'
     (tmp_path / "s.toml").write_text(text, encoding="utf-8")
-    status, out, err = consilience("study", "run", "s.toml")
-    assert (status, out) == (2, "")
+    err = refusal(consilience, "study", "run", "s.toml")
     assert message in err
     assert not (tmp_path / "runs").exists()
 

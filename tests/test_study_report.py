@@ -7,6 +7,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from checks import output, refusal
 from consilience.kinds.probing import probe
 from consilience.metrics.differences import RELATIONS
 from consilience.options.runs import StudyReportOptions
@@ -147,8 +148,7 @@ def test_the_page_the_tables_and_the_document(file, made, consilience, tmp_path)
     assert made.files == [page]
     linked = made.study.folder / "oracle" / "mini" / "protocol=strict" / "report.html"
     linked.write_text("", encoding="utf-8")
-    status, out, _ = consilience("study", "report", file, "--tables", tmp_path / "tables", "--json")
-    assert status == 0
+    out = output(consilience, "study", "report", file, "--tables", tmp_path / "tables", "--json")
     document = json.loads(out)
     text = page.read_text(encoding="utf-8")
     assert '<a href="oracle/mini/protocol%3Dstrict/report.html">' in text
@@ -165,6 +165,5 @@ def test_the_page_the_tables_and_the_document(file, made, consilience, tmp_path)
 def test_a_study_without_a_complete_run_says_what_to_do(consilience, tmp_path):
     text = '[[models]]\nmodel = "baseline:oracle"\n[[suites]]\nsuite = "mini"\n'
     (tmp_path / "new.toml").write_text(text, encoding="utf-8")
-    status, _, err = consilience("study", "report", "new.toml")
-    assert status == 2
+    err = refusal(consilience, "study", "report", "new.toml")
     assert "new.toml: no run is complete. Ask the models first: `consilience study run new" in err

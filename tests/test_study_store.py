@@ -6,6 +6,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from checks import refused
 from consilience.core.errors import ConsilienceError
 from consilience.options.runs import StudyRunOptions, StudyStatusOptions
 from consilience.study import running
@@ -89,5 +90,4 @@ def test_a_store_that_cannot_be_used_is_named_before_anything_is_asked(run):
 
 
 def test_shards_need_a_shared_folder(run):
-    with pytest.raises(ConsilienceError, match="expected a folder that all parts share"):
-        run("memory://bucket", shard="1/2")
+    refused("expected a folder that all parts share", run, "memory://bucket", shard="1/2")

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from checks import refused
 from conftest import cases, real_data
 from consilience import ConsilienceError, Suite, load_suite
 from consilience.authoring.audit import cautions
@@ -30,10 +31,8 @@ def test_a_file_that_does_not_exist_has_a_similar_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.csv").write_text("question,answer\n?,x\n")
     for spec in ("own.cvs", "own"):
-        with pytest.raises(ConsilienceError, match="no such file or folder.*mean 'own.csv'"):
-            load_suite(spec)
-    with pytest.raises(ConsilienceError, match=r"onw\.csv: no such file\. Did you mean 'own\.csv'"):
-        load_questions("onw.csv")
+        refused("no such file or folder.*mean 'own.csv'", load_suite, spec)
+    refused(r"onw\.csv: no such file\. Did you mean 'own\.csv'", load_questions, "onw.csv")
 
 
 def test_a_folder_is_read_as_it_stands(write_suite):
@@ -42,8 +41,7 @@ def test_a_folder_is_read_as_it_stands(write_suite):
             "syntactic": 1, "lexical": 0, "determiner": "false"}  # fmt: skip
     suite = load_folder(write_suite(edges=[edge]))
     (relation,) = suite.relations
-    assert suite.name == "suite"
-    assert suite.protocol == "strict"
+    assert (suite.name, suite.protocol) == ("suite", "strict")
     assert [pattern.text for pattern in relation.patterns][0] == "The capital of [X] is [Y]."
     assert [fact.item for fact in relation.facts] == ["capital-1", "capital-2", "capital-3"]
     assert relation.candidates.words == ("Paris", "Berlin", "Rome")
@@ -81,8 +79,7 @@ def broken(write_suite, file, content):
 ])  # fmt: skip
 def test_what_is_wrong_is_named_with_file_and_line(file, content, message, write_suite):
     folder = broken(write_suite, file, content)
-    with pytest.raises(ConsilienceError, match=message):
-        load_folder(folder)
+    refused(message, load_folder, folder)
     assert any(re.search(message, str(problem)) for problem in check_suite(str(folder)))
 
 
@@ -91,8 +88,7 @@ def test_check_lists_everything_and_load_says_how_much_more_there_is(write_suite
     folder = write_suite(facts=FACT + "nonsense\n{}\n", patterns=pattern + "[X]\n")
     problems = check_suite(str(folder))
     assert len(problems) == 1 + 1 + 3, "one bad pattern line, one bad fact line, three empty fields"
-    with pytest.raises(ConsilienceError, match=r"\(4 more; `consilience suite check` lists"):
-        load_folder(folder)
+    refused(r"\(4 more; `consilience suite check` lists", load_folder, folder)
 
 
 def test_check_names_what_decides_the_meaning_of_numbers(write_suite):
@@ -134,14 +130,11 @@ def test_a_bad_cardinality_is_one_problem(write_suite):
     assert "the cardinality 'N-2'; expected N-1, N-M" in str(problem)
 
 
-@pytest.mark.parametrize(
-    ("row", "hint"),
-    [
-        ({"relation": "capital", "subject": "Italy", "objekt": "Rome"}, "Found 'objekt'. Did you"),
-        ({"relation": "capital", "Subject": "Italy", "object": "Rome"}, "Found 'Subject'. Did you"),
-        ({"relation": "capital", "subject": "Italy"}, "Fill it in or remove the line."),
-    ],
-)
+@pytest.mark.parametrize(("row", "hint"), [
+    ({"relation": "capital", "subject": "Italy", "objekt": "Rome"}, "Found 'objekt'. Did you"),
+    ({"relation": "capital", "Subject": "Italy", "object": "Rome"}, "Found 'Subject'. Did you"),
+    ({"relation": "capital", "subject": "Italy"}, "Fill it in or remove the line."),
+])  # fmt: skip
 def test_a_misspelt_field_is_named(row, hint, write_suite):
     good = {"relation": "capital", "subject": "France", "object": "Paris"}
     (problem,) = check_suite(str(write_suite(facts=[good, row])))
@@ -149,30 +142,20 @@ def test_a_misspelt_field_is_named(row, hint, write_suite):
 
 
 def test_a_folder_or_table_that_is_missing(tmp_path, write_suite, monkeypatch):
-    with pytest.raises(ConsilienceError, match=r"\./nowhere: no such folder; expected the name"):
-        load_suite("./nowhere")
+    refused(r"\./nowhere: no such folder; expected the name", load_suite, "./nowhere")
     (tmp_path / "food").mkdir()
-    with pytest.raises(ConsilienceError, match="no such folder.*Did you mean 'food'"):
-        load_suite(tmp_path / "fod")
+    refused("no such folder.*Did you mean 'food'", load_suite, tmp_path / "fod")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        ConsilienceError, match="no suite 'fod' and no such file or folder.*mean 'food'"
-    ):
-        load_suite("fod")
-    with pytest.raises(ConsilienceError, match="Did you mean 'pararel'"):
-        load_suite("paralel")
-    with pytest.raises(ConsilienceError, match="not in .*`consilience suite fetch pararel`"):
-        load_suite("pararel", tmp_path)
-    with pytest.raises(ConsilienceError, match="no suite in this folder.*docs/suites.md"):
-        load_suite(str(tmp_path))
+    refused("no suite 'fod' and no such file or folder.*mean 'food'", load_suite, "fod")
+    refused("Did you mean 'pararel'", load_suite, "paralel")
+    refused("not in .*`consilience suite fetch pararel`", load_suite, "pararel", tmp_path)
+    refused("no suite in this folder.*docs/suites.md", load_suite, str(tmp_path))
     folder = write_suite()
     (folder / "facts.tsv").write_text("relation\tsubject\tobject\n")
-    with pytest.raises(ConsilienceError, match="both facts.jsonl and facts.tsv"):
-        load_suite(str(folder))
+    refused("both facts.jsonl and facts.tsv", load_suite, str(folder))
     (folder / "facts.tsv").unlink()
     (folder / "facts.jsonl").unlink()
-    with pytest.raises(ConsilienceError, match="no facts.jsonl or facts.tsv"):
-        load_suite(str(folder))
+    refused("no facts.jsonl or facts.tsv", load_suite, str(folder))
 
 
 def write_lama(folder, type_="1-1"):
@@ -194,8 +177,7 @@ def test_the_raw_lama_layout(tmp_path):
     assert relation.patterns[0].text == "The capital of [X] is [Y] ."
     assert relation.facts[0].item == "u1"
     write_lama(tmp_path / "bad", type_="3-D")
-    with pytest.raises(ConsilienceError, match=r"relations\.jsonl:1: type '3-D'"):
-        load_suite(str(tmp_path / "bad"))
+    refused(r"relations\.jsonl:1: type '3-D'", load_suite, str(tmp_path / "bad"))
 
 
 @pytest.mark.parametrize("id_", ["../../victim/pwn", "/victim/pwn", "MICRO", "x" * 101])
@@ -207,10 +189,7 @@ def test_a_lama_suite_whose_ids_are_paths_is_refused(id_, tmp_path):
     row = {"relation": id_.replace("/victim", f"{tmp_path}/victim", 1), "template": "[X] is [Y] ."}
     with (tmp_path / "relations.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n")
-    with pytest.raises(
-        ConsilienceError, match=r"relations\.jsonl:3: the relation id .*name a file"
-    ):
-        load_suite(str(tmp_path))
+    refused(r"relations\.jsonl:3: the relation id .*name a file", load_suite, str(tmp_path))
 
 
 def test_what_real_texts_hold_is_no_control_character(write_suite):
@@ -231,8 +210,7 @@ def test_relations_are_selected_and_facts_sampled_without_easing_the_question(wr
     suite = load_suite("mini")
     two = select_relations(suite, ["sport", "capital"])
     assert [relation.id for relation in two.relations] == ["capital", "sport"]
-    with pytest.raises(ConsilienceError, match=r"no relation 'captial'. Did you mean 'capital'"):
-        select_relations(suite, ["captial"])
+    refused(r"no relation 'captial'. Did you mean 'capital'", select_relations, suite, ["captial"])
     few = sample_facts(two, 5, seed=1)
     for all_of_it, part in zip(two.relations, few.relations, strict=True):
         assert len(part.facts) == 5
@@ -267,8 +245,7 @@ def test_the_vocabulary_filter_keeps_what_is_one_piece_for_all(write_suite):
     assert kept.notes == (
         "capital: 2 of 3 facts left out, whose object is not one piece for all of a, b",
     )
-    with pytest.raises(ConsilienceError, match="no object is one piece"):
-        filter_vocabulary(suite, {"c": lambda word: 2})
+    refused("no object is one piece", filter_vocabulary, suite, {"c": lambda word: 2})
 
 
 def test_facts_of_another_suite(tmp_path, write_suite):
@@ -279,11 +256,9 @@ def test_facts_of_another_suite(tmp_path, write_suite):
     facts = [{"relation": "P36", "subject": "a", "object": "b"}]
     ours = load_folder(write_suite(relations=relations, patterns=patterns, facts=facts))
     asked = replace_facts(ours, lama).relations[0]
-    assert asked.patterns == ours.relations[0].patterns
-    assert asked.facts == lama.relations[0].facts
+    assert (asked.patterns, asked.facts) == (ours.relations[0].patterns, lama.relations[0].facts)
     assert asked.candidates.words == ("Paris",)
-    with pytest.raises(ConsilienceError, match="has no facts of 'capital'"):
-        replace_facts(load_folder(write_suite()), lama)
+    refused("has no facts of 'capital'", replace_facts, load_folder(write_suite()), lama)
 
 
 def test_variants_are_counted_as_connected_patterns(write_suite):
@@ -301,16 +276,14 @@ def test_variants_are_counted_as_connected_patterns(write_suite):
     counted = suite_statistics(load_folder(write_suite(edges=edges)))
     assert (counted.mean_syntactic_variants, counted.mean_lexical_variants) == (2, 1)
     assert counted.by_relation[0].edits == {"no_change": 1, "diff_syntax": 2}
-    assert counted.by_relation[0].majority == 1 / 3
-    assert (counted.facts, counted.queries) == (3, 9)
+    assert (counted.by_relation[0].majority, counted.facts, counted.queries) == (1 / 3, 3, 9)
 
 
 def test_subjects_and_objects_of_several_facts_are_counted():
     """Ada has a and b; a has Ada and Bob. The same fact in two rows counts once."""
     facts = [("Ada", "a"), ("Ada", "b"), ("Bob", "a"), ("Cid", "c"), ("Cid", "c")]
     (row,) = suite_statistics(Suite.from_patterns(["[X] is [Y]."], facts)).by_relation
-    assert (row.shared_subjects, row.shared_objects) == (1, 1)
-    assert (row.subjects, row.candidates) == (3, 3)
+    assert (row.shared_subjects, row.shared_objects, row.subjects, row.candidates) == (1, 1, 3, 3)
 
 
 def test_without_edges_nothing_is_said_of_variants(tmp_path, write_suite):
@@ -402,8 +375,7 @@ def test_the_real_release_is_as_it_was_counted():
 def test_a_copy_of_mini_is_a_suite_of_facts(tmp_path):
     """Although its folder also has a table of questions."""
     copy = shutil.copytree(MINI, tmp_path / "copy")
-    assert check_suite(copy) == []
-    assert load_suite(copy).digest == load_suite("mini").digest
+    assert (check_suite(copy), load_suite(copy).digest) == ([], load_suite("mini").digest)
 
 
 def test_the_name_of_a_suite_or_task_is_never_that_of_a_folder(tmp_path, monkeypatch):

@@ -76,15 +76,12 @@ def test_the_majority_baseline_is_counted_on_the_facts_that_the_model_answered()
     assert [values["MACRO", name, "all"] for name in names] == [0.5, 1, 0.5]
 
 
-@pytest.mark.parametrize(
-    ("low", "baseline", "relations", "note"),
-    [
-        (0.1, 0.5, 2, None),
-        (math.nan, 0.5, 1, "A dash means no interval because nothing varies."),
-        (0.1, math.nan, 1, "A dash means undefined"),
-        (math.nan, math.nan, 1, "A dash means undefined, or that nothing varies."),
-    ],
-)
+@pytest.mark.parametrize(("low", "baseline", "relations", "note"), [
+    (0.1, 0.5, 2, None),
+    (math.nan, 0.5, 1, "A dash means no interval because nothing varies."),
+    (0.1, math.nan, 1, "A dash means undefined"),
+    (math.nan, math.nan, 1, "A dash means undefined, or that nothing varies."),
+])  # fmt: skip
 def test_the_last_note_explains_intervals_and_empty_cells(low, baseline, relations, note):
     row = SummaryRow("A", "accuracy", "all", 0.4, math.nan, low, 0.8, baseline, "right")
     summary = Summary("t", [row], [], [], relations, 1, [])
@@ -169,14 +166,11 @@ def test_a_constant_model_has_a_note_and_no_extremes(mini):
         assert row.value == pytest.approx(row.baseline, nan_ok=True)
 
 
-@pytest.mark.parametrize(
-    ("cardinality", "labels", "title"),
-    [
-        ("N-1", ["Accuracy", "Consistency", "Chance-corrected consistency", "Consistent accuracy"],
-         "toy on hand: 1 relation, 2 facts, 3 patterns each (strict)"),
-        ("N-M", ["Determinism"], "toy on hand: 1 relation, 2 facts, 3 patterns each (strict)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("cardinality", "labels", "title"), [
+    ("N-1", ["Accuracy", "Consistency", "Chance-corrected consistency", "Consistent accuracy"],
+     "toy on hand: 1 relation, 2 facts, 3 patterns each (strict)"),
+    ("N-M", ["Determinism"], "toy on hand: 1 relation, 2 facts, 3 patterns each (strict)"),
+])  # fmt: skip
 def test_one_relation(cardinality, labels, title):
     suite = make_suite(cardinality=cardinality)
     rows = [("1", "Ada", "a", ["a", "a", "a"]), ("2", "Bob", "b", ["b", "c", "c"])]
@@ -246,8 +240,7 @@ def test_labels_that_a_model_writes_have_rows_of_their_own():
     ]  # fmt: skip
     # Of "yxy" in every form, x is no label: it agrees with nothing, so chance is (2/3)^2.
     chance = [row.chance for row in summary.rows if row.metric == "consistency"]
-    assert chance[0] == pytest.approx(1.0)
-    assert chance[-1] == pytest.approx(4 / 9)
+    assert (chance[0], chance[-1]) == (pytest.approx(1.0), pytest.approx(4 / 9))
     table, _ = form_tables([pl.concat([chosen, written])], suite)
     assert table.filter(group="t-generated")["agreement"].to_list() == pytest.approx([2 / 3])
 

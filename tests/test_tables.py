@@ -8,6 +8,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from checks import output
 from conftest import ROOT, cases
 from consilience import cli
 from consilience.app.console import Terminal
@@ -136,16 +137,13 @@ def test_latex_escapes_what_would_be_commands():
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "escaped"),
-    [
-        ("a\\b", r"a\textbackslash{}b"),
-        ("5 % & $1 #2 _3", r"5 \% \& \$1 \#2 \_3"),
-        ("{x}~y^z", r"\{x\}\textasciitilde{}y\textasciicircum{}z"),
-        ("1±2 \N{MINUS SIGN}3 < 4 > …", r"1$\pm$2 $-$3 \textless{} 4 \textgreater{} \ldots{}"),
-        ("two\nlines", "two lines"),
-    ],
-)
+@pytest.mark.parametrize(("text", "escaped"), [
+    ("a\\b", r"a\textbackslash{}b"),
+    ("5 % & $1 #2 _3", r"5 \% \& \$1 \#2 \_3"),
+    ("{x}~y^z", r"\{x\}\textasciitilde{}y\textasciicircum{}z"),
+    ("1±2 \N{MINUS SIGN}3 < 4 > …", r"1$\pm$2 $-$3 \textless{} 4 \textgreater{} \ldots{}"),
+    ("two\nlines", "two lines"),
+])  # fmt: skip
 def test_characters_of_latex(text, escaped):
     assert f"\n{escaped} \\\\\n" in as_latex(Table("", [Column(text)], []))
 
@@ -160,17 +158,14 @@ def test_a_row_is_no_argument_of_the_line_break_before_it():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("values", "options", "best"),
-    [
-        ((5.0, math.nan, "none"), {}, []),  # a number alone is not the best
-        ((5.0, math.nan, "none", 4.0), {"apart": [3]}, []),
-        ((-1.26, -2.0), {}, ["a"]),
-        ((40.0, 50.0, 60.0), {"by_block": True}, ["b"]),  # c is alone in its block
-        ((40.0, 50.0, 60.0), {}, ["c"]),
-        ((1.02, 0.99), {}, ["a", "b"]),  # both are printed as 1.0
-    ],
-)
+@pytest.mark.parametrize(("values", "options", "best"), [
+    ((5.0, math.nan, "none"), {}, []),  # a number alone is not the best
+    ((5.0, math.nan, "none", 4.0), {"apart": [3]}, []),
+    ((-1.26, -2.0), {}, ["a"]),
+    ((40.0, 50.0, 60.0), {"by_block": True}, ["b"]),  # c is alone in its block
+    ((40.0, 50.0, 60.0), {}, ["c"]),
+    ((1.02, 0.99), {}, ["a", "b"]),  # both are printed as 1.0
+])  # fmt: skip
 def test_the_best_of_a_column(values, options, best):
     table = numbers(*values)
     table = Table("", table.columns, table.rows, blocks=["x", "x", "y", "y"][: len(values)])
@@ -191,8 +186,7 @@ def test_files_of_a_table(tmp_path):
 
 def test_a_table_without_rows_and_one_with_notes_alone():
     empty = Table("t", [Column("c"), NUMBER], [])
-    assert as_csv(empty) == "c,n\n"
-    assert as_markdown(empty) == "**t**\n\n| c | n |\n|---|---:|\n"
+    assert (as_csv(empty), as_markdown(empty)) == ("c,n\n", "**t**\n\n| c | n |\n|---|---:|\n")
     assert "\\midrule\n\\bottomrule" in as_latex(empty)
     noted = Table("T", [Column(""), NUMBER], [["x", 1.0]], ["a_b", "two\nlines 5 %"])
     assert as_markdown(noted).endswith("| x | 1.0 |\n\n* a\\_b\n* two lines 5 %\n")
@@ -321,8 +315,7 @@ def test_a_new_metric_appears_in_every_table_the_report_and_the_docs(
     new_metric, consilience, tmp_path
 ):
     run = ["probe", "--model", "baseline:random", "--groups", "capital,sport", "--out", "run"]
-    status, out, _ = consilience(*run)
-    assert status == 0
+    output(consilience, *run)
     for by in ("group", "metric"):
         assert "Answered" in consilience("score", "run", "--by", by)[1]
     assert consilience("report", "run", "--tables", "tables")[0] == 0
@@ -330,8 +323,7 @@ def test_a_new_metric_appears_in_every_table_the_report_and_the_docs(
     assert page.count(">Answered<") >= 4, "numbers, meanings, by the other protocol, relations"
     assert "answers that are given" in page
     assert "Answered" in (tmp_path / "tables" / "relations.csv").read_text(encoding="utf-8")
-    status, out, _ = consilience("compare", "run", "copy=run", "--json")
-    assert '"answered"' in out
+    assert '"answered"' in output(consilience, "compare", "run", "copy=run", "--json")
     assert "answered" in with_reference((ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"))
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from checks import refused
 from consilience.asking.prompting import templates_of, with_system
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Choice, Question
@@ -63,43 +64,34 @@ def test_a_system_prompt_is_that_of_the_chats_without_one(tmp_path):
         "polite": "Be brief.",
         "chat": "Answer.",
     }
-    with pytest.raises(ConsilienceError, match="a system prompt without a chat"):
-        with_system(templates_of(["auto"]), "Answer.")
+    refused("a system prompt without a chat", with_system, templates_of(["auto"]), "Answer.")
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("plian", "Did you mean 'plain'"),
-        ("What is it?", "a text with {question}"),
-        ("Q: {qestion}", "Did you mean 'question'"),
-        ("Q: {options}", "0 times {question} in the template 'Q: {options}'"),
-        ("{question} or {question}", "2 times {question}"),
-        ("absent.toml", "absent.toml"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "message"), [
+    ("plian", "Did you mean 'plain'"),
+    ("What is it?", "a text with {question}"),
+    ("Q: {qestion}", "Did you mean 'question'"),
+    ("Q: {options}", "0 times {question} in the template 'Q: {options}'"),
+    ("{question} or {question}", "2 times {question}"),
+    ("absent.toml", "absent.toml"),
+])  # fmt: skip
 def test_what_is_no_template_says_why(spec, message):
     with pytest.raises(ConsilienceError) as error:
         templates_of([spec])
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ([], "no list of templates"),
-        (["{question}"], "no 'name'"),
-        ([{"name": "a"}], "no 'text'"),
-        ([{"name": "a", "text": "{question}", "chat": "yes"}], "'chat' is 'yes'"),
-        ([{"name": "a", "text": "{question}", "sytem": "x"}], "Did you mean 'system'"),
-        ([{"name": "a", "text": "{question}", "system": "x"}], "which is no chat"),
-        ([{"name": "a", "text": "?"}], "own.json, template 1"),
-        (
-            [{"name": "a", "text": "{question}"}, {"name": "a", "text": "{question}!"}],
-            "two templates with the name 'a'",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    ([], "no list of templates"),
+    (["{question}"], "no 'name'"),
+    ([{"name": "a"}], "no 'text'"),
+    ([{"name": "a", "text": "{question}", "chat": "yes"}], "'chat' is 'yes'"),
+    ([{"name": "a", "text": "{question}", "sytem": "x"}], "Did you mean 'system'"),
+    ([{"name": "a", "text": "{question}", "system": "x"}], "which is no chat"),
+    ([{"name": "a", "text": "?"}], "own.json, template 1"),
+    ([{"name": "a", "text": "{question}"}, {"name": "a", "text": "{question}!"}],
+     "two templates with the name 'a'"),
+])  # fmt: skip
 def test_a_wrong_file_names_the_template(tmp_path, content, message):
     path = tmp_path / "own.json"
     path.write_text(json.dumps(content), encoding="utf-8")

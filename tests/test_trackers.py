@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 import consilience as cs
+from checks import refused
 from consilience import trackers
-from consilience.core.errors import ConsilienceError
 
 QUESTIONS = """\
 item,question,question_2,answer,options
@@ -69,8 +69,7 @@ def test_a_folder_is_tracked_as_its_result(result):
 @pytest.mark.parametrize("name", ["mlflow", "trackio", "wandb"])
 def test_a_missing_tracker_is_named(result, name, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, name, None)
-    with pytest.raises(ConsilienceError, match=rf"pip install '{name}>="):
-        trackers.track(result, name)
+    refused(rf"pip install '{name}>=", trackers.track, result, name)
 
 
 @pytest.fixture

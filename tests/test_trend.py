@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from checks import refused
 from conftest import ROOT
 from consilience.core.errors import ConsilienceError
 from consilience.kinds.probing import probe
@@ -89,8 +90,7 @@ def test_trends_of_runs(runs, tmp_path, capsys):
     [([], "three or more"), (["no-size"] * 3, "three or more"), (["x=a"] * 3, "no number in 'x'")],
 )
 def test_wrong_sizes_are_named(specs, message):
-    with pytest.raises(ConsilienceError, match=message):
-        example.main(specs)
+    refused(message, example.main, specs)
 
 
 def test_one_seed_has_an_interval_over_relations_only(runs):

@@ -6,8 +6,8 @@ import tomllib
 
 import pytest
 
+from checks import output, refusal, refused
 from conftest import run_command
-from consilience import ConsilienceError
 from consilience.runs.folder import record_of
 from replay_server import replay
 
@@ -45,8 +45,7 @@ def of_run(command, run):
 def finished(tmp_path_factory):
     """A run of two relations, and two groups of questions with their file."""
     folder = tmp_path_factory.mktemp("finished")
-    status, _, err = run_command(*RUN, "--groups", "capital,sport", "--out", folder / "run")
-    assert status == 0, err
+    output(run_command, *RUN, "--groups", "capital,sport", "--out", folder / "run")
     return folder / "run"
 
 
@@ -60,8 +59,7 @@ def run(finished, tmp_path):
 @pytest.mark.parametrize("command", READERS + READERS_OF_FACTS, ids=" ".join)
 def test_a_finished_run_without_an_answers_file_is_not_counted(command, run, consilience):
     (run / "answers" / "sport.parquet").unlink()
-    status, out, err = consilience(*of_run(command, "run"))
-    assert (status, out) == (2, "")
+    err = refusal(consilience, *of_run(command, "run"))
     assert "1 answers file of a finished run missing: sport; expected the 2 that are in" in err
     assert err.count("error: ") == 1
 
@@ -86,8 +84,7 @@ def test_a_run_that_was_interrupted_is_counted_with_a_note(run, consilience):
 @pytest.mark.parametrize("version", [1, "2", None])
 def test_a_record_in_an_unknown_format_is_refused(version, run):
     change(run, lambda record: record["settings"].update(format=version))
-    with pytest.raises(ConsilienceError, match=f"a run in format {json.dumps(version)}; expected"):
-        record_of(run)
+    refused(f"a run in format {json.dumps(version)}; expected", record_of, run)
 
 
 def test_a_run_in_an_unknown_format_is_refused_by_all(run, consilience):
@@ -123,10 +120,7 @@ def of_questions(tmp_path_factory):
     (folder / "q.csv").write_text(ASKED)
     asked = ("--suite", folder / "q.csv", "--vary", "order=rotations")
     for name, model in (("run", "first"), ("other", "random")):
-        status, _, err = run_command(
-            "probe", *asked, "--model", f"baseline:{model}", "--out", folder / name
-        )
-        assert status == 0, err
+        output(run_command, "probe", *asked, "--model", f"baseline:{model}", "--out", folder / name)
     return folder
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from checks import refused
 from consilience.core.errors import ConsilienceError
 from consilience.core.process import Silent
 from consilience.kinds.probing import probe
@@ -62,8 +63,7 @@ def test_a_run_of_questions(tmp_path):
     run = probed(tmp_path / "run", suite=str(file))
     assert verify(VerifyOptions(run)).is_same
     file.write_text(json.dumps(QUESTIONS | {"question": "3 + 1?"}) + "\n")
-    with pytest.raises(ConsilienceError, match="another run"):
-        verify(VerifyOptions(run))
+    refused("another run", verify, VerifyOptions(run))
 
 
 def test_a_run_without_options_cannot_be_repeated(tmp_path):
@@ -71,8 +71,7 @@ def test_a_run_without_options_cannot_be_repeated(tmp_path):
     record = json.loads(Path(run, "run.json").read_text())
     del record["options"]
     Path(run, "run.json").write_text(json.dumps(record))
-    with pytest.raises(ConsilienceError, match="does not have the options"):
-        verify(VerifyOptions(run))
+    refused("does not have the options", verify, VerifyOptions(run))
 
 
 class Told(Silent):

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import torch
 
-from consilience import ConsilienceError
+from checks import refused
 from consilience.asking import questions as ask_questions
 from consilience.asking.questions import Presenter, answered, ask_writing, notes_on_writing
 from consilience.core.factors import Factor, FactorialDesign
@@ -96,10 +96,8 @@ def test_a_sample_depends_on_its_prompt_its_number_and_the_seed_only(writer):
     assert [written(model, [asked], [2])[0] for asked in PROMPTS] == texts[4:]
     model.seed = 2
     assert written(model, prompts, samples) != texts
-    assert model.identity["temperature"] == 2.0
-    assert model.identity["sampling_seed"] == 1
-    with pytest.raises(ConsilienceError, match="temperature -1"):
-        writer("llama", temperature=-1)
+    assert (model.identity["temperature"], model.identity["sampling_seed"]) == (2.0, 1)
+    refused("temperature -1", writer, "llama", temperature=-1)
 
 
 def test_a_text_that_is_no_chat_ends_with_its_first_line(writer):
@@ -181,10 +179,8 @@ def test_labels_and_texts_are_options_in_whatever_order_they_were_shown():
     table = ask_writing(
         [OPTIONS], Presenter(design, {}, Presentation()), model, "own", rule_of("normalized")
     )
-    assert table["option"].to_list() == [1, 2]
-    assert table["answer"].to_list() == ["Paris", "Oslo"]
-    assert table["label"].to_list() == ["B", "B"]
-    assert table["text"].to_list() == ["B", "B) Oslo"]
+    assert (table["option"].to_list(), table["answer"].to_list()) == ([1, 2], ["Paris", "Oslo"])
+    assert (table["label"].to_list(), table["text"].to_list()) == (["B", "B"], ["B", "B) Oslo"])
     assert table["unmatched"].to_list() == [None, None]
     model = Scripted("B) Paris", " \n")
     table = ask_writing(
@@ -209,8 +205,7 @@ def test_few_prompts_are_held_at_once(monkeypatch):
     presenter, model = Presenter(design, {}, Presentation()), Scripted("A", "C")
     table = ask_writing(questions, presenter, model, "own")
     assert table["item"].to_list() == ["q1", "q1", "q2", "q2", "q3", "q3"]
-    assert table["text"].to_list() == ["A", "C"] * 3
-    assert table["option"].to_list() == [0, 0] * 3
+    assert (table["text"].to_list(), table["option"].to_list()) == (["A", "C"] * 3, [0, 0] * 3)
 
 
 def test_open_questions_have_samples_aliases_and_their_own_words():
@@ -285,9 +280,6 @@ def test_an_open_question_takes_a_sentence_where_no_rule_is_named():
 
 def test_samples_need_a_temperature_and_rules_have_names():
     assert sample_factor(1, 0.0) == []
-    with pytest.raises(ConsilienceError, match="--samples 3 at temperature 0"):
-        sample_factor(3, 0.0)
-    with pytest.raises(ConsilienceError, match="no rule 'first'"):
-        rule_of("first")
-    with pytest.raises(ConsilienceError, match="does not write answers"):
-        as_writer(object())
+    refused("--samples 3 at temperature 0", sample_factor, 3, 0.0)
+    refused("no rule 'first'", rule_of, "first")
+    refused("does not write answers", as_writer, object())

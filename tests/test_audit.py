@@ -8,14 +8,8 @@ import pytest
 
 from checks import output, refusal
 from consilience.authoring import audit as auditing
+from consilience.authoring import checks
 from consilience.authoring.audit import cautions, fix_folder, run_checks
-from consilience.authoring.checks import (
-    CHECKS,
-    FactMaterial,
-    limit,
-    outliers,
-    robust_deviations,
-)
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Edge
 from consilience.core.items import Choice, Question
@@ -36,11 +30,11 @@ def findings(material, name, **missing):
 
 
 def of_patterns(*texts, facts=CAPITALS):
-    return FactMaterial(Suite.from_patterns({"r": list(texts)}, {"r": list(facts)}))
+    return checks.FactMaterial(Suite.from_patterns({"r": list(texts)}, {"r": list(facts)}))
 
 
 def of_facts(*facts, **more):
-    return FactMaterial(Suite.from_patterns({"r": ["[X] [Y]."]}, {"r": list(facts)}), **more)
+    return checks.FactMaterial(Suite.from_patterns({"r": ["[X] [Y]."]}, {"r": list(facts)}), **more)
 
 
 @pytest.mark.parametrize(("name", "texts", "wrong"), [
@@ -71,10 +65,10 @@ def test_a_pattern_of_another_relation_is_found_by_its_words_and_by_its_parse():
         {"a": ["[X] is in [Y]."], "b": ["[X] IS in [Y]!", "[Y] holds [X].", "[Y] is in [X]."]},
         {"a": CAPITALS, "b": CAPITALS},
     )
-    (one,) = findings(FactMaterial(suite), "asks_another_relation")
+    (one,) = findings(checks.FactMaterial(suite), "asks_another_relation")
     assert one.evidence == "'[X] IS in [Y]!' asks as a does: '[X] is in [Y].'"
     parsed = {"a": ["same"], "b": ["other", "same", None]}
-    both = findings(FactMaterial(suite, signatures=parsed), "asks_another_relation")
+    both = findings(checks.FactMaterial(suite, signatures=parsed), "asks_another_relation")
     assert len(both) == 2
 
 
@@ -106,7 +100,7 @@ def test_facts_that_relations_share_in_either_direction():
         {"a": ["[X] [Y]."], "b": ["[X] [Y]."], "c": ["[X] [Y]."]},
         {"a": CAPITALS, "b": [("Paris", "France"), ("Oslo", "Norway")], "c": [("Fiji", "Suva")]},
     )
-    (one,) = findings(FactMaterial(suite), "shared_facts")
+    (one,) = findings(checks.FactMaterial(suite), "shared_facts")
     assert (one.group, one.count) == ("b", 1)
     assert one.evidence == "1 fact also in a, such as 'Paris', 'France'"
 
@@ -116,7 +110,7 @@ def test_tenses_and_edges_are_compared_with_those_of_the_parser(write_suite):
             "pattern_b": "[Y] is the capital of [X].", "syntactic": 1, "lexical": 0,
             "determiner": 0}  # fmt: skip
     suite = load_folder(write_suite(edges=[edge]))
-    material = FactMaterial(
+    material = checks.FactMaterial(
         suite,
         tenses={"capital": ["present", "past", ""]},
         edges={"capital": {(0, 1): Edge(syntactic=False, lexical=False, determiner=False)}},
@@ -130,13 +124,13 @@ def test_tenses_and_edges_are_compared_with_those_of_the_parser(write_suite):
 def test_a_low_value_is_an_outlier_and_the_rate_of_false_alarms_is_as_stated():
     """Deviations by hand: the median is 0.9, the MAD 0.01; the least scale is 0.01."""
     values = np.array([0.90, 0.91, 0.89, 0.90, 0.91, 0.50])
-    assert robust_deviations(values)[-1] == pytest.approx(0.4 / (1.4826 * 0.01), rel=0.35)
-    assert outliers(values) == [5]
-    assert outliers(values[:4]) == [], "too few to judge"
-    assert outliers(np.full(8, 0.7)) == []
+    assert checks.robust_deviations(values)[-1] == pytest.approx(0.4 / (1.4826 * 0.01), rel=0.35)
+    assert checks.outliers(values) == [5]
+    assert checks.outliers(values[:4]) == [], "too few to judge"
+    assert checks.outliers(np.full(8, 0.7)) == []
     for size in (6, 12):
         drawn = np.random.default_rng(1).normal(size=(4000, size))
-        alarms = (robust_deviations(drawn) > limit(size)).any(axis=1).mean()
+        alarms = (checks.robust_deviations(drawn) > checks.limit(size)).any(axis=1).mean()
         assert alarms == pytest.approx(0.05, abs=0.011), "3 standard errors"
 
 
@@ -146,7 +140,7 @@ def test_patterns_differ_in_meaning_or_answers_are_named():
     matrix[5, :] = matrix[:, 5] = 0.2
     for name, field in (("differs_in_meaning", "meaning"), ("differs_in_answers", "agreement")):
         suite = of_patterns(*texts).suite
-        (one,) = findings(FactMaterial(suite, **{field: {"r": matrix}}), name)
+        (one,) = findings(checks.FactMaterial(suite, **{field: {"r": matrix}}), name)
         assert one.evidence.startswith("'[X] f [Y].': mean")
         assert "0.20, median of the relation 0.76" in one.evidence  # 4 of 0.9 and 1 of 0.2
 
@@ -175,7 +169,7 @@ def test_checks_of_other_suites_and_checks_without_a_parser_say_why_they_were_no
                                              "agreement": "no runs"})  # fmt: skip
     assert audit.not_run["edges"] == "no spaCy"
     assert audit.not_run["shared_questions"] == "for suites of questions"
-    assert audit.counts.keys() | audit.not_run.keys() == CHECKS.keys()
+    assert audit.counts.keys() | audit.not_run.keys() == checks.CHECKS.keys()
     assert cautions(Questions("s", ())) == []
 
 

@@ -14,15 +14,9 @@ from consilience.core.items import Ask, Item, TextPair
 from consilience.core.presentation import Presentation, Template
 from consilience.endpoints import chats as chat_module
 from consilience.endpoints.chats import why_not_enforced
+from consilience.models import served
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import AnswerWriter, OptionScorer
-from consilience.models.served import (
-    ServedLabels,
-    Writer,
-    load_served,
-    load_served_labels,
-    open_server,
-)
 from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import original
 from replay_server import replay
@@ -81,7 +75,7 @@ def test_scores_of_options_are_those_of_the_same_weights_here(
     asked = prompts(template, labels)
     expected = scored(local, asked)
     with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
-        model = load_served("openai:tiny", connect(server, ways), longest=512)
+        model = served.load_served("openai:tiny", connect(server, ways), longest=512)
         assert [model.text(prompt) for prompt in asked] == [local.text(prompt) for prompt in asked]
         assert not any(model.why_not(asked))
         found = scored(model, asked)
@@ -97,7 +91,7 @@ def test_prompts_are_tokenised_together_and_once(loaded, template):
     asked = prompts(template, "none")
     routes = ("/tokenize", "/apply-template")
     with scoring_server(loaded.model.name_or_path, LLAMA_CPP, chat_template=CHAT) as server:
-        model = load_served("openai:tiny", Connection(server.url), longest=512)
+        model = served.load_served("openai:tiny", Connection(server.url), longest=512)
         before = [len(server.bodies(route)) for route in routes]
         model.why_not(asked)
         sent = [server.bodies(route)[at:] for route, at in zip(routes, before, strict=True)]
@@ -121,8 +115,8 @@ def test_written_answers_are_those_of_the_same_weights_here(loaded, connect, way
         expected |= dict(zip(rows.tolist(), texts, strict=True))
     with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
         connection = Connection(server.url) if ways is LLAMA_CPP_PYTHON else connect(server, ways)
-        asked_server = open_server("openai:tiny", connection)
-        model = Writer(asked_server, "tiny", most_written=4, longest=512)
+        asked_server = served.open_server("openai:tiny", connection)
+        model = served.Writer(asked_server, "tiny", most_written=4, longest=512)
         found = {}
         for rows, texts in model.write(asked, [1] * len(asked)):
             found |= dict(zip(rows.tolist(), texts, strict=True))
@@ -135,7 +129,7 @@ def test_a_server_of_chats_has_values_of_listed_labels_and_bounds_of_others(load
     asked = prompts(SYSTEM)
     expected = {row: totals for row, (totals, _) in scored(OptionScorer(loaded), asked).items()}
     with scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server:
-        model = load_served("openai:tiny", Connection(server.url))
+        model = served.load_served("openai:tiny", Connection(server.url))
         assert model.why_not(prompts(PLAIN))[0] and not any(model.why_not(asked))
         assert model.text(asked[0]).startswith("system: Be calm.\nuser: ")
         for scores in model.score(asked):
@@ -164,7 +158,7 @@ def test_a_server_of_chats_that_ignores_a_field_is_refused(loaded, monkeypatch, 
         scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server,
         pytest.raises(ConsilienceError) as error,
     ):
-        load_served("openai:tiny", Connection(server.url))
+        served.load_served("openai:tiny", Connection(server.url))
     assert message in str(error.value)
 
 
@@ -179,7 +173,7 @@ def test_labels_of_sentence_pairs_are_those_of_the_same_weights_here(writer):
         expected |= dict(zip(scores.rows.tolist(), scores.totals, strict=True))
     with scoring_server(local.model.name_or_path, VLLM) as server:
         connection = Connection(server.url, tokenizer=local.model.name_or_path)
-        model = load_served_labels("openai:tiny", connection, None, task)
+        model = served.load_served_labels("openai:tiny", connection, None, task)
         assert [model.text(form) for form in forms] == [local.text(form) for form in forms]
         for scores in model.score(forms):
             np.testing.assert_allclose(scores.totals[0], expected[scores.rows[0]], atol=3e-5)
@@ -196,7 +190,7 @@ def test_answers_without_scores_are_those_of_the_same_weights_here(loaded, ways,
     asked = prompts(SYSTEM)
     best = {row: t.argmax() for row, (t, _) in scored(OptionScorer(loaded), asked).items()}
     with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
-        model = load_served("openai:tiny", Connection(server.url, scoring=scoring))
+        model = served.load_served("openai:tiny", Connection(server.url, scoring=scoring))
         assert model.proof.strategy == model.identity["scoring"] == "answers-only"
         assert ("chat-top-k" in model.proof.refused) == (scoring is None)
         assert model.notes[0].startswith("the server gives answers that ")
@@ -231,7 +225,7 @@ def test_a_server_that_does_not_enforce_answers_is_refused_by_the_field(reply, m
         return {"choices": [] if reply is None else [{"message": reply, "finish_reason": end}]}
 
     with replay(answer) as server, pytest.raises(ConsilienceError) as error:
-        load_served("openai:x", Connection(server.url, scoring="answers-only"))
+        served.load_served("openai:x", Connection(server.url, scoring="answers-only"))
     assert "answers-only: 'response_format': " in str(error.value) and message in str(error.value)
 
 
@@ -254,7 +248,7 @@ def test_an_enforced_answer_that_does_not_come_is_excluded_or_ends_the_run():
         return {"choices": [{"message": message, "finish_reason": end}]}
 
     with replay(answer) as server:
-        model = load_served("openai:x", Connection(server.url, scoring="answers-only"))
+        model = served.load_served("openai:x", Connection(server.url, scoring="answers-only"))
         chats = [([{"role": "user", "content": text}], ["A", "B"]) for text in ("?", "0", "1")]
         assert dict(model.chats.answers(chats)) == {
             0: 0,
@@ -284,7 +278,7 @@ def test_labels_of_sentence_pairs_are_enforced_by_a_server_of_chats(writer):
     folder = writer("llama").model.name_or_path
     ways = OPENAI | {"enforces", "reasons"}
     with scoring_server(folder, ways, chat_template=CHAT, longest=512) as server:
-        model = load_served_labels("openai:tiny", Connection(server.url), None, task)
+        model = served.load_served_labels("openai:tiny", Connection(server.url), None, task)
         assert model.identity["scoring"] == "answers-only"
         assert "Label:" not in model.text(forms[0]) and "Rome is big." in model.text(forms[0])
         tiny = server.answer
@@ -301,7 +295,7 @@ def test_labels_of_sentence_pairs_are_enforced_by_a_server_of_chats(writer):
             assert columns["answer"].tolist() == [task.labels[totals.index(max(totals))]]
             assert columns["excluded"].tolist() == [None] and "text_logprob" not in columns
         with pytest.raises(ConsilienceError, match="of a server that takes whole chats only"):
-            ServedLabels(model.model, task, "{text} {reply}Label:")
+            served.ServedLabels(model.model, task, "{text} {reply}Label:")
 
 
 @pytest.mark.parametrize("scoring", ["echo", "chat-top-k", "nonsense"])
@@ -310,7 +304,7 @@ def test_a_strategy_that_sentence_pairs_have_not_is_refused(loaded, scoring):
         scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server,
         pytest.raises(ConsilienceError, match=f"{scoring}"),
     ):
-        load_served_labels(
+        served.load_served_labels(
             "openai:tiny", Connection(server.url, scoring=scoring), None, TASKS["mrpc"]
         )
 
@@ -330,7 +324,7 @@ def test_a_written_answer_that_does_not_come_is_excluded_and_not_wrong():
         return {"choices": [choice], "usage": {"prompt_tokens": 1}}
 
     with replay(answer) as server:
-        model = Writer(open_server("openai:x", Connection(server.url)), "openai:x")
+        model = served.Writer(served.open_server("openai:x", Connection(server.url)), "openai:x")
         assert model.notes == ["the server takes no temperature: its answers are sampled"]
         asked = [replace(prompts(SYSTEM)[0], turns=(("user", t),)) for t in ("Rust", "Go")]
         texts = {int(rows[0]): text for rows, (text,) in model.write(asked, [1, 1])}

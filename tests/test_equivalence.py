@@ -4,13 +4,7 @@ import polars as pl
 import pytest
 
 from checks import refused
-from consilience.asking.answer_clusters import (
-    JudgeError,
-    clusters,
-    error_of,
-    labelled_pairs,
-    merge_answers,
-)
+from consilience.asking import answer_clusters
 from consilience.authoring import audit
 from consilience.core.items import Choice, Question
 from consilience.models.judges import EmbeddingJudge, EntailmentJudge, contradict, load_judge
@@ -34,14 +28,14 @@ class Same:
 def test_clusters_begin_with_the_most_frequent_text_and_are_no_chains():
     """b is like a and like c, but a is not like c: a, the most frequent, takes b; c stays alone."""
     judge = Same("a|b", "b|c")
-    assert clusters({"c": 1, "a": 2, "b": 1}, "?", judge) == [["a", "b"], ["c"]]
-    assert clusters({"b": 1, "c": 1, "a": 1}, "?", judge) == [
+    assert answer_clusters.clusters({"c": 1, "a": 2, "b": 1}, "?", judge) == [["a", "b"], ["c"]]
+    assert answer_clusters.clusters({"b": 1, "c": 1, "a": 1}, "?", judge) == [
         ["a", "b"],
         ["c"],
     ]  # in alphabetical order
-    assert clusters({"c": 3, "b": 1, "a": 1}, "?", judge) == [["c", "b"], ["a"]]
-    assert clusters({"a": 1}, "?", judge) == [["a"]]
-    assert clusters({}, "?", judge) == []
+    assert answer_clusters.clusters({"c": 3, "b": 1, "a": 1}, "?", judge) == [["c", "b"], ["a"]]
+    assert answer_clusters.clusters({"a": 1}, "?", judge) == [["a"]]
+    assert answer_clusters.clusters({}, "?", judge) == []
 
 
 def test_only_unmatched_answers_of_one_item_are_merged():
@@ -57,13 +51,13 @@ def test_only_unmatched_answers_of_one_item_are_merged():
     }
     table = pl.DataFrame(columns)
     judge = Same("big|large|gold|(no text)")
-    merged = merge_answers(table, questions, judge)
+    merged = answer_clusters.merge_answers(table, questions, judge)
     assert merged["answer"].to_list() == [
         "big", "big", "gold", "big", "(no text)", None, "large", "gold",
     ]  # fmt: skip
     assert judge.asked == [("q1?", "big", "large")]
     assert merged.columns == table.columns
-    assert merge_answers(table, questions, Same()).equals(table)
+    assert answer_clusters.merge_answers(table, questions, Same()).equals(table)
 
 
 def test_the_error_of_a_judge_is_counted_on_labelled_pairs():
@@ -75,24 +69,24 @@ def test_the_error_of_a_judge_is_counted_on_labelled_pairs():
         def same(self, pairs):
             return [True] * len(pairs)
 
-    pairs = labelled_pairs("test")
+    pairs = answer_clusters.labelled_pairs("test")
     same = sum(pair.is_same for pair in pairs)
-    error = error_of(Always(), pairs)
+    error = answer_clusters.error_of(Always(), pairs)
     assert error.shares == {
         "precision": (same, len(pairs)),
         "recall": (same, same),
         "error": (len(pairs) - same, len(pairs)),
     }
-    assert JudgeError(10, 3, 1, 2).note == (
+    assert answer_clusters.JudgeError(10, 3, 1, 2).note == (
         "on 10 pairs labelled by hand: precision 75% (30% to 95%), recall 60% (23% to 88%), "
         "error 30% (11% to 60%)"
     )
-    assert "precision undefined" in JudgeError(10, 0, 0, 2).note
+    assert "precision undefined" in answer_clusters.JudgeError(10, 0, 0, 2).note
 
 
 def test_the_labelled_pairs_are_enough_and_their_parts_share_no_question():
-    pairs = labelled_pairs()
-    parts = {part: labelled_pairs(part) for part in ("tune", "test")}
+    pairs = answer_clusters.labelled_pairs()
+    parts = {part: answer_clusters.labelled_pairs(part) for part in ("tune", "test")}
     assert len(pairs) == sum(map(len, parts.values())) > 200
     assert min(map(len, parts.values())) > 100
     assert not {p.pair[0] for p in parts["tune"]} & {p.pair[0] for p in parts["test"]}

@@ -23,13 +23,7 @@ from consilience.core import free_text
 from consilience.core.errors import ConsilienceError
 from consilience.core.text import names_a_file
 from consilience.endpoints.journal import Journal
-from consilience.files.read import (
-    parse_json,
-    read_document,
-    read_parquet,
-    read_rows,
-    refuse_large_workbook,
-)
+from consilience.files import read
 from consilience.files.tables import DOCUMENT, lm_eval_rows, read_answer_file, text_of
 from consilience.files.write import locked
 from consilience.kinds.probing import probe
@@ -55,7 +49,7 @@ ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 def test_half_an_emoji_is_one_replacement_character_and_a_whole_one_stays(name, tmp_path):
     (tmp_path / name).write_text(r'{"a\ud83d": ["x \ud83d", "\ud83d\ude00", "\\ud83d"]}')
     document = {"a\N{REPLACEMENT CHARACTER}": [WHOLE, "\N{GRINNING FACE}", r"\ud83d"]}
-    assert read_document(tmp_path / name) == document
+    assert read.read_document(tmp_path / name) == document
     assert text_of(HALF) == WHOLE
     assert texts_of(lambda inputs: [HALF for _ in inputs], [""]) == [WHOLE]
 
@@ -83,8 +77,8 @@ def test_a_reply_that_ends_in_half_an_emoji_completes_its_run(tmp_path):
 
 def test_a_key_twice_is_a_fault_of_a_file_and_not_of_a_reply():
     with pytest.raises(json.JSONDecodeError, match="a second 'a'"):
-        parse_json('{"a": 1, "b": {"a": 2, "a": 3}}')
-    assert parse_json('{"a": 1, "a": 2}', last_wins=True) == {"a": 2}
+        read.parse_json('{"a": 1, "b": {"a": 2, "a": 3}}')
+    assert read.parse_json('{"a": 1, "a": 2}', last_wins=True) == {"a": 2}
 
 
 @pytest.mark.parametrize(("name", "text", "message"), [
@@ -131,7 +125,7 @@ def test_answers_of_other_types_are_texts():
 
 def test_a_cell_may_be_as_long_as_a_text_of_jsonl(tmp_path):
     (tmp_path / "a.csv").write_text(f'question,answer,context\nQ?,x,"{"z" * 200_000}"\n')
-    ((_, row),) = read_rows(tmp_path / "a.csv")
+    ((_, row),) = read.read_rows(tmp_path / "a.csv")
     assert len(row["context"]) == 200_000
 
 
@@ -139,7 +133,7 @@ def test_a_parquet_file_of_a_few_bytes_has_no_gigabytes_of_text(tmp_path):
     pl.DataFrame({"a": ["y" * 1000]}).select(
         pl.col("a").repeat_by(400_000).explode()
     ).write_parquet(tmp_path / "a.parquet")
-    refused("at most 1,000 times the size", read_parquet, tmp_path / "a.parquet")
+    refused("at most 1,000 times the size", read.read_parquet, tmp_path / "a.parquet")
 
 
 HEAD = '<row r="1"><c r="A1"><v>1</v></c></row>'
@@ -159,13 +153,13 @@ def test_a_workbook_that_would_fill_the_memory_is_refused_before_it_is_read(
     with zipfile.ZipFile(tmp_path / "a.xlsx", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as book:
         book.writestr("xl/worksheets/sheet1.xml", sheet)
         book.writestr("xl/sharedStrings.xml", texts)
-    refused(message, refuse_large_workbook, tmp_path / "a.xlsx")
+    refused(message, read.refuse_large_workbook, tmp_path / "a.xlsx")
 
 
 def test_an_ordinary_workbook_is_read(tmp_path):
     rows = [{"item": f"i{at}", "answer": "x"} for at in range(9)]
     write_workbook(tmp_path / "a.xlsx", rows)
-    refuse_large_workbook(tmp_path / "a.xlsx")
+    read.refuse_large_workbook(tmp_path / "a.xlsx")
     pytest.importorskip("fastexcel")
     assert read_answer_file(tmp_path / "a.xlsx").to_dicts() == rows
 

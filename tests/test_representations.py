@@ -10,12 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-)
+import transformers
 
 from checks import output, refusal, refused
 from conftest import MASKED, WORDS
@@ -69,7 +64,7 @@ def plain(auto, folder, ids, at):
 @pytest.mark.parametrize("family", MASKED)
 def test_masked_vectors_are_those_at_the_mask(family, model_folder):
     folder = model_folder(family)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for special in (True, False):
         found = vector_array(load(family, model_folder), QUERIES, LAYERS, special_tokens=special)
         assert found.dtype == np.float32
@@ -79,7 +74,7 @@ def test_masked_vectors_are_those_at_the_mask(family, model_folder):
             ids = tokenizer(text, add_special_tokens=special).input_ids
             assert (tokenizer.cls_token_id in ids) is special
             at = ids.index(tokenizer.mask_token_id)
-            expected = plain(AutoModelForMaskedLM, folder, ids, at)
+            expected = plain(transformers.AutoModelForMaskedLM, folder, ids, at)
             np.testing.assert_allclose(found[row], expected, atol=1e-4, rtol=1e-4)
 
 
@@ -87,11 +82,11 @@ def test_masked_vectors_are_those_at_the_mask(family, model_folder):
 def test_causal_vectors_are_those_that_predict_the_object(family, model_folder):
     folder = model_folder(family)
     found = vector_array(load(family, model_folder), QUERIES, LAYERS)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for row, query in enumerate(QUERIES):
         left = query.pattern.fill(query.subject, "[Y]").split("[Y]")[0].rstrip()
         ids = [tokenizer.bos_token_id, *tokenizer(left).input_ids]
-        expected = plain(AutoModelForCausalLM, folder, ids, -1)
+        expected = plain(transformers.AutoModelForCausalLM, folder, ids, -1)
         np.testing.assert_allclose(found[row], expected, atol=1e-4, rtol=1e-4)
     first = found[1::3]
     assert (first == first[0]).all(), "before an object at the start only the start token is read"
@@ -102,8 +97,8 @@ def test_seq2seq_vectors_are_those_that_the_decoder_predicts_the_object_from(mod
     model, folder = load("mt5", model_folder), model_folder("mt5")
     found = vector_array(model, QUERIES, [0, 3])
     refused("no layer 4", vector_array, model, QUERIES, [4])
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    whole = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    whole = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     text = QUERIES[3].pattern.fill(QUERIES[3].subject, "<extra_id_0>")
     with torch.no_grad():
         states = whole(

@@ -10,19 +10,8 @@ import torch
 
 from checks import output, refused
 from consilience import Suite, load_suite
+from consilience.authoring import rewriting
 from consilience.authoring.import_formats import import_patterns
-from consilience.authoring.rewriting import (
-    PatternPair,
-    draft_rewrites,
-    fluency_scores,
-    meaning_scores,
-    measured_separation,
-    rewrite_patterns,
-    rewrite_suite,
-    sample_pairs,
-    separation,
-    written_patterns,
-)
 from consilience.models.judges import ParaphraseJudge
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
@@ -89,7 +78,7 @@ class WordJudge:
     ("  \n", []),
 ])  # fmt: skip
 def test_patterns_in_a_text(text, patterns):
-    assert list(written_patterns(text)) == patterns
+    assert list(rewriting.written_patterns(text)) == patterns
 
 
 def test_each_rule_refuses_and_is_counted():
@@ -100,7 +89,7 @@ def test_each_rule_refuses_and_is_counted():
             "\u0421\u0442\u043e\u043b\u0438\u0446\u0430 [X] - [Y].", "Zauberhaft [X] oder [Y].", "[X]\u2019s Capital is [Y]!\n[X]'s capital is [Y]",
         ],
     })  # fmt: skip
-    drafts, refusals = draft_rewrites(SUITE, writer, 8)
+    drafts, refusals = rewriting.draft_rewrites(SUITE, writer, 8)
     assert [(d.pattern.text, d.sample) for d in drafts] == [
         ("[X]'s capital is [Y].", 1),
     ]
@@ -120,7 +109,7 @@ def test_rewrites_stay_in_the_language_of_the_suite(tmp_path):
     import_patterns(ImportOptions(tmp_path / "table.csv", tmp_path / "es", language=("es",)))
     suite = load_suite(tmp_path / "es")
     texts = ["The capital of [X] is [Y].", "[X] is the capital [Y].", "[Y] es la capital de [X]."]
-    drafts, refusals = draft_rewrites(suite, ScriptedWriter({base: texts}), 3)
+    drafts, refusals = rewriting.draft_rewrites(suite, ScriptedWriter({base: texts}), 3)
     assert [draft.pattern.text for draft in drafts] == ["[Y] es la capital de [X]."]
     assert [refusal.reason for refusal in refusals] == ["language", "language"]
 
@@ -129,59 +118,61 @@ def test_questions_are_not_rewritten(tmp_path):
     (tmp_path / "q").mkdir()
     (tmp_path / "q" / "questions.csv").write_text("question,answer\nWhat is 2 + 2?,4\n")
     options = RewriteOptions(str(tmp_path / "q"), "packaged:smollm2", tmp_path / "p.jsonl")
-    refused("is a suite of questions", rewrite_patterns, options)
+    refused("is a suite of questions", rewriting.rewrite_patterns, options)
 
 
 def test_the_meaning_score_is_the_mean_over_facts_and_orders():
     (capital, _), (first, second) = SUITE.relations, SUITE.relations[0].patterns
-    pair = PatternPair(capital, first, second, capital.facts)
+    pair = rewriting.PatternPair(capital, first, second, capital.facts)
     # 'The capital of France is Paris.' and 'Paris is the capital of France.' share capital, of and
     # is; three words of each are not in the other one: 3 - 3 in both orders.
-    assert meaning_scores([pair], WordJudge()).tolist() == [0]
-    same = PatternPair(capital, first, first, capital.facts[:1])
-    assert meaning_scores([pair, same], WordJudge()).tolist() == [0, 6]
-    assert fluency_scores([pair, same], WordJudge()).tolist() == [0, 0]
-    river = PatternPair(capital, first, SUITE.relations[1].patterns[0], capital.facts)
-    assert fluency_scores([river], WordJudge()).tolist() == [0]
-    assert meaning_scores([], WordJudge()).tolist() == []
+    assert rewriting.meaning_scores([pair], WordJudge()).tolist() == [0]
+    same = rewriting.PatternPair(capital, first, first, capital.facts[:1])
+    assert rewriting.meaning_scores([pair, same], WordJudge()).tolist() == [0, 6]
+    assert rewriting.fluency_scores([pair, same], WordJudge()).tolist() == [0, 0]
+    river = rewriting.PatternPair(capital, first, SUITE.relations[1].patterns[0], capital.facts)
+    assert rewriting.fluency_scores([river], WordJudge()).tolist() == [0]
+    assert rewriting.meaning_scores([], WordJudge()).tolist() == []
 
     class Deaf(WordJudge):
         def log_odds(self, pairs):
             return np.array([1.0, math.nan, math.nan, 2.0])
 
-    assert meaning_scores([pair], Deaf()).tolist() == [1.5], "what cannot be read is left out"
+    assert rewriting.meaning_scores([pair], Deaf()).tolist() == [1.5], (
+        "what cannot be read is left out"
+    )
 
 
 def test_separation_by_hand():
     yes = {"a": [3, 1], "b": [2]}
     no = {"a": [0, 1], "b": [2]}
-    of_all = separation(yes, no)
+    of_all = rewriting.separation(yes, no)
     # pairs: 3 > 0, 1, 2; 1 > 0, 1 = 1, 1 < 2; 2 > 0, 1, 2 = 2: 6 + 2/2 of 9
     assert (of_all.auc, of_all.positives, of_all.controls) == (pytest.approx(7 / 9), 3, 3)
     assert math.isnan(of_all.low) and of_all.threshold is None, "too few relations"
     ids = "abcdef"
-    best = separation({id_: [2, 3] for id_ in ids}, {id_: [0, 1] for id_ in ids})
+    best = rewriting.separation({id_: [2, 3] for id_ in ids}, {id_: [0, 1] for id_ in ids})
     assert (best.auc, best.low, best.high, best.threshold) == (1, 1, 1, 2)
-    coin = separation({id_: [1] for id_ in ids}, {id_: [1] for id_ in ids})
+    coin = rewriting.separation({id_: [1] for id_ in ids}, {id_: [1] for id_ in ids})
     assert (coin.auc, coin.threshold) == (0.5, None)
-    weak = separation({id_: [0, 2] for id_ in ids}, {id_: [1, 0] for id_ in ids})
+    weak = rewriting.separation({id_: [0, 2] for id_ in ids}, {id_: [1, 0] for id_ in ids})
     # of 4 pairs of a relation 0 = 0, 0 < 1, 2 > 0, 2 > 1: 2.5 of 4, below the bound of 0.7
     assert (weak.auc, weak.low, weak.threshold) == (0.625, 0.625, None)
-    worst = separation({id_: [0] for id_ in ids}, {id_: [1] for id_ in ids})
+    worst = rewriting.separation({id_: [0] for id_ in ids}, {id_: [1] for id_ in ids})
     assert (worst.auc, worst.threshold) == (0, None)
 
 
 def test_controls_have_the_facts_of_the_relation():
-    positives, controls = sample_pairs(SUITE, 3, 1)
+    positives, controls = rewriting.sample_pairs(SUITE, 3, 1)
     for pairs, is_own in ((positives, True), (controls, False)):
         assert [pair.relation.id for pair in pairs] == ["capital", "river"]
         for pair in pairs:
             assert (pair.second in pair.relation.patterns) is is_own
             assert pair.first == pair.relation.patterns[0]
             assert len(pair.facts) == 1 and pair.facts[0] in pair.relation.facts
-    assert sample_pairs(SUITE, 3, 1, others={"capital": []}) == ([], [])
+    assert rewriting.sample_pairs(SUITE, 3, 1, others={"capital": []}) == ([], [])
     one = Suite.from_patterns(PATTERNS["capital"], FACTS["capital"])
-    assert measured_separation(one, WordJudge(), most=2, facts=1) is None
+    assert rewriting.measured_separation(one, WordJudge(), most=2, facts=1) is None
 
 
 def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
@@ -192,7 +183,7 @@ def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
         }
     )
     options = RewriteOptions("five", "org/writer", tmp_path / "p.jsonl", samples=2, fillings=1)
-    done = rewrite_suite(FIVE, writer, WordJudge(), options, measured_on=FIVE)
+    done = rewriting.rewrite_suite(FIVE, writer, WordJudge(), options, measured_on=FIVE)
     assert done.reasons == {"slots": 5}, "no word besides the slots"
     assert (done.separation.auc, done.separation.low) == (1, 1)
     assert "AUC of 1.00 (1.00 to 1.00); rewrites below" in done.notes[0]
@@ -209,10 +200,12 @@ def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
         "fluency": -1, "sample": 1, "seed": 0, "temperature": 0.7,
     }  # fmt: skip
     strict = RewriteOptions("five", "w", tmp_path / "p.jsonl", samples=2, fillings=1, min_meaning=4)
-    refused = rewrite_suite(FIVE, writer, WordJudge(), strict, measured_on=FIVE)
+    refused = rewriting.rewrite_suite(FIVE, writer, WordJudge(), strict, measured_on=FIVE)
     assert refused.reasons == {"slots": 5, "meaning": 5}
     assert options.out.read_text() == ""
-    few = rewrite_suite(SUITE, ScriptedWriter({}), WordJudge(), options, measured_on=SUITE)
+    few = rewriting.rewrite_suite(
+        SUITE, ScriptedWriter({}), WordJudge(), options, measured_on=SUITE
+    )
     assert "is not measured, because the suite has fewer than 5 relations" in few.notes[0]
 
 
@@ -307,6 +300,6 @@ def test_a_model_that_cannot_has_a_message(options, message, model_folder, tmp_p
         options = {"model": str(model_folder("t5"))}
     refused(
         message,
-        rewrite_patterns,
+        rewriting.rewrite_patterns,
         RewriteOptions(**{"suite": "mini", "model": "none", "out": tmp_path / "p"} | options),
     )

@@ -8,15 +8,10 @@ import pytest
 
 from checks import refused
 from consilience.asking.questions import NO_PREMISE, Presenter, ask_options
+from consilience.core import presentation
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
-from consilience.core.presentation import (
-    TEMPLATES,
-    Presentation,
-    Template,
-    premise_of,
-)
 from consilience.core.scoring_rules import RULES, rule_for
 
 QUESTION = Question(
@@ -59,7 +54,7 @@ class Written:
 
 
 def asked(rule, model=None, **base):
-    presenter = Presenter(ORDERS, {}, Presentation(**base), rule_name=rule)
+    presenter = Presenter(ORDERS, {}, presentation.Presentation(**base), rule_name=rule)
     return ask_options([QUESTION], presenter, model or Written(), "own")
 
 
@@ -84,7 +79,7 @@ def test_each_rule_by_hand(rule, scores, answer):
 def test_a_text_is_asked_for_whatever_labels_the_options_have():
     """The options are listed with labels, and the instruction is to answer with a text."""
     model = Written()
-    asked("sum", model, labels="A", template=TEMPLATES["chat"])
+    asked("sum", model, labels="A", template=presentation.TEMPLATES["chat"])
     (_, text), prompt = model.seen[0].turns[0], model.seen[0]
     assert text == (
         "Where is the café?\nA. in New York\nB. à Paris\nC. here\n"
@@ -107,13 +102,13 @@ def test_without_the_question_each_text_is_scored_once():
 
 
 @pytest.mark.parametrize(("template", "premise"), [
-    (TEMPLATES["plain"], "Answer: "),
-    (TEMPLATES["chat"], "Answer with the text of the right option and nothing else."),
-    (Template("t", "{instruction}\n{question}\n{options}"), "Answer: "),
-    (Template("t", "Q: {question}\n\n{options}\n\nSo it is "), "So it is "),
+    (presentation.TEMPLATES["plain"], "Answer: "),
+    (presentation.TEMPLATES["chat"], "Answer with the text of the right option and nothing else."),
+    (presentation.Template("t", "{instruction}\n{question}\n{options}"), "Answer: "),
+    (presentation.Template("t", "Q: {question}\n\n{options}\n\nSo it is "), "So it is "),
 ])  # fmt: skip
 def test_the_premise_is_what_a_template_has_after_the_question(template, premise):
-    prompt = premise_of(Presentation(template=template), ("a", "b"))
+    prompt = presentation.premise_of(presentation.Presentation(template=template), ("a", "b"))
     assert prompt.turns == (("user", premise),)
     assert prompt.is_chat is template.is_chat
     assert (prompt.answers, prompt.options) == (("a", "b"), (0, 1))
@@ -164,7 +159,7 @@ def test_which_rules_go_with_which_labels():
     refused("a rule for texts: sum, mean, bytes, pmi", rule_for, "label", ["A", "none"])
     refused("Did you mean 'bytes'", rule_for, "byte", ["A"])
     with pytest.raises(ConsilienceError, match="without labels, scored by their labels"):
-        Presenter(ORDERS, {}, Presentation(labels="none"), rule_name="label")
+        Presenter(ORDERS, {}, presentation.Presentation(labels="none"), rule_name="label")
 
 
 def test_every_rule_has_a_source():

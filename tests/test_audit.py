@@ -88,18 +88,14 @@ def test_what_is_wrong_with_facts(name, facts, wrong):
     assert sum(one.count for one in findings(of_facts(*facts), name)) == wrong
 
 
-def test_aliases_of_the_suite_are_the_same_candidate():
+def test_facts_that_relations_share_in_either_direction_and_aliases():
     facts = ("China", "Beijing"), ("P. R. China", "Peking"), ("Italy", "Rome")
     material = of_facts(*facts, aliases={"r": [("Beijing", "Peking")]})
     (one,) = findings(material, "same_candidates")
     assert one.evidence == "'Beijing' and 'Peking'"
-
-
-def test_facts_that_relations_share_in_either_direction():
-    suite = Suite.from_patterns(
-        {"a": ["[X] [Y]."], "b": ["[X] [Y]."], "c": ["[X] [Y]."]},
-        {"a": CAPITALS, "b": [("Paris", "France"), ("Oslo", "Norway")], "c": [("Fiji", "Suva")]},
-    )
+    back, other = [("Paris", "France"), ("Oslo", "Norway")], [("Fiji", "Suva")]
+    facts = {"a": CAPITALS, "b": back, "c": other}
+    suite = Suite.from_patterns({key: ["[X] [Y]."] for key in "abc"}, facts)
     (one,) = findings(checks.FactMaterial(suite), "shared_facts")
     assert (one.group, one.count) == ("b", 1)
     assert one.evidence == "1 fact also in a, such as 'Paris', 'France'"
@@ -125,9 +121,8 @@ def test_a_low_value_is_an_outlier_and_the_rate_of_false_alarms_is_as_stated():
     """Deviations by hand: the median is 0.9, the MAD 0.01; the least scale is 0.01."""
     values = np.array([0.90, 0.91, 0.89, 0.90, 0.91, 0.50])
     assert checks.robust_deviations(values)[-1] == pytest.approx(0.4 / (1.4826 * 0.01), rel=0.35)
-    assert checks.outliers(values) == [5]
-    assert checks.outliers(values[:4]) == [], "too few to judge"
-    assert checks.outliers(np.full(8, 0.7)) == []
+    few, equal = values[:4], np.full(8, 0.7)
+    assert [checks.outliers(each) for each in (values, few, equal)] == [[5], [], []]
     for size in (6, 12):
         drawn = np.random.default_rng(1).normal(size=(4000, size))
         alarms = (checks.robust_deviations(drawn) > checks.limit(size)).any(axis=1).mean()
@@ -213,20 +208,15 @@ def test_the_command_fixes_what_is_mechanical_and_lists_every_change(
     facts = [{"relation": "capital", "subject": "France", "object": "Paris"}] * 2
     folder = write_suite(patterns=PATTERNS, edges=EDGES, facts=facts)
     (folder / "relations.jsonl").write_bytes(b'{"relation":"capital" }\r\n')
-    status, out, _ = consilience("suite", "audit", folder, "--fix", "--json", "--csv", "f.csv")
-    audit = json.loads(out)
-    assert status == 0
+    command = ("suite", "audit", folder, "--fix", "--json", "--csv", "f.csv")
+    audit = json.loads(output(consilience, *command))
     places = [(change["where"], change["after"]) for change in audit["changes"]]
+    first, second = "The capital of [X] is [Y].", "[Y] was the capital of [X]."
     assert places == [
-        ("patterns.jsonl:1", "The capital of [X] is [Y]."),
-        ("patterns.jsonl:2", "[Y] was the capital of [X]."),
-        ("patterns.jsonl:3", ""),
-        ("edges.jsonl:1", "The capital of [X] is [Y]."),
-        ("edges.jsonl:1", "[Y] was the capital of [X]."),
-        ("edges.jsonl:2", "The capital of [X] is [Y]."),
-        ("edges.jsonl:2", ""),
-        ("facts.jsonl:2", ""),
-    ]
+        *((f"patterns.jsonl:{at}", text) for at, text in ((1, first), (2, second), (3, ""))),
+        ("edges.jsonl:1", first), ("edges.jsonl:1", second),
+        ("edges.jsonl:2", first), ("edges.jsonl:2", ""), ("facts.jsonl:2", ""),
+    ]  # fmt: skip
     assert (folder / "relations.jsonl").read_bytes() == b'{"relation":"capital" }\r\n'
     assert audit["counts"]["spaces"] == 0
     (left,) = [one for one in audit["findings"] if one["check"] == "final_punctuation"]
@@ -289,8 +279,7 @@ def test_files_with_errors_are_findings_and_places_are_file_and_line(
 
 
 def test_questions_are_audited_with_the_places_of_their_rows(consilience, bare, tmp_path):
-    rows = [{"question": "A  b?", "answer": "x", "item": "one"}]
-    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (tmp_path / "q.jsonl").write_text('{"question": "A  b?", "answer": "x", "item": "one"}')
     audit = auditing.audit_suite(AuditOptions("q.jsonl")).audit
     (one,) = [finding for finding in audit.findings if finding.check == "question_spaces"]
     assert one.places == ("q.jsonl:1",)
@@ -326,15 +315,11 @@ def test_meaning_is_that_of_the_sentences_that_are_asked(monkeypatch):
             return np.ones(len(pairs))
 
     monkeypatch.setattr("consilience.models.judges.EmbeddingJudge", Judge)
-    patterns = [
-        {"pattern": f"{verb} [X] is [Y].", "subject_form": "of" if verb == "e" else ""}
-        for verb in "abcde"
-    ]
-    facts = [{"subject": "s", "object": "o"}]
+    patterns = [{"pattern": f"{verb} [X] is [Y].", "subject_form": ""} for verb in "abcde"]
+    patterns[-1]["subject_form"] = "of"
+    rows = pl.DataFrame([*patterns, {"subject": "s", "object": "o"}], infer_schema_length=None)
     names = [{"name": "s", "language": "en", "form": "of", "text": "of s"}]
-    named = Suite.from_frame(
-        pl.DataFrame([*patterns, *facts], infer_schema_length=None), names=pl.DataFrame(names)
-    )
+    named = Suite.from_frame(rows, names=pl.DataFrame(names))
     (matrix,) = auditing._meaning(named).values()
     assert set(seen) == {"a s is o.", "b s is o.", "c s is o.", "d s is o.", "e of s is o."}
     assert (matrix == 1).all()

@@ -20,9 +20,8 @@ def test_probe_shows_the_summary_and_where_more_is(consilience, tmp_path):
     status, out, err = consilience("probe", "--model", "baseline:majority", "--limit", 4)
     assert status == 0
     assert len(out.splitlines()) <= 12
-    assert out.startswith(
-        "baseline:majority on mini: 13 of 15 relations, 52 facts, 9 patterns each (strict)"
-    )
+    title = "baseline:majority on mini: 13 of 15 relations, 52 facts, 9 patterns each (strict)"
+    assert out.startswith(title)
     (folder,) = (tmp_path / "runs").iterdir()
     assert f"Report:  consilience report runs/{folder.name}\n" in out
     assert f"Details: consilience score runs/{folder.name} --by group" in out
@@ -56,9 +55,8 @@ def test_probe_with_a_real_model_and_score_agree(family, consilience, model_fold
         "--out", tmp_path / "r", "--protocol", "published", *common,
     )  # fmt: skip
     document = json.loads(out)
-    assert document["run"]["settings"]["model"]["kind"] == (
-        "masked" if family == "bert" else "causal"
-    )
+    kind = document["run"]["settings"]["model"]["kind"]
+    assert kind == {"bert": "masked", "gpt2": "causal"}[family]
     out = output(consilience, "score", tmp_path / "r", "--protocol", "published", *common)
     assert json.loads(out)["metrics"] == document["metrics"]
 
@@ -67,15 +65,13 @@ def test_every_score_is_kept_when_asked_for(consilience, model_folder, tmp_path)
     """Answers only: no normalised number. With --keep-scores all of them, and the same answers."""
     model = model_folder("gpt2")
     common = ("probe", "--model", model, "--groups", "sport", "--limit", 2)
-    assert consilience(*common, "--out", tmp_path / "few")[0] == 0
-    assert consilience(*common, "--out", tmp_path / "all", "--keep-scores")[0] == 0
-    few, every = (
-        pl.read_parquet(tmp_path / name / "answers" / "sport.parquet") for name in ("few", "all")
-    )
+    for folder, more in (("few", ()), ("all", ("--keep-scores",))):
+        output(consilience, *common, "--out", tmp_path / folder, *more)
+    answers = "answers/sport.parquet"
+    few, every = (pl.read_parquet(tmp_path / name / answers) for name in ("few", "all"))
     assert few["answer"].to_list() == every["answer"].to_list()
     for name in ("logprob", "gold_logprob", "gold_rank", "margin"):
-        assert few[name].null_count() == few.height
-        assert every[name].null_count() == 0
+        assert (few[name].null_count(), every[name].null_count()) == (few.height, 0)
     for name in ("text_logprob", "gold_text_logprob"):
         assert (few[name] - every[name]).abs().max() < 1e-4
     words = json.loads((tmp_path / "all" / "run.json").read_text())["words"]["sport"]
@@ -150,25 +146,20 @@ def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, mode
     status, out, _ = consilience("score", tmp_path / "r", "--suite", "mini", "--json")
     document = json.loads(out)
     assert document["warnings"][0] == line
-    (row,) = (
-        each
-        for each in document["metrics"]
-        if (each["metric"], each["group"], each["subset"]) == ("accuracy", "MICRO", "all")
+    metrics = pl.DataFrame(document["metrics"]).filter(
+        metric="accuracy", group="MICRO", subset="all"
     )
-    assert (row["n"], row["n_excluded"]) == (asked, several)
+    assert metrics.select("n", "n_excluded").rows() == [(asked, several)]
 
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
 def test_score_takes_a_table_of_anybody(ending, consilience, tmp_path):
     """One fact in three patterns, answers Paris, Rome, none: 0 of 1 pairs agree."""
     texts = ["The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital is [Y]."]
-    table = pl.DataFrame(
-        {
-            "note": ["NA"] * 3, "group": ["capital"] * 3, "item": ["capital-1"] * 3,
-            "subject": ["France"] * 3, "variant": texts, "gold": ["Paris"] * 3,
-            "answer": ["Paris", "Rome", None],
-        }
-    )  # fmt: skip
+    table = pl.DataFrame({
+        "note": "NA", "group": "capital", "item": "capital-1", "subject": "France",
+        "variant": texts, "gold": "Paris", "answer": ["Paris", "Rome", None],
+    })  # fmt: skip
     path = tmp_path / f"answers{ending}"
     if ending == ".parquet":
         table.write_parquet(path)
@@ -182,11 +173,8 @@ def test_score_takes_a_table_of_anybody(ending, consilience, tmp_path):
     assert "note: capital: 1 of 3 queries without an answer" in err
     _, _, err = consilience("score", path, "--suite", "mini", "--by", "group")
     assert "1 of 3 queries without an answer" in err
-    found = {
-        row["metric"]: row["value"]
-        for row in pl.read_csv(file).iter_rows(named=True)
-        if row["group"] == "capital" and row["subset"] == "all"
-    }
+    rows = pl.read_csv(file).filter(group="capital", subset="all")
+    found = dict(rows.select("metric", "value").iter_rows())
     assert (found["accuracy"], found["consistency"]) == (1, 0)
     assert "Accuracy" in out
 
@@ -211,13 +199,9 @@ def test_data_list_check_stats(consilience, tmp_path, write_suite):
     note, verdict = out.splitlines()
     assert (status, verdict) == (0, f"{odd}: no problems, 1 note; 1 relation, 3 patterns, 2 facts")
     assert note.startswith("note: capital: 1 subject of an N-1 relation with several objects")
-    status, out, err = consilience(
-        "suite", "check", write_suite(tmp_path / "one", patterns="[X]\n")
-    )
-    assert (status, out) == (2, "")
-    status, out, _ = consilience("suite", "stats", "mini", "--json")
-    document = json.loads(out)
-    assert (status, document["suite"], document["patterns"]) == (0, "mini", 135)
+    refusal(consilience, "suite", "check", write_suite(tmp_path / "one", patterns="[X]\n"))
+    document = json.loads(output(consilience, "suite", "stats", "mini", "--json"))
+    assert (document["suite"], document["patterns"]) == ("mini", 135)
     assert consilience("suite", "stats", "mini")[1].count("\n") > 25
     bad = write_suite(facts='{"relation": "capital", "subject": "", "object": "x"}\nnonsense\n')
     err = refusal(consilience, "suite", "check", bad)
@@ -237,10 +221,8 @@ def test_data_fetch(consilience, tmp_path, monkeypatch):
     monkeypatch.setattr(fetch_module, "listing", lambda name: [])
     status, out, _ = consilience("suite", "fetch", "pararel", "--data-dir", tmp_path / "d")
     assert (status, out) == (0, f"{tmp_path / 'd' / 'pararel'}: complete, 0 files fetched\n")
-    status, out, _ = consilience(
-        "suite", "fetch", "pararel", "--data-dir", tmp_path / "d", "--json"
-    )
-    assert json.loads(out)["fetched"] == 0
+    fetch = ("suite", "fetch", "pararel", "--data-dir", tmp_path / "d", "--json")
+    assert json.loads(output(consilience, *fetch))["fetched"] == 0
 
 
 def test_facts_and_vocabulary(consilience, model_folder, tmp_path, write_suite):
@@ -255,12 +237,8 @@ def test_facts_and_vocabulary(consilience, model_folder, tmp_path, write_suite):
     document = json.loads(out)
     assert document["warnings"][0] == "the facts are those of 'suite'"
     assert "1 of 2 facts left out" in document["warnings"][1]
-    (row,) = (
-        row
-        for row in document["metrics"]
-        if (row["metric"], row["group"]) == ("accuracy", "capital")
-    )
-    assert (row["value"], row["n"]) == (1, 1)
+    rows = pl.DataFrame(document["metrics"]).filter(metric="accuracy", group="capital")
+    assert rows.select("value", "n").rows() == [(1, 1)]
 
 
 BAD = cases("cli_bad")
@@ -268,11 +246,9 @@ BAD = cases("cli_bad")
 
 @pytest.mark.parametrize(("arguments", "message"), BAD, ids=lambda value: str(value)[:60])
 def test_bad_usage_is_one_message_and_status_2(arguments, message, consilience):
-    status, out, err = consilience(*arguments)
-    assert status == 2
+    err = refusal(consilience, *arguments)
     assert message in " ".join(err.split())
     assert "Traceback" not in err
-    assert out == ""
 
 
 def test_a_run_is_scored_by_its_own_protocol_and_another_is_noted(
@@ -306,12 +282,9 @@ def test_names_with_markup_and_long_names_are_shown_as_they_are(
 ):
     monkeypatch.setenv("COLUMNS", "80")
     name = "a[/b]" + "x" * 50
-    folder = write_suite(
-        tmp_path / "odd",
-        relations=[{"relation": name.replace("/", "")}],
-        patterns=[{"relation": name.replace("/", ""), "pattern": "[X]: [Y]"}],
-        facts=[{"relation": name.replace("/", ""), "subject": "a", "object": "b"}],
-    )
+    row = {"relation": name.replace("/", "")}
+    patterns, facts = [row | {"pattern": "[X]: [Y]"}], [row | {"subject": "a", "object": "b"}]
+    folder = write_suite(tmp_path / "odd", relations=[row], patterns=patterns, facts=facts)
     (folder / "suite.json").write_text(json.dumps({"name": "my [/suite]"}))
     out = output(
         consilience, "probe", "--model", "baseline:oracle", "--suite", folder, "--out",
@@ -321,7 +294,7 @@ def test_names_with_markup_and_long_names_are_shown_as_they_are(
     assert out.count("100.0") >= 3
     assert "o[new]" in out
     _, out, _ = consilience("score", tmp_path / "o[new]", "--by", "group")
-    assert name.replace("/", "") in out, "no name is broken"
+    assert row["relation"] in out, "no name is broken"
 
 
 def test_a_half_downloaded_model_is_one_message(consilience, model_folder, tmp_path):
@@ -341,9 +314,8 @@ def test_a_bug_of_ours_is_status_1_with_a_traceback():
 
 
 def test_the_command_is_installed_and_stops_cleanly():
-    run = subprocess.run(
-        [sys.executable, "-m", "consilience", "--help"], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-m", "consilience", "--help"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert all(name in run.stdout for name in ("probe", "score", "compare", "analyze", "suite"))
 
 

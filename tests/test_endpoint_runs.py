@@ -234,13 +234,7 @@ def test_a_full_disk_keeps_what_was_kept(tmp_path):
 
 
 def test_a_record_with_a_damaged_cost_is_refused():
-    record = {
-        "settings": {},
-        "started": "2026-11-23",
-        "versions": {},
-        "warnings": [],
-        "answers": {},
-    }
+    record = {"settings": {}, "started": "2026", "versions": {}, "warnings": [], "answers": {}}
     assert not fault_of_run(record | {"cost": {"requests": 3, "cost": 0.1}})
     damaged = fault_of_run(record | {"cost": {"requests": "many"}})
     assert damaged == """'cost' is {"requests": "many"}; expected an object of numbers"""
@@ -263,21 +257,10 @@ def test_tokens_are_counted_in_the_fields_of_every_kind_of_server():
     chat["usage"]["prompt_tokens_details"] = {"cached_tokens": 4}
     responses = {"usage": {"input_tokens": 7, "output_tokens": 1}}
     native = {"tokens_evaluated": 5, "tokens_predicted": 3, "timings": {"cache_n": 4}}
-    assert [tokens_of(reply) for reply in (chat, responses, native, [native, chat])] == [
-        (9, 4, 2),
-        (7, 0, 1),
-        (5, 4, 3),
-        (14, 8, 5),
-    ]
-    for reply in (
-        [native, {}],
-        [native, 1],
-        {},
-        [],
-        {"usage": None},
-        {"usage": {"prompt_tokens": "9"}},
-        {"usage": {}},
-    ):
+    counted = [(9, 4, 2), (7, 0, 1), (5, 4, 3), (14, 8, 5)]
+    assert [*map(tokens_of, (chat, responses, native, [native, chat]))] == counted
+    uncounted = [{"usage": usage} for usage in (None, {"prompt_tokens": "9"}, {})]
+    for reply in ([native, {}], [native, 1], {}, [], *uncounted):
         assert tokens_of(reply) is None
 
 
@@ -341,30 +324,18 @@ def test_a_run_without_a_single_answer_is_not_complete(consilience, tmp_path, li
         assert cost["requests"] == len(server.bodies("/v1/chat/completions"))
 
 
+CONTINENTS = {"suite": "mini", "groups": "continent"}
+BOTH = {
+    "suite": "mini-questions", "groups": "capital", "limit": 3, "max_new_tokens": 2,
+    "vary": "paraphrase=2", "generate": True, "noise_floor": 2,
+}  # fmt: skip
 PLANNED = {
-    "with repeats": (SGLANG, {"suite": "mini", "groups": "continent", "limit": 5}),
-    "with many repeats": (
-        SGLANG,
-        {"suite": "mini", "groups": "continent", "limit": 2, "noise_floor": 10},
-    ),
-    "next tokens": (
-        VLLM - {"prompt_logprobs", "echo"},
-        {"suite": "mini", "groups": "continent", "limit": 1},
-    ),
-    "listed tokens": (SGLANG - {"echo"}, {"suite": "mini", "groups": "continent", "limit": 1}),
+    "with repeats": (SGLANG, CONTINENTS | {"limit": 5}),
+    "with many repeats": (SGLANG, CONTINENTS | {"limit": 2, "noise_floor": 10}),
+    "next tokens": (VLLM - {"prompt_logprobs", "echo"}, CONTINENTS | {"limit": 1}),
+    "listed tokens": (SGLANG - {"echo"}, CONTINENTS | {"limit": 1}),
     "written": (SGLANG, {"suite": "mini-open", "limit": 1, "max_new_tokens": 2}),
-    "both": (
-        SGLANG,
-        {
-            "suite": "mini-questions",
-            "groups": "capital",
-            "limit": 3,
-            "max_new_tokens": 2,
-            "vary": "paraphrase=2",
-            "generate": True,
-            "noise_floor": 2,
-        },
-    ),
+    "both": (SGLANG, BOTH),
 }
 
 

@@ -66,10 +66,8 @@ def tables_of(answers=ANSWERS, golds=GOLDS, design=TWO_BY_TWO, **options):
 
 def parts_of(tables):
     """(outcome, effect, factors) -> row of the components."""
-    return {
-        (row["outcome"], row["effect"], row["factors"]): row
-        for row in tables.components.iter_rows(named=True)
-    }
+    rows = tables.components.to_dicts()
+    return {(row["outcome"], row["effect"], row["factors"]): row for row in rows}
 
 
 def test_consistency_by_factor_by_hand():
@@ -110,15 +108,13 @@ def test_components_of_correctness_by_hand():
     assert parts["correctness", "within questions", ""]["value"] == pytest.approx(within)
     share = parts["correctness", "between questions", ""]["share"]
     assert share == pytest.approx(between / (between + within))
-    shares = [
-        parts["correctness", effect, factors]["share"]
-        for effect, factors in (
-            ("main", "order"),
-            ("main", "labels"),
-            ("interactions", ""),
-            ("between questions", ""),
-        )
+    effects = [
+        ("main", "order"),
+        ("main", "labels"),
+        ("interactions", ""),
+        ("between questions", ""),
     ]
+    shares = [parts["correctness", *each]["share"] for each in effects]
     assert sum(shares) == pytest.approx(1)
 
 
@@ -194,10 +190,12 @@ def test_radial_designs_estimate_the_total_effects_of_the_whole_design():
 
 
 def test_a_single_factor_is_all_of_the_variation():
-    design = FactorialDesign.full([ORDER])
-    parts = parts_of(tables_of([[0, 1], [0, 0]], [0, 0], design))
+    """One of one level is refused."""
+    parts = parts_of(tables_of([[0, 1], [0, 0]], [0, 0], FactorialDesign.full([ORDER])))
     assert parts["answer", "main", "order"]["share"] == 1
     assert ("answer", "interactions", "") not in parts
+    design = FactorialDesign.full([Factor("order", ("given",))])
+    refused("no factor with two levels", tables_of, [[0]], [0], design)
 
 
 def test_answers_that_never_change_have_no_shares():
@@ -207,11 +205,6 @@ def test_answers_that_never_change_have_no_shares():
     assert (main["value"], main["low"]) == (0, 0)
     assert main["high"] == pytest.approx(1 - 0.025 ** (1 / 30))
     assert math.isnan(main["share"])
-
-
-def test_no_factor_with_two_levels_is_one_message():
-    design = FactorialDesign.full([Factor("order", ("given",))])
-    refused("no factor with two levels", tables_of, [[0]], [0], design)
 
 
 def test_accuracy_by_level_by_hand():
@@ -226,14 +219,13 @@ def test_accuracy_by_level_by_hand():
 
 
 def test_prompt_sensitivity_by_hand():
-    """3 of 4 right: 3 of 6 pairs differ. A missing answer has no pairs; one answer none at all."""
+    """3 of 4 right: 3 of 6 pairs differ. A missing answer has no pairs; one answer none at all.
+
+    n / (n - 1) times the probability that two variants, drawn with replacement, differ.
+    """
     right = np.array([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]], dtype=bool)
     taken = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]], dtype=bool)
     assert prompt_sensitivity(right, taken) == pytest.approx([1 / 2, 1, 0, NAN], nan_ok=True)
-
-
-def test_prompt_sensitivity_is_the_variation_without_replacement():
-    """n / (n - 1) times the probability that two variants, drawn with replacement, differ."""
     tables = tables_of()
     (index,) = tables.indices.filter(tables.indices["index"] == "prompt_sensitivity").to_dicts()
     within = parts_of(tables)["correctness", "within questions", ""]["value"]
@@ -248,6 +240,9 @@ def test_the_range_of_accuracy_by_hand():
     assert (index["n_lowest"], index["n_highest"]) == (1, 2)
     assert math.isnan(index["low"])
     assert all(map(math.isnan, accuracy_range(np.zeros((0, 4), dtype=bool))))
+    table = index_table([FactorView("run", tables_of(), noise())], "title")
+    assert [row[0] for row in table.rows] == ["PromptSensiScore", "Range of accuracy"]
+    assert "lowest in order=rotation 1, labels=A (25.0)" in table.notes[0]
 
 
 def test_a_range_that_shuffled_answers_have_too_means_little():
@@ -288,22 +283,22 @@ def test_posix_is_a_mean_over_items_with_an_interval():
 
 
 def test_seeds_are_averaged():
-    """The mean of a run that never changes and of one that always does."""
+    """The mean of a run that never changes and of one that always does; pairs of the fewest.
+
+    An answer that is missing in one seed is one of ten pairs of each factor.
+    """
     steady, moving = np.zeros((5, 4), int), np.tile([0, 1, 2, 3], (5, 1))
-    both = [CellAnswers({"g": grid_of(answers, np.zeros(5, int))}) for answers in (steady, moving)]
-    tables = factor_tables(both, TWO_BY_TWO)
+    fewer = np.where(np.arange(20).reshape(5, 4) == 0, -1, steady)
+
+    def seeds(*runs):
+        grids = (grid_of(answers, np.zeros(5, int)) for answers in runs)
+        return factor_tables([CellAnswers({"g": grid}) for grid in grids], TWO_BY_TWO)
+
+    tables = seeds(steady, moving)
     assert tables.consistency["value"].to_list() == [0.5, 0.5]
     assert parts_of(tables)["answer", "within questions", ""]["value"] == pytest.approx(3 / 8)
-
-
-def test_pairs_of_seeds_are_those_of_the_seed_with_the_fewest():
-    """An answer is missing in the second seed: one of ten pairs of each factor."""
-    steady = np.zeros((5, 4), int)
-    fewer = steady.copy()
-    fewer[0, 0] = -1
     for order in ((steady, fewer), (fewer, steady)):
-        seeds = [CellAnswers({"g": grid_of(answers, np.zeros(5, int))}) for answers in order]
-        table = factor_tables(seeds, TWO_BY_TWO).consistency
+        table = seeds(*order).consistency
         assert table.select("n", "n_excluded").rows() == [(9, 1), (9, 1)]
 
 
@@ -330,18 +325,10 @@ def test_components_and_their_intervals_hold_what_items_were_drawn_from():
     generator = np.random.default_rng(5)
     for _ in range(60):
         parts = parts_of(tables_of(mixture(generator, 40, shares), np.zeros(40, int)))
-        rows = [
-            parts["answer", "main", "order"],
-            parts["answer", "main", "labels"],
-            parts["answer", "interactions", ""],
-        ]
+        effects = [("main", "order"), ("main", "labels"), ("interactions", "")]
+        rows = [parts["answer", *each] for each in effects]
         values.append([row["value"] for row in rows])
-        hits.append(
-            [
-                row["low"] <= share / 2 <= row["high"]
-                for row, share in zip(rows, shares, strict=True)
-            ]
-        )
+        hits += [r["low"] <= s / 2 <= r["high"] for r, s in zip(rows, shares, strict=True)]
     assert np.mean(values, axis=0) == pytest.approx(np.array(shares) / 2, abs=0.01)
     assert np.mean(hits) > 0.9
 
@@ -357,8 +344,7 @@ def test_option_scores_come_from_the_answers_table():
     assert options.chosen.tolist() == [[0, 0], [1, -1]]  # items in the order of their names
     assert options.scores[1, 0].tolist() == [-3, -1, -2]
     assert options.tokens[0, 1].tolist()[:2] == [2, 3]
-    assert np.isnan(options.scores[0, :, 2]).all()
-    assert np.isnan(options.scores[1, 1]).all()
+    assert np.isnan([*options.scores[0, :, 2], *options.scores[1, 1]]).all()
     assert option_scores(table, 2, "mean").scores[0, 1].tolist()[:2] == [-8, -15]
     assert option_scores(table, 2, "pmi") is None
     assert option_scores(table.drop("option_scores"), 2, "label") is None
@@ -401,12 +387,6 @@ def test_the_table_of_pairs_has_probabilities():
     assert [row["factor"] for row in rows] == ["order", "labels"]
     assert [float(row["answer changes"]) for row in rows] == pytest.approx([100 / 3, 100 / 6])
     assert factor_rows([view])["main"].null_count() == 6
-
-
-def test_the_indices_name_the_worst_and_the_best_variant():
-    table = index_table([FactorView("run", tables_of(), noise())], "title")
-    assert [row[0] for row in table.rows] == ["PromptSensiScore", "Range of accuracy"]
-    assert "lowest in order=rotation 1, labels=A (25.0)" in table.notes[0]
 
 
 def test_the_section_draws_every_number_of_the_table():

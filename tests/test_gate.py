@@ -10,10 +10,10 @@ from scipy import stats
 from scipy.special import expit, logit
 
 import consilience as cs
-from checks import refusal, refused
+from checks import output, refusal, refused
 from consilience.core.errors import ConsilienceError
 from consilience.gating.gate import GateCheck, as_junit
-from consilience.gating.rules import Precise, Threshold, clusters_for_power, parse_rules
+from consilience.gating.rules import Precise, Threshold, clusters_for_power
 from consilience.metrics.statistics import skewed_reach, skewness
 from consilience.suites.layouts import save_suite
 from report_builders import pair_run
@@ -148,10 +148,8 @@ def test_only_items_that_both_have_are_compared(ports):
     checked = gate(folder, run, baseline=write("part", 30, range(10, 40)), rule=[rule])
     (check,) = checked.checks
     assert (check.value, check.baseline) == (20 / 30, 20 / 30)
-    assert (
-        "compared on the 30 facts that all runs have (40 in thirty.csv, 30 in part.csv)"
-        in checked.notes
-    )
+    counts = "compared on the 30 facts that all runs have (40 in thirty.csv, 30 in part.csv)"
+    assert counts in checked.notes
     with pytest.raises(ConsilienceError, match=r"no fact that all runs have in the same variants"):
         gate(folder, write("first", 9, range(9)), baseline=folder / "part.csv", rule=[rule])
 
@@ -214,7 +212,7 @@ def test_questions_are_gated_all_together(tmp_path):
     assert not any("too low" in note for note in cs.gate(run, rule=rules[:1]).notes)
 
 
-def test_a_model_that_does_not_read_the_question_is_noted():
+def test_models_that_read_no_question_and_few_relations_are_noted():
     """It is consistent where the order stays, so the rule passes."""
     run = cs.evaluate("mini-questions", "baseline:first", groups=["capital"], vary=["paraphrase"])
     checked = cs.gate(run, rule=["consistency >= 0.8"])
@@ -224,15 +222,18 @@ def test_a_model_that_does_not_read_the_question_is_noted():
     checked = cs.gate(run, rule=["consistency >= 0.8", "accuracy <= 0.9"])
     assert any("over 90 % of the answers are the same word" in note for note in checked.notes)
     assert not any("same word" in note for note in cs.gate(run, rule=["accuracy <= 0.9"]).notes)
+    run = cs.evaluate("mini", "baseline:random", groups=["capital", "currency"], limit=4)
+    noted = cs.gate(run, rule=["accuracy >= 0.5"]).notes
+    assert any("a mean over 2 relations" in note and "in MICRO" in note for note in noted)
+    assert not cs.gate(run, rule=["accuracy in MICRO >= 0.5"]).notes
 
 
 def test_missing_answers_have_a_note_and_an_unfinished_run_is_refused(ports, tmp_path):
     folder, write = ports
     table = pl.read_csv(write("thirty", 30), infer_schema=False)
     gone = (pl.col("item") == table["item"][0]) & (pl.col("variant") == "0")
-    table.with_columns(answer=pl.when(gone).then(None).otherwise("answer")).write_csv(
-        tmp_path / "gap.csv"
-    )
+    table = table.with_columns(answer=pl.when(gone).then(None).otherwise("answer"))
+    table.write_csv(tmp_path / "gap.csv")
     noted = gate(folder, tmp_path / "gap.csv", rule=["accuracy >= 0.5"]).notes
     assert any("39 of 40" in note for note in noted)
     run = cs.evaluate("mini", "baseline:random", groups=["capital"], limit=3, out=tmp_path / "run")
@@ -240,13 +241,6 @@ def test_missing_answers_have_a_note_and_an_unfinished_run_is_refused(ports, tmp
     (run.folder / "run.json").write_text(json.dumps({**record, "finished": None}), "utf-8")
     with pytest.raises(ConsilienceError, match="the run is not finished. Rerun the command"):
         cs.gate(run.folder, rule=["accuracy >= 0.5"])
-
-
-def test_few_relations_have_a_note():
-    run = cs.evaluate("mini", "baseline:random", groups=["capital", "currency"], limit=4)
-    noted = cs.gate(run, rule=["accuracy >= 0.5"]).notes
-    assert any("a mean over 2 relations" in note and "in MICRO" in note for note in noted)
-    assert not cs.gate(run, rule=["accuracy in MICRO >= 0.5"]).notes
 
 
 def test_repeated_runs_are_averaged_or_each_judged_alone(ports):
@@ -302,16 +296,15 @@ def test_a_number_without_an_interval_stays_undecided(ports):
     assert "Successful variants has no interval here" in check.reason
 
 
-def test_no_rule_and_more_passes_than_runs_are_refused(ports):
+@pytest.mark.parametrize(("options", "message"), [
+    ({}, r"no rule.*\[gate\]"),
+    ({"rule": ["consistency >= 0.5"], "passes": 2}, r"--passes 2 of 1 run; expected at most 1"),
+    ({"rule": ["consistency no worse than baseline by 3 points"], "baseline": ""},
+     "without a baseline"),  # as an empty variable is
+])  # fmt: skip
+def test_no_rule_and_more_passes_than_runs_are_refused(ports, options, message):
     folder, write = ports
-    refused(r"no rule.*\[gate\]", gate, folder, write("thirty", 30))
-    with pytest.raises(ConsilienceError, match=r"--passes 2 of 1 run; expected at most 1"):
-        gate(folder, write("thirty", 30), rule=["consistency >= 0.5"], passes=2)
-    with pytest.raises(ConsilienceError, match="without a baseline"):  # as an empty variable is
-        rule = ["consistency no worse than baseline by 3 points"]
-        gate(folder, write("thirty", 30), rule=rule, baseline="")
-    parsed = parse_rules(["consistency  >=  0.5", "consistency >= 0.5"][:1])
-    assert parsed[0].text == "consistency >= 0.5"
+    refused(message, gate, folder, write("thirty", 30), **options)
 
 
 def test_power_is_that_of_the_t_test_on_the_logit_scale():
@@ -369,12 +362,11 @@ def test_the_command_prints_a_table_a_document_and_junit(ports, consilience):
     assert tests.attrib == {"name": "thirty.csv on ports", "skipped": "0", **counts}
     assert {name for case in tests for name in case.attrib} == {"classname", "name", "time"}
     assert [case.find("failure") is not None for case in tests] == [False, True]
-    status, out, _ = consilience("gate", run, *suite, *rules[:2], "--json")
-    document = json.loads(out)
-    assert (status, document["verdict"], document["passes"]) == (0, "pass", True)
+    document = json.loads(output(consilience, "gate", run, *suite, *rules[:2], "--json"))
+    assert (document["verdict"], document["passes"]) == ("pass", True)
     assert document["checks"][0]["baseline"] is None
-    status, out, _ = consilience("gate", run, *suite, *rules, "--plan", "--json")
-    assert (status, [row["items"] for row in json.loads(out)["plan"]][0]) == (0, 40)
+    plan = json.loads(output(consilience, "gate", run, *suite, *rules, "--plan", "--json"))["plan"]
+    assert plan[0]["items"] == 40
     status, out, _ = consilience("gate", run, *suite, *rules, "--format", "md")
     assert (status, out.startswith("**Gate: FAIL")) == (3, True)
     assert "| consistency \\>= 0.9 | fail | mean of 1 relation | 75.0 |" in out
@@ -407,9 +399,8 @@ def test_the_baseline_itself_is_planned_and_keeps_rules_with_a_limit(ports, cons
 
 def test_junit_holds_any_text_and_says_what_is_undecided():
     hostile = 'a<b>&"\x1b\x00\ufffe\ud800]]>'
-    check = GateCheck(
-        f"{hostile} >= 0.8", "g", hostile, 0.5, math.nan, 0.4, 0.9, 0.8, "undecided", hostile
-    )
+    numbers = (0.5, math.nan, 0.4, 0.9, 0.8)
+    check = GateCheck(f"{hostile} >= 0.8", "g", hostile, *numbers, "undecided", hostile)
     for fails, tag in ((True, "failure"), (False, "skipped")):
         root = ET.fromstring(as_junit(hostile, [check], undecided_fails=fails))
         case = root.find("testsuite/testcase")

@@ -81,6 +81,11 @@ def test_the_beginning_of_a_reply_follows_the_turn_of_a_chat(chat, writer):
     for label, target in zip(SAME, model.targets, strict=True):
         assert target[:-1] == model.tokenizer(" " + label, add_special_tokens=False)["input_ids"]
     assert written(model, [form]) == [reference_text(folder, "causal", prompt)[0]]
+    model = writer(folder, template="{text}?")
+    assert model.text(form).endswith("?\n<assistant>") and model.text(form).startswith("<user>Sent")
+    assert model.identity["chat"] is True
+    assert writer("llama", template="{text}?").identity["chat"] is False
+    assert writer("t5").identity["chat"] is False
 
 
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
@@ -172,12 +177,8 @@ def written(model, forms):
 def asked_writer(request, chat, writer, model_folder):
     """A model that writes, its folder, and forms to ask it."""
     family = request.param.split()[0]
-    if family == "chat":
-        folder = chat()
-    elif family == "window":
-        folder = chat(sliding_window=16)
-    else:
-        folder = model_folder(family)
+    made = {"chat": chat, "window": partial(chat, sliding_window=16)}
+    folder = made.get(family, partial(model_folder, family))()
     if request.param == "t5":
         return writer(folder), folder, forms_of(PAIRS[:1], first=partial(t5_original, task=MRPC))
     return writer(folder, template="{text}:"), folder, forms_of(PAIRS[:1])
@@ -200,9 +201,8 @@ def test_labels_are_scored_by_all_their_tokens(asked_writer):
 
 def test_what_is_written_is_the_likeliest(asked_writer):
     model, folder, forms = asked_writer
-    expected = [
-        reference_text(folder, model.identity["kind"], model.text(form))[0] for form in forms
-    ]
+    kind = model.identity["kind"]
+    expected = [reference_text(folder, kind, model.text(form))[0] for form in forms]
     for budget in (Budget(1), Budget(10**6)):
         model.budget = budget
         assert written(model, forms) == expected
@@ -228,9 +228,8 @@ def test_items_that_are_read_together_are_answered_as_one_by_one(short_writer, m
         model.tie = near
         for _ in range(2):  # read for the labels alone, then kept by write
             for scores in model.score(forms):
-                np.testing.assert_allclose(
-                    scores.totals, np.array(totals)[scores.rows], rtol=0, atol=1e-4
-                )
+                known = np.array(totals)[scores.rows]
+                np.testing.assert_allclose(scores.totals, known, rtol=0, atol=1e-4)
             assert written(model, forms) == texts
 
 
@@ -274,15 +273,6 @@ def test_a_model_that_reads_trees_reads_on_from_a_cache(model_folder):
         cache = model(ids[:, :2], use_cache=True).past_key_values
         found = model(ids[:, 2:], past_key_values=cache).logits
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
-
-
-def test_a_chat_template_is_used(chat, writer):
-    model = writer(chat(), template="{text}?")
-    form = original(TextPair("0", "a", "b", ""), MRPC.indicators)
-    assert model.text(form) == "<user>Sentence1: a Sentence2: b?\n<assistant>"
-    assert model.identity["chat"] is True
-    assert writer("llama", template="{text}?").identity["chat"] is False
-    assert writer("t5").identity["chat"] is False
 
 
 def test_generation_settings_of_a_checkpoint_do_not_count(chat, writer):

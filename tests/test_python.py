@@ -2,12 +2,10 @@
 
 import gc
 import inspect
-import io
 import pydoc
 import re
 import subprocess
 import sys
-from contextlib import redirect_stdout
 from functools import partial
 
 import altair as alt
@@ -69,8 +67,7 @@ def test_the_result_is_the_summary_in_a_terminal_and_in_a_notebook(result):
 
 def test_the_numbers_are_a_frame_of_either_library(result):
     frame = result.to_pandas()
-    assert isinstance(frame, pd.DataFrame)
-    assert result.to_polars() is result.metrics
+    assert isinstance(frame, pd.DataFrame) and result.to_polars() is result.metrics
     assert frame.shape == result.metrics.shape
     value = result.metrics.filter(metric="accuracy", group="MACRO", subset="all")["value"].item()
     assert frame.query("metric == 'accuracy' and group == 'MACRO'")["value"].iloc[0] == value
@@ -78,13 +75,9 @@ def test_the_numbers_are_a_frame_of_either_library(result):
 
 
 def test_figures_are_charts_of_their_own(result):
-    charts = {
-        "agreement": result.plot.agreement("capital of a country"),
-        "least consistent": result.plot.agreement(),
-        "consistency": result.plot.consistency(),
-        "both": result.plot.accuracy_consistency(),
-    }
-    for chart in charts.values():
+    plot = result.plot
+    charts = [plot.agreement(each) for each in ("capital of a country", None)]
+    for chart in (*charts, plot.consistency(), plot.accuracy_consistency()):
         assert isinstance(chart, alt.LayerChart)
         spec = chart.to_json()
         assert "currentColor" not in spec
@@ -92,9 +85,10 @@ def test_figures_are_charts_of_their_own(result):
     refused("no relation 'captal'. Did you mean 'capital'", result.plot.agreement, "captal")
 
 
-def test_a_run_without_a_folder_lives_as_long_as_its_result():
+def test_a_run_without_a_folder_lives_as_long_as_its_result(capsys):
     result = cs.evaluate(PORTS, "baseline:constant")
     folder = result.run.path
+    assert capsys.readouterr().out == "", "nothing is printed without a watch"
     assert result.folder is None
     assert (folder / "run.json").is_file()
     del result
@@ -122,9 +116,8 @@ def test_a_function_from_prompts_to_texts_is_a_model():
     assert answers["answer"].to_list() == ["6379", "6379", "5432", "It depends", "6379", None]
     assert answers["excluded"].to_list() == [None] * 5 + ["the model wrote no text"]
     assert answers["logprob"].null_count() == 6
-    values = dict(
-        result.metrics.filter(group="MACRO", subset="all").select("metric", "value").iter_rows()
-    )
+    values = result.metrics.filter(group="MACRO", subset="all")
+    values = dict(values.select("metric", "value").iter_rows())
     assert values["accuracy"] == 2 / 3
     assert values["consistent_accuracy"] == 1 / 2  # of Redis and PostgreSQL: MySQL has no answer
     assert values["consistency"] == 1 / 2
@@ -243,10 +236,8 @@ def test_answers_in_a_pandas_frame_are_scored_and_reported(tmp_path):
     asked = cs.evaluate(PORTS, ports)
     columns = ["group", "item", "subject", "variant", "gold", "answer"]
     scored = cs.score(asked.answers.select(columns).to_pandas(), PORTS)
-    names = ["accuracy", "consistency", "consistent_accuracy"]
-    for metrics in (scored.metrics, asked.metrics):
-        assert metrics.filter(pl.col("metric").is_in(names)).height
-    kept = pl.col("metric").is_in(names)
+    kept = pl.col("metric").is_in(["accuracy", "consistency", "consistent_accuracy"])
+    assert scored.metrics.filter(kept).height
     assert_frame_equal(scored.metrics.filter(kept), asked.metrics.filter(kept))
     page = scored.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "The port of [X] is [Y]." in page
@@ -410,8 +401,11 @@ def test_help_shows_the_functions_first():
     text = pydoc.plain(pydoc.render_doc(cs))
     assert text.index("evaluate(suite, model") < 700
     assert "__eq__" not in text
-    signature = pydoc.plain(pydoc.render_doc(cs.evaluate))
-    assert re.search(r"limit.*=None", signature)
+    assert re.search(r"limit.*=None", pydoc.plain(pydoc.render_doc(cs.evaluate)))
+    parameters = inspect.signature(cs.gate).parameters
+    assert [*parameters][:3] == ["runs", "rule", "baseline"]
+    assert parameters["undecided"].default == "fail"
+    assert parameters["runs"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 CALLS = """from consilience.commands.train import improve
@@ -436,13 +430,6 @@ def test_a_type_checker_sees_the_options_of_a_function(tmp_path):
     assert 'Unexpected keyword argument "modle" for "improve"' in errors[0][1]
 
 
-def test_a_function_shows_its_options_and_their_defaults():
-    parameters = inspect.signature(cs.gate).parameters
-    assert [*parameters][:3] == ["runs", "rule", "baseline"]
-    assert parameters["undecided"].default == "fail"
-    assert parameters["runs"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-
-
 def test_public_names_are_those_that_type_checkers_see():
     for name in cs._places():
         assert name in dir(cs)
@@ -456,10 +443,3 @@ def test_import_loads_nothing_until_a_name_is_used():
     code += "('numpy', 'polars', 'torch', 'scipy', 'rich', 'click')])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
-
-
-def test_nothing_is_printed_without_a_watch():
-    printed = io.StringIO()
-    with redirect_stdout(printed):
-        cs.evaluate(PORTS, "baseline:constant")
-    assert printed.getvalue() == ""

@@ -96,27 +96,27 @@ def tokenizer():
     return BertTokenizer(vocab={word: at for at, word in enumerate(vocabulary)})
 
 
+def sized(kind, tokenizer, seed, **options):
+    """A small random model with that tokenizer's vocabulary."""
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    return kind(BertConfig(len(tokenizer), num_attention_heads=4, **sizes, **options))
+
+
 @pytest.fixture(scope="module")
 def body(tokenizer, tmp_path_factory):
     """A masked language model, as it comes from pretraining or from more of it."""
     folder = tmp_path_factory.mktemp("body")
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, max_position_embeddings=400, initializer_range=0.2,
-    )  # fmt: skip
-    BertForMaskedLM(config).save_pretrained(folder)
+    model = sized(BertForMaskedLM, tokenizer, 0, max_position_embeddings=400, initializer_range=0.2)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
-def test_answers_are_normalised_as_in_the_official_evaluation():
-    assert normalize_answer("The  Eiffel-Tower, a\ttower!") == "eiffeltower tower"
-    assert normalize_answer("An Anthem") == "anthem"
-
-
 def test_exact_match_and_f1_worked_out_by_hand():
     """in city of paris / paris france: 1 shared of 4 and 2, F1 = 2 * 1 / (4 + 2)."""
+    assert normalize_answer("The  Eiffel-Tower, a\ttower!") == "eiffeltower tower"
+    assert normalize_answer("An Anthem") == "anthem"
     assert exact_match("the Paris.", ["Rome", "paris"])
     assert not exact_match("Paris, France", ["Paris"])
     assert f1_score("in the city of Paris", ["Paris, France"]) == pytest.approx(1 / 3)
@@ -145,9 +145,8 @@ def test_answer_tokens_are_the_tokens_of_the_first_answer(tokenizer):
     """[CLS] berlin is what ? [SEP] berlin is the capital of germany ...: tokens 8 to 11."""
     question = make()[5]
     (window,) = windows([question], tokenizer)
-    assert answer_tokens(window, question) == (8, 11)
     inside = [answer_tokens(each, question) for each in windows([question], tokenizer, 15, 4)]
-    assert inside[0] == (8, 11)
+    assert answer_tokens(window, question) == inside[0] == (8, 11)
     assert set(inside[1:]) == {(0, 0)}, "a window without all of the answer has none"
 
 
@@ -175,12 +174,7 @@ def test_the_best_span_is_that_of_a_slow_search():
 
 
 def test_answers_are_those_of_each_window_read_alone(tokenizer):
-    torch.manual_seed(3)
-    config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, initializer_range=0.5,
-    )  # fmt: skip
-    model = BertForQuestionAnswering(config).eval()
+    model = sized(BertForQuestionAnswering, tokenizer, 3, initializer_range=0.5).eval()
     long = " ".join([*SENTENCES, CONTEXT] * 2)
     asked = make() + make([(each, "Rome") for each in REWORDED], long, "r")
     expected = []
@@ -222,10 +216,8 @@ def steps(monkeypatch):
 
 
 def test_training_learns_a_handful_and_leaves_what_is_finished(body, tmp_path, steps):
-    questions, options = (
-        make(),
-        {"learning_rate": 3e-3, "batch_size": 6, "max_steps": 120, "device": "cpu"},
-    )
+    questions = make()
+    options = {"learning_rate": 3e-3, "batch_size": 6, "max_steps": 120, "device": "cpu"}
     train_reader(str(body), questions, tmp_path / "m", **options)
     model, tokenizer, _ = load_model(str(tmp_path / "m"), trained=True)
     assert predict(model, tokenizer, questions) == [truth for _, truth in TAUGHT]
@@ -244,8 +236,13 @@ def test_training_learns_a_handful_and_leaves_what_is_finished(body, tmp_path, s
 
 def test_a_training_that_was_killed_ends_with_the_same_weights(body, tmp_path, steps):
     """Three steps an epoch; resumed inside the second one; equal to one part in a million."""
-    options = {"batch_size": 2, "epochs": 4, "learning_rate": 1e-3, "device": "cpu"}
-    options["save_steps"] = 4
+    options = {
+        "batch_size": 2,
+        "epochs": 4,
+        "save_steps": 4,
+        "learning_rate": 1e-3,
+        "device": "cpu",
+    }
     train_reader(str(body), make(), tmp_path / "whole", **options)
     steps.kill_at = 6
     with pytest.raises(KeyboardInterrupt):
@@ -255,10 +252,8 @@ def test_a_training_that_was_killed_ends_with_the_same_weights(body, tmp_path, s
     steps.kill_at = None
     train_reader(str(body), make(), tmp_path / "killed", **options)
     assert steps == list(range(4, 12))
-    whole, killed = (
-        load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed")
-    )
-    for name, weight in whole.items():
+    killed = load_file(tmp_path / "killed" / "model.safetensors")
+    for name, weight in load_file(tmp_path / "whole" / "model.safetensors").items():
         torch.testing.assert_close(killed[name], weight, rtol=1e-6, atol=1e-6)
 
 
@@ -302,20 +297,16 @@ def test_the_table_worked_out_by_hand():
     }
     assert table["clusters"].unique().to_list() == [3], "titles differ: contexts are the clusters"
     assert table["n"].unique().to_list() == [4]
-    assert (table["low"] <= table["value"]).all()
-    assert (table["value"] <= table["high"]).all()
+    assert table["value"].is_between(table["low"], table["high"]).all()
     assert evaluate(found).equals(table)
+    empty = evaluate(hand_made(([""] * 4, ["the"] * 4)))
+    assert empty["value"].to_list() == [0, 0, 0, 0, 0, 0, 1, 1, 0], "they agree and are wrong"
 
 
 @pytest.mark.parametrize(("title", "clusters"), [("{}", 3), ("Cities", 1), ("", 3)])
 def test_clusters_are_titles_where_all_have_one_and_these_are_fewer(title, clusters):
     found = hand_made((["Paris"] * 4, ["Paris"] * 4), title=title)
     assert evaluate(found)["clusters"][0] == clusters
-
-
-def test_empty_answers_agree_and_are_wrong():
-    table = evaluate(hand_made(([""] * 4, ["the"] * 4)))
-    assert table["value"].to_list() == [0, 0, 0, 0, 0, 0, 1, 1, 0]
 
 
 def test_two_models_worked_out_by_hand():
@@ -348,8 +339,7 @@ def test_permuted_are_clusters_and_not_pairs():
     sides = (["Rome"] * 6, ["Rome"] * 6), (["Paris"] * 6, ["Paris"] * 6)
     before, after = (hand_made(each, [0] * 6) for each in sides)
     f1 = compare(before, after).filter(pl.col("metric") == "f1")
-    assert f1["p"].is_nan().all()
-    assert f1["low"].is_nan().all()
+    assert (f1["p"].is_nan() & f1["low"].is_nan()).all()
 
 
 def test_pairs_are_linked_by_order_and_that_is_checked():

@@ -98,9 +98,7 @@ def test_check_names_what_decides_the_meaning_of_numbers(write_suite):
     patterns += [{"relation": "tier", "pattern": text} for text in ("[X] [Y]", "[Y] [X]")]
     pairs = [("SSO", "Enterprise"), ("SSO", "Free"), *[("Mail", "Free")] * 3]
     facts = [
-        {"relation": id_, "subject": subject, "object": object_}
-        for id_ in ("plan", "tier")
-        for subject, object_ in pairs
+        {"relation": id_, "subject": s, "object": o} for id_ in ("plan", "tier") for s, o in pairs
     ]
     folder = write_suite(relations=relations, patterns=patterns, facts=facts)
     assert check_suite(str(folder)) == []
@@ -112,33 +110,26 @@ def test_check_names_what_decides_the_meaning_of_numbers(write_suite):
     ]
 
 
-def test_check_names_objects_that_differ_only_in_case_or_spaces(write_suite):
-    facts = [
-        {"relation": "capital", "subject": subject, "object": object_}
-        for subject, object_ in zip("ABCD", ("Paris", "paris", "Paris ", "Rome"), strict=True)
-    ]
-    patterns = [{"relation": "capital", "pattern": text} for text in ("[X] [Y]", "[Y] [X]")]
-    folder = write_suite(patterns=patterns, facts=facts)
-    assert cautions(load_folder(folder)) == [
+ITALY = {"relation": "capital", "subject": "Italy"}
+
+
+@pytest.mark.parametrize(("table", "row", "hint"), [
+    ("facts", ITALY | {"objekt": "Rome"}, "Found 'objekt'. Did you"),
+    ("facts", {"relation": "capital", "Subject": "Italy", "object": "Rome"}, "Found 'Subject'. Did"),
+    ("facts", ITALY, "Fill it in or remove the line."),
+    ("relations", {"relation": "capital", "cardinality": "N-2"}, "'N-2'; expected N-1, N-M"),
+])  # fmt: skip
+def test_a_misspelt_field_or_a_bad_cardinality_is_one_problem(table, row, hint, write_suite):
+    rows = [json.loads(FACT), row] if table == "facts" else [row]
+    (problem,) = check_suite(str(write_suite(**{table: rows})))
+    assert hint in str(problem)
+
+
+def test_check_names_objects_that_differ_only_in_case_or_spaces():
+    facts = dict(zip("ABCD", ("Paris", "paris", "Paris ", "Rome"), strict=True))
+    assert cautions(Suite.from_patterns(["[X] [Y]", "[Y] [X]"], facts, name="capital")) == [
         "capital: 'Paris', 'Paris ' and 'paris' differ only in case or spaces"
     ]
-
-
-def test_a_bad_cardinality_is_one_problem(write_suite):
-    folder = write_suite(relations=[{"relation": "capital", "cardinality": "N-2"}])
-    (problem,) = check_suite(str(folder))
-    assert "the cardinality 'N-2'; expected N-1, N-M" in str(problem)
-
-
-@pytest.mark.parametrize(("row", "hint"), [
-    ({"relation": "capital", "subject": "Italy", "objekt": "Rome"}, "Found 'objekt'. Did you"),
-    ({"relation": "capital", "Subject": "Italy", "object": "Rome"}, "Found 'Subject'. Did you"),
-    ({"relation": "capital", "subject": "Italy"}, "Fill it in or remove the line."),
-])  # fmt: skip
-def test_a_misspelt_field_is_named(row, hint, write_suite):
-    good = {"relation": "capital", "subject": "France", "object": "Paris"}
-    (problem,) = check_suite(str(write_suite(facts=[good, row])))
-    assert hint in str(problem)
 
 
 def test_a_folder_or_table_that_is_missing(tmp_path, write_suite, monkeypatch):
@@ -225,7 +216,7 @@ def test_relations_are_selected_and_facts_sampled_without_easing_the_question(wr
 def test_each_relation_has_a_sample_of_its_own(write_suite):
     """Positions drawn by Random("5 A") and Random("5 B"); they are part of what a run is."""
     facts = [
-        {"relation": id_, "subject": f"s{at}", "object": "o"} for id_ in "AB" for at in range(10)
+        {"relation": id_, "subject": f"s{n}", "object": "o"} for id_ in "AB" for n in range(10)
     ]
     suite = load_folder(write_suite(
         relations=[{"relation": id_} for id_ in "AB"],
@@ -261,13 +252,9 @@ def test_facts_of_another_suite(tmp_path, write_suite):
     refused("has no facts of 'capital'", replace_facts, load_folder(write_suite()), lama)
 
 
-def test_variants_are_counted_as_connected_patterns(write_suite):
+def test_variants_are_counted_as_connected_patterns(write_suite, tmp_path):
     """Of A, B, C only A-B keeps its syntax: syntax {A, B}, {C}; lexis never changes: {A, B, C}."""
-    texts = [
-        "The capital of [X] is [Y].",
-        "[Y] is the capital of [X].",
-        "[X]'s capital, [Y], is large.",
-    ]
+    texts = [pattern.text for pattern in load_folder(write_suite()).relations[0].patterns]
     edges = [
         {"relation": "capital", "pattern_a": texts[a], "pattern_b": texts[b],
          "syntactic": int((a, b) != (0, 1)), "lexical": 0, "determiner": 0}
@@ -277,6 +264,8 @@ def test_variants_are_counted_as_connected_patterns(write_suite):
     assert (counted.mean_syntactic_variants, counted.mean_lexical_variants) == (2, 1)
     assert counted.by_relation[0].edits == {"no_change": 1, "diff_syntax": 2}
     assert (counted.by_relation[0].majority, counted.facts, counted.queries) == (1 / 3, 3, 9)
+    bare = suite_statistics(load_folder(write_suite(tmp_path / "bare")))
+    assert math.isnan(bare.mean_syntactic_variants), "without edges nothing is said of variants"
 
 
 def test_subjects_and_objects_of_several_facts_are_counted():
@@ -284,11 +273,6 @@ def test_subjects_and_objects_of_several_facts_are_counted():
     facts = [("Ada", "a"), ("Ada", "b"), ("Bob", "a"), ("Cid", "c"), ("Cid", "c")]
     (row,) = suite_statistics(Suite.from_patterns(["[X] is [Y]."], facts)).by_relation
     assert (row.shared_subjects, row.shared_objects, row.subjects, row.candidates) == (1, 1, 3, 3)
-
-
-def test_without_edges_nothing_is_said_of_variants(tmp_path, write_suite):
-    counted = suite_statistics(load_folder(write_suite(tmp_path / "bare")))
-    assert math.isnan(counted.mean_syntactic_variants)
 
 
 DETERMINERS = {"a", "an", "the", "its", "their", "that", "which", "whose"}
@@ -366,9 +350,7 @@ def test_the_real_release_is_as_it_was_counted():
     assert sum(pattern.object_last for pattern in patterns) == 213
     assert not check_suite(str(folder))
     found = cautions(load_suite(str(folder)))
-    assert len(found) == 31, (
-        "22 N-1 relations with several objects for a subject, 9 with duplicates"
-    )
+    assert len(found) == 31  # 22 N-1 relations with several objects of a subject, 9 duplicates
     assert "P36: 1 duplicate fact, such as" in "\n".join(found)
 
 
@@ -383,8 +365,6 @@ def test_the_name_of_a_suite_or_task_is_never_that_of_a_folder(tmp_path, monkeyp
         (tmp_path / name).mkdir()
         (tmp_path / name / "questions.csv").write_text("question,answer\nHow?,So\n")
     monkeypatch.chdir(tmp_path)
-    assert [is_questions(name) for name in ("mini", "pararel", "mrpc", "own")] == [False] * 3 + [
-        True
-    ]
+    assert [is_questions(each) for each in ("mini", "pararel", "mrpc", "own")] == [0, 0, 0, 1]
     assert is_questions("./mini")
     assert load_suite("mini").name == "mini"

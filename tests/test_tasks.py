@@ -113,6 +113,9 @@ def test_a_task_may_be_graded_and_known_to_t5(write_task, read):
     assert [each.label for each in found.items] == ["gleich", "anders"]
     form = t5_original(found.items[0], task)
     assert [segment.text for segment in form] == ["a: y", "z: x"]
+    words = replace(load_task("rte"), labels=("1", "0"))
+    found = read(words, "x.tsv", "sentence1\tsentence2\tlabel\na\tb\t1\na\tb\t0\n")
+    assert [each.label for each in found.items] == ["1", "0"], "a word goes before a place"
 
 
 @pytest.mark.parametrize(("changes", "message"), cases("tasks_bad"))
@@ -178,17 +181,6 @@ def test_parquet(labels, tmp_path):
     assert items(read_pairs(str(path), load_task("klue-sts"))) == [("0", "a", "b", "equivalent")]
 
 
-def test_a_label_word_goes_before_a_place(read):
-    task = replace(load_task("rte"), labels=("1", "0"))
-    found = read(task, "x.tsv", "sentence1\tsentence2\tlabel\na\tb\t1\na\tb\t0\n")
-    assert [each.label for each in found.items] == ["1", "0"]
-
-
-def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(ConsilienceError, match=r"none\.tsv: no such file.*hub:validation"):
-        read_pairs(str(tmp_path / "none.tsv"), load_task("rte"))
-
-
 def make(count):
     """Pairs, each with other texts."""
     return Pairs(tuple(TextPair(str(n), f"a{n}", f"b{n}", "xy"[n % 2]) for n in range(count)))
@@ -200,9 +192,11 @@ def test_the_digest_sees_every_text_label_and_place():
     changed = [replace(first, **{name: "z"}) for name in ("item", "first", "second", "label")]
     changed.append(replace(first, first=first.second, second=first.first))
     others = [(each, *rest) for each in changed] + [pairs.items[::-1], pairs.items[1:]]
-    digests = {Pairs(each).digest for each in others} | {pairs.digest}
-    assert len(digests) == 8
+    assert len({Pairs(each).digest for each in others} | {pairs.digest}) == 8
     assert Pairs(pairs.items, ("a note",)).digest == make(3).digest
+    assert len({sample_pairs(make(99), 9, seed).digest for seed in range(5)}) == 5
+    refuse_one_class(make(2), "x.tsv")
+    refused(r"x\.tsv: all 1 pairs are 'x'; expected pairs of", refuse_one_class, make(1), "x.tsv")
 
 
 @given(st.integers(0, 60), st.integers(0, 70), st.integers())
@@ -212,10 +206,6 @@ def test_a_sample_keeps_the_order_and_can_be_drawn_again(count, limit, seed):
     assert len(sample.items) == min(count, limit)
     assert list(sample.items) == [each for each in pairs.items if each in set(sample.items)]
     assert sample == sample_pairs(pairs, limit, seed)
-
-
-def test_another_seed_draws_another_sample():
-    assert len({sample_pairs(make(99), 9, seed).digest for seed in range(5)}) == 5
 
 
 @given(st.integers(0, 60), st.integers())
@@ -235,11 +225,6 @@ def test_klue_sts_is_halved_as_in_the_paper():
     assert (len(first.items), len(half_of(pairs, 2, 0).items)) == (260, 259)
     assert first == half_of(pairs, 1, 0) != half_of(pairs, 1, 1)
     assert first.items != pairs.items[:260]
-
-
-def test_one_label_alone_teaches_nothing():
-    refuse_one_class(make(2), "x.tsv")
-    refused(r"x\.tsv: all 1 pairs are 'x'; expected pairs of", refuse_one_class, make(1), "x.tsv")
 
 
 NAMES = ["contradiction", "entailment", "neutral"]
@@ -270,16 +255,14 @@ def test_a_parquet_file_that_names_its_labels(names, labels, tmp_path):
             read_pairs(str(path), load_task("mnli"))
 
 
-def test_the_hub_without_its_library(monkeypatch):
+def test_the_hub_without_its_library_and_a_file_that_is_not_there(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    refused(
-        r"datasets is not installed. Install the extra consilience\[hub\]: `pip install 'datasets>=4'`",
-        read_pairs,
-        "hub:validation",
-        load_task("rte"),
-    )
-    with pytest.raises(ConsilienceError, match="the task 'x' names no dataset of the Hub"):
-        read_pairs("hub", replace(load_task("rte"), name="x", hub=()))
+    missing = r"datasets is not installed. Install the extra consilience\[hub\]: `pip install 'datasets>=4'`"
+    refused(missing, read_pairs, "hub:validation", load_task("rte"))
+    unnamed = replace(load_task("rte"), name="x", hub=())
+    refused("the task 'x' names no dataset of the Hub", read_pairs, "hub", unnamed)
+    missing = str(tmp_path / "none.tsv")
+    refused(r"none\.tsv: no such file.*hub:validation", read_pairs, missing, load_task("rte"))
 
 
 @pytest.fixture
@@ -311,22 +294,13 @@ def test_a_folder_as_the_hub_has_them(write_dataset, tmp_path):
     file = read_pairs(str(tmp_path / "folder" / "validation.parquet"), task)
     assert file.items == found.items, "the file alone says the same"
     refused(r"folder, split 'test': cannot be loaded: .*\]\. C", read_pairs, "hub:test", task)
-
-
-def test_labels_of_the_hub_without_names_or_with_others(write_dataset):
-    datasets = pytest.importorskip("datasets")
-    task = write_dataset(datasets.Value("int64"), [2, 0])
-    assert [each.label for each in read_pairs("hub", task).items] == ["contradiction", "entailment"]
     task = write_dataset(datasets.ClassLabel(names=["yes", "no", "maybe"]), [2, 0])
     refused("the labels yes, no, maybe; expected entailment, ", read_pairs, "hub", task)
-
-
-def test_the_hub_out_of_reach(write_dataset, tmp_path):
-    datasets = pytest.importorskip("datasets")
-    task = write_dataset(datasets.Value("int64"), [2, 0])
+    task = write_dataset(datasets.Value("int64"), [2, 0])  # without names
+    assert [each.label for each in read_pairs("hub", task).items] == ["contradiction", "entailment"]
     for hub in (("nyu-mll/glue", "rte"), (str(tmp_path / "none"),)):
-        with pytest.raises(ConsilienceError, match="cannot be loaded: .*Check the network and"):
-            read_pairs("hub", replace(task, hub=hub))
+        message = "cannot be loaded: .*Check the network and"
+        refused(message, read_pairs, "hub", replace(task, hub=hub))
 
 
 REAL = cases("real_pairs")

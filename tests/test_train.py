@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 import torch
@@ -35,12 +36,8 @@ from consilience.train.objectives import (
 )
 from consilience.train.plan import SAMPLE_SEED, Plan, Subject
 
-PATTERNS = tuple(
-    map(
-        Pattern.parse,
-        ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital is [Y]."),
-    )
-)
+TEXTS = ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital is [Y].")
+PATTERNS = tuple(map(Pattern.parse, TEXTS))
 
 
 def relation(id_, subjects="abcdefghijkl"):
@@ -108,12 +105,8 @@ def test_the_released_loss_sums_and_divides_by_the_columns():
     found = torch.randn(2, 3, 5)
     logprob = found.log_softmax(-1)
     expected = sum(
-        torch.nn.functional.kl_div(
-            logprob[:, a].T, logprob[:, b].exp().T, reduction="batchmean"
-        ).item()
-        for a in range(3)
-        for b in range(3)
-        if a != b
+        torch.nn.functional.kl_div(one.T, other.exp().T, reduction="batchmean").item()
+        for one, other in permutations(logprob.unbind(1), 2)
     )
     assert released_loss(found).item() == pytest.approx(expected, rel=1e-5)
     assert consistency_loss(found).item() == pytest.approx(expected * 5 / 6, rel=1e-5)

@@ -101,6 +101,12 @@ def metrics(out):
     return {(each["metric"], each["group"]): each for each in shown if each["subset"] == "all"}
 
 
+def same_numbers(rows, numbers, group):
+    for name in ("accuracy", "consistency", "consistent_accuracy"):
+        assert getattr(task, name)(rows) == pytest.approx(numbers[name, group]["value"]), name
+        assert numbers[name, group]["n"] > 0
+
+
 def test_facts_as_a_task_and_back(consilience, write_suite, tmp_path):
     facts = [
         {"relation": "capital", "subject": subject, "object": word}
@@ -117,9 +123,7 @@ def test_facts_as_a_task_and_back(consilience, write_suite, tmp_path):
     log_of(docs, tmp_path / "samples_x.jsonl", made_up)
     out = output(consilience, "score", "samples_x.jsonl", "-s", suite, "--json", "-o", "run")
     numbers, rows = metrics(out), rows_of(docs, made_up)
-    for name in ("accuracy", "consistency", "consistent_accuracy"):
-        assert getattr(task, name)(rows) == pytest.approx(numbers[name, "MACRO"]["value"]), name
-        assert numbers[name, "MACRO"]["n"] > 0
+    same_numbers(rows, numbers, "MACRO")
     answers = read_answers(tmp_path / "run")
     paris = answers.row(0, named=True)
     totals = [made_up(choice) for choice in docs[0]["choices"]]
@@ -153,8 +157,7 @@ def test_questions_as_a_task_and_back(consilience, questions, tmp_path, labels):
     log_of(docs, tmp_path / "log.jsonl", made_up)
     out = output(consilience, "score", "log.jsonl", "-s", questions, "--json", "-o", "run")
     numbers, rows = metrics(out), rows_of(docs, made_up)
-    for name in ("accuracy", "consistency", "consistent_accuracy"):
-        assert getattr(task, name)(rows) == pytest.approx(numbers[name, "MICRO"]["value"]), name
+    same_numbers(rows, numbers, "MICRO")
     answers = read_answers(tmp_path / "run")
     assert answers["option_scores"].list.len().to_list() == [3] * 48
     by_hand = {
@@ -181,27 +184,19 @@ def test_questions_that_lack_variants_count_by_those_that_they_have(consilience,
     numbers = metrics(consilience("score", "log.jsonl", "-s", path, "--json")[1])
     rows = rows_of(docs, made_up)
     assert task.items(rows) == 2
-    for name in ("accuracy", "consistency", "consistent_accuracy"):
-        assert getattr(task, name)(rows) == pytest.approx(numbers[name, "MICRO"]["value"]), name
+    same_numbers(rows, numbers, "MICRO")
 
 
-def test_what_is_no_task_is_refused(consilience, questions, tmp_path):
-    for arguments, message in [
-        (("rte",), "the sentence pairs of rte"),
-        ((questions,), "the open question 'open-1' in the group 'open'"),
-        (
-            (questions, "--groups", "city", "--template", "chat"),
-            "the template 'chat', which is a chat",
-        ),
-    ]:
-        status, _, err = consilience(
-            "suite", "export", *arguments, "--format", "lm-eval", "-o", tmp_path / "tasks"
-        )
-        assert (status, message in err) == (2, True), err
-    status, _, err = consilience("suite", "export", "mini", "--format", "lm-eval")
-    assert (status, "without a folder. Add --out DIR" in err) == (2, True)
-    status, _, err = consilience("suite", "export", "mini", "--format", "lm-eval", "-o", questions)
-    assert (status, "a file; expected a folder" in err) == (2, True)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("rte", "-o", "tasks"), "the sentence pairs of rte"),
+    (("mine.csv", "-o", "tasks"), "the open question 'open-1' in the group 'open'"),
+    (("mine.csv", "--groups", "city", "--template", "chat", "-o", "tasks"),
+     "the template 'chat', which is a chat"),
+    (("mini",), "without a folder. Add --out DIR"),
+    (("mini", "-o", "mine.csv"), "a file; expected a folder"),
+])  # fmt: skip
+def test_what_is_no_task_is_refused(arguments, message, consilience, questions, tmp_path):
+    assert message in refusal(consilience, "suite", "export", *arguments, "--format", "lm-eval")
     assert not (tmp_path / "tasks").exists()
 
 
@@ -232,18 +227,14 @@ def test_the_model_of_a_log_is_that_of_the_results_beside_it(consilience, tmp_pa
     (tmp_path / f"results_{date}.json").write_text('{"model_name": "org/small"}')
     out = output(consilience, "score", log, "--suite", "mini", "-o", "run")
     assert out.startswith("small on mini: 1 relation, 2 facts")
-    assert (
-        json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]["model"]
-        == "org/small"
-    )
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["settings"]["model"]["model"] == "org/small"
 
 
 def test_the_functions_of_a_task_need_nothing_of_ours(consilience, tmp_path):
     consilience("suite", "export", "mini", "--limit", "1", "--format", "lm-eval", "-o", "tasks")
     path = tmp_path / "tasks" / "consilience_task.py"
-    assert (
-        "import consilience" not in path.read_text() and "from consilience" not in path.read_text()
-    )
+    assert not any(f"{word} consilience" in path.read_text() for word in ("import", "from"))
     spec = importlib.util.spec_from_file_location("consilience_task", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -266,11 +257,10 @@ def test_perturbed_patterns_are_compared_with_their_pattern(consilience, write_s
 
 
 def sample(item, variant, options, text, epoch=1, variant_index=0):
-    metadata = {"group": "city", "item": item, "variant": variant, "variant_index": variant_index,
-                "options": options}  # fmt: skip
-    return SimpleNamespace(
-        id=item, epoch=epoch, metadata=metadata, output=SimpleNamespace(completion=text)
-    )
+    about = {"group": "city", "item": item, "variant": variant, "options": options}
+    about["variant_index"] = variant_index
+    output = SimpleNamespace(completion=text)
+    return SimpleNamespace(id=item, epoch=epoch, metadata=about, output=output)
 
 
 @pytest.fixture
@@ -342,8 +332,8 @@ def test_a_log_of_facts_as_questions_says_which_options_were_drawn(consilience, 
 def test_a_log_of_inspect_needs_inspect(consilience, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
     (tmp_path / "log.eval").write_bytes(b"PK")
-    status, _, err = consilience("score", "log.eval", "--suite", "mini-questions")
-    assert (status, "inspect_ai is not installed, which reads its logs" in err) == (2, True)
+    err = refusal(consilience, "score", "log.eval", "--suite", "mini-questions")
+    assert "inspect_ai is not installed, which reads its logs" in err
     assert "Install the extra consilience[inspect]: `pip install" in err
 
 
@@ -359,12 +349,9 @@ def test_log_probabilities_of_any_origin_are_scored(consilience, questions, tmp_
         return consilience("score", "mine.jsonl", "-s", questions, "-o", "run", "--json")
 
     status, _, err = scored("high")
-    assert (status, "row 1: 'log_probabilities' is 'high'; expected a list of numbers" in err) == (
-        2,
-        True,
-    )
-    status, _, err = scored([-1, -3, -2])
-    assert status == 0, err
+    message = "row 1: 'log_probabilities' is 'high'; expected a list of numbers"
+    assert (status, message in err) == (2, True)
+    assert scored([-1, -3, -2])[0] == 0
     shown = read_answers("run").select("option", "gold_option", "margin", "excluded")
     assert shown.rows() == [(0, 1, 1.0, None), (1, 1, 1.0, None)]
     shutil.rmtree("run")

@@ -58,11 +58,7 @@ def with_code(model_folder, tmp_path):
             settings["tokenizer_class"] = "OwnTokenizer"
         else:
             auto = {"AutoConfig": "own.OwnConfig", "AutoModelForMaskedLM": "own.OwnForMaskedLM"}
-            settings |= {
-                "model_type": name,
-                "architectures": ["OwnForMaskedLM"],
-                "auto_map": auto,
-            }
+            settings |= {"model_type": name, "architectures": ["OwnForMaskedLM"], "auto_map": auto}
         (folder / changed).write_text(json.dumps(settings))
         return folder, marker
 
@@ -155,17 +151,11 @@ def test_the_digest_covers_every_file_that_changes_what_a_model_says(model_folde
     shutil.copytree(model_folder("gpt2"), folder)
     seen = [digest(folder)]
     (folder / "additional_chat_templates").mkdir()
-    for name in (
-        "chat_template.jinja",
-        "additional_chat_templates/tools.jinja",
-        "generation_config.json",
-        "special_tokens_map.json",
-        "merges.txt",
-    ):
-        (folder / name).write_text("{}")
-        seen.append(digest(folder))
-        (folder / name).write_text("{ }")
-        seen.append(digest(folder))
+    names = "chat_template.jinja additional_chat_templates/tools.jinja generation_config.json"
+    for name in f"{names} special_tokens_map.json merges.txt".split():
+        for text in ("{}", "{ }"):
+            (folder / name).write_text(text)
+            seen.append(digest(folder))
     assert len(set(seen)) == len(seen), "a file was added or changed, and the digest was not"
     (folder / "README.md").write_text("what it is")
     (folder / "model.py").write_text("print('never run')")

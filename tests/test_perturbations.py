@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from checks import refused
 from conftest import ROOT, cases
-from consilience import ConsilienceError, load_model, load_suite
+from consilience import load_model, load_suite
 from consilience.asking.facts import ask
 from consilience.core.factors import ORIGINAL
 from consilience.core.items import Segment, TextPair
@@ -67,12 +67,8 @@ def test_every_form_of_a_pair():
     assert {name: texts(form) for name, form in forms.items()} == WRITTEN
     assert list(forms)[0] == ORIGINAL
     assert PAPERS == ("reverse", "signal") == tuple(PERTURBATIONS)[:2]
-
-
-def test_indicators_without_case_stay_as_they_are():
-    form = original(PAIR, TASKS["kornli"].indicators)
-    for name in ("lower_case", "upper_case"):
-        assert PERTURBATIONS[name].rewrite(form) == form
+    form = original(PAIR, TASKS["kornli"].indicators)  # without case
+    assert all(PERTURBATIONS[f"{name}_case"].rewrite(form) == form for name in ("lower", "upper"))
 
 
 def test_the_form_of_t5_is_perturbed_as_any_other():
@@ -293,19 +289,22 @@ def test_each_pattern_is_compared_with_its_own_perturbed_forms(mine):
     refused(r"has 0 \[Y\]", with_perturbed_patterns, small, broken)
 
 
-def test_a_perturbation_that_makes_one_text_of_two_patterns_is_refused():
+def with_two_patterns(*texts):
     suite = load_suite("mini")
-    patterns = (Pattern.parse("[X] is [Y]."), Pattern.parse("[X] is [Y]"))
-    small = replace(suite, relations=(replace(suite.relations[0], patterns=patterns),))
-    with pytest.raises(ConsilienceError, match=r"'no_period' makes '\[X\] is \[Y\]' of 2 patterns"):
-        with_perturbed_patterns(small, chosen(["no_period"], PATTERN_PERTURBATIONS))
+    patterns = tuple(map(Pattern.parse, texts))
+    return replace(suite, relations=(replace(suite.relations[0], patterns=patterns),))
+
+
+def test_a_perturbation_that_makes_one_text_of_two_patterns_is_refused():
+    picked = chosen(["no_period"], PATTERN_PERTURBATIONS)
+    small = with_two_patterns("[X] is [Y].", "[X] is [Y]")
+    message = r"'no_period' makes '\[X\] is \[Y\]' of 2 patterns"
+    refused(message, with_perturbed_patterns, small, picked)
 
 
 def test_a_perturbation_that_changes_nothing_is_noted():
     """Of two patterns only the first begins with a capital."""
-    suite = load_suite("mini")
-    patterns = (Pattern.parse("The [X] is [Y]."), Pattern.parse("[X] is [Y]."))
-    small = replace(suite, relations=(replace(suite.relations[0], patterns=patterns),))
     picked = chosen(["lower_case"], PATTERN_PERTURBATIONS)
+    small = with_two_patterns("The [X] is [Y].", "[X] is [Y].")
     (note,) = with_perturbed_patterns(small, picked).notes
     assert note.startswith("lower_case: leaves 1 of 2 patterns as they are")

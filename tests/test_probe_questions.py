@@ -220,10 +220,9 @@ def test_a_folder_has_a_file_or_several(consilience, tmp_path, quiz):
     for at, name in enumerate(("one", "two")):
         lines = [header, *rows[at::2]]
         (folder / "questions" / f"{name}.csv").write_text("\n".join(lines), encoding="utf-8")
-    said = refusal(
-        consilience, "probe", "--model", "baseline:oracle", "--suite", folder, "--dry-run", "--json"
-    )
-    assert "duplicate item 'nature-1' in two files" in said
+    command = ("probe", "--model", "baseline:oracle", "--suite", folder, "--dry-run", "--json")
+    status, _, said = consilience(*command)
+    assert (status, "duplicate item 'nature-1' in two files" in said) == (2, True)
 
 
 def of_groups(names):

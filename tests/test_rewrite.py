@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from checks import output, refused
+from checks import output, refusal, refused
 from consilience import Suite, load_suite
 from consilience.authoring import rewriting
 from consilience.authoring.import_formats import import_patterns
@@ -59,12 +59,8 @@ class WordJudge:
         self.identity = {"model": "words"}
 
     def log_odds(self, pairs):
-        return np.array(
-            [
-                float(len({*a.split()} & {*b.split()}) - len({*a.split()} - {*b.split()}))
-                for a, b in pairs
-            ]
-        )
+        words = [({*first.split()}, {*second.split()}) for first, second in pairs]
+        return np.array([float(len(a & b) - len(a - b)) for a, b in words])
 
     def token_logprobs(self, sentences):
         return np.array([-float(len(sentence.split())) for sentence in sentences])
@@ -90,9 +86,7 @@ def test_each_rule_refuses_and_is_counted():
         ],
     })  # fmt: skip
     drafts, refusals = rewriting.draft_rewrites(SUITE, writer, 8)
-    assert [(d.pattern.text, d.sample) for d in drafts] == [
-        ("[X]'s capital is [Y].", 1),
-    ]
+    assert [(d.pattern.text, d.sample) for d in drafts] == [("[X]'s capital is [Y].", 1)]
     assert [(r.relation, r.reason) for r in refusals] == [
         ("river", "no script"), ("capital", "slots"), ("capital", "same as the base pattern"),
         ("capital", "duplicate"), ("capital", "length"), ("capital", "language"),
@@ -103,9 +97,8 @@ def test_each_rule_refuses_and_is_counted():
 def test_rewrites_stay_in_the_language_of_the_suite(tmp_path):
     """One word that both languages have, such as capital, is not enough."""
     base = "La capital de [X] es [Y]."
-    (tmp_path / "table.csv").write_text(
-        f"relation,pattern,subject,object\ncapital,{base},Francia,París"
-    )
+    row = f"relation,pattern,subject,object\ncapital,{base},Francia,París"
+    (tmp_path / "table.csv").write_text(row)
     import_patterns(ImportOptions(tmp_path / "table.csv", tmp_path / "es", language=("es",)))
     suite = load_suite(tmp_path / "es")
     texts = ["The capital of [X] is [Y].", "[X] is the capital [Y].", "[Y] es la capital de [X]."]
@@ -139,7 +132,7 @@ def test_the_meaning_score_is_the_mean_over_facts_and_orders():
             return np.array([1.0, math.nan, math.nan, 2.0])
 
     assert rewriting.meaning_scores([pair], Deaf()).tolist() == [1.5], (
-        "what cannot be read is left out"
+        "what is not read is left out"
     )
 
 
@@ -176,11 +169,9 @@ def test_controls_have_the_facts_of_the_relation():
 
 
 def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
+    bases = [relation.patterns[0].text for relation in FIVE]
     writer = ScriptedWriter(
-        {
-            base: [f"[X] now has a{at} [Y].", "[X] [Y]"]
-            for at, base in enumerate(p.patterns[0].text for p in FIVE)
-        }
+        {b: [f"[X] now has a{at} [Y].", "[X] [Y]"] for at, b in enumerate(bases)}
     )
     options = RewriteOptions("five", "org/writer", tmp_path / "p.jsonl", samples=2, fillings=1)
     done = rewriting.rewrite_suite(FIVE, writer, WordJudge(), options, measured_on=FIVE)
@@ -203,9 +194,8 @@ def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
     refused = rewriting.rewrite_suite(FIVE, writer, WordJudge(), strict, measured_on=FIVE)
     assert refused.reasons == {"slots": 5, "meaning": 5}
     assert options.out.read_text() == ""
-    few = rewriting.rewrite_suite(
-        SUITE, ScriptedWriter({}), WordJudge(), options, measured_on=SUITE
-    )
+    nothing = ScriptedWriter({})
+    few = rewriting.rewrite_suite(SUITE, nothing, WordJudge(), options, measured_on=SUITE)
     assert "is not measured, because the suite has fewer than 5 relations" in few.notes[0]
 
 
@@ -223,21 +213,18 @@ def test_the_judge_compares_yes_and_no_after_the_question(scorer):
     odds = judge.log_odds(pairs)
     for pair, value in zip(pairs, odds, strict=True):
         text = judge.prompt(*pair).text
-        assert text.endswith(
-            f"Sentence 1: {pair[0]}\nSentence 2: {pair[1]}\nDo the two sentences mean the same? Answer Yes or No.\nAnswer:"
-        )
+        ending = "Do the two sentences mean the same? Answer Yes or No.\nAnswer:"
+        assert text.endswith(f"Sentence 1: {pair[0]}\nSentence 2: {pair[1]}\n{ending}")
         totals = []
         for answer in (" Yes", " No"):
             begin, whole = (scorer.tokenizer(t)["input_ids"] for t in (text, text + answer))
             logs = scorer.model(torch.tensor([whole])).logits[0].log_softmax(-1)
-            shared = next(
-                (at for at, (a, b) in enumerate(zip(begin, whole, strict=False)) if a != b),
-                len(begin),
-            )
+            pieces = enumerate(zip(begin, whole, strict=False))
+            shared = next((at for at, (a, b) in pieces if a != b), len(begin))
             totals.append(sum(float(logs[at - 1, whole[at]]) for at in range(shared, len(whole))))
         assert value == pytest.approx(totals[0] - totals[1], abs=1e-3)
-    one, _ = judge.log_odds(pairs[:1])[0], None
-    assert one == pytest.approx(odds[0], abs=1e-4), "a pair does not depend on the others"
+    alone = judge.log_odds(pairs[:1])[0]
+    assert alone == pytest.approx(odds[0], abs=1e-4), "a pair does not depend on the others"
 
 
 @torch.inference_mode()
@@ -247,14 +234,10 @@ def test_fluency_is_the_mean_log_probability_of_a_token(scorer):
     means = judge.token_logprobs(sentences)
     for sentence, mean in zip(sentences, means, strict=True):
         ids = scorer.tokenizer(sentence)["input_ids"]
-        logs = (
-            scorer.model(torch.tensor([[scorer.tokenizer.eos_token_id, *ids]]))
-            .logits[0]
-            .log_softmax(-1)
-        )
-        assert mean == pytest.approx(
-            np.mean([float(logs[at, token]) for at, token in enumerate(ids)]), abs=1e-4
-        )
+        read = torch.tensor([[scorer.tokenizer.eos_token_id, *ids]])
+        logs = scorer.model(read).logits[0].log_softmax(-1)
+        expected = np.mean([float(logs[at, token]) for at, token in enumerate(ids)])
+        assert mean == pytest.approx(expected, abs=1e-4)
 
 
 def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, tmp_path):
@@ -276,12 +259,16 @@ def test_a_model_behind_a_url_writes_and_one_that_is_here_judges(
     with scoring_server(model_folder("mamba"), VLLM, longest=512, chat_template=CHAT) as server:
         arguments = ["suite", "rewrite", write_suite(), "--model", "openai:tiny", "--samples", "2"]
         arguments += [
-            "--base-url", server.url, "--max-new-tokens", "4", "--out", "p.jsonl", "--json",
-        ]  # fmt: skip
-        status, _, err = consilience(*arguments)
-        assert status == 2 and "--model openai:tiny without --judge" in err
-        status, out, err = consilience(*arguments, "--judge", model_folder("mamba"))
-    assert status == 0, err
+            "--base-url",
+            server.url,
+            "--max-new-tokens",
+            "4",
+            "--out",
+            "p.jsonl",
+            "--json",
+        ]
+        assert "--model openai:tiny without --judge" in refusal(consilience, *arguments)
+        out = output(consilience, *arguments, "--judge", model_folder("mamba"))
     document = json.loads(out)
     assert document["run"]["settings"]["model"]["model"] == "openai:tiny"
     assert sum(document["refused"].values()) == 2
@@ -298,8 +285,5 @@ def test_a_model_behind_a_url_writes_and_one_that_is_here_judges(
 def test_a_model_that_cannot_has_a_message(options, message, model_folder, tmp_path):
     if options.get("model") == "t5":
         options = {"model": str(model_folder("t5"))}
-    refused(
-        message,
-        rewriting.rewrite_patterns,
-        RewriteOptions(**{"suite": "mini", "model": "none", "out": tmp_path / "p"} | options),
-    )
+    given = RewriteOptions(**{"suite": "mini", "model": "none", "out": tmp_path / "p"} | options)
+    refused(message, rewriting.rewrite_patterns, given)

@@ -159,6 +159,7 @@ def test_a_shell_completes_commands_and_options(consilience, monkeypatch):
 
     assert complete("consilience pro") == ["probe"]
     assert complete("consilience probe --suit") == ["--suite"]
+    monkeypatch.delenv("_CONSILIENCE_COMPLETE")
     for shell in ("bash", "zsh", "fish"):
         script = output(consilience, "--show-completion", shell)
         assert f"_CONSILIENCE_COMPLETE={shell}_complete" in script

@@ -234,7 +234,8 @@ def test_a_full_disk_keeps_what_was_kept(tmp_path):
 
 
 def test_a_record_with_a_damaged_cost_is_refused():
-    record = {"settings": {}, "started": "2026", "versions": {}, "warnings": [], "answers": {}}
+    record = {"settings": {}, "versions": {}, "warnings": [], "answers": {}}
+    record["started"] = "2026-11-23"
     assert not fault_of_run(record | {"cost": {"requests": 3, "cost": 0.1}})
     damaged = fault_of_run(record | {"cost": {"requests": "many"}})
     assert damaged == """'cost' is {"requests": "many"}; expected an object of numbers"""

@@ -8,7 +8,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from checks import refused
-from consilience import ConsilienceError, Pattern, Suite, load_suite, measure, read_answers
+from consilience import Pattern, Suite, load_suite, measure, read_answers
 from consilience.files.tables import as_pandas, as_polars
 from consilience.suites.layouts import save_suite
 
@@ -99,19 +99,15 @@ def test_representations_are_short_and_groups_are_found_by_id_and_label():
     mini = load_suite("mini")
     assert (len(mini), len(list(mini))) == (15, 15)
     assert mini["capital"] is mini["capital of a country"] is mini.relation("capital")
-    assert "capital" in mini
-    assert "capitol" not in mini
+    assert "capital" in mini and "capitol" not in mini
     for value in (mini, mini["capital"], mini["capital"].candidates, mini["capital"].patterns[0]):
         assert len(repr(value)) < 100
     assert repr(Pattern("[X] is [Y].")) == "Pattern('[X] is [Y].')"
 
 
-def test_a_suite_that_is_saved_is_the_same_when_it_is_read(tmp_path):
+def test_saving_is_whole_and_never_changes_a_folder_that_has_content(tmp_path):
     mini = load_suite("mini")
-    assert load_suite(save_suite(mini, str(tmp_path / "own"))).digest == mini.digest
-
-
-def test_saving_never_changes_a_folder_that_has_content(tmp_path):
+    assert load_suite(save_suite(mini, str(tmp_path / "mini"))).digest == mini.digest
     suite = Suite.from_patterns(PATTERNS, [("Redis", "6379"), ("PostgreSQL", "5432")])
     folder = save_suite(suite, tmp_path / "own")
     about = '{"name": "questions", "licence": "CC0-1.0"}'
@@ -129,8 +125,8 @@ def test_saving_never_changes_a_folder_that_has_content(tmp_path):
 def test_a_suite_that_cannot_be_saved_leaves_no_folder(tmp_path):
     suite = load_suite("mini")
     sample = replace(suite["capital"], facts=suite["capital"].facts[:2])
-    with pytest.raises(ConsilienceError, match="cannot be written as a folder"):
-        save_suite(Suite("part", (sample,)), tmp_path / "part")
+    part = Suite("part", (sample,))
+    refused("cannot be written as a folder", save_suite, part, tmp_path / "part")
     assert not list(tmp_path.iterdir())
 
 
@@ -148,23 +144,20 @@ def test_measure_takes_pandas_and_has_the_protocol_of_the_suite():
          "gold": fact.object, "answer": "6379"}
         for fact in suite["questions"].facts for variant in (0, 1)
     ]  # fmt: skip
-    assert_frame_equal(
-        measure(pd.DataFrame(rows), suite), measure(pl.DataFrame(rows), suite, "strict")
-    )
+    expected = measure(pl.DataFrame(rows), suite, "strict")
+    assert_frame_equal(measure(pd.DataFrame(rows), suite), expected)
 
 
 CAPITALS = {
     "subject": ["France", "Italy", None, None],
     "object": ["Paris", "Rome", None, None],
     "pattern": [
-        "The capital of [X] is [Y].",
-        "[Y] is the capital of [X].",
-        "Die Hauptstadt [X] ist [Y].",
+        "The capital of [X] is [Y].", "[Y] is the capital of [X].", "Die Hauptstadt [X] ist [Y].",
         "[X]の首都は[Y]です。",
     ],
     "language": [None, "en", "de", "ja"],
     "subject_form": [None, None, "genitive", None],
-}
+}  # fmt: skip
 NAMES = {
     "name": ["France", "Italy", "Paris", "Rome"] * 2,
     "language": ["de"] * 4 + ["ja"] * 4,
@@ -177,10 +170,8 @@ NAMES = {
 def test_a_frame_with_languages_is_the_suite_of_the_same_files(make, tmp_path):
     suite = Suite.from_frame(make(CAPITALS), names=make(NAMES), name="capital")
     relation = suite["capital"]
-    filled = [
-        query.pattern.fill(query.subject, query.gold)
-        for query in (relation.query(pattern, relation.facts[1]) for pattern in relation.patterns)
-    ]
+    queries = [relation.query(pattern, relation.facts[1]) for pattern in relation.patterns]
+    filled = [query.pattern.fill(query.subject, query.gold) for query in queries]
     assert filled[2:] == ["Die Hauptstadt Italiens ist Rom.", "イタリアの首都はローマです。"]
     assert list(relation.design.languages) == ["en", "de", "ja"]
     assert load_suite(str(save_suite(suite, tmp_path / "capital"))).digest == suite.digest
@@ -207,10 +198,6 @@ def test_a_fault_of_names_says_what_to_add(names, message):
 
 
 def test_a_text_is_one_pattern():
-    twice = {**CAPITALS, "pattern": ["[X]: [Y]"] * 4}
-    refused(
-        "row 3: duplicate pattern .*the first is the frame, row 1",
-        Suite.from_frame,
-        pl.DataFrame(twice),
-        names=pl.DataFrame(NAMES),
-    )
+    twice = pl.DataFrame({**CAPITALS, "pattern": ["[X]: [Y]"] * 4})
+    message = "row 3: duplicate pattern .*the first is the frame, row 1"
+    refused(message, Suite.from_frame, twice, names=pl.DataFrame(NAMES))

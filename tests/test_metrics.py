@@ -135,10 +135,8 @@ def test_without_data_a_value_is_nan_and_the_macro_mean_leaves_it_out():
     row = strict.filter((pl.col("metric") == "unknown_consistency") & (pl.col("group") == "MACRO"))
     assert (row["n"][0], row["n_excluded"][0]) == (0, 1)
     published = measure(answers, make_suite(), "published")
-    assert (
-        "unknown_consistency: no data in R"
-        in notes_on(answers, published, make_suite(), "published")[0]
-    )
+    notes = notes_on(answers, published, make_suite(), "published")
+    assert "unknown_consistency: no data in R" in notes[0]
 
 
 def test_the_accuracy_says_how_many_facts_it_is_over():
@@ -153,11 +151,9 @@ def test_the_accuracy_says_how_many_facts_it_is_over():
     rows += [(str(at), f"s{at}", "b", [None] * 3) for at in (4, 5, 6)]
     rows += [("7", "s6", "b", [None] * 3)]
     why = {"4": other, "5": several, "6": several, "7": several, "3": several}
-    answers = table(rows).with_columns(
-        excluded=pl.when(pl.col("answer").is_null()).then(
-            pl.col("item").replace_strict(why, default=None, return_dtype=pl.String)
-        )
-    )
+    reasons = pl.col("item").replace_strict(why, default=None, return_dtype=pl.String)
+    excluded = pl.when(pl.col("answer").is_null()).then(reasons)
+    answers = table(rows).with_columns(excluded=excluded)
     suite = make_suite()
     hint = "of several tokens and were not asked, 1 other has no answer (see the notes); see "
     for protocol, counts in (
@@ -186,6 +182,12 @@ WORDS = ["apple", "pear", "orange", "fig"]
 ANY_PATTERNS = ("[X] is a [Y].", "[X] is an [Y] .", "[Y] is [X].", "the [Y], [X]")
 
 
+ROWS = st.tuples(
+    st.sampled_from(["s1", "s2", "s3", "s4", "s5"]),
+    *(st.sampled_from(WORDS), st.tuples(*[st.sampled_from(WORDS)] * len(ANY_PATTERNS))),
+)
+
+
 def released_rules(rows, patterns, edges):
     """The released evaluation's counting, written down plainly from its description.
 
@@ -200,9 +202,7 @@ def released_rules(rows, patterns, edges):
         words = pattern.split(" ")
         at = [n for n, word in enumerate(words) if "[Y]" in word][0]
         vowel = gold.lower()[:1] in "aeiou"
-        return at > 0 and (
-            (words[at - 1] == "a" and vowel) or (words[at - 1] == "an" and not vowel)
-        )
+        return at > 0 and words[at - 1] == ("a" if vowel else "an")
 
     hits = total = 0
     edit_hits, edit_total = Counter(), Counter()
@@ -245,18 +245,7 @@ def released_rules(rows, patterns, edges):
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["s1", "s2", "s3", "s4", "s5"]),
-            st.sampled_from(WORDS),
-            st.tuples(*[st.sampled_from(WORDS)] * len(ANY_PATTERNS)),
-        ),
-        min_size=1,
-        max_size=12,
-    ),
-    st.integers(0, 2**18),
-)
+@given(st.lists(ROWS, min_size=1, max_size=12), st.integers(0, 2**18))
 def test_published_is_the_released_evaluation_to_the_last_digit(rows, bits):
     pairs = [(a, b) for b in range(4) for a in range(b)]
     random_bits = random.Random(bits)
@@ -356,9 +345,7 @@ def test_a_metric_may_read_scores(metrics_of_scores, protocol):
     assert (row["value"], row["n"], row["n_excluded"]) == (pytest.approx(2 / 3), 3, 1)
     mean = row_of(measure(scored, make_suite(), protocol), "mean_margin")
     assert mean["value"] == pytest.approx((2 + 0.5 + 3) / 3)
-    assert 0 < mean["low"] < mean["value"] < mean["high"] < 10, (
-        "bounds are arguments: 1 is no limit"
-    )
+    assert 0 < mean["low"] < mean["value"] < mean["high"] < 10, "1 is no limit"
     none = row_of(measure(rows, make_suite(), protocol), "confident")
     assert (none["n"], none["n_excluded"]) == (0, 4), "a table without margins has no data"
     assert math.isnan(none["value"])
@@ -367,6 +354,4 @@ def test_a_metric_may_read_scores(metrics_of_scores, protocol):
 
 
 def row_of(metrics, name):
-    chosen = (pl.col("metric") == name) & (pl.col("group") == "R") & (pl.col("subset") == "all")
-    (row,) = metrics.filter(chosen).to_dicts()
-    return row
+    return metrics.filter(metric=name, group="R", subset="all").row(0, named=True)

@@ -23,12 +23,7 @@ class PatternNode:
     pass
 
 
-class EdgeType:
-    pass
-
-
-class DiGraph:
-    pass
+EdgeType, DiGraph = type("EdgeType", (), {}), type("DiGraph", (), {})
 
 
 @pytest.fixture
@@ -159,21 +154,18 @@ class Getter:
         return getattr, (dict, "fromkeys")
 
 
-@pytest.mark.parametrize(
-    ("payload", "message"),
-    [(Harmful(), "it uses TUPLE"), (Getter(), "it uses TUPLE"), (print, "it names '")],
-)
+@pytest.mark.parametrize(("payload", "message"), [
+    (Harmful(), "it uses TUPLE"), (Getter(), "it uses TUPLE"), (print, "it names '"),
+])  # fmt: skip
 def test_a_pickle_that_names_anything_else_is_refused_and_nothing_runs(
     payload, message, tmp_path, monkeypatch, pickle_graph
 ):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "P19.graph"
-    for write in (
-        lambda: path.write_bytes(pickle.dumps(payload)),
-        lambda: pickle_graph(path, TEXTS, {}, extra=payload),
-    ):
-        write()
-        refused(f"refused as a pattern graph: {message}", read_graph, path)
+    path.write_bytes(pickle.dumps(payload))
+    refused(f"refused as a pattern graph: {message}", read_graph, path)
+    pickle_graph(path, TEXTS, {}, extra=payload)
+    refused(f"refused as a pattern graph: {message}", read_graph, path)
     assert not (tmp_path / "harmed").exists()
 
 
@@ -233,10 +225,9 @@ def test_hostile_graphs_are_refused_within_10_seconds_and_256_mib(tmp_path):
 
 def test_graphs_that_are_not_graphs(tmp_path, pickle_graph):
     path = tmp_path / "P19.graph"
-    path.write_bytes(b"\x80\x03]q\x00.")  # an empty list
-    refused("refused", read_graph, path)
-    path.write_bytes(b"\x80\x03")
-    refused("refused", read_graph, path)
+    for content in (b"\x80\x03]q\x00.", b"\x80\x03"):  # an empty list, and nothing
+        path.write_bytes(content)
+        refused("refused", read_graph, path)
     pickle_graph(path, TEXTS, {(0, 1): ("yes", False, False)})
     refused("not booleans", read_graph, path)
     pickle_graph(path, TEXTS, {(0, 1): (True, False, False)}, one_way=True)

@@ -100,7 +100,7 @@ def sized(kind, tokenizer, seed, **options):
     """A small random model with that tokenizer's vocabulary."""
     torch.manual_seed(seed)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-    return kind(BertConfig(len(tokenizer), num_attention_heads=4, **sizes, **options))
+    return kind(BertConfig(vocab_size=len(tokenizer), num_attention_heads=4, **sizes, **options))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Answers in a model's own words: what is written, sampled, and made of it."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -17,6 +18,7 @@ from consilience.core.presentation import Presentation, Prompt, Template, presen
 from consilience.kinds.writing import Writer, as_writer, sample_factor
 from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
+from consilience.models.prompt_reader import Manner
 from consilience.models.prompted import AnswerWriter
 from consilience.models.steering import TokenNoise
 
@@ -104,20 +106,13 @@ def test_a_text_that_is_no_chat_ends_with_its_first_line(writer):
     model = writer("llama")
     spelled = {1: "\n", 2: " a", 3: " b\n", 4: "c"}
     model.tokenizer.decode = lambda ids, **_: "".join(spelled[token] for token in ids)
-    line, chat = ([manner] for manner in (prompts_manner(False), prompts_manner(True)))
-    assert not model._is_complete(line, 0, [1])
-    assert not model._is_complete(line, 0, [1, 2])
-    assert model._is_complete(line, 0, [1, 2, 3])
+    line, chat = [Manner(is_one_line=True)], [Manner(is_one_line=False)]
+    lines = [model._is_complete(line, 0, ids) for ids in ([1], [1, 2], [1, 2, 3])]
+    assert lines == [False, False, True]
     assert not model._is_complete(chat, 0, [1, 2, 3])
     assert model._is_complete(chat, 0, [2, model.ends[0]])
     assert model._decoded([1, 2, 3, 4], line[0]) == "a b"
     assert model._decoded([1, 2, 3, 4], chat[0]) == "a b\nc"
-
-
-def prompts_manner(is_chat):
-    from consilience.models.prompt_reader import Manner
-
-    return Manner(is_one_line=not is_chat)
 
 
 def test_samples_are_distributed_as_the_softmax_at_the_temperature():
@@ -139,13 +134,8 @@ def test_noise_is_standard_gumbel_times_the_temperature_and_new_in_every_step():
     assert values.std() == pytest.approx(2 * np.pi / 6**0.5, abs=0.06)
     assert (noise.at(0, 5) == values[:5]).all()
     assert abs(np.corrcoef(values, noise.at(1, 20_000))[0, 1]) < 0.03
-    others = {
-        TokenNoise.of(ids, at, seed, 1).key
-        for ids in ([1], [1, 2])
-        for at in (1, 2)
-        for seed in (0, 1)
-    }
-    assert len(others) == 8
+    others = product(([1], [1, 2]), (1, 2), (0, 1))
+    assert len({TokenNoise.of(ids, at, seed, 1).key for ids, at, seed in others}) == 8
 
 
 class Scripted:
@@ -172,37 +162,37 @@ OPTIONS = Question(
 )
 
 
-def test_labels_and_texts_are_options_in_whatever_order_they_were_shown():
+def asked(model, questions, design, presentation=None, rule="normalized"):
+    presenter = Presenter(design, {}, presentation or Presentation())
+    return ask_writing(questions, presenter, model, "own", rule_of(rule))
+
+
+ORDERS = FactorialDesign.full([Factor("order", ("given", "rotation 1"))])
+
+
+@pytest.mark.parametrize(("texts", "labels", "option", "answer", "unmatched"), [
+    (("B", "B) Oslo"), "A", [1, 2], ["Paris", "Oslo"], [None, None]),
+    (("B) Paris", " \n"), "A", [1, None], ["Paris", "(no text)"], [None, "no text"]),
+    (("B", "oslo"), "none", [None, 2], ["b", "Oslo"], ["matches no choice", None]),
+])  # fmt: skip
+def test_labels_and_texts_are_options_in_whatever_order_they_were_shown(
+    texts, labels, option, answer, unmatched
+):
     """B is Paris as given and Oslo after one rotation; a text is the same option in both."""
-    design = FactorialDesign.full([Factor("order", ("given", "rotation 1"))])
-    model = Scripted("B", "B) Oslo")
-    table = ask_writing(
-        [OPTIONS], Presenter(design, {}, Presentation()), model, "own", rule_of("normalized")
-    )
-    assert (table["option"].to_list(), table["answer"].to_list()) == ([1, 2], ["Paris", "Oslo"])
-    assert (table["label"].to_list(), table["text"].to_list()) == (["B", "B"], ["B", "B) Oslo"])
-    assert table["unmatched"].to_list() == [None, None]
-    model = Scripted("B) Paris", " \n")
-    table = ask_writing(
-        [OPTIONS], Presenter(design, {}, Presentation()), model, "own", rule_of("normalized")
-    )
-    assert table["option"].to_list() == [1, None]
-    assert table["answer"].to_list() == ["Paris", "(no text)"]
-    assert table["unmatched"].to_list() == [None, "no text"]
-    none = Presentation(labels="none")
-    table = ask_writing(
-        [OPTIONS], Presenter(design, {}, none), Scripted("B", "oslo"), "own", rule_of("normalized")
-    )
-    assert table["option"].to_list() == [None, 2]  # no labels were shown
-    assert table["answer"].to_list() == ["b", "Oslo"]
+    table = asked(Scripted(*texts), [OPTIONS], ORDERS, Presentation(labels=labels))
+    columns = table.select("option", "answer", "unmatched", "text").to_dict(as_series=False)
+    assert columns == {
+        "option": option, "answer": answer, "unmatched": unmatched, "text": list(texts),
+    }  # fmt: skip
+    if labels == "A":
+        assert table["label"].to_list() == ["B", "B"] if option[1] else ["B", None]
 
 
 def test_few_prompts_are_held_at_once(monkeypatch):
     """Two orders of three questions; three prompts at once are those of one question."""
-    design = FactorialDesign.full([Factor("order", ("given", "rotation 1"))])
     questions = [replace(OPTIONS, item=item) for item in ("q1", "q2", "q3")]
     monkeypatch.setattr(ask_questions, "PROMPTS_AT_ONCE", 3)
-    presenter, model = Presenter(design, {}, Presentation()), Scripted("A", "C")
+    presenter, model = Presenter(ORDERS, {}, Presentation()), Scripted("A", "C")
     table = ask_writing(questions, presenter, model, "own")
     assert table["item"].to_list() == ["q1", "q1", "q2", "q2", "q3", "q3"]
     assert (table["text"].to_list(), table["option"].to_list()) == (["A", "C"] * 3, [0, 0] * 3)
@@ -215,9 +205,7 @@ def test_open_questions_have_samples_aliases_and_their_own_words():
         Question("q2", "g", {"": ("too long?",)}, Choice("Go")),
     ]
     model = Scripted("golang.", "The C Language", "c language!")
-    table = ask_writing(
-        questions, Presenter(design, {}, Presentation()), model, "own", rule_of("normalized")
-    )
+    table = asked(model, questions, design)
     assert model.samples == [1, 2, 3]
     assert table["sample"].to_list() == ["1", "2", "3"] * 2
     assert table["answer"].to_list() == ["Go", "c language", "c language", None, None, None]
@@ -237,18 +225,14 @@ def test_answers_that_mean_the_same_are_merged_and_the_judge_is_measured():
     design = FactorialDesign.full(sample_factor(3, 1.0))
     scripted, judge = Scripted("big", "large", "green"), Same("big|large")
     writer = Writer(scripted, equivalence="test:big", judge=judge)
-    table = writer.ask(
-        [Question("q", "g", {"": ("?",)}, Choice("blue"))],
-        Presenter(design, {}, Presentation()),
-        "own",
-    )
+    question = Question("q", "g", {"": ("?",)}, Choice("blue"))
+    table = writer.ask([question], Presenter(design, {}, Presentation()), "own")
     assert table["answer"].to_list() == ["big", "big", "green"]
     assert table["text"].to_list() == ["big", "large", "green"]
     unmatched, merged = writer.notes(table)
     assert unmatched.startswith("3 of 3 written answers")
-    assert merged.startswith(
-        "1 answer merged with another of the same meaning (test:big); the judge's error on 1"
-    )
+    one = "1 answer merged with another of the same meaning (test:big); the judge's error on 1"
+    assert merged.startswith(one)
     assert "precision undefined, recall 0%" in merged
 
 

@@ -82,16 +82,9 @@ def test_a_server_that_says_how_many_it_takes_gets_no_more():
     assert seconds == pytest.approx(600 * 0.1 / 6), "as many from the first request on"
     pace = Pace(None)
     pace.take_at_most(6)
-    with pace.held(16):
-        assert pace.limit == 6
-    with pace.held(1):
-        assert pace.limit == 1
-
-
-def test_a_fixed_number_stays():
-    pace, seconds, _ = simulate(60, 8, fixed=3)
-    assert pace.limit == 3
-    assert seconds == pytest.approx(60 * 0.1 / 3)
+    for held, limit in ((16, 6), (1, 1)):
+        with pace.held(held):
+            assert pace.limit == limit
 
 
 @pytest.mark.parametrize("slots", [1, 6, 20])
@@ -116,6 +109,8 @@ def test_one_storm_halves_once_and_a_wait_stops_all():
     fixed = Pace(16, Clock(lambda: now))
     fixed.overloaded(1.5, None)
     assert fixed.limit == 16, "a number that the user set stays"
+    pace, seconds, _ = simulate(60, 8, fixed=3)
+    assert (pace.limit, seconds) == (3, pytest.approx(60 * 0.1 / 3))
 
 
 def test_what_a_limit_does_not_admit_holds_no_place_and_starts_when_another_ends():

@@ -5,7 +5,7 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
-from consilience.core.errors import ConsilienceError
+from checks import refused
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
 from consilience.core.presentation import TEMPLATES, Presentation, Template, permutation, present
@@ -46,11 +46,8 @@ def test_full_design_has_every_combination_and_its_pairs():
         "order": 12,  # 3 x 4
         "labels": 6,
     }
-    every = [
-        pair
-        for pair in combinations(range(12), 2)
-        if differing(*(design.cells[at] for at in pair)) == 1
-    ]
+    cells = design.cells
+    every = [(a, b) for a, b in combinations(range(12), 2) if differing(cells[a], cells[b]) == 1]
     assert sorted(pair for of_factor in pairs.values() for pair in of_factor) == every
 
 
@@ -71,21 +68,15 @@ def test_smaller_designs_hold_pairs_of_every_factor():
     (lambda: Factor("colour", ("red",)), "no factor 'colour'"),
     (lambda: Factor("order", ("given", "given")), "more than once"),
     (lambda: Factor("order", ()), "without a level"),
-    (
-        lambda: FactorialDesign.full(
-            [Factor("order", tuple(map(str, range(1000)))), *FACTORS[:1]] * 3
-        ),
-        "variants of each question",
-    ),
+    (lambda: FactorialDesign.full([Factor("order", tuple(map(str, range(1000)))), *FACTORS[:1]] * 3),
+     "variants of each question"),
     (lambda: Template("t", "{questions}"), "Did you mean 'question'?"),
     (lambda: Template("t", "Answer:"), "0 times {question}"),
     (lambda: Template("t", "{question}", system="Be brief."), "which is no chat"),
 ])  # fmt: skip
 def test_impossible_designs_and_templates_are_refused(make, message):
     """Each with one message, before anything is asked."""
-    with pytest.raises(ConsilienceError) as caught:
-        make()
-    assert message in str(caught.value)
+    assert message in refused("", make)
 
 
 def test_orders_are_permutations():
@@ -106,13 +97,9 @@ def test_orders_are_permutations():
     (Presentation(labels="none", paraphrase=1, separator=" - ", case="upper"),
      "QUESTION - Which city is France's capital?\n- Lyon\n- Paris\n- Nice\nANSWER -",
      ("Lyon", "Paris", "Nice"), (0, 1, 2)),
-    (
-        Presentation(labels="1", template=TEMPLATES["chat"]),
-        "What is the capital of France?\n1. Lyon\n2. Paris\n3. Nice\n"
-        "Answer with the number of the right option and nothing else.",
-        ("1", "2", "3"),
-        (0, 1, 2),
-    ),
+    (Presentation(labels="1", template=TEMPLATES["chat"]),
+     "What is the capital of France?\n1. Lyon\n2. Paris\n3. Nice\n"
+     "Answer with the number of the right option and nothing else.", ("1", "2", "3"), (0, 1, 2)),
 ])  # fmt: skip
 def test_prompts_say_what_their_levels_say(presentation, text, answers, options):
     """The words of the template change case, the question and its options do not."""
@@ -131,12 +118,8 @@ def test_examples_have_the_presentation_of_the_question_in_the_given_order():
 
 def test_a_variant_that_a_question_lacks_has_no_prompt():
     """A third phrasing, another language, an order of more options."""
-    for presentation in (
-        Presentation(paraphrase=2),
-        Presentation(language="de"),
-        Presentation(order="rotation 3"),
-    ):
-        assert present(FRANCE, presentation) is None
+    for level in ({"paraphrase": 2}, {"language": "de"}, {"order": "rotation 3"}):
+        assert present(FRANCE, Presentation(**level)) is None
 
 
 def test_decomposition_by_hand():

@@ -62,22 +62,16 @@ def largest_difference(first, second, names):
     """Between columns of two answers tables of the same items and variants, and equal answers."""
     order = ["group", "item", "variant"]
     first, second = first.sort(order), second.sort(order)
-    assert first.select(*order, "answer", "gold_rank").equals(
-        second.select(*order, "answer", "gold_rank")
-    )
-    columns = [
-        pl.concat([first[name], second[name]]).explode().to_numpy().reshape(2, -1) for name in names
-    ]
+    kept = (*order, "answer", "gold_rank")
+    assert first.select(kept).equals(second.select(kept))
+    both = (pl.concat([first[name], second[name]]) for name in names)
+    columns = [column.explode().to_numpy().reshape(2, -1) for column in both]
     return max(np.abs(one - other).max() for one, other in columns)
 
 
 def point_estimates(out, group):
-    rows = json.loads(out)["metrics"]
-    return {
-        row["metric"]: row["value"]
-        for row in rows
-        if (row["group"], row["subset"]) == (group, "all")
-    }
+    rows = [row for row in json.loads(out)["metrics"] if row["subset"] == "all"]
+    return {row["metric"]: row["value"] for row in rows if row["group"] == group}
 
 
 @pytest.mark.parametrize("kind", ["facts", "questions"])
@@ -205,11 +199,8 @@ def test_inspect_asks_facts_and_sentence_pairs(consilience, server, tmp_path):
     )
     path, log, numbers = inspect(tmp_path, server, "-T", "suite=rte", "-T", f"data={data}",
                                  "-T", "match=regex:(?P<answer>entailment|A)")  # fmt: skip
-    assert {sample.metadata["variant"] for sample in log.samples} == {
-        "original",
-        "reverse",
-        "signal",
-    }
+    variants = {sample.metadata["variant"] for sample in log.samples}
+    assert variants == {"original", "reverse", "signal"}
     assert numbers["accuracy"] == numbers["consistency"] == 0  # A is no label
     assert_scored_alike(consilience, path, "rte", numbers)
 
@@ -245,13 +236,10 @@ def test_inspect_with_its_own_mock_model(tmp_path):
         return output
 
     (suite := tmp_path / "suite.csv").write_text(QUESTIONS, encoding="utf-8")
-    (log,) = inspect_ai.eval(
-        "consilience/suite",
-        task_args={"suite": str(suite)},
-        model=get_model("mockllm/model", custom_outputs=answer),
-        display="none",
-        log_dir=str(tmp_path / "logs"),
-    )
+    model = get_model("mockllm/model", custom_outputs=answer)
+    options = {"task_args": {"suite": str(suite)}, "display": "none"}
+    logs = str(tmp_path / "logs")
+    (log,) = inspect_ai.eval("consilience/suite", model=model, log_dir=logs, **options)
     assert log.status == "success"
     numbers = {name: metric.value for name, metric in log.results.scores[0].metrics.items()}
     assert numbers["accuracy"] == 1 / 2  # of two questions; the third has no answers

@@ -24,8 +24,7 @@ def asked(text):
 @pytest.fixture
 def mine(tmp_path):
     """A user's file of perturbations."""
-    path = tmp_path / "my_forms.py"
-    path.write_text(MINE)
+    (path := tmp_path / "my_forms.py").write_text(MINE)
     return path
 
 
@@ -121,19 +120,16 @@ def test_a_run_of_perturbed_facts_is_resumed_scored_compared_and_shown(
     assert consilience("score", "run", "--suite", suite, "--csv", "scored.csv")[0] == 0
     assert (tmp_path / "scored.csv").read_bytes() == metrics
     assert facts("lower_case,typo", model="baseline:oracle", out="oracle")[0] == 0
-    out = output(consilience, "compare", "run", "oracle", "--json")
-    differences = json.loads(out)["differences"]
-    rows = [
-        row for row in differences if (row["group"], row["metric"]) == ("capital", "consistency")
-    ]
+    differences = json.loads(output(consilience, "compare", "run", "oracle", "--json"))
+    rows = [row for row in differences["differences"] if row["group"] == "capital"]
+    rows = [row for row in rows if row["metric"] == "consistency"]
     assert {row["subset"] for row in rows} == {"all", "lower_case", "typo"}
     for row in rows:
         first = metric_of(tmp_path / "run", "consistency", row["subset"])["value"]
         assert (row["first_value"], row["second_value"]) == (pytest.approx(first), 1)
     assert consilience("report", "run", "--out", "run.html")[0] == 0
     page = (tmp_path / "run.html").read_text(encoding="utf-8")
-    assert "lower_case" in page
-    assert "typo" in page
+    assert "lower_case" in page and "typo" in page
 
 
 @pytest.mark.parametrize(("kind", "name"), [("facts", "asked"), ("pairs", "polite")])

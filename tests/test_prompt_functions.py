@@ -97,10 +97,8 @@ def test_baselines_answer_open_questions_with_golds_of_the_group(name, texts):
 
 def test_the_random_baseline_draws_a_gold_of_the_group_for_each_prompt_and_sample():
     samples = FactorialDesign.full([Factor("sample", tuple("123456"))])
-    first, again, other = (
-        wrote(prompt_baseline("random", CAPITALS, seed), samples)["text"].to_list()
-        for seed in (0, 0, 1)
-    )
+    drawn = (prompt_baseline("random", CAPITALS, seed) for seed in (0, 0, 1))
+    first, again, other = (wrote(model, samples)["text"].to_list() for model in drawn)
     assert first == again != other
     assert (set(first[: 3 * 6]), set(first[3 * 6 :])) == ({"Rome", "Oslo"}, {"Bern", "Riga"})
     assert len(set(first[:6])) == 2
@@ -127,17 +125,9 @@ def test_an_unknown_baseline_names_the_known_ones():
 
 
 @pytest.mark.parametrize(("text", "answer"), [
-    ("B", 1),
-    ("b.", 1),
-    ("(B)", 1),
-    ("Go", 1),
-    (" golang ", 1),
-    ("B. Go", 1),
+    *((text, 1) for text in ("B", "b.", "(B)", "Go", " golang ", "B. Go")),
     ("C", 2),  # the label and the text of the same option
-    ("Go and Rust", None),
-    ("A or B", None),
-    ("", None),
-    ("...", None),
+    *((text, None) for text in ("Go and Rust", "A or B", "", "...")),
 ])  # fmt: skip
 def test_a_text_is_an_answer_by_label_text_or_alias(text, answer):
     prompt = present(QUESTIONS[0], Presentation())
@@ -169,22 +159,17 @@ def test_a_function_gets_texts_and_its_answers_are_counted():
     assert table["option"].to_list() == [0, None, None] * 4
     assert table["answer"].to_list() == ["Rust", "none of them", None] * 4
     assert table["excluded"].to_list() == [None, None, "the model wrote no text"] * 4
-    assert model.notes == [
-        "4 of 12 texts match no option, such as 'none of them'; they count as wrong answers"
-    ]
-    assert model.identity == {
-        "model": "function",
-        "kind": "function of answers",
-        "rule": "normalized",
-    }
+    note = "4 of 12 texts match no option, such as 'none of them'; they count as wrong answers"
+    assert model.notes == [note]
+    named = {"model": "function", "kind": "function of answers", "rule": "normalized"}
+    assert model.identity == named
 
 
 def test_a_model_is_loaded_by_its_name(model_folder):
     """Baselines need no torch; a masked model is refused."""
     assert load_prompt_model("baseline:first", QUESTIONS).identity["model"] == "baseline:first"
     model = load_prompt_model(str(model_folder("gpt2")), QUESTIONS, longest=40)
-    assert model.longest == 40
-    assert not is_chat_model(model)
+    assert (model.longest, is_chat_model(model)) == (40, False)
     model.tokenizer.chat_template = "{{ messages }}"
     assert is_chat_model(model)
     refused("does not continue a prompt", load_prompt_model, str(model_folder("bert")), QUESTIONS)

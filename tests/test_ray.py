@@ -61,8 +61,8 @@ def test_a_cluster_is_joined_by_its_address_and_failures_stay_alone(cluster, tmp
         *units(("die", 9, tmp_path / "always"), ("tell",), key="d"),
         *units(("tell",), key="refused"),
     ]
-    ended = outcomes(work, cluster[0].address, inform=lines.append,
-                     advance=steps.append)  # fmt: skip
+    shown = {"inform": lines.append, "advance": steps.append}
+    ended = outcomes(work, cluster[0].address, **shown)
     assert [ended[f"a{at}"].value[0] for at in range(3)] == ["a"] * 3
     assert ended["a3"].failure.message == "wrong; expected right."
     assert "in _raise" in ended["a4"].failure.traceback
@@ -140,25 +140,13 @@ def test_a_study_that_loses_a_node_has_the_answers_of_local_workers(
     monkeypatch.chdir(tmp_path)
     text = f"""
     folder = "FOLDER"
-    [options]
-    device = "cpu"
-    limit = 1
-    groups = "capital,sport,currency,author"
-    [[models]]
-    name = "masked"
-    model = "{model_folder("bert")}"
-    num_cpus = 1
-    [[models]]
-    name = "causal"
-    model = "{model_folder("gpt2")}"
-    num_cpus = 1
-    [[suites]]
-    suite = "mini"
-    [[suites]]
-    suite = "mini-questions"
-    [[skip]]
-    model = "masked"
-    suite = "mini-questions"
+    options = {{ device = "cpu", limit = 1, groups = "capital,sport,currency,author" }}
+    models = [
+        {{ name = "masked", model = "{model_folder("bert")}", num_cpus = 1 }},
+        {{ name = "causal", model = "{model_folder("gpt2")}", num_cpus = 1 }},
+    ]
+    suites = [{{ suite = "mini" }}, {{ suite = "mini-questions" }}]
+    skip = [{{ model = "masked", suite = "mini-questions" }}]
     """
     for name in ("here", "there"):
         Path(f"{name}.toml").write_text(text.replace("FOLDER", name), encoding="utf-8")

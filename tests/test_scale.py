@@ -34,9 +34,8 @@ def random_answers(suite, seed=0):
     rows = [
         ("R", fact.item, fact.subject, each, fact.object) for fact in facts for each in PATTERNS
     ]
-    return pl.DataFrame(
-        rows, ["group", "item", "subject", "variant", "gold"], orient="row"
-    ).with_columns(answer=pl.Series([f"o{at}" for at in chosen]))
+    table = pl.DataFrame(rows, ["group", "item", "subject", "variant", "gold"], orient="row")
+    return table.with_columns(answer=pl.Series([f"o{at}" for at in chosen]))
 
 
 def peak(run):
@@ -64,17 +63,13 @@ def some_tallies():
     full = generator.integers(0, 3, units).astype(np.float32)
     rare = (generator.random((units, 40)) < 0.02).astype(np.float32)
     counts = np.column_stack([full, full, rare])
-    return (
-        {
-            ("sum", "all"): Tally(counts[:, :2], clusters, units),
-            ("rare", "all"): Tally(
-                counts[:, 2:], clusters, units, 0, lambda s: (s[..., 0], s.sum(-1))
-            ),
-            ("fixed", "all"): Tally(counts[:, :2], None, units),
-        },
-        clusters,
-        counts,
-    )
+    first_and_all = lambda s: (s[..., 0], s.sum(-1))  # noqa: E731
+    tallies = {
+        ("sum", "all"): Tally(counts[:, :2], clusters, units),
+        ("rare", "all"): Tally(counts[:, 2:], clusters, units, 0, first_and_all),
+        ("fixed", "all"): Tally(counts[:, :2], None, units),
+    }
+    return tallies, clusters, counts
 
 
 def test_sums_of_clusters_are_those_of_the_full_product():
@@ -145,15 +140,9 @@ def many_patterns(facts, patterns, words, missing):
     shape = facts, patterns
     chosen = generator.integers(0, words, shape)
     lacks = generator.random(shape) < missing
+    answers = np.where(lacks, None, np.char.add("o", chosen.astype(str)))
     rows = [
-        (
-            "R",
-            fact.item,
-            fact.subject,
-            text.text,
-            fact.object,
-            None if lacks[i, k] else f"o{chosen[i, k]}",
-        )
+        ("R", fact.item, fact.subject, text.text, fact.object, answers[i, k])
         for i, fact in enumerate(known)
         for k, text in enumerate(texts)
     ]

@@ -9,7 +9,6 @@ import pytest
 from checks import refused
 from consilience.asking.questions import NO_PREMISE, Presenter, ask_options
 from consilience.core import presentation
-from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
 from consilience.core.scoring_rules import RULES, rule_for
@@ -81,10 +80,8 @@ def test_a_text_is_asked_for_whatever_labels_the_options_have():
     model = Written()
     asked("sum", model, labels="A", template=presentation.TEMPLATES["chat"])
     (_, text), prompt = model.seen[0].turns[0], model.seen[0]
-    assert text == (
-        "Where is the café?\nA. in New York\nB. à Paris\nC. here\n"
-        "Answer with the text of the right option and nothing else."
-    )
+    options = "Where is the café?\nA. in New York\nB. à Paris\nC. here\n"
+    assert text == f"{options}Answer with the text of the right option and nothing else."
     assert prompt.answers == ("in New York", "à Paris", "here")
     assert not prompt.are_labels
 
@@ -95,10 +92,8 @@ def test_without_the_question_each_text_is_scored_once():
     asked("pmi", model, separator=" - ")
     premise, *prompts = model.seen
     assert (premise.text, premise.answers) == ("Answer -", tuple(sorted(CONDITIONAL)))
-    assert [prompt.answers for prompt in prompts] == [
-        ("in New York", "à Paris", "here"),
-        ("here", "à Paris", "in New York"),
-    ]
+    given = ("in New York", "à Paris", "here")
+    assert [prompt.answers for prompt in prompts] == [given, given[::-1]]
 
 
 @pytest.mark.parametrize(("template", "premise"), [
@@ -126,11 +121,13 @@ def test_near_ties_of_the_rule_are_decided_alone():
     model.tie = 1.6
     asked("pmi", model)
     assert [prompt.text == "Answer:" for prompt in model.alone] == [True, False] * 2
+    equal = Written()
+    equal.totals = lambda prompt: np.zeros(3)
+    found = asked("sum", equal)["answer"].to_list()
+    assert found == ["in New York"] * 2, "by the order of the file, whatever order is shown"
 
 
-@pytest.mark.parametrize(
-    "known", [{"bounds": np.array([[False, True, False]])}, {"unasked": ["too long"]}]
-)
+@pytest.mark.parametrize("known", [{"bounds": np.eye(3, dtype=bool)[1:2]}, {"unasked": ["long"]}])
 def test_a_difference_is_not_known_where_the_subtrahend_is_none(known):
     """An upper bound of what is subtracted gives a lower bound, which decides nothing."""
 
@@ -144,13 +141,6 @@ def test_a_difference_is_not_known_where_the_subtrahend_is_none(known):
     assert asked("sum", Bounded())["answer"].to_list() == ["here"] * 2
 
 
-def test_equal_scores_are_decided_by_the_order_of_the_file():
-    """In whatever order the options are shown."""
-    model = Written()
-    model.totals = lambda prompt: np.zeros(3)
-    assert asked("sum", model)["answer"].to_list() == ["in New York"] * 2
-
-
 def test_which_rules_go_with_which_labels():
     """Options without labels have no label that could be scored."""
     assert rule_for("", ["A", "1"]).name == "label"
@@ -158,9 +148,7 @@ def test_which_rules_go_with_which_labels():
     assert rule_for("pmi", ["A"]) is RULES["pmi"]
     refused("a rule for texts: sum, mean, bytes, pmi", rule_for, "label", ["A", "none"])
     refused("Did you mean 'bytes'", rule_for, "byte", ["A"])
-    with pytest.raises(ConsilienceError, match="without labels, scored by their labels"):
-        Presenter(ORDERS, {}, presentation.Presentation(labels="none"), rule_name="label")
-
-
-def test_every_rule_has_a_source():
+    unlabelled = presentation.Presentation(labels="none")
+    message = "without labels, scored by their labels"
+    refused(message, Presenter, ORDERS, {}, unlabelled, rule_name="label")
     assert all(rule.source and rule.meaning and rule.name == name for name, rule in RULES.items())

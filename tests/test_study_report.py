@@ -17,26 +17,15 @@ from consilience.study.reporting import adjusted_over_study, report_study, small
 STUDY = """
 folder = '{folder}/out'
 reference = "random"
-[options]
-limit = 2
-groups = "capital,sport"
-[[models]]
-name = "oracle"
-model = "baseline:oracle"
-[[models]]
-name = "random"
-model = "baseline:random"
-[[models]]
-name = "trained"
-model = "models/{{seed}}"
-seeds = [1, 2]
-[[models]]
-name = "wrong"
-model = "models/none"
-[[suites]]
-suite = "mini"
-[factors]
-protocol = ["strict", "published"]
+options = {{ limit = 2, groups = "capital,sport" }}
+models = [
+    {{ name = "oracle", model = "baseline:oracle" }},
+    {{ name = "random", model = "baseline:random" }},
+    {{ name = "trained", model = "models/{{seed}}", seeds = [1, 2] }},
+    {{ name = "wrong", model = "models/none" }},
+]
+suites = [{{ suite = "mini" }}]
+factors = {{ protocol = ["strict", "published"] }}
 """
 
 
@@ -64,10 +53,8 @@ def made(file):
 
 
 def test_every_run_has_a_row_and_missing_ones_say_why(made):
-    assert [cell.name for cell in made.cells] == [
-        "mini, protocol=strict",
-        "mini, protocol=published",
-    ]
+    names = ["mini, protocol=strict", "mini, protocol=published"]
+    assert [cell.name for cell in made.cells] == names
     rows = {(cell.name, row.model): row for cell in made.cells for row in cell.rows}
     assert len(rows) == 8
     missing = {key: row.missing for key, row in rows.items() if row.missing}
@@ -128,12 +115,13 @@ def test_a_family_in_which_no_adjusted_p_can_be_small_is_noted():
 
 
 def test_all_pairs_are_compared_where_the_file_says_so(tmp_path):
-    models = "".join(
-        f'[[models]]\nname = "{name}"\nmodel = "baseline:{baseline}"\n'
-        for name, baseline in (("a", "oracle"), ("b", "random"), ("c", "random"))
-    )
-    text = f"pairs = 'all'\nfolder = '{tmp_path}/out'\n{models}[[suites]]\nsuite = 'mini'\n"
-    (tmp_path / "all.toml").write_text(f"{text}groups = 'sport'\nlimit = 3", encoding="utf-8")
+    models = {"a": "oracle", "b": "random", "c": "random"}.items()
+    (tmp_path / "all.toml").write_text(f"""
+        pairs = 'all'
+        folder = '{tmp_path}/out'
+        models = [{", ".join(f"{{ name = '{name}', model = 'baseline:{of}' }}" for name, of in models)}]
+        suites = [{{ suite = 'mini', groups = 'sport', limit = 3 }}]
+    """)
     for run in read_study(tmp_path / "all.toml").runs:
         probe(run.options)
     made = report_study(StudyReportOptions(tmp_path / "all.toml"))

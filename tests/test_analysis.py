@@ -124,8 +124,7 @@ def test_the_most_telling_come_first_and_every_relation_has_its_turn():
     for item, margin in margins.items():
         rows = table([(item, f"s{item}", "a", ["a", "b", "b"])], group="S" if item == "2" else "R")
         parts.append(rows.with_columns(margin=pl.Series(margin)))
-    rows = pl.concat(parts)
-    found = examples(rows, suite, ["right_and_wrong"], 5)["right_and_wrong"]
+    found = examples(pl.concat(parts), suite, ["right_and_wrong"], 5)["right_and_wrong"]
     assert [each.item for each in found] == ["3", "2", "1"]
     assert [reply.answer for reply in found[0].telling] == ["a", "b", "b"]
     assert found[0].telling[0].right

@@ -26,32 +26,26 @@ two,Is Berlin in Germany?,Berlin,Rome;Berlin
 @pytest.fixture
 def make_trainer(model_folder, tmp_path):
     """``make_trainer("bert")``: six updates with dropout and a random order, losses every second."""
-    from transformers import (
-        AutoModelForCausalLM,
-        AutoModelForMaskedLM,
-        AutoTokenizer,
-        DataCollatorForLanguageModeling,
-        Trainer,
-        TrainingArguments,
-        set_seed,
-    )
+    import transformers
 
     def make(family, name="output", **more):
-        set_seed(7)
+        transformers.set_seed(7)
         folder, is_masked = model_folder(family), family == "bert"
-        kind = AutoModelForMaskedLM if is_masked else AutoModelForCausalLM
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        kind = transformers.AutoModelForMaskedLM if is_masked else transformers.AutoModelForCausalLM
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
         data = [dict(tokenizer(text)) for text in TEXTS]
-        arguments = TrainingArguments(
+        arguments = transformers.TrainingArguments(
             output_dir=tmp_path / name, max_steps=6, per_device_train_batch_size=2, use_cpu=True,
             logging_steps=2, save_strategy="no", report_to=[], disable_tqdm=True, seed=7, **more,
         )  # fmt: skip
-        return Trainer(
+        collator = transformers.DataCollatorForLanguageModeling(
+            tokenizer, mlm=is_masked, mlm_probability=0.5
+        )
+        return transformers.Trainer(
             model=kind.from_pretrained(folder), args=arguments, train_dataset=data,
-            eval_dataset=data[:2], processing_class=tokenizer,
-            data_collator=DataCollatorForLanguageModeling(tokenizer, mlm=is_masked, mlm_probability=0.5),
+            eval_dataset=data[:2], processing_class=tokenizer, data_collator=collator,
         )  # fmt: skip
 
     return make

@@ -152,8 +152,7 @@ def test_runs_that_are_here_are_counted_too(tmp_path):
     assert (ours["Holds in"], ours["of"], ours["Difference"]) == (1, 1, pytest.approx(2))
     assert ours["p < .05"] == 0, "1 - sqrt(12 / 14) = .074"
     assert notes[-1] == "our runs: BERT-base, BERT-large"
-    rows = {name for _, name, _ in found if name.endswith("our runs")}
-    assert rows == {row}
+    assert {name for _, name, _ in found if name.endswith("our runs")} == {row}
 
 
 def test_runs_of_sentence_pairs_are_counted_too(tmp_path):

@@ -121,8 +121,7 @@ def test_the_whole_vocabulary(consilience, model_folder):
         consilience, "probe", "--model", model_folder("bert"), "--groups", "capital", "--limit", 9,
         "--candidates", "vocabulary", "--json",
     )  # fmt: skip
-    document = json.loads(out)
-    assert any("the gold is split into" in text for text in document["warnings"])
+    assert any("the gold is split into" in text for text in json.loads(out)["warnings"])
 
 
 def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, model_folder, tmp_path):

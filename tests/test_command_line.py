@@ -315,16 +315,11 @@ def test_progress_is_lines_where_no_terminal_is(consilience, model_folder, tmp_p
     """Of a real model: nothing of other libraries is between them."""
     monkeypatch.setattr(console, "INTERVAL", 0)
     run = (
-        "probe",
-        "-m",
+        "probe", "-m",
         model_folder("gpt2"),
-        "--groups",
-        "sport",
-        "-n",
-        "3",
-        "-o",
+        "--groups", "sport", "-n", "3", "-o",
         tmp_path / "r",
-    )
+    )  # fmt: skip
     lines = consilience(*run)[2].splitlines()
     assert (lines[0], lines[1]) == (f"loading {model_folder('gpt2')} ...", "asking: 27 queries")
     *middle, last = [line for line in lines[2:] if line.startswith("asking")]

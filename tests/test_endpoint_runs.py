@@ -349,8 +349,7 @@ def test_a_run_needs_no_more_than_its_plan(consilience, model_folder, tmp_path, 
         named = chosen | {"model": "openai:tiny", "base_url": server.url, "price": "1,2"}
         named["tokenizer"] = folder
         command = ["probe", "--out", tmp_path / "run", *flags(named)]
-        out = output(consilience, *command, "--dry-run", "--json")
-        plan = json.loads(out)["plan"]
+        plan = json.loads(output(consilience, *command, "--dry-run", "--json"))["plan"]
         server.received.clear()
         assert consilience(*command)[0] in (0, 3), "3: a bound is not enough for any answer"
         cost, sent = record_of(tmp_path / "run")["cost"], len(server.bodies())

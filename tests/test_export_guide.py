@@ -25,6 +25,5 @@ def test_the_round_trip_of_the_guide(consilience, tmp_path, monkeypatch):
         elif block.startswith("python "):
             subprocess.run([sys.executable, *block.split()[1:]], cwd=tmp_path, check=True)
         else:
-            out = output(consilience, *shlex.split(block)[1:])
-            printed.append(out)
+            printed.append(output(consilience, *shlex.split(block)[1:]))
     assert printed == shown

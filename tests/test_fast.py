@@ -72,8 +72,7 @@ def test_a_family_that_looks_into_its_weights_keeps_them():
         assert torch.equal(model(input_ids=ids).logits, before)
     assert not AtMask(model).is_reduced
     at = torch.tensor([1, 4])
-    rows = AtMask(model).head_rows(torch.tensor([5, 8]))
-    found = AtMask(model).logits(ids, at, rows)
+    found = AtMask(model).logits(ids, at, AtMask(model).head_rows(torch.tensor([5, 8])))
     assert torch.equal(found, before[torch.arange(2), at][:, [5, 8]])
 
 

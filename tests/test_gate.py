@@ -61,8 +61,7 @@ def test_the_interval_is_the_one_of_score_at_90_percent(ports):
     run = write("thirty", 30)
     (check,) = gate(folder, run, rule=["consistency >= 0.6"]).checks
     assert check.value == 0.75
-    error = math.sqrt(0.75 * 0.25 / 39)
-    half = stats.t.ppf(0.95, 39) * error / (0.75 * 0.25)
+    half = stats.t.ppf(0.95, 39) * math.sqrt(0.75 * 0.25 / 39) / (0.75 * 0.25)
     assert check.low == pytest.approx(expit(logit(0.75) - half), abs=0.006)
     assert check.high == pytest.approx(expit(logit(0.75) + half), abs=0.006)
     wide = cs.score(run, suite=str(folder / "ports")).metrics

@@ -235,8 +235,7 @@ def test_items_that_are_read_together_are_answered_as_one_by_one(short_writer, m
 
 def test_what_prompts_share_is_read_once(model_folder):
     """'a b c', 'a b d', 'a e': a and b, then the last tokens; two labels of three tokens; words."""
-    folder = str(model_folder("gpt2"))
-    loaded = load_pretrained(folder, Loading(device="cpu"))
+    loaded = load_pretrained(str(model_folder("gpt2")), Loading(device="cpu"))
     head = tree_scorer(loaded.model, 0, Budget(100)).head
     prompts = [[5, 6, 7], [5, 6, 8], [5, 9]]
     targets = [[[10, 11, 12], [10, 13, 14], [12]]] * 3
@@ -264,8 +263,7 @@ def test_choosing_after_writing_reads_nothing(short_writer, monkeypatch):
 
 def test_a_model_that_reads_trees_reads_on_from_a_cache(model_folder):
     """As before a tree was planted: several tokens behind a cache attend to what is before them."""
-    folder = str(model_folder("llama"))
-    model = load_pretrained(folder, Loading(device="cpu")).model
+    model = load_pretrained(str(model_folder("llama")), Loading(device="cpu")).model
     ids = torch.tensor([[5, 6, 7, 8, 9]])
     with torch.no_grad():
         expected = model(ids).logits[:, 2:]

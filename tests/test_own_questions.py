@@ -26,8 +26,7 @@ def test_the_commands_of_the_page_lead_from_a_table_to_a_report(consilience, tmp
     for command in commands:
         words = shlex.split(command)[1:]
         words += ["--model", "baseline:random"] if words[0] == "probe" else []
-        out = output(consilience, *words)
-        printed[words[0]] = out
+        printed[words[0]] = output(consilience, *words)
     shown = blocks("text")
     assert printed["suite"] == shown[0]
     headings = [line.split()[0] for line in shown[2].splitlines()]

@@ -78,10 +78,8 @@ def installed(tmp_path_factory):
 def run(site, folder, *arguments):
     paths = os.pathsep.join([str(site), str(ROOT / "src")])
     command = [sys.executable, "-m", "consilience", *arguments]
-    environment = os.environ | {"PYTHONPATH": paths}
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    options = {"cwd": folder, "env": os.environ | {"PYTHONPATH": paths}}
+    return subprocess.run(command, **options, capture_output=True, text=True, check=False)
 
 
 def test_a_package_adds_a_model_a_suite_and_a_metric(installed, tmp_path):
@@ -90,11 +88,8 @@ def test_a_package_adds_a_model_a_suite_and_a_metric(installed, tmp_path):
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["run"]["settings"]["model"] == {"model": "loud:first"}
-    values = {
-        row["metric"]: row["value"]
-        for row in document["metrics"]
-        if row["group"] == "capital" and row["subset"] == "all"
-    }
+    rows = [row for row in document["metrics"] if row["group"] == "capital"]
+    values = {row["metric"]: row["value"] for row in rows if row["subset"] == "all"}
     assert values["twice"] == values["consistency"] == 1.0
     assert "Twice" in run(installed, tmp_path, "score", "run", "--by", "metric").stdout
     done = run(installed, tmp_path, *probe, "--model", "loud:nobody", "--out", "other")

@@ -78,8 +78,7 @@ def test_the_prompts_are_kept_beside_the_answers(probed):
     answers = pl.read_parquet(run / "answers" / "culture.parquet")
     assert prompts.select("item", "variant").equals(answers.select("item", "variant"))
     shown = "Question: Who wrote Hamlet?\nA. Dickens\nB. Shakespeare\nAnswer:"
-    assert prompts["prompt"][1] == shown
-    assert prompts["options"][1].to_list() == [1, 0]
+    assert (prompts["prompt"][1], prompts["options"][1].to_list()) == (shown, [1, 0])
 
 
 def test_a_run_says_itself_what_it_was_asked(consilience, probed, tmp_path, quiz):
@@ -130,8 +129,7 @@ def test_runs_in_other_variants_are_not_compared(consilience, probed):
 
 def test_runs_of_questions_are_compared_and_reported(consilience, probed, tmp_path):
     one, two = probed("random"), probed("oracle")
-    out = output(consilience, "compare", one, two, "--json")
-    rows = json.loads(out)["differences"]
+    rows = json.loads(output(consilience, "compare", one, two, "--json"))["differences"]
     micro = [row for row in rows if row["group"] in ("MICRO", "MACRO") and row["subset"] == "all"]
     assert {row["metric"]: row["second_value"] for row in micro}["consistent_accuracy"] == 1
     page = tmp_path / "page.html"

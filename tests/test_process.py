@@ -73,16 +73,8 @@ def test_json_escapes_what_would_control_a_terminal():
 def test_data_does_not_reach_the_terminal_raw(consilience, tmp_path):
     folder = tmp_path / "r\x1b[2J"
     run = (
-        "probe",
-        "--model",
-        "baseline:oracle",
-        "--groups",
-        "sport",
-        "--limit",
-        2,
-        "--out",
-        folder,
-    )
+        "probe", "--model", "baseline:oracle", "--groups", "sport", "--limit", 2, "--out", folder,
+    )  # fmt: skip
     status, out, err = consilience(*run)
     assert (status, "\x1b" in out + err) == (0, False)
     assert "Report: " in out

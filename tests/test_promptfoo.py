@@ -30,8 +30,7 @@ def entry(test, prompt, output, assertion=("equals", "yes"), metadata=None, **va
 
 
 def value(result, metric, subset="all", group="MICRO"):
-    row = result.metrics.filter(metric=metric, group=group, subset=subset)
-    return row["value"].item()
+    return result.metrics.filter(metric=metric, group=group, subset=subset)["value"].item()
 
 
 def test_answers_of_a_provider_are_compared_over_prompts_phrasings_and_repetitions():
@@ -76,13 +75,9 @@ def test_the_right_answer_is_the_text_of_an_assertion(tmp_path):
 def test_tests_that_name_their_item_and_variant_are_answers_to_a_suite(tmp_path):
     suite = tmp_path / "suite.csv"
     suite.write_text("item,question,answer,options\nq,Yes?,yes,yes;no\n")
-    rows = [("given", "A"), ("rotation 1", "A")]
-    file = write(
-        tmp_path / "r.json",
-        *(entry(at, 0, text, item="q", variant=f"order={order}")
-          for at, (order, text) in enumerate(rows)),
-    )  # fmt: skip
-    result = cs.score(file, suite)
+    variants = [f"order={order}" for order in ("given", "rotation 1")]
+    entries = [entry(at, 0, "A", item="q", variant=name) for at, name in enumerate(variants)]
+    result = cs.score(write(tmp_path / "r.json", *entries), suite)
     assert (result.answers["answer"].to_list(), value(result, "consistency")) == (["yes", "no"], 0)
 
 
@@ -104,10 +99,5 @@ def test_a_provider_or_a_suite_as_a_value_are_refused_where_they_mean_nothing(
     _, _, err = consilience("score", "answers.csv", "--suite", "mini", "--provider", "toy")
     assert "--provider with answers.csv; expected results of promptfoo" in err
     refused("the name or the file of a suite", cs.score, FILE, cs.load_suite("mini"))
-
-
-def test_a_suite_needs_tests_with_item_and_variant(tmp_path):
-    refused(
-        "tests with the variables question; expected item and variant", cs.score, FILE,
-        "mini-questions", provider="toy",
-    )  # fmt: skip
+    lacking = "tests with the variables question; expected item and variant"
+    refused(lacking, cs.score, FILE, "mini-questions", provider="toy")

@@ -368,8 +368,7 @@ def test_commands_take_their_options_as_keywords(tmp_path):
     analysis = cs.analyze_patterns(str(tmp_path / "run"), groups="ports")
     assert set(analysis.tables) == {"patterns", "pairs"}
     cs.reproduce_table("pararel-table-1", strict=True, out=tmp_path, dry_run=True)
-    page = cs.write_report(tmp_path / "run", str(tmp_path / "page.html"))
-    assert page.is_file()
+    assert cs.write_report(tmp_path / "run", str(tmp_path / "page.html")).is_file()
     assert cs.suite_stats(PORTS).facts == 3
     assert "mini" in cs.list_suites()
 

@@ -169,8 +169,7 @@ def test_a_missing_row_is_a_missing_answer_unless_the_question_has_no_such_varia
 
 
 def test_questions_without_a_row_are_not_counted_and_named(tmp_path):
-    rows = [("a", name, "Paris") for name in ROTATIONS]
-    counted = scored(tmp_path, rows, SUITE)
+    counted = scored(tmp_path, [("a", name, "Paris") for name in ROTATIONS], SUITE)
     assert counted.notes[:2] == [
         "no rows of 1 group, not counted: open", "questions without a row, not counted: city 1 of 2"
     ]  # fmt: skip

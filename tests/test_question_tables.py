@@ -24,10 +24,8 @@ def suite(tmp_path):
 
 
 def metrics(out):
-    return {
-        (row["metric"], row["group"], row["subset"]): row["value"]
-        for row in json.loads(out)["metrics"]
-    }
+    rows = json.loads(out)["metrics"]
+    return {(row["metric"], row["group"], row["subset"]): row["value"] for row in rows}
 
 
 def test_the_suites_made_of_mini_are_listed_checked_and_counted(consilience):
@@ -46,7 +44,7 @@ def test_the_suites_made_of_mini_are_listed_checked_and_counted(consilience):
 
 def test_every_error_of_a_file_of_questions_is_named_by_its_line(consilience, tmp_path):
     (path := tmp_path / "bad.csv").write_text(
-        "question,answer,options\nA?,x,y;z\n,y,y;z\nB?,y,y;z\n", encoding="utf-8"
+        "question,answer,options\nA?,x,y;z\n,y,y;z\nB?,y,y;z\n"
     )
     err = refusal(consilience, "suite", "check", path)
     assert [f"{path}:{line}" in err for line in (2, 3, 4)] == [True, True, False]
@@ -61,11 +59,8 @@ def test_every_error_of_a_file_of_questions_is_named_by_its_line(consilience, tm
 def test_the_new_suite_passes_the_check_and_is_asked(consilience, tmp_path):
     consilience("suite", "new", tmp_path / "mine")
     assert "3 groups, 8 questions" in output(consilience, "suite", "check", tmp_path / "mine")
-    out = output(
-        consilience, "probe", "-m", "baseline:majority", "-s", tmp_path / "mine", "--groups", "geography,science",
-        "-o", tmp_path / "run",
-    )  # fmt: skip
-    assert "6 questions" in out
+    probe = ("probe", "-m", "baseline:majority", "-s", tmp_path / "mine", "-o", tmp_path / "run")
+    assert "6 questions" in output(consilience, *probe, "--groups", "geography,science")
 
 
 def test_what_is_exported_is_what_probe_sends(consilience, suite, tmp_path):
@@ -84,15 +79,13 @@ def test_answers_of_a_run_made_elsewhere_have_its_numbers(consilience, suite, tm
     """The labels that a baseline chose, as a table of four columns in CSV."""
     run = tmp_path / "run"
     arguments = ("--groups", "city", "--vary", "order=all", "--vary", "paraphrase=all")
-    out = output(
-        consilience, "probe", "-m", "baseline:random", "-s", suite, "-o", run, *arguments, "--json"
-    )
+    probe = ("probe", "-m", "baseline:random", "-s", suite, "-o", run, *arguments)
+    out = output(consilience, *probe, "--json")
     answers = Run.open(run).answers
     table = answers.select("item", "variant", answer="label")
     table.sample(fraction=1, shuffle=True, seed=1).write_csv(tmp_path / "a.csv")
-    scored = output(
-        consilience, "score", tmp_path / "a.csv", "-s", suite, "-o", tmp_path / "again", "--json"
-    )
+    score = ("score", tmp_path / "a.csv", "-s", suite, "-o", tmp_path / "again")
+    scored = output(consilience, *score, "--json")
     expected, found = metrics(out), metrics(scored)
     for metric in ("accuracy", "consistency", "consistent_accuracy"):
         assert found[metric, "city", "all"] == pytest.approx(expected[metric, "city", "all"])
@@ -127,9 +120,8 @@ def test_texts_labels_and_positions_in_csv_with_open_questions(consilience, suit
 
 def test_facts_that_are_matched_are_kept_as_a_run(consilience, tmp_path):
     rows = list(cs.export_prompts("mini", groups="capital", limit=2))
-    (tmp_path / "a.jsonl").write_text(
-        "".join(json.dumps(row | {"answer": f"It is {row['gold']}!"}) + "\n" for row in rows)
-    )
+    lines = [json.dumps(row | {"answer": f"It is {row['gold']}!"}) for row in rows]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
     arguments = ("score", tmp_path / "a.jsonl", "-s", "mini", "--match", "contains")
     out = output(consilience, *arguments, "-o", tmp_path / "run")
     assert f"Report:  consilience report {tmp_path / 'run'}" in out

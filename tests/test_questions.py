@@ -108,8 +108,7 @@ def test_layouts_of_known_data_sets(tmp_path, row, columns, options, gold):
 ])  # fmt: skip
 def test_every_mistake_is_one_message_with_its_line(tmp_path, rows, message):
     """The question with the mistake is left out, and the message names its line."""
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    _, problems = read(tmp_path, "a.jsonl", text)
+    _, problems = read(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     (problem,) = problems
     assert message in problem and problem.startswith(f"a.jsonl:{len(rows)}: ")
 

@@ -57,12 +57,10 @@ def test_every_command_runs_and_prints_what_is_shown(reader, tmp_path):
     """In the order of the page; of the suite a part, for which the same words are printed."""
     number = re.compile(r"\d+(\.\d)?")
     probe = PROBE.replace("--limit 8", "--limit 1 --groups capital,painter,borders")
+    lines = (text.splitlines() for text in (reader(probe), OUTPUT))
     words, expected = (
-        [
-            " ".join(number.sub("#", line).split()).replace("# to #", "-")
-            for line in text.splitlines()
-        ]
-        for text in (reader(probe), OUTPUT)
+        [" ".join(number.sub("#", line).split()).replace("# to #", "-") for line in of]
+        for of in lines
     )
     assert words[: len(expected)] == expected
     reader(probe.replace("smollm2", "other").replace("packaged:other", "baseline:majority"))

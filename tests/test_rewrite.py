@@ -259,14 +259,8 @@ def test_a_model_behind_a_url_writes_and_one_that_is_here_judges(
     with scoring_server(model_folder("mamba"), VLLM, longest=512, chat_template=CHAT) as server:
         arguments = ["suite", "rewrite", write_suite(), "--model", "openai:tiny", "--samples", "2"]
         arguments += [
-            "--base-url",
-            server.url,
-            "--max-new-tokens",
-            "4",
-            "--out",
-            "p.jsonl",
-            "--json",
-        ]
+            "--base-url", server.url, "--max-new-tokens", "4", "--out", "p.jsonl", "--json",
+        ]  # fmt: skip
         assert "--model openai:tiny without --judge" in refusal(consilience, *arguments)
         out = output(consilience, *arguments, "--judge", model_folder("mamba"))
     document = json.loads(out)

@@ -35,22 +35,15 @@ def test_the_seeds_of_a_run_are_runs_in_the_order_of_their_numbers(tmp_path):
     assert [each.settings["seed"] for each in run.seeds] == [2, 10]
 
 
-def test_a_table_made_elsewhere_has_no_settings(tmp_path):
+def test_a_table_made_elsewhere_has_no_settings_and_is_read_once(tmp_path):
     (tmp_path / "answers.csv").write_text("group,item\na,1\n")
     run = Run.open(tmp_path / "answers.csv")
-    assert (run.label, run.protocol, dict(run.record), dict(run.settings)) == (
-        "answers.csv", None, {}, {},
-    )  # fmt: skip
-    assert run.answers.rows() == [("a", "1")]
-
-
-def test_answers_are_read_once(tmp_path):
-    file = tmp_path / "answers.csv"
-    file.write_text("group,item\na,1\n")
-    run = Run.open(file)
+    assert (run.label, run.protocol) == ("answers.csv", None)
+    assert dict(run.record) == dict(run.settings) == {}
     first = run.answers
-    file.unlink()
+    (tmp_path / "answers.csv").unlink()
     assert run.answers is first
+    assert first.rows() == [("a", "1")]
 
 
 def test_labels_are_given_or_as_much_of_the_path_as_is_needed(tmp_path, monkeypatch):
@@ -105,21 +98,18 @@ def test_seeds_of_facts_are_averaged_and_compared(consilience, tmp_path):
     """Two seeds of each of two models: the value is the mean of the runs, n that of one."""
     for name, seeds in (("one", (0, 1)), ("two", (2, 3))):
         for seed in seeds:
-            output(
-                consilience, "probe", "--model", "baseline:random", "--groups", "capital,sport", "--seed", seed,
-                "--out", tmp_path / name / f"seed-{seed}",
-            )  # fmt: skip
+            probe = ("probe", "--model", "baseline:random", "--groups", "capital,sport")
+            out = tmp_path / name / f"seed-{seed}"
+            output(consilience, *probe, "--seed", seed, "--out", out)
 
     def values(*command):
-        out = output(consilience, *command, "--json")
-        document = json.loads(out)
+        document = json.loads(output(consilience, *command, "--json"))
         rows = document["metrics"] if "metrics" in document else document["differences"]
         return {(row["metric"], row["group"]): row for row in rows if row["subset"] == "all"}
 
     both = values("score", tmp_path / "one", "--suite", "mini")
-    alone = [
-        values("score", tmp_path / "one" / f"seed-{seed}", "--suite", "mini") for seed in (0, 1)
-    ]
+    folders = [tmp_path / "one" / f"seed-{seed}" for seed in (0, 1)]
+    alone = [values("score", folder, "--suite", "mini") for folder in folders]
     for key in (("consistency", "capital"), ("accuracy", "MACRO"), ("consistency", "MICRO")):
         numbers = [row[key]["value"] for row in alone]
         assert both[key]["value"] == pytest.approx(sum(numbers) / 2)

@@ -20,16 +20,12 @@ def parts(sizes, count):
     return [list(Shard(number, count).part(sizes)) for number in range(1, count + 1)]
 
 
-def test_parts_are_balanced_by_size():
+def test_parts_are_balanced_by_size_contiguous_disjoint_and_whole():
     assert parts([1, 1, 1, 1], 2) == [[0, 1], [2, 3]]
     assert parts([6, 1, 1, 1], 2) == [[0], [1, 2, 3]]  # the middles 3 | 6.5, 7.5 and 8.5 of 9
     assert parts([5, 5, 5], 3) == [[0], [1], [2]]
     assert parts([5, 5], 4) == [[], [0], [], [1]]  # the middles 2.5 and 7.5 of 10
-    assert parts([], 2) == [[], []]
-    assert parts([0, 0], 2) == [[0, 1], []]
-
-
-def test_parts_are_contiguous_disjoint_and_whole():
+    assert (parts([], 2), parts([0, 0], 2)) == ([[], []], [[0, 1], []])
     generator = random.Random(0)
     for _ in range(200):
         sizes = [generator.randrange(1, 50) for _ in range(generator.randrange(12))]
@@ -44,10 +40,8 @@ def test_a_wrong_shard_is_refused(text):
 
 
 def options(folder, **more):
-    groups = ("capital", "sport", "currency")
-    return ProbeOptions(
-        **{"model": "baseline:random", "groups": groups, "limit": 3, "out": folder} | more
-    )
+    chosen = {"model": "baseline:random", "groups": ("capital", "sport", "currency"), "limit": 3}
+    return ProbeOptions(**chosen | {"out": folder} | more)
 
 
 def test_the_last_shard_counts_the_run(tmp_path):
@@ -109,11 +103,7 @@ def test_a_model_behind_a_url_has_no_shards(tmp_path):
 def test_shards_of_the_command_line_at_once(tmp_path):
     """Two processes: the one that ends last prints the numbers."""
     command = [sys.executable, "-m", "consilience", "-q", "probe", "--model", "baseline:majority"]
-    command += [
-        "--groups", "capital,sport", "--limit", "2", "--out",
-        str(tmp_path / "run"),
-        "--json",
-    ]  # fmt: skip
+    command += ["--groups", "capital,sport", "--limit", "2", "--out", tmp_path / "run", "--json"]
     children = [
         subprocess.Popen([*command, "--shard", f"{number}/2"], stdout=subprocess.PIPE)
         for number in (1, 2)

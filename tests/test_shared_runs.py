@@ -59,12 +59,9 @@ for at in range(5):
 
 def test_processes_at_once_lose_nothing(tmp_path):
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    command, environment = [sys.executable, "-c", CHILD], os.environ | {"PYTHONPATH": path}
     children = [
-        subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(tmp_path / "run"), name],
-            env=os.environ | {"PYTHONPATH": path},
-        )
-        for name in "ab"
+        subprocess.Popen([*command, tmp_path / "run", name], env=environment) for name in "ab"
     ]
     assert [child.wait(60) for child in children] == [0, 0]
     names = [f"{name}{at}" for name in "ab" for at in range(5)]
@@ -75,9 +72,8 @@ def test_processes_at_once_lose_nothing(tmp_path):
 
 
 def test_a_run_is_repeated_from_its_record(tmp_path):
-    options = ProbeOptions(
-        model="baseline:majority", suite="mini", groups=("capital",), limit=2, out=tmp_path
-    )
+    chosen = {"model": "baseline:majority", "suite": "mini", "groups": ("capital",), "limit": 2}
+    options = ProbeOptions(**chosen, out=tmp_path)
     record = probe(options).record
     assert record["options"] == {
         "model": "baseline:majority", "groups": ["capital"], "limit": 2, "out": str(tmp_path)
@@ -86,9 +82,8 @@ def test_a_run_is_repeated_from_its_record(tmp_path):
 
 
 def test_options_of_every_type_are_recorded():
-    options = replace(
-        ProbeOptions(), seed=3, timeout=1.5, as_shipped=True, columns=("a=b",), price=(1.0, 2.0)
-    )
+    changed = {"seed": 3, "timeout": 1.5, "as_shipped": True, "columns": ("a=b",)}
+    options = replace(ProbeOptions(), **changed, price=(1.0, 2.0))
     assert options_of_record({"options": options_record(options, {})}, "run") == options
     assert options_record(ProbeOptions(), {}) == {}
 

@@ -237,12 +237,8 @@ def test_training_learns_a_handful_and_leaves_what_is_finished(body, tmp_path, s
 def test_a_training_that_was_killed_ends_with_the_same_weights(body, tmp_path, steps):
     """Three steps an epoch; resumed inside the second one; equal to one part in a million."""
     options = {
-        "batch_size": 2,
-        "epochs": 4,
-        "save_steps": 4,
-        "learning_rate": 1e-3,
-        "device": "cpu",
-    }
+        "batch_size": 2, "epochs": 4, "save_steps": 4, "learning_rate": 1e-3, "device": "cpu",
+    }  # fmt: skip
     train_reader(str(body), make(), tmp_path / "whole", **options)
     steps.kill_at = 6
     with pytest.raises(KeyboardInterrupt):

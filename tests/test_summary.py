@@ -173,8 +173,7 @@ def test_one_relation(cardinality, labels, title):
 def test_seeds_of_facts_have_a_deviation(mini):
     seeds = [answers_to(mini, "baseline:random", seed) for seed in (0, 1)]
     by_seed = [measure(answers, mini, "strict") for answers in seeds]
-    metrics = measure(seeds, mini, "strict")
-    summary = summarize(metrics, mini, "strict", "toy", {}, by_seed)
+    summary = summarize(measure(seeds, mini, "strict"), mini, "strict", "toy", {}, by_seed)
     first, second = (
         table.filter(group="MACRO", subset="all", metric="accuracy")["value"][0]
         for table in by_seed

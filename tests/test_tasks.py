@@ -247,8 +247,7 @@ def test_a_parquet_file_that_names_its_labels(names, labels, tmp_path):
     path = tmp_path / "x.parquet"
     rows = {"premise": list("abc"), "hypothesis": list("abc"), "label": [0, 1, 2]}
     pl.DataFrame(rows).write_parquet(path, metadata=named(names) if names else {"huggingface": "?"})
-    found = read_pairs(str(path), load_task("mnli"))
-    assert [each.label for each in found.items] == labels
+    assert [each.label for each in read_pairs(str(path), load_task("mnli")).items] == labels
     if names:
         pl.DataFrame(rows).write_parquet(path, metadata=named(["yes", "no", "maybe"]))
         with pytest.raises(ConsilienceError, match=r"x\.parquet: the labels yes, no, maybe; exp"):

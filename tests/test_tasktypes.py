@@ -65,8 +65,7 @@ def table_2(typed):
 
 
 def row_of(effects, subset, first, test):
-    rows = effects.filter(subset=subset, first=first, test=test)
-    return rows.row(0, named=True)
+    return effects.filter(subset=subset, first=first, test=test).row(0, named=True)
 
 
 def p_of(effects, subset, first):
@@ -92,8 +91,7 @@ def test_task_effects_by_hand(typed):
     degrees; t = .3 / sqrt(.01375 * 3/4). The third model has no STS task: not among the pairs.
     """
     text = "model,task,reverse\na,mnli,.4\na,rte,.6\na,qqp,.9\nb,mnli,.5\nb,rte,.7\nb,qqp,.8\n"
-    rows = typed(text)
-    effects = task_effects(rows, KINDS)
+    effects = task_effects(typed(text), KINDS)
     assert effects.schema == EFFECTS_SCHEMA
     student = row_of(effects, "reverse", "STS", "Student")
     assert [student["first_value"], student["second_value"]] == pytest.approx([0.85, 0.55])

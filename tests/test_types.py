@@ -57,10 +57,8 @@ def test_the_article_is_the_whole_word_before_the_one_with_the_object(text, arti
 
 
 def test_every_combination_of_changes_has_an_edit_kind():
-    assert Edge(True, False, False).kind == "diff_syntax"
-    assert Edge(False, True, False).kind == "diff_lexical"
-    assert Edge(True, True, False).kind == "diff_both"
-    assert Edge(False, False, False).kind == "no_change"
+    kinds = {(a, b): Edge(a, b, False).kind for a in (True, False) for b in (True, False)}
+    assert [*kinds.values()] == ["diff_both", "diff_syntax", "diff_lexical", "no_change"]
     assert {Edge(a, b, True).kind for a in (0, 1) for b in (0, 1)} == {"diff_determiner"}
 
 
@@ -70,17 +68,9 @@ def test_candidates_come_in_order_of_first_appearance():
 
 
 @pytest.mark.parametrize(("id_", "is_name"), [
-    ("P36", True),
-    ("Z\u00fcrich 1", True),
-    ("\u00fc" * 50, True),
-    ("\u00fc" * 50 + "x", False),
-    ("", False),
-    ("..", False),
-    ("../../victim", False),
-    ("/absolute", False),
-    ("a\\b", False),
-    ("a\0b", False),
-    ("\udcff", False),
+    *((name, True) for name in ("P36", "Z\u00fcrich 1", "\u00fc" * 50)),
+    *((name, False) for name in ("\u00fc" * 50 + "x", "", "..", "../../victim", "/absolute")),
+    *((name, False) for name in ("a\\b", "a\0b", "\udcff")),
 ])  # fmt: skip
 def test_an_id_that_names_a_file_stays_in_its_folder(id_, is_name):
     assert names_a_file(id_) == is_name

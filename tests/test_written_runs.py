@@ -58,8 +58,7 @@ def test_examples_show_what_was_written_and_why_it_is_no_match(options, tmp_path
     file = tmp_path / "examples.csv"
     status, out, err = consilience("analyze", "examples", run, "--csv", file, "--examples", "9")
     assert status == 0, err
-    assert "pattern" not in out
-    assert "not the gold" in out
+    assert "pattern" not in out and "not the gold" in out
     assert "the rule: contains for open questions" in err
     replies = pl.read_csv(file)
     assert replies["text"].to_list() == table["text"].to_list()
@@ -81,11 +80,8 @@ def test_options_are_written_with_generate(options, tmp_path):
 def test_the_share_of_answers_that_are_no_option_is_a_number(tmp_path, consilience):
     """One of four texts is no option; `score`, `score` of the run and the report have the number."""
     suite, answers, run = tmp_path / "own.csv", tmp_path / "answers.csv", tmp_path / "run"
-    suite.write_text(
-        "item,question,answer,options\n"
-        + "".join(f"q{at},Is {at} even?,yes,yes;no\n" for at in range(4)),
-        encoding="utf-8",
-    )
+    lines = [f"q{at},Is {at} even?,yes,yes;no\n" for at in range(4)]
+    suite.write_text("".join(["item,question,answer,options\n", *lines]), encoding="utf-8")
     texts = ("Yes.", "no", "no idea", "yes")
     rows = [f"q{at},base,{text}\n" for at, text in enumerate(texts)]
     answers.write_text("item,variant,answer\n" + "".join(rows), encoding="utf-8")
@@ -119,11 +115,8 @@ def test_the_longest_prompt_is_an_option(options, tmp_path):
 
 def test_a_run_has_groups_with_options_and_open_ones(options, tmp_path):
     """Written answers have further columns; the run is read as a whole, and counts the same."""
-    rows = (
-        "group,question,question_2,answer,options\n"
-        "closed,Rome and Paris ?,the Paris ?,Rome,Rome;Paris\n"
-        "open,the Italy ?,Italy ?,Italy,\n"
-    )
+    closed = "closed,Rome and Paris ?,the Paris ?,Rome,Rome;Paris\n"
+    rows = f"group,question,question_2,answer,options\n{closed}open,the Italy ?,Italy ?,Italy,\n"
     counted = probe(options(rows), SILENT)
     opened = open_run(tmp_path / "run")
     assert opened.answers["text"].null_count() == 2 * 2

@@ -8,7 +8,7 @@ from consilience.core.errors import ConsilienceError
 def refused(message, call, *arguments, **options):
     """The call ends with one of our errors whose text has a match of that regular expression."""
     __tracebackhide__ = True
-    with pytest.raises(ConsilienceError, match=message) as caught:
+    with pytest.raises(ConsilienceError, match=message or None) as caught:
         call(*arguments, **options)
     return str(caught.value)
 

@@ -72,8 +72,7 @@ def test_every_number_is_in_one_file_and_tables_are_in_every_format(consilience,
     runs = ("one=" + str(probed("first")), "two=" + str(probed("constant")))
     status, out, _ = consilience("analyze", "factors", *runs, "--csv", "all.csv")
     assert status == 0
-    assert "one:" in out
-    assert "two:" in out
+    assert "one:" in out and "two:" in out
     with (tmp_path / "all.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     numbers = {(row["run"], row["number"], row["factor"]): row for row in rows}
@@ -89,8 +88,7 @@ def test_the_report_of_the_run_has_the_table_and_the_figure(consilience, probed)
     run = probed("first")
     assert consilience("report", run)[0] == 0
     page = (run / "report.html").read_text(encoding="utf-8")
-    assert "What each factor changes, in percent" in page
-    assert "variation of correctness" in page
+    assert "What each factor changes, in percent" in page and "variation of correctness" in page
 
 
 def test_a_run_that_measured_its_noise_floor_shows_it(consilience, tmp_path):

@@ -89,8 +89,7 @@ def test_the_noise_floor_stands_beside_the_consistency(consilience, model_folder
     arguments = ("probe", "--model", model_folder("bert"), "--groups", "capital", "--limit", 3)
     arguments += ("--noise-floor", "256", "--by", "metric")
     out = output(consilience, *arguments, "--out", tmp_path / "r")
-    assert "Flips, one by one" in out
-    assert "Flips, bfloat16" in out
+    assert "Flips, one by one" in out and "Flips, bfloat16" in out
     metrics = pl.read_csv(tmp_path / "r" / "metrics.csv")
     assert metrics.filter(pl.col("metric") == "flips").height == 6
 
@@ -180,8 +179,7 @@ def test_score_takes_a_table_of_anybody(ending, consilience, tmp_path):
 
 def test_data_list_check_stats(consilience, tmp_path, write_suite):
     out = output(consilience, "suite", "list")
-    assert "mini" in out
-    assert f"not in {tmp_path / 'data'}" in out
+    assert "mini" in out and f"not in {tmp_path / 'data'}" in out
     status, out, _ = consilience("suite", "check", "mini")
     assert (status, out) == (0, "mini: good; 15 relations, 135 patterns, 885 facts\n")
     document = json.loads(consilience("suite", "list", "--json")[1])
@@ -204,8 +202,7 @@ def test_data_list_check_stats(consilience, tmp_path, write_suite):
     assert consilience("suite", "stats", "mini")[1].count("\n") > 25
     bad = write_suite(facts='{"relation": "capital", "subject": "", "object": "x"}\nnonsense\n')
     err = refusal(consilience, "suite", "check", bad)
-    assert "facts.jsonl:1: an empty 'subject'" in err
-    assert "facts.jsonl:2: not JSON" in err
+    assert "facts.jsonl:1: an empty 'subject'" in err and "facts.jsonl:2: not JSON" in err
     assert "3 problems in" in err
     assert "3 problems in" in consilience("-q", "suite", "check", bad)[2], "errors are not notes"
     task = tmp_path / "task.toml"

@@ -236,8 +236,7 @@ def test_who_does_not_read_does_not_sign(folder, consilience, tmp_path):
     """Of three controls Ana has all right; Ben answers *same* throughout; Cleo has 2 of 3."""
     made = consilience("suite", "annotate", "patterns", folder, "--people", "Ana,Ben,Cleo",
                        "--out", "sheets")  # fmt: skip
-    assert "1 of 7 patterns left out" in made[2]
-    assert "--patterns 6 compares all" in made[2]
+    assert "1 of 7 patterns left out" in made[2] and "--patterns 6 compares all" in made[2]
     key = read_key(tmp_path / "sheets" / "key.json")
     controls = [name for name, item in key.items.items() if item.gold == DIFFERENT]
     answer(tmp_path / "sheets", key, {"Ben": controls, "Cleo": controls[:1]})

@@ -77,8 +77,7 @@ def test_data_does_not_reach_the_terminal_raw(consilience, tmp_path):
     )  # fmt: skip
     status, out, err = consilience(*run)
     assert (status, "\x1b" in out + err) == (0, False)
-    assert "Report: " in out
-    assert "\ufffd[2J" in out
+    assert "Report: " in out and "\ufffd[2J" in out
 
 
 @pytest.mark.parametrize(

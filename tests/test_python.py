@@ -60,8 +60,7 @@ def test_the_result_is_the_summary_in_a_terminal_and_in_a_notebook(result):
     assert len(lines) < 20
     assert max(map(len, lines)) <= 80
     html = result._repr_html_()
-    assert "<table>" in html
-    assert f"{result.summary.rows[0].value * 100:.1f}" in html
+    assert "<table>" in html and f"{result.summary.rows[0].value * 100:.1f}" in html
     assert not re.search(r"<script|<link|src=|https?:", html)
 
 
@@ -80,8 +79,7 @@ def test_figures_are_charts_of_their_own(result):
     for chart in (*charts, plot.consistency(), plot.accuracy_consistency()):
         assert isinstance(chart, alt.LayerChart)
         spec = chart.to_json()
-        assert "currentColor" not in spec
-        assert '"baseline:majority"' in spec
+        assert "currentColor" not in spec and '"baseline:majority"' in spec
     refused("no relation 'captal'. Did you mean 'capital'", result.plot.agreement, "captal")
 
 

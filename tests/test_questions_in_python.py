@@ -103,8 +103,7 @@ def test_a_result_has_figures_a_page_and_factors(tmp_path, result):
     ]  # fmt: skip
     assert "'group'" in str(drawn) and "relation" not in str(drawn)
     page = result.report(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "2 groups, 3 questions" in page
-    assert "order=rotation 2" in page
+    assert "2 groups, 3 questions" in page and "order=rotation 2" in page
     table = cs.analyze_factors(result).tables["consistency"]
     assert table.select("factor", "value").rows() == [("paraphrase", 1.0), ("order", 0.0)]
 

@@ -328,8 +328,7 @@ def test_a_page_asks_nothing_of_the_network_and_text_stays_text(tmp_path):
     assert page.asked == []
     assert page.tags.count("script") == 2, "the library and the figure"
     assert "link" not in page.tags
-    assert "alert(1)</script>" not in text
-    assert "\\u003c/script>\\u003cscript>alert(1)" in text
+    assert "alert(1)</script>" not in text and "\\u003c/script>\\u003cscript>alert(1)" in text
     assert "@import" not in text
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from checks import output, refusal, refused
+from checks import output, refused
 from consilience import Suite, load_suite
 from consilience.authoring import rewriting
 from consilience.authoring.import_formats import import_patterns
@@ -261,7 +261,8 @@ def test_a_model_behind_a_url_writes_and_one_that_is_here_judges(
         arguments += [
             "--base-url", server.url, "--max-new-tokens", "4", "--out", "p.jsonl", "--json",
         ]  # fmt: skip
-        assert "--model openai:tiny without --judge" in refusal(consilience, *arguments)
+        status, _, err = consilience(*arguments)
+        assert status == 2 and "--model openai:tiny without --judge" in err
         out = output(consilience, *arguments, "--judge", model_folder("mamba"))
     document = json.loads(out)
     assert document["run"]["settings"]["model"]["model"] == "openai:tiny"

@@ -14,11 +14,7 @@ from consilience.asking.facts import ask
 from consilience.core.factors import ORIGINAL
 from consilience.core.items import Segment, TextPair
 from consilience.core.patterns import Pattern
-from consilience.suites.facts import (
-    PATTERN_PERTURBATIONS,
-    with_asked_patterns,
-    with_perturbed_patterns,
-)
+from consilience.suites import facts
 from consilience.suites.pairs import TASKS
 from consilience.suites.perturbations import (
     PAPERS,
@@ -266,7 +262,7 @@ def test_a_column_of_the_data_is_a_sentence(reversed_pair):
 
 @pytest.mark.parametrize(("name", "text", "made"), cases("perturbed_patterns"))
 def test_perturbed_patterns(name, text, made):
-    pattern = PATTERN_PERTURBATIONS[name].pattern_of(Pattern.parse(text, lemma="bear"))
+    pattern = facts.PATTERN_PERTURBATIONS[name].pattern_of(Pattern.parse(text, lemma="bear"))
     assert (pattern.text, pattern.form, pattern.lemma) == (made, name, "bear")
     assert (pattern.name, pattern.parts) == (f"{name}: {made}", Pattern.parse(made).parts)
 
@@ -276,17 +272,17 @@ def test_each_pattern_is_compared_with_its_own_perturbed_forms(mine):
     suite = load_suite("mini")
     relation = suite.relation("capital")
     small = replace(suite, relations=(replace(relation, patterns=relation.patterns[:2]),))
-    picked = chosen(["lower_case", f"{mine}:polite"], PATTERN_PERTURBATIONS)
-    perturbed = with_perturbed_patterns(small, picked)
+    picked = chosen(["lower_case", f"{mine}:polite"], facts.PATTERN_PERTURBATIONS)
+    perturbed = facts.with_perturbed_patterns(small, picked)
     design = perturbed.relations[0].design
     assert design.forms == {ORIGINAL: (0, 1), "lower_case": (2, 3), "polite": (4, 5)}
     assert design.kinds == {"lower_case": ((0, 2), (1, 3)), "polite": ((0, 4), (1, 5))}
     assert design.compared == ((0, 2), (1, 3), (0, 4), (1, 5))
     answers = ask(perturbed.relations[0], load_model("baseline:random"), suite.name)
     assert answers["variant"].to_list()[:6] == list(design.variants)
-    assert with_asked_patterns(small, answers, list(picked)).relations[0].design == design
-    broken = chosen([f"{mine}:no_slot"], PATTERN_PERTURBATIONS)
-    refused(r"has 0 \[Y\]", with_perturbed_patterns, small, broken)
+    assert facts.with_asked_patterns(small, answers, list(picked)).relations[0].design == design
+    broken = chosen([f"{mine}:no_slot"], facts.PATTERN_PERTURBATIONS)
+    refused(r"has 0 \[Y\]", facts.with_perturbed_patterns, small, broken)
 
 
 def with_two_patterns(*texts):
@@ -296,15 +292,15 @@ def with_two_patterns(*texts):
 
 
 def test_a_perturbation_that_makes_one_text_of_two_patterns_is_refused():
-    picked = chosen(["no_period"], PATTERN_PERTURBATIONS)
+    picked = chosen(["no_period"], facts.PATTERN_PERTURBATIONS)
     small = with_two_patterns("[X] is [Y].", "[X] is [Y]")
     message = r"'no_period' makes '\[X\] is \[Y\]' of 2 patterns"
-    refused(message, with_perturbed_patterns, small, picked)
+    refused(message, facts.with_perturbed_patterns, small, picked)
 
 
 def test_a_perturbation_that_changes_nothing_is_noted():
     """Of two patterns only the first begins with a capital."""
-    picked = chosen(["lower_case"], PATTERN_PERTURBATIONS)
+    picked = chosen(["lower_case"], facts.PATTERN_PERTURBATIONS)
     small = with_two_patterns("The [X] is [Y].", "[X] is [Y].")
-    (note,) = with_perturbed_patterns(small, picked).notes
+    (note,) = facts.with_perturbed_patterns(small, picked).notes
     assert note.startswith("lower_case: leaves 1 of 2 patterns as they are")

@@ -10,15 +10,7 @@ import pytest
 
 from checks import output, refused
 from conftest import cases
-from consilience.analysis.task_types import (
-    EFFECTS_SCHEMA,
-    RUNS_SCHEMA,
-    gains,
-    read_runs,
-    student_t,
-    task_effects,
-    without_models,
-)
+from consilience.analysis import task_types
 from consilience.report.analysis_tables import calum_tables, effects_tables
 from consilience.report.table import fitted_text, text_of
 from consilience.suites.pairs import TASKS
@@ -45,7 +37,7 @@ def wide(table):
 
 def read(*paths, names=None):
     names = names or [each.name for each in paths]
-    return read_runs(paths, names, tasks=TASKS, perturbations=PERTURBATIONS)
+    return task_types.read_runs(paths, names, tasks=TASKS, perturbations=PERTURBATIONS)
 
 
 @pytest.fixture
@@ -74,7 +66,7 @@ def p_of(effects, subset, first):
 
 def test_student_by_hand():
     """Means 2 and 4, sums of squares 2 and 8: pooled variance 10/4, t = -2 / sqrt(2.5 * 2/3)."""
-    found = student_t([1, 2, 3], [2, 4, 6])
+    found = task_types.student_t([1, 2, 3], [2, 4, 6])
     assert (found.difference, found.freedom) == (-2, 4)
     assert found.t == pytest.approx(-2 / math.sqrt(5 / 3))
     # t(4) has the distribution function 1/2 + 3/8 u (1 - u**2 / 12), u = t / sqrt(1 + t**2 / 4).
@@ -91,8 +83,8 @@ def test_task_effects_by_hand(typed):
     degrees; t = .3 / sqrt(.01375 * 3/4). The third model has no STS task: not among the pairs.
     """
     text = "model,task,reverse\na,mnli,.4\na,rte,.6\na,qqp,.9\nb,mnli,.5\nb,rte,.7\nb,qqp,.8\n"
-    effects = task_effects(typed(text), KINDS)
-    assert effects.schema == EFFECTS_SCHEMA
+    effects = task_types.task_effects(typed(text), KINDS)
+    assert effects.schema == task_types.EFFECTS_SCHEMA
     student = row_of(effects, "reverse", "STS", "Student")
     assert [student["first_value"], student["second_value"]] == pytest.approx([0.85, 0.55])
     assert [student["first_n"], student["second_n"], student["freedom"]] == [2, 4, 4]
@@ -101,7 +93,7 @@ def test_task_effects_by_hand(typed):
     assert [paired["first_n"], paired["second_n"], paired["freedom"]] == [2, 2, 1]
     assert (paired["difference"], paired["t"]) == (pytest.approx(0.3), pytest.approx(3))
     assert paired["p"] == pytest.approx(1 - 2 / math.pi * math.atan(3)), "t(1) is Cauchy's"
-    with_third = task_effects(typed(text + "c,rte,.1\n"), KINDS)
+    with_third = task_types.task_effects(typed(text + "c,rte,.1\n"), KINDS)
     assert row_of(with_third, "reverse", "STS", "paired") | {"p_holm": 0} == paired | {"p_holm": 0}
     assert row_of(with_third, "reverse", "STS", "Welch")["second_n"] == 5
     few = row_of(effects, "reverse", "rte", "paired")
@@ -110,7 +102,9 @@ def test_task_effects_by_hand(typed):
 
 
 def test_holm_is_over_the_rows_of_one_test(table_2):
-    effects = task_effects(without_models(table_2, ["t5-base", "t5-large", "human"]), KINDS)
+    effects = task_types.task_effects(
+        task_types.without_models(table_2, ["t5-base", "t5-large", "human"]), KINDS
+    )
     assert effects.height == 3 * 2 * 3
     for _, rows in effects.group_by("test"):
         smallest, *_, largest = rows.sort("p").to_dicts()
@@ -137,14 +131,14 @@ def test_the_papers_claims_and_its_table_2(table_2, left_out, constant, subset, 
     Electra-small says 'equivalent' of every pair of MRPC, so it is 100 % consistent there; without
     it (``constant``) both claims stand, too.
     """
-    rows = without_models(table_2, left_out)
+    rows = task_types.without_models(table_2, left_out)
     is_constant = (pl.col("model") == "electra-small") & (pl.col("task") == "mrpc")
-    effects = task_effects(rows if constant else rows.filter(~is_constant), KINDS)
+    effects = task_types.task_effects(rows if constant else rows.filter(~is_constant), KINDS)
     assert p_of(effects, subset, first) == pytest.approx(p, rel=0.01)
 
 
 def test_the_papers_differences(table_2):
-    effects = task_effects(without_models(table_2, T5 + HUMAN), KINDS)
+    effects = task_types.task_effects(task_types.without_models(table_2, T5 + HUMAN), KINDS)
     reverse = row_of(effects, "reverse", "STS", "paired")
     values = [reverse[name] for name in ("first_value", "second_value", "low", "high")]
     assert values == pytest.approx([0.9538, 0.6039, 0.2911, 0.4088], abs=1e-4)
@@ -159,28 +153,28 @@ def test_other_readings_of_the_papers_test(table_2):
 
     Within a model, as "for each model" may mean, its five means are too few for most.
     """
-    rows = without_models(table_2, T5 + HUMAN)
+    rows = task_types.without_models(table_2, T5 + HUMAN)
     means = rows.group_by("task", "metric", "subset", maintain_order=True).agg(
         pl.mean("value"), model=pl.lit("mean")
     )
-    effects = task_effects(means, KINDS)
+    effects = task_types.task_effects(means, KINDS)
     for subset, first, p in (
         ("reverse", "STS", [0.000921, 0.00159, math.nan]),
         ("signal", SMALL, [0.0752, 0.270, math.nan]),
     ):
         assert p_of(effects, subset, first) == pytest.approx(p, rel=0.01, nan_ok=True)
-    of_models = [task_effects(own, KINDS) for _, own in rows.group_by("model")]
+    of_models = [task_types.task_effects(own, KINDS) for _, own in rows.group_by("model")]
     assert sum(p_of(effects, "reverse", "STS")[0] < 0.01 for effects in of_models) == 2
     assert not any(p_of(effects, "signal", SMALL)[0] < 0.01 for effects in of_models)
 
 
 def test_korean_tasks_show_the_same(typed):
-    rows = without_models(typed(wide("calum-table-5")), HUMAN)
-    effects = task_effects(rows, KINDS)
+    rows = task_types.without_models(typed(wide("calum-table-5")), HUMAN)
+    effects = task_types.task_effects(rows, KINDS)
     assert set(effects["first"]) == {"STS"}, "none of them is small unless asked"
     assert p_of(effects, "reverse", "STS") == pytest.approx([4.85e-9, 8.42e-5, 2.61e-4], rel=0.01)
     assert p_of(effects, "signal", "STS")[2] == pytest.approx(0.448, rel=0.01)
-    assert set(task_effects(rows, KINDS, ["klue-sts"])["first"]) == {"STS", "klue-sts"}
+    assert set(task_types.task_effects(rows, KINDS, ["klue-sts"])["first"]) == {"STS", "klue-sts"}
 
 
 @pytest.mark.parametrize(
@@ -191,7 +185,7 @@ def test_the_papers_13_percent_are_the_relative_gain_of_table_6(after, points, r
     rows = typed(wide("calum-table-6"))
     backbones = ("roberta-base", "electra-large", "gpt2-base")
     single, taught = ([f"{each}-{end}" for each in backbones] for end in ("single", after))
-    found = gains(rows, single, taught)
+    found = task_types.gains(rows, single, taught)
     assert found.select("metric", "subset").rows() == list(TRIPLE)
     row = found.filter(pl.col("subset") == "reverse").to_dicts()[0]
     assert row["difference"] * 100 == pytest.approx(points, abs=0.05)
@@ -204,7 +198,7 @@ def test_the_papers_13_percent_are_the_relative_gain_of_table_6(after, points, r
 def test_gains_by_hand(typed):
     """.5 to .6 and .8 to .9: points 10, relative (.2 + .125) / 2; from 0 there is no relative gain."""
     rows = typed("model,task,accuracy,reverse\na,rte,.5,0\nb,rte,.6,.5\na,qqp,.8,.5\nb,qqp,.9,1\n")
-    accuracy, reverse = gains(rows, ["a"], ["b"]).to_dicts()
+    accuracy, reverse = task_types.gains(rows, ["a"], ["b"]).to_dicts()
     assert [accuracy["difference"], accuracy["relative"]] == pytest.approx([0.1, 0.1625])
     assert reverse["difference"] == 0.5
     assert math.isnan(reverse["relative"] + reverse["p"]), "both rise by as much: nothing varies"
@@ -213,12 +207,14 @@ def test_gains_by_hand(typed):
 def test_nothing_that_varies_gives_no_test(typed):
     """A constant answer is consistent everywhere: a difference of 0, and no p."""
     lines = [f"{model},{task},1,1" for model in "ab" for task in ("rte", "mnli", "qqp", "mrpc")]
-    effects = task_effects(typed("model,task,accuracy,reverse\n" + "\n".join(lines)), KINDS)
+    effects = task_types.task_effects(
+        typed("model,task,accuracy,reverse\n" + "\n".join(lines)), KINDS
+    )
     assert set(effects["difference"]) == {0.0}
     assert (effects["p"].is_nan() & effects["p_holm"].is_nan()).all()
-    one = task_effects(typed("model,task,reverse\na,rte,.5\na,qqp,1\n"), KINDS)
+    one = task_types.task_effects(typed("model,task,reverse\na,rte,.5\na,qqp,1\n"), KINDS)
     assert one["p"].is_nan().all(), "one value a side"
-    apart = task_effects(typed("model,task,reverse\na,rte,.5\nb,qqp,1\n"), KINDS)
+    apart = task_types.task_effects(typed("model,task,reverse\na,rte,.5\nb,qqp,1\n"), KINDS)
     assert row_of(apart, "reverse", "STS", "paired")["first_n"] == 0
 
 
@@ -241,14 +237,14 @@ def test_runs_are_read_from_their_folders_or_their_metrics(tmp_path):
     first = run_folder(tmp_path / "one", "rte", 0.667, 0.664, 0.922, -0.1, std=0.01, seeds=5)
     second = run_folder(tmp_path / "two", "my-task", 0.9, 0.8, "NaN", 0.7)
     rows = read(first, second / "metrics.csv", names=["roberta", "roberta"])
-    assert rows.schema == RUNS_SCHEMA
+    assert rows.schema == task_types.RUNS_SCHEMA
     assert rows.height == 8, "rows over tasks are left out"
     assert set(rows["model"]) == {"roberta"}
     assert rows.row(0) == pytest.approx(
         ("roberta", "rte", "accuracy", "all", 0.667, 0.01, 0.1, 0.9, 5, math.nan, math.nan),
         nan_ok=True,
     )
-    effects = task_effects(rows, KINDS)
+    effects = task_types.task_effects(rows, KINDS)
     assert set(effects["first"]) == {"rte"}, "a task of no known kind is among the others only"
     assert set(effects["subset"]) == {"all", "reverse"}, "a number that is missing is not tested"
 
@@ -272,7 +268,7 @@ def test_bad_tables(text, message, typed):
 
 def test_bad_names(table_2, tmp_path):
     few = [["gpt2-large"], ["gpt3-base"]]
-    refused(r"no model 'gpt3-base'\. Did you mean 'gpt2-base'\?", gains, table_2, *few)
+    refused(r"no model 'gpt3-base'\. Did you mean 'gpt2-base'\?", task_types.gains, table_2, *few)
     (tmp_path / "unfinished").mkdir()
     refused(r"unfinished/metrics\.csv: no such file", read, tmp_path / "unfinished")
 
@@ -332,9 +328,9 @@ def test_tables_fit_100_columns(table_2, tmp_path):
     assert headings[::3] == ["mnli Acc", "rte Acc", "klue-nli Acc", "my-task Acc"]
     text = printed(
         *calum_tables(table_2, "Table 2"),
-        *effects_tables(task_effects(table_2, KINDS)),
+        *effects_tables(task_types.task_effects(table_2, KINDS)),
         *calum_tables(other, "Other perturbations", metrics),
-        *effects_tables(task_effects(other, KINDS)),
+        *effects_tables(task_types.task_effects(other, KINDS)),
         *with_seeds,
     )
     assert "…" not in text and "reverse_signal" in text and "100.0±12.3" in text
@@ -348,7 +344,7 @@ def test_a_missing_number_is_a_dash(typed):
     arrow = {("consistency", "arrow"): "arrow"}
     (other,) = calum_tables(rows, "", arrow)
     assert [*cells(other)] == ["model", "rte arrow", "qqp arrow"]
-    assert printed(*effects_tables(task_effects(rows, KINDS)))
+    assert printed(*effects_tables(task_types.task_effects(rows, KINDS)))
 
 
 def test_the_command(consilience, tmp_path):
@@ -360,7 +356,7 @@ def test_the_command(consilience, tmp_path):
     assert "human" in out, "left out of the tests only"
     assert "+35.0" in out
     written = pl.read_csv(tmp_path / "tests.csv")
-    assert [*written.columns] == [*EFFECTS_SCHEMA]
+    assert [*written.columns] == [*task_types.EFFECTS_SCHEMA]
     status, out, _ = consilience("analyze", "tasks", path, *left, "--json", "--small", "rte")
     document = json.loads(out)
     assert len(document["metrics"]) == 150

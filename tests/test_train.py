@@ -17,12 +17,7 @@ from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, S
 from consilience.core.errors import Loading
 from consilience.models.loading import Pretrained
 from consilience.suites.facts import sample_facts
-from consilience.train.batch_trainer import (
-    BatchTrainer,
-    TrainingFolder,
-    check_device,
-    training_arguments,
-)
+from consilience.train import batch_trainer
 from consilience.train.consistency import PositionHead, improve, last_best, make_trainer, plain_copy
 from consilience.train.objectives import (
     Steps,
@@ -63,7 +58,9 @@ def train(spec, folder, suite=SUITE, *, seeds=(), ablations=False, subject=None,
 def trainer_of(spec, folder, suite=SUITE, weight=1.0, **change):
     """A trainer before its first step."""
     subject = Subject(str(spec), suite, "strict", device="cpu")
-    return make_trainer(subject, replace(PLAN, **change), weight, TrainingFolder(folder, {}))
+    return make_trainer(
+        subject, replace(PLAN, **change), weight, batch_trainer.TrainingFolder(folder, {})
+    )
 
 
 def loaded(folder, kind="masked"):
@@ -360,22 +357,22 @@ def test_the_best_validation_of_equal_ones_the_last(tried, best):
 
 def test_a_training_takes_the_device_that_is_named(model_folder, tmp_path):
     """``meta`` is a device of every torch, and no other is named so."""
-    check_device("meta")
-    arguments = training_arguments(PLAN, tmp_path, "meta", best_metric="accuracy")
+    batch_trainer.check_device("meta")
+    arguments = batch_trainer.training_arguments(PLAN, tmp_path, "meta", best_metric="accuracy")
     try:
         model = AutoModelForMaskedLM.from_pretrained(model_folder("bert"))
-        trainer = BatchTrainer(model, arguments, [], lambda item: item)
+        trainer = batch_trainer.BatchTrainer(model, arguments, [], lambda item: item)
         devices = {trainer.args.device, trainer.accelerator.device, model.device}
         assert devices == {torch.device("meta")}
     finally:
-        training_arguments(PLAN, tmp_path, "cpu", best_metric="accuracy")
+        batch_trainer.training_arguments(PLAN, tmp_path, "cpu", best_metric="accuracy")
     assert PartialState().device == torch.device("cpu")
 
 
 def test_a_device_is_not_named_for_several_processes(monkeypatch):
     monkeypatch.setenv("RANK", "0")
-    check_device("cpu")
-    refused("the device 'meta' for several processes", check_device, "meta")
+    batch_trainer.check_device("cpu")
+    refused("the device 'meta' for several processes", batch_trainer.check_device, "meta")
 
 
 @pytest.mark.parametrize(("change", "message"), cases("plans_bad"))

@@ -53,12 +53,11 @@ def test_help_is_plain_text_that_names_defaults_and_examples(name, consilience):
     assert "{" not in out.splitlines()[0]
     assert max(map(len, out.splitlines())) <= 100
     if name == "probe":
-        headings = re.findall(r"^(\w[\w ]+):$", out, re.MULTILINE)
-        assert headings == [
-                "Model", "Models behind a URL", "Questions", "Facts only", "Facts and questions only",
-                "Facts and sentence pairs only", "Sentence pairs only",
-                "Sentence pairs and questions only", "Counting", "Output", "General", "Examples",
-            ]  # fmt: skip
+        assert re.findall(r"^(\w[\w ]+):$", out, re.MULTILINE) == [
+            "Model", "Models behind a URL", "Questions", "Facts only", "Facts and questions only",
+            "Facts and sentence pairs only", "Sentence pairs only",
+            "Sentence pairs and questions only", "Counting", "Output", "General", "Examples",
+        ]  # fmt: skip
         assert "37 more options: consilience probe --help --all" in out
         every = consilience(name, "--help", "--all")[1]
         assert "--samples" in every and "--samples" not in out and "more options" not in every
@@ -84,10 +83,8 @@ def test_every_command_has_two_examples_that_can_be_parsed():
             typed = shlex.split(example)
             *start, rest = typed[: len(words)], typed[len(words) :]
             assert start == [list(words)], example
-            context = command.make_context(
-                " ".join(words), rest, parent=program().make_context("consilience", ["x"])
-            )
-            assert context.params is not None
+            parent = program().make_context("consilience", ["x"])
+            assert command.make_context(" ".join(words), rest, parent=parent).params is not None
 
 
 RUNNABLE = [
@@ -207,9 +204,8 @@ def test_a_recorded_command_has_the_values_of_the_file(consilience, tmp_path, mo
 
 def test_a_default_for_all_commands_does_not_replace_what_a_run_says(consilience, tmp_path):
     consilience("probe", "-m", "baseline:oracle", "-n", "1", "--groups", "sport", "-o", "run")
-    (tmp_path / "consilience.toml").write_text(
-        'model = "baseline:constant"\nsuite = "elsewhere"\ndevice = "cuda"\n'
-    )
+    others = 'model = "baseline:constant"\nsuite = "elsewhere"\ndevice = "cuda"\n'
+    (tmp_path / "consilience.toml").write_text(others)
     gate = ("gate", "run", "--rule", "accuracy>=.1", "--undecided", "pass")
     for command in (("verify", "run"), ("score", "run"), gate, ("suite", "list")):
         status, _, err = consilience(*command)
@@ -238,9 +234,8 @@ def test_general_options_may_come_before_the_command(consilience, tmp_path):
     (tmp_path / "quiet.toml").write_text('quiet = true\nmodel = "baseline:oracle"\n')
     status, _, err = consilience("--config", tmp_path / "quiet.toml", *run, "-n", "1")
     assert (status, err) == (0, "")
-    assert (
-        consilience("suite", "-q", "check", "mini")[1] == consilience("suite", "check", "mini")[1]
-    )
+    check = ("check", "mini")
+    assert consilience("suite", "-q", *check)[1] == consilience("suite", *check)[1]
 
 
 def test_a_wrong_configuration_does_not_break_the_help(consilience, tmp_path):
@@ -265,24 +260,16 @@ def test_a_configuration_is_that_of_the_repository(consilience, tmp_path, monkey
     assert "here" not in consilience("suite", "list")[1]
 
 
-CONFIGURATIONS = [
-    (
-        "modle = 'x'",
-        "'modle' is not a default for all commands (those of one command are in its table, such as [probe]). Did you mean 'model'?",
-    ),
+@pytest.mark.parametrize(("text", "message"), [
+    ("modle = 'x'", "'modle' is not a default for all commands (those of one command are in its "
+     "table, such as [probe]). Did you mean 'model'?"),
     ("[prob]", "'prob' is not a command. Did you mean 'probe'?"),
-    (
-        "[probe]\nlimits = 8",
-        "'limits' is not an option of `consilience probe`. Did you mean 'limit'?",
-    ),
+    ("[probe]\nlimits = 8", "'limits' is not an option of `consilience probe`. Did you mean 'limit'?"),
     ("[probe]\nlimit = 'many'", "consilience.toml: invalid value for 'limit': 'many'; expected a"),
     ("[probe]\nvary = 3", "consilience.toml: invalid value for 'vary': 3; expected a list"),
     ("probe = 8", "'probe' is not a default for all commands"),
     ("[probe", "not TOML"),
-]
-
-
-@pytest.mark.parametrize(("text", "message"), CONFIGURATIONS)
+])  # fmt: skip
 def test_a_wrong_configuration_is_one_message(text, message, consilience, tmp_path):
     (tmp_path / "consilience.toml").write_text(text)
     assert message in refusal(consilience, "probe", "-m", "baseline:oracle")
@@ -313,13 +300,8 @@ def test_a_dry_run_writes_nothing(consilience, tmp_path):
 def test_progress_is_lines_where_no_terminal_is(consilience, model_folder, tmp_path, monkeypatch):
     """Of a real model: nothing of other libraries is between them."""
     monkeypatch.setattr(console, "INTERVAL", 0)
-    run = (
-        "probe", "-m",
-        model_folder("gpt2"),
-        "--groups", "sport", "-n", "3", "-o",
-        tmp_path / "r",
-    )  # fmt: skip
-    lines = consilience(*run)[2].splitlines()
+    run = ("probe", "-m", model_folder("gpt2"), "--groups", "sport", "-n", "3")
+    lines = consilience(*run, "-o", tmp_path / "r")[2].splitlines()
     assert (lines[0], lines[1]) == (f"loading {model_folder('gpt2')} ...", "asking: 27 queries")
     *middle, last = [line for line in lines[2:] if line.startswith("asking")]
     shown = r"asking: \d+ of 27 queries, [\d.,]+/s, .* left"

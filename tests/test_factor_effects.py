@@ -37,15 +37,11 @@ NAN = math.nan
 ORDER = Factor("order", ("given", "rotation 1"))
 LABELS = Factor("labels", ("A", "1"))
 TWO_BY_TWO = FactorialDesign.full([ORDER, LABELS])
-ANSWERS = np.array(
-    [
-        [0, 0, 1, 1],  # follows the order alone
-        [0, 1, 1, 0],  # neither alone: both together
-        [2, 2, 2, 2],  # never changes
-        [0, 0, 0, 1],  # changes in one cell
-    ]
-)
-"""Answers (item, cell); cells are (given, A), (given, 1), (rotation 1, A), (rotation 1, 1)."""
+ANSWERS = np.array([[0, 0, 1, 1], [0, 1, 1, 0], [2, 2, 2, 2], [0, 0, 0, 1]])
+"""Answers (item, cell); cells are (given, A), (given, 1), (rotation 1, A), (rotation 1, 1).
+
+They follow the order alone, neither alone (both together), nothing, and change in one cell.
+"""
 GOLDS = np.array([0, 0, 2, 1])
 
 
@@ -114,8 +110,11 @@ def test_components_of_correctness_by_hand():
         ("interactions", ""),
         ("between questions", ""),
     ]
-    shares = [parts["correctness", *each]["share"] for each in effects]
-    assert sum(shares) == pytest.approx(1)
+    assert sum(parts["correctness", *each]["share"] for each in effects) == pytest.approx(1)
+
+
+def total_of(numbers):
+    return numbers.value(numbers.columns.sum(axis=0))
 
 
 def test_a_total_effect_is_what_the_pairs_of_the_factor_say():
@@ -126,18 +125,11 @@ def test_a_total_effect_is_what_the_pairs_of_the_factor_say():
     right = answers == 0
     exact, pairs = exact_parts(answers, right, design), pair_parts(answers, right, design)
     for part in pairs:
-        of_pairs, of_parts = (
-            numbers.value(numbers.columns.sum(axis=0)) for numbers in (pairs[part], exact[part])
-        )
-        assert of_pairs == pytest.approx(of_parts)
+        assert total_of(pairs[part]) == pytest.approx(total_of(exact[part]))
     consistency = tables_of(answers, np.zeros(20, int), design).consistency
     values = dict(consistency.select("factor", "value").iter_rows())
-    (total,) = (
-        numbers.value(numbers.columns.sum(axis=0))
-        for (part, _), numbers in pairs.items()
-        if part == ("answer", "total", ("order",))
-    )
-    assert total == pytest.approx(2 / 3 * (1 - values["order"]))
+    (order,) = (of for (part, _), of in pairs.items() if part == ("answer", "total", ("order",)))
+    assert total_of(order) == pytest.approx(2 / 3 * (1 - values["order"]))
 
 
 def test_items_that_lack_a_variant_have_pairs_but_no_components():
@@ -169,11 +161,8 @@ def test_a_fractional_design_has_total_effects_of_pairs():
 
 def test_radial_designs_estimate_the_total_effects_of_the_whole_design():
     """Of answers that follow the order in half of the items: (1 - 1/3) / 2 of 2 x 3 x 2 cells."""
-    factors = [
-        Factor("paraphrase", ("1", "2")),
-        Factor("order", ("given", "reversed", "BAC")),
-        LABELS,
-    ]
+    orders = Factor("order", ("given", "reversed", "BAC"))
+    factors = [Factor("paraphrase", ("1", "2")), orders, LABELS]
     order = np.array(FactorialDesign.full(factors).cells)[:, 1]
     cells = {cell: at for at, cell in enumerate(FactorialDesign.full(factors).cells)}
     answers = np.concatenate([np.tile(order, (50, 1)), np.zeros((50, 12), int)])
@@ -181,11 +170,8 @@ def test_radial_designs_estimate_the_total_effects_of_the_whole_design():
         design = FactorialDesign.radial(factors, 2, seed)
         some = answers[:, [cells[cell] for cell in design.cells]]
         parts = pair_parts(some, some == 0, design)
-        totals = {
-            key[0][2][0]: numbers.value(numbers.columns.sum(axis=0))
-            for key, numbers in parts.items()
-            if key[0][0] == "answer"
-        }
+        of_answers = {key[0][2][0]: of for key, of in parts.items() if key[0][0] == "answer"}
+        totals = {name: total_of(of) for name, of in of_answers.items()}
         assert totals == pytest.approx({"paraphrase": 0, "order": 1 / 3, "labels": 0})
 
 
@@ -354,10 +340,8 @@ def test_option_scores_come_from_the_answers_table():
 
 
 def noise(**flips):
-    rows = [
-        {"metric": "flips", "group": "MICRO", "subset": name, "value": value, "n": 256}
-        for name, value in flips.items()
-    ]
+    row = {"metric": "flips", "group": "MICRO", "n": 256}
+    rows = [row | {"subset": name, "value": value} for name, value in flips.items()]
     return pl.DataFrame(rows, schema=METRICS_SCHEMA)
 
 
@@ -366,23 +350,20 @@ def test_the_table_has_a_row_for_each_factor_and_what_is_beyond_them():
     view = FactorView("run", tables_of(), noise(bfloat16=0.02, one_by_one=0.0))
     rows = list(csv.DictReader(as_csv(factor_table([view], "title")).splitlines()))
     assert [row["factor"] for row in rows] == [
-        "order", "labels", "interactions", "between questions", "noise: bfloat16",
-        "noise: one by one",
+        "order", "labels", "interactions", "between questions", "noise: bfloat16", "noise: one by one",
     ]  # fmt: skip
     shares = [float(row["answer: main effect"]) for row in rows[:3]]
     assert (sum(shares), shares[0]) == (pytest.approx(100), pytest.approx(100 * (5 / 8) / (11 / 8)))
     assert [row["consistency"] for row in rows] == ["37.5", "62.5", "", "", "98.0", "100.0"]
-    assert "have different answers in 34.4 % (95 % CI " in as_markdown(
-        factor_table([view], "title")
-    )
+    text = as_markdown(factor_table([view], "title"))
+    assert "have different answers in 34.4 % (95 % CI " in text
 
 
 def test_the_table_of_pairs_has_probabilities():
     """Item 1 of 3 changes with the order: half of the redrawn levels are the same."""
     design = FactorialDesign.one_factor([ORDER, LABELS])
-    view = FactorView(
-        "run", tables_of([[0, 1, 0], [0, 1, 1], [0, 0, 0]], [0, 0, 0], design), noise()
-    )
+    tables = tables_of([[0, 1, 0], [0, 1, 1], [0, 0, 0]], [0, 0, 0], design)
+    view = FactorView("run", tables, noise())
     rows = list(csv.DictReader(as_csv(factor_table([view], "title")).splitlines()))
     assert [row["factor"] for row in rows] == ["order", "labels"]
     assert [float(row["answer changes"]) for row in rows] == pytest.approx([100 / 3, 100 / 6])
@@ -393,9 +374,8 @@ def test_the_section_draws_every_number_of_the_table():
     """A bar of each main effect, a mark of each total effect, a tick of each level of chance."""
     views = [FactorView(name, tables_of(), noise(bfloat16=0.02)) for name in ("first", "second")]
     rows = factor_rows(views)
-    assert (
-        rows.group_by("run", "panel", maintain_order=True).len()["len"].to_list() == [3, 3, 4] * 2
-    )
+    sizes = rows.group_by("run", "panel", maintain_order=True).len()["len"]
+    assert sizes.to_list() == [3, 3, 4] * 2
     assert rows.filter(name="noise")["value"].to_list() == [0.98, 0.98]
     lead, figure, table, folded_indices, folded, levels, notes = factor_parts(views)
     assert len(lead.paragraphs) == 2
@@ -405,9 +385,8 @@ def test_the_section_draws_every_number_of_the_table():
     assert (len(table.rows), len(indices.rows), len(folded.parts[0].rows)) == (10, 4, 2)
     assert len(levels.parts[0].rows) == 8
     spec = spec_of(figure.chart)
-    assert spec["facet"]["sort"] == [
-        "consistency", "variation of the answer", "variation of correctness"
-    ]  # fmt: skip
+    panels = ["consistency", "variation of the answer", "variation of correctness"]
+    assert spec["facet"]["sort"] == panels
     (drawn,) = spec["datasets"].values()
     assert len(drawn) == rows.height
 

@@ -49,14 +49,10 @@ def test_a_word_at_the_start_has_the_token_that_it_has_there(model_folder):
      "tokenizer; their first piece represents them, as in the released code"]),
     ("bert-uncased", ("Rome", "rome", "Oslo"), [0, 0, 2], []),
 ])  # fmt: skip
-def test_under_published_words_with_one_token_share_its_score(
-    family, words, same, notes, model_folder
-):
+def test_published_words_with_one_token_share_its_score(family, words, same, notes, model_folder):
     model = load_model(str(model_folder(family)), protocol="published")
     (scores,) = model.score(QUERIES[:1], words_of(*words))
-    assert not scores.reasons
-    assert scores.same.tolist() == same
-    assert model.notes == notes
+    assert (scores.reasons, scores.same.tolist(), model.notes) == ({}, same, notes)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -163,8 +159,10 @@ def test_candidates_of_one_token_score_as_with_one_mask(family, model_folder, pi
             some = ~np.isnan(known)
             ours = reference.normalised(row[some]) if some.any() else []
             np.testing.assert_allclose(ours, known[some], atol=1e-5, rtol=0)
-    counts = {len(ids) for ids in _tokens_after_space(model).tokens}
-    assert {1, 2, 3} <= counts, "candidates of one, two and three tokens"
+    sheet = candidates_in_slot(model.tokenizer, MIXED.words, " ", "strict", several=True)
+    assert {1, 2, 3} <= {len(ids) for ids in sheet.tokens}, (
+        "candidates of one, two and three tokens"
+    )
     (scores,) = model.score(QUERIES[:1], MIXED)
     single = {word for word, entry in zip(MIXED.words, scores.tokens, strict=True) if entry}
     assert single <= set(WORDS)
@@ -173,10 +171,6 @@ def test_candidates_of_one_token_score_as_with_one_mask(family, model_folder, pi
         "5 of 11 candidates (Parisal, Berlin Rome, Berlin Rome Oslo and 2 more) are several "
         "tokens; they are filled in from left to right (PLL-word-l2r)"
     )
-
-
-def _tokens_after_space(model):
-    return candidates_in_slot(model.tokenizer, MIXED.words, " ", "strict", several=True)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
@@ -249,9 +243,8 @@ def test_any_encoder_decoder_with_a_cache_takes_a_template(tmp_path):
     model = load_model(str(tmp_path), template=TEMPLATE)
     words = words_of("Paris", "Rome", "New", "New York", "Newark", "Parisian", "Oslo in Paris")
     found, _ = scores_of(model, QUERIES[::3], words)
-    expected = [
-        [reference.template(tmp_path, q, word) for word in words.words] for q in QUERIES[::3]
-    ]
+    of = reference.template
+    expected = [[of(tmp_path, query, word) for word in words.words] for query in QUERIES[::3]]
     difference = found - np.array(expected)
     np.testing.assert_allclose(difference - difference[:, :1], 0, atol=3e-5)
     _, reasons = scores_of(model, QUERIES[:1], words_of("Paris", "Paris " * 70))

@@ -103,9 +103,10 @@ def test_items_that_are_too_long_may_be_left_out(load):
     assert answers["answer"].is_null().to_list() == [False] * 6 + [True] * 6
     truncated = present(pairs, FORMS[1:], model)
     assert truncated.reasons == (None,) * 4
-    assert truncated.notes[0].startswith(
+    note = (
         "2 of 4 items were too long for 24 tokens: 6 of their 6 forms were truncated, a sentence "
     )
+    assert truncated.notes[0].startswith(note)
     assert sentences(truncated.forms[2][0]) == {"sentence1": words("Rome", 14), "sentence2": "Oslo"}
     none = present(pairs[2:], FORMS[1:], model, long="exclude")
     refused("no item of mrpc can be asked, such as: 25 tokens", ask_labels, none, model)
@@ -132,11 +133,8 @@ def test_a_perturbation_that_changes_a_sentence_is_truncated_in_its_own_text(loa
     for the sentences, 3 of them a short second one. A paraphrase of both is shortened for itself.
     """
     model, pair = load("bert", longest=24), long_pair("Oslo is Oslo")
-    formats = {
-        **chosen(FORMS[1:]),
-        "both": changed(words("Berlin", 40), "Lisbon is Lisbon"),
-        "short": changed("Berlin", "Lisbon"),
-    }
+    both = changed(words("Berlin", 40), "Lisbon is Lisbon")
+    formats = chosen(FORMS[1:]) | {"both": both, "short": changed("Berlin", "Lisbon")}
     presented = present([pair], formats, model)
     forms = dict(zip(presented.names, presented.forms[0], strict=True))
     alone = present([pair], FORMS[1:], model)

@@ -51,10 +51,8 @@ def recover(written, name, blank):
     """The original form that a perturbation made these texts of; ``blank`` has no sentences."""
     numbered = tuple(replace(segment, sentence=str(at)) for at, segment in enumerate(blank))
     marks = PERTURBATIONS[name].rewrite(numbered) if name != ORIGINAL else numbered
-    sentences = {
-        int(segment.sentence): text.removeprefix(segment.mark)
-        for text, segment in zip(written, marks, strict=True)
-    }
+    both = zip(written, marks, strict=True)
+    sentences = {int(of.sentence): text.removeprefix(of.mark) for text, of in both}
     return tuple(replace(segment, sentence=sentences[at]) for at, segment in enumerate(blank))
 
 
@@ -100,10 +98,8 @@ PIECES = st.sampled_from(
 SENTENCES = st.lists(PIECES | st.text(max_size=8), max_size=6).map("".join)
 FORMS = st.builds(
     lambda first, second, names: original(TextPair("0", first, second, ""), names),
-    SENTENCES,
-    SENTENCES,
-    st.sampled_from(INDICATORS),
-)
+    SENTENCES, SENTENCES, st.sampled_from(INDICATORS),
+)  # fmt: skip
 
 
 def alike(first, second):
@@ -177,12 +173,9 @@ def test_the_guide_shows_every_perturbation():
     guide = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| `([^`]*)` \| (.*) \|$", guide, re.MULTILINE)
     shown = {name: (text, guarantee) for name, text, guarantee in rows if name in WRITTEN}
-    assert {name: text for name, (text, _) in shown.items()} == {
-        name: " ".join(made).replace("\n", "\\n") for name, made in WRITTEN.items()
-    }
-    assert {name: shown[name][1] for name in PERTURBATIONS} == {
-        name: each.guarantee for name, each in PERTURBATIONS.items()
-    }
+    written = {name: " ".join(made).replace("\n", "\\n") for name, made in WRITTEN.items()}
+    assert {name: text for name, (text, _) in shown.items()} == written
+    assert all(shown[name][1] == each.guarantee for name, each in PERTURBATIONS.items())
 
 
 MINE = '''
@@ -238,10 +231,9 @@ def test_a_file_that_makes_no_perturbation_is_one_message(spec, message, mine, m
     refused(re.escape(message), chosen, spec.split(","))
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("broken", "'broken' failed: KeyError: 'a'"), ("text", "'text' made 'text' of item 0")],
-)
+@pytest.mark.parametrize(("name", "message"), [
+    ("broken", "'broken' failed: KeyError: 'a'"), ("text", "'text' made 'text' of item 0"),
+])  # fmt: skip
 def test_a_function_that_makes_no_form_is_one_message(name, message, mine):
     (made,) = chosen([f"{mine}:{name}"]).values()
     refused(message, made.form_of, PAIR, original(PAIR, ("A", "B")))

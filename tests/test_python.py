@@ -29,9 +29,8 @@ from pair_builders import save_classifier, write_pairs
 MAJORITY = "baseline:majority"
 PORTS = cs.Suite.from_patterns(
     ["[X] listens on port [Y].", "The port of [X] is [Y]."],
-    {"Redis": "6379", "PostgreSQL": "5432", "MySQL": "3306"},
-    name="ports",
-)
+    {"Redis": "6379", "PostgreSQL": "5432", "MySQL": "3306"}, name="ports",
+)  # fmt: skip
 
 
 def ports(prompts):
@@ -207,9 +206,8 @@ def test_results_folders_and_runs_are_compared(tmp_path):
     named = cs.compare({"before": str(tmp_path / "a"), "after": second})
     assert [run.label for run in named.runs] == ["before", "after"]
     twice = cs.compare(first, tmp_path / "a", second.run)
-    assert [run.label for run in twice.runs] == [
-        "baseline:constant", "baseline:constant (2)", "baseline:oracle",
-    ]  # fmt: skip
+    labels = ["baseline:constant", "baseline:constant (2)", "baseline:oracle"]
+    assert [run.label for run in twice.runs] == labels
 
 
 def test_a_classifier_with_several_seeds_is_evaluated_on_sentence_pairs(tmp_path):
@@ -219,9 +217,8 @@ def test_a_classifier_with_several_seeds_is_evaluated_on_sentence_pairs(tmp_path
     run = tmp_path / "run"
     result = cs.evaluate("mrpc", tmp_path / "model", data=str(data), out=run)
     assert repr(result).startswith("model on mrpc: 8 sentence pairs, 3 forms")
-    assert result.answers.group_by("seed").len().sort("seed").rows() == [
-        ("seed-0", 24), ("seed-1", 24),
-    ]  # fmt: skip
+    seeds = result.answers.group_by("seed").len().sort("seed")
+    assert seeds.rows() == [("seed-0", 24), ("seed-1", 24)]
     again = cs.open_run(run)
     assert repr(again) == repr(result)
     assert_frame_equal(again.metrics, result.metrics)
@@ -242,27 +239,22 @@ def test_answers_in_a_pandas_frame_are_scored_and_reported(tmp_path):
 
 
 FRAME = pd.DataFrame({"subject": ["Redis", "PostgreSQL", "MySQL"], "object": [6379, 5432, 3306]})
-WRONG = [
+
+
+@pytest.mark.parametrize(("call", "message"), [
     (lambda: cs.evaluate("mini", MAJORITY, limt=3), "no option 'limt'. Did you mean 'limit'"),
     (lambda: cs.evaluate("mini", MAJORITY, limit="8"), "limit='8'; expected a whole number"),
     (lambda: cs.evaluate("mini", MAJORITY, limit=0), "limit=0; expected 1 or more"),
     (lambda: cs.evaluate("mini", MAJORITY, protocol="lax"), "'published' or 'strict'"),
     (lambda: cs.evaluate(3, MAJORITY), "a suite of type int; expected the name of a suite, a fold"),
-    (
-        lambda: cs.evaluate(FRAME, MAJORITY),
-        r"^a frame of facts; .* Make a suite of it with cs\.Suite\.from_frame\(frame\)\.$",
-    ),
-    (
-        lambda: cs.evaluate("mrpc", MAJORITY, data=FRAME),
-        "^data is of type DataFrame; expected text. Save it as a file, and pass its path.$",
-    ),
+    (lambda: cs.evaluate(FRAME, MAJORITY),
+     r"^a frame of facts; .* Make a suite of it with cs\.Suite\.from_frame\(frame\)\.$"),
+    (lambda: cs.evaluate("mrpc", MAJORITY, data=FRAME),
+     "^data is of type DataFrame; expected text. Save it as a file, and pass its path.$"),
     (lambda: cs.evaluate(PORTS, lambda prompts: prompts, out="x"), "a name .def., because"),
     (lambda: cs.evaluate(PORTS, partial(ports), out="x"), "a name .def., because a kept run"),
     (lambda: cs.evaluate(cs.Suite("x", ()), ports), "the suite 'x': no relation in the suite"),
-    (
-        lambda: cs.evaluate(PORTS, ports, protocol=FRAME),
-        "^protocol is of type DataFrame; expected '",
-    ),
+    (lambda: cs.evaluate(PORTS, ports, protocol=FRAME), "^protocol is of type DataFrame; expected '"),
     (lambda: cs.analyze_patterns(FRAME), "^run is of type DataFrame; expected a path"),
     (lambda: cs.write_report(FRAME, "page.html"), "^runs is of type DataFrame; expected a list"),
     (lambda: cs.finetune(model="m", qqqq=1), "Known: model, task, train, .* trust_remote_code.$"),
@@ -273,10 +265,7 @@ WRONG = [
     (lambda: cs.evaluate("mrpc", ports), "--suite mrpc without --data"),
     (lambda: cs.evaluate(PORTS, lambda prompts: "6379"), "returned a value of type str"),
     (lambda: cs.evaluate(PORTS, lambda prompts: prompts[:1]), "returned 1 value for 6 inputs"),
-    (
-        lambda: cs.evaluate(PORTS, lambda prompts: [1] * 6),
-        "returned 1 for input 1; expected a text",
-    ),
+    (lambda: cs.evaluate(PORTS, lambda prompts: [1] * 6), "returned 1 for input 1; expected a text"),
     (lambda: cs.evaluate(PORTS, ports, keep_scores=True), "Leave out keep_scores"),
     (lambda: cs.evaluate(PORTS, ports, candidates="vocabulary"), 'with candidates="objects"'),
     (lambda: cs.open_run(3), "the run is of type int; expected a path"),
@@ -284,10 +273,7 @@ WRONG = [
     (cs.compare, "0 run to compare"),
     (cs.improve, "no value for 'model'"),
     (lambda: cs.score(3, PORTS), "the answers table is of type int; expected a polars or pandas"),
-]
-
-
-@pytest.mark.parametrize(("call", "message"), WRONG)
+])  # fmt: skip
 def test_a_wrong_call_says_what_to_pass(call, message):
     refused(message, call)
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -59,22 +60,12 @@ def make(rows=TAUGHT, context=CONTEXT, prefix="q"):
 
 
 def write(path, questions):
-    paragraphs = [
-        {
-            "context": each.context,
-            "qas": [
-                {
-                    "id": each.id,
-                    "question": each.question,
-                    "answers": [
-                        {"text": text, "answer_start": start}
-                        for text, start in zip(each.answers, each.starts, strict=True)
-                    ],
-                }
-            ],
-        }
-        for each in questions
-    ]
+    paragraphs = []
+    for each in questions:
+        places = zip(each.answers, each.starts, strict=True)
+        answers = [{"text": text, "answer_start": start} for text, start in places]
+        question = {"id": each.id, "question": each.question, "answers": answers}
+        paragraphs.append({"context": each.context, "qas": [question]})
     document = {"version": "1.1", "data": [{"title": "Cities", "paragraphs": paragraphs}]}
     path.write_text(json.dumps(document), encoding="utf-8")
     return path
@@ -237,8 +228,12 @@ def test_training_learns_a_handful_and_leaves_what_is_finished(body, tmp_path, s
 def test_a_training_that_was_killed_ends_with_the_same_weights(body, tmp_path, steps):
     """Three steps an epoch; resumed inside the second one; equal to one part in a million."""
     options = {
-        "batch_size": 2, "epochs": 4, "save_steps": 4, "learning_rate": 1e-3, "device": "cpu",
-    }  # fmt: skip
+        "batch_size": 2,
+        "epochs": 4,
+        "save_steps": 4,
+        "learning_rate": 1e-3,
+        "device": "cpu",
+    }
     train_reader(str(body), make(), tmp_path / "whole", **options)
     steps.kill_at = 6
     with pytest.raises(KeyboardInterrupt):
@@ -261,14 +256,14 @@ def test_a_body_or_a_head_without_weights_is_refused(body, tmp_path):
 
 def hand_made(answers, contexts=(0, 0, 1, 2), title="{}"):
     """Four pairs on three contexts; the truth is always `Paris`."""
-    first, second = (
-        [
-            Question(f"{side}{at}", "?", f"Paris {context}", ("Paris",), (0,), title.format(at))
-            for at, context in enumerate(contexts)
-        ]
-        for side in "op"
-    )
-    return outcomes(first, second, answers)
+
+    def asked(side):
+        for at, context in enumerate(contexts):
+            yield Question(
+                f"{side}{at}", "?", f"Paris {context}", ("Paris",), (0,), title.format(at)
+            )
+
+    return outcomes(list(asked("o")), list(asked("p")), answers)
 
 
 def test_the_table_worked_out_by_hand():
@@ -315,12 +310,9 @@ def test_two_models_worked_out_by_hand():
     after = hand_made((["Paris"] * 6, ["Paris"] * 6), contexts)
     table = compare(before, after)
     by = {(row["metric"], row["of"]): row for row in table.iter_rows(named=True)}
-    for metric, of, test in (
-        ("exact_match", "paraphrased", "mcnemar"),
-        ("consistent_accuracy", "pair", "mcnemar"),
-        ("f1", "original", "permutation"),
-    ):
-        row = by[metric, of]
+    exact = {("exact_match", "paraphrased"): "mcnemar", ("consistent_accuracy", "pair"): "mcnemar"}
+    for key, test in (exact | {("f1", "original"): "permutation"}).items():
+        row = by[key]
         assert (row["before"], row["after"], row["difference"]) == (0, 1, 1)
         assert (row["p"], row["test"]) == (pytest.approx(2 / 64), test)
     assert (by["consistency", "pair"]["difference"], by["consistency", "pair"]["p"]) == (0, 1)
@@ -357,12 +349,11 @@ def test_a_file_that_is_not_squad_is_refused_with_its_place(tmp_path, text, mess
 
 
 def test_reading_mends_a_start_that_is_off_by_two_and_refuses_other(tmp_path):
-    near, far = (
-        Question("1", "Which?", CONTEXT, ("Paris",), (CONTEXT.index("Paris") + off,), "Cities")
-        for off in (2, 9)
-    )
+    start = CONTEXT.index("Paris")
+    right = Question("1", "Which?", CONTEXT, ("Paris",), (start,), "Cities")
+    near, far = (replace(right, starts=(start + off,)) for off in (2, 9))
     (found,) = read_squad(write(tmp_path / "near.json", [near]))
-    assert (found.starts, found.title, found.id) == ((CONTEXT.index("Paris"),), "Cities", "1")
+    assert (found.starts, found.title, found.id) == ((start,), "Cities", "1")
     refused("'Paris' is not at its answer_start", read_squad, write(tmp_path / "far.json", [far]))
     refused("duplicate id '1'", read_squad, write(tmp_path / "twice.json", [near, near]))
 
@@ -370,10 +361,8 @@ def test_reading_mends_a_start_that_is_off_by_two_and_refuses_other(tmp_path):
 def test_from_files_to_tables(body, tmp_path, capsys):
     files = make_files(tmp_path)
     out = tmp_path / "out"
-    options = {
-        **files, "out": out, "batch_size": 6, "device": "cpu", "learning_rate": 0.003,
-        "max_steps": 60,
-    }  # fmt: skip
+    options = {"batch_size": 6, "device": "cpu", "learning_rate": 0.003, "max_steps": 60}
+    options |= {**files, "out": out}
     other = shutil.copytree(body, tmp_path / "body")
     squad.squad([str(body), str(other)], **options)
     said = capsys.readouterr()

@@ -10,7 +10,7 @@ import pytest
 
 from checks import refused
 from conftest import cases, real_data
-from consilience import ConsilienceError, Suite, load_suite
+from consilience import Suite, load_suite
 from consilience.authoring.audit import cautions
 from consilience.core.factors import Edge
 from consilience.suites import check_suite
@@ -97,9 +97,8 @@ def test_check_names_what_decides_the_meaning_of_numbers(write_suite):
     patterns = [{"relation": "plan", "pattern": "[X]: [Y]"}]
     patterns += [{"relation": "tier", "pattern": text} for text in ("[X] [Y]", "[Y] [X]")]
     pairs = [("SSO", "Enterprise"), ("SSO", "Free"), *[("Mail", "Free")] * 3]
-    facts = [
-        {"relation": id_, "subject": s, "object": o} for id_ in ("plan", "tier") for s, o in pairs
-    ]
+    ids = ("plan", "tier")
+    facts = [{"relation": id_, "subject": s, "object": o} for id_ in ids for s, o in pairs]
     folder = write_suite(relations=relations, patterns=patterns, facts=facts)
     assert check_suite(str(folder)) == []
     assert cautions(load_folder(folder)) == [
@@ -192,9 +191,8 @@ def test_what_real_texts_hold_is_no_control_character(write_suite):
 
 
 def test_the_folder_of_a_suite_is_its_name(write_suite, tmp_path):
-    with pytest.raises(ConsilienceError, match=r"U\+001B, in the name of the folder") as caught:
-        load_folder(write_suite(tmp_path / "a\x1b[2J"))
-    assert "\x1b" not in str(caught.value)
+    folder = write_suite(tmp_path / "a\x1b[2J")
+    assert "\x1b" not in refused(r"U\+001B, in the name of the folder", load_folder, folder)
 
 
 def test_relations_are_selected_and_facts_sampled_without_easing_the_question(write_suite):
@@ -215,14 +213,10 @@ def test_relations_are_selected_and_facts_sampled_without_easing_the_question(wr
 
 def test_each_relation_has_a_sample_of_its_own(write_suite):
     """Positions drawn by Random("5 A") and Random("5 B"); they are part of what a run is."""
-    facts = [
-        {"relation": id_, "subject": f"s{n}", "object": "o"} for id_ in "AB" for n in range(10)
-    ]
-    suite = load_folder(write_suite(
-        relations=[{"relation": id_} for id_ in "AB"],
-        patterns=[{"relation": id_, "pattern": "[X] [Y]"} for id_ in "AB"],
-        facts=facts,
-    ))  # fmt: skip
+    names = [{"relation": id_} for id_ in "AB"]
+    patterns = [each | {"pattern": "[X] [Y]"} for each in names]
+    facts = [each | {"subject": f"s{n}", "object": "o"} for each in names for n in range(10)]
+    suite = load_folder(write_suite(relations=names, patterns=patterns, facts=facts))
     drawn = [[fact.subject for fact in each.facts] for each in sample_facts(suite, 3, 5).relations]
     assert drawn == [["s3", "s7", "s9"], ["s1", "s3", "s4"]]
 
@@ -304,10 +298,8 @@ def test_every_pattern_of_the_bundled_suite_has_its_provenance():
     patterns = {(r.id, pattern.text) for r in load_suite("mini") for pattern in r.patterns}
     assert {(row.relation, row.pattern) for row in rows} == patterns
     assert Counter((row.origin, row.licence) for row in rows) == {
-        ("written", "Apache-2.0"): 130,
-        ("rewritten", "CC-BY-SA-4.0"): 3,
-        ("mined", "CC-BY-SA-4.0"): 2,
-    }
+        ("written", "Apache-2.0"): 130, ("rewritten", "CC-BY-SA-4.0"): 3, ("mined", "CC-BY-SA-4.0"): 2,
+    }  # fmt: skip
 
 
 def test_the_edges_of_the_bundled_suite_follow_from_its_annotations():
@@ -334,8 +326,7 @@ def test_the_real_release_is_as_it_was_counted():
     assert (counted.relations, counted.patterns) == (38, 328)
     assert (counted.min_patterns, counted.max_patterns) == (2, 20)
     means = (counted.mean_patterns, counted.mean_syntactic_variants, counted.mean_lexical_variants)
-    assert means == (328 / 38, 180 / 38, 229 / 38)
-    assert [f"{mean:.2f}" for mean in means] == ["8.63", "4.74", "6.03"]
+    assert means == (328 / 38, 180 / 38, 229 / 38), "8.63, 4.74 and 6.03"
     assert counted.facts == 26_813
     shipped = suite_statistics(load_suite(str(folder), as_shipped=True))
     assert (shipped.facts, shipped.queries) == (26_946, 224_010)

@@ -114,9 +114,8 @@ def table_of(*scores):
 def test_scores_become_probabilities():
     """Normalised; an option without a score has what the others leave, if that is nothing."""
     half, quarter = np.log(0.5), np.log(0.25)
-    table = table_of(
-        [half - 2, half - 2, quarter - 2], [half, half, None], [quarter, None], None, []
-    )
+    three = [half - 2, half - 2, quarter - 2]
+    table = table_of(three, [half, half, None], [quarter, None], None, [])
     shares = option_probabilities(table)
     assert shares[:2].tolist() == [pytest.approx([0.4, 0.4, 0.2]), pytest.approx([0.5, 0.5, 0])]
     assert np.isnan(shares[2:]).all()

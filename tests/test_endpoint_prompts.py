@@ -293,9 +293,8 @@ def test_labels_of_sentence_pairs_are_enforced_by_a_server_of_chats(writer):
             shown = {"add_generation_prompt": True, "return_dict": False}
             ids = tiny.tokenizer.apply_chat_template(chat, **shown)
             totals = tiny.totals(ids, task.labels)
-            columns = judge(
-                scores, [Ask(0, 0, None)], [Item("", "", task.labels[0], task.labels, 0)]
-            )
+            item = Item("", "", task.labels[0], task.labels, 0)
+            columns = judge(scores, [Ask(0, 0, None)], [item])
             assert columns["answer"].tolist() == [task.labels[totals.index(max(totals))]]
             assert columns["excluded"].tolist() == [None] and "text_logprob" not in columns
         with pytest.raises(ConsilienceError, match="of a server that takes whole chats only"):

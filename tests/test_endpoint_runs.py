@@ -248,9 +248,8 @@ def test_a_cost_in_words():
         "2,234 requests (2 sent again; tokens of failed tries are not counted), 2,005,000 tokens "
         "read and 100 written, not counted in 1 reply; cost 2.005 at 1 and 4 for a million tokens"
     )
-    assert (
-        cost_in_words(cost_record(Usage(), None, {})) == "0 requests, 0 tokens read and 0 written"
-    )
+    none = cost_record(Usage(), None, {})
+    assert cost_in_words(none) == "0 requests, 0 tokens read and 0 written"
 
 
 def test_tokens_are_counted_in_the_fields_of_every_kind_of_server():

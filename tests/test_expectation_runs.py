@@ -170,9 +170,8 @@ def test_answers_to_open_questions_are_the_same_if_they_mean_the_same(tmp_path):
     folder.mkdir()
     (folder / "questions.csv").write_text(OPEN, encoding="utf-8")
     (folder / "expectations.csv").write_text("kind,item,other_item\ndifferent,is,is-not\n")
-    model = PromptFunction(
-        lambda prompts: ["rome." if " not " in one else "Rome" for one in prompts]
-    )
+    both = ("Rome", "rome.")
+    model = PromptFunction(lambda prompts: [both[" not " in one] for one in prompts])
     counted = probe(ProbeOptions(suite=str(folder), out=folder / "run"), model=model)
     assert values(counted.metrics, "violation_rate")["open", "different"] == 1
     table = Run.open(folder / "run").answers

@@ -11,22 +11,15 @@ from consilience.core.items import Choice, Question
 from consilience.core.presentation import TEMPLATES, Presentation, Template, permutation, present
 from consilience.metrics.components import decompose, one_hot
 
-FRANCE = Question(
-    "capital-1",
-    "capital",
-    {"": ("What is the capital of France?", "Which city is France's capital?")},
-    Choice("Paris"),
-    tuple(map(Choice, ("Lyon", "Paris", "Nice"))),
-)
+PHRASINGS = {"": ("What is the capital of France?", "Which city is France's capital?")}
+CITIES = tuple(map(Choice, ("Lyon", "Paris", "Nice")))
+FRANCE = Question("capital-1", "capital", PHRASINGS, Choice("Paris"), CITIES)
 ITALY = Question(
     "capital-2", "capital", {"": ("What is the capital of Italy?",)}, Choice("Rome"),
     tuple(map(Choice, ("Rome", "Milan", "Turin"))),
 )  # fmt: skip
-FACTORS = (
-    Factor("paraphrase", ("1", "2")),
-    Factor("order", ("given", "rotation 1", "rotation 2")),
-    Factor("labels", ("A", "1")),
-)
+ORDER = Factor("order", ("given", "rotation 1", "rotation 2"))
+FACTORS = (Factor("paraphrase", ("1", "2")), ORDER, Factor("labels", ("A", "1")))
 
 
 def differing(first, second):

@@ -27,10 +27,8 @@ def test_a_frame_of_facts_becomes_a_suite(make):
     suite = Suite.from_frame(make(FACTS), patterns=PATTERNS, name="ports")
     assert repr(suite) == "Suite('ports': 1 relation, 2 facts, 2 patterns; strict)"
     relation = suite["ports"]
-    assert [(fact.item, fact.subject, fact.object) for fact in relation.facts] == [
-        ("ports-1", "Redis", "6379"),
-        ("ports-2", "PostgreSQL", "5432"),
-    ]
+    facts = [("ports-1", "Redis", "6379"), ("ports-2", "PostgreSQL", "5432")]
+    assert [(fact.item, fact.subject, fact.object) for fact in relation.facts] == facts
     assert relation.candidates.words == ("6379", "5432")
     facts = {"Redis": 6379, "PostgreSQL": 5432}
     assert Suite.from_patterns(PATTERNS, facts, name="ports").digest == suite.digest

@@ -108,10 +108,8 @@ def same_numbers(rows, numbers, group):
 
 
 def test_facts_as_a_task_and_back(consilience, write_suite, tmp_path):
-    facts = [
-        {"relation": "capital", "subject": subject, "object": word}
-        for subject, word in [("France", "Paris"), ("Germany", "Berlin"), ("Italy", "Rome")]
-    ]
+    pairs = [("France", "Paris"), ("Germany", "Berlin"), ("Italy", "Rome")]
+    facts = [{"relation": "capital", "subject": one, "object": other} for one, other in pairs]
     suite = write_suite(facts=[*facts, facts[-1]])
     out = output(consilience, "suite", "export", suite, "--format", "lm-eval", "-o", "tasks")
     docs = documents(tmp_path / "tasks", "consilience_suite")
@@ -341,10 +339,8 @@ def test_log_probabilities_of_any_origin_are_scored(consilience, questions, tmp_
     """A column of a table; what is no list of numbers is refused, NaN is no answer."""
 
     def scored(first):
-        rows = [
-            {"item": "city-1", "variant": f"order={order}", "log_probabilities": values}
-            for order, values in [("given", first), ("reversed", [-3, -1, -2])]
-        ]
+        row = {"item": "city-1", "variant": "order=given", "log_probabilities": first}
+        rows = [row, row | {"variant": "order=reversed", "log_probabilities": [-3, -1, -2]}]
         (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
         return consilience("score", "mine.jsonl", "-s", questions, "-o", "run", "--json")
 

@@ -23,20 +23,17 @@ from consilience.metrics.registry import METRICS, Tally, metric, quotient, ratio
 from consilience.metrics.resampling import Replicates, _macro
 
 PATTERNS = ("[X] is in [Y].", "[X] is inside [Y].", "[Y] holds [X].")
-EDGES = {
-    (0, 1): Edge(False, True, False),
-    (0, 2): Edge(True, False, False),
-    (1, 2): Edge(False, False, False),
-}
+LEXICAL, SYNTACTIC, NEITHER = (
+    Edge(*of, False) for of in ((False, True), (True, False), (False, False))
+)
+EDGES = {(0, 1): LEXICAL, (0, 2): SYNTACTIC, (1, 2): NEITHER}
 
 
 def make_suite(patterns=PATTERNS, cardinality="N-1", ids=("R",), edges=EDGES):
     parsed = tuple(map(Pattern.parse, patterns))
     facts = (Fact("1", "s", "o"),)
-    relations = (
-        Relation(id_, id_, cardinality, parsed, facts, edges, Candidates.of(facts)) for id_ in ids
-    )
-    return Suite("hand", tuple(relations), "strict")
+    more = (cardinality, parsed, facts, edges, Candidates.of(facts))
+    return Suite("hand", tuple(Relation(id_, id_, *more) for id_ in ids), "strict")
 
 
 def table(rows, group="R", patterns=PATTERNS):
@@ -70,9 +67,8 @@ def test_numbers_by_hand(case):
     patterns = case.get("patterns", PATTERNS[:width])
     edges = EDGES if patterns == PATTERNS else {}
     suite = make_suite(patterns, case.get("cardinality", "N-1"), edges=edges)
-    rows = [
-        (*row, [None if text == "-" else text for text in texts]) for *row, texts in case["rows"]
-    ]
+    given = {"-": None}
+    rows = [(*row, [given.get(text, text) for text in texts]) for *row, texts in case["rows"]]
     answers = table(rows, patterns=patterns)
     if "gold_token" in case:
         answers = answers.with_columns(gold_token=pl.lit(case["gold_token"]))
@@ -99,10 +95,8 @@ def test_a_quotient_without_a_total_has_no_value():
 def test_the_replicates_of_a_mean_leave_out_groups_without_a_value():
     """Groups with 1/2, 1/1 and nothing, drawn once each, then 0, 2 and 1 times: .75 and 1."""
     weights = np.array([[1, 1, 1], [0, 2, 1]], dtype=np.float32)
-    drawn = [
-        Replicates(np.array([hits]), np.array([total]), 0)
-        for hits, total in ((1.0, 2.0), (1.0, 1.0), (0.0, 0.0))
-    ]
+    shares = ((1.0, 2.0), (1.0, 1.0), (0.0, 0.0))
+    drawn = [Replicates(np.array([hits]), np.array([total]), 0) for hits, total in shares]
     assert _macro(weights, drawn, math.nan).tolist() == [0.75, 1.0]
 
 
@@ -271,10 +265,7 @@ def strict_by_hand():
 def test_strict_does_not_depend_on_the_order_of_rows_or_names_of_answers(order, names):
     rename = dict(zip("abcd", [f"w{names[n % 3]}{n}" for n in range(4)], strict=True))
     rows = [HAND[n] for n in order]
-    renamed = [
-        (item, subject, rename[gold], [rename[a] for a in answers])
-        for item, subject, gold, answers in rows
-    ]
+    renamed = [(*at, rename[gold], [rename[a] for a in answers]) for *at, gold, answers in rows]
     assert values(measure(table(renamed), make_suite(), "strict")) == strict_by_hand()
 
 

@@ -59,11 +59,9 @@ def test_numbers_by_hand(case):
 
 def test_the_gold_has_no_part_in_consistency():
     names = ["consistency", "corrected_consistency", "chance_consistency", "top_answer"]
-    one, two = (
-        comparable(measured([table(rows)]).filter(pl.col("metric").is_in(names)))
-        for rows in (HAND, [(i, "no", a) for i, _, a in HAND])
-    )
-    assert one == two
+    both = (HAND, [(i, "no", a) for i, _, a in HAND])
+    of = [measured([table(rows)]).filter(pl.col("metric").is_in(names)) for rows in both]
+    assert comparable(of[0]) == comparable(of[1])
 
 
 def right_in(count, size=50):
@@ -113,14 +111,11 @@ def test_seeds_of_which_only_some_say_what_is_no_label():
         assert row["std"] == pytest.approx(0.5 / math.sqrt(2))
 
 
+LAST = [("8", "yes", ["yes"] * 3), ("7", "no", ["yes"] * 3), (*HAND[-1], "another sentence")]
 OTHER_QUESTIONS = [
-    table(HAND[:-1]),
-    table(HAND, ("original", "reverse", "dash")),
-    table([*HAND[:-1], ("8", "yes", ["yes"] * 3)]),
-    table([*HAND[:-1], ("7", "no", ["yes"] * 3)]),
-    table(HAND, group="u"),
-    table([*HAND[:-1], (*HAND[-1], "another sentence")]),
-]
+    table(HAND[:-1]), table(HAND, ("original", "reverse", "dash")), table(HAND, group="u"),
+    *(table([*HAND[:-1], last]) for last in LAST),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("other", OTHER_QUESTIONS)
@@ -277,10 +272,8 @@ def test_labels_are_told_apart_by_name():
 
     def run(other, keeps):
         pairs = [("e", other) if at % 3 else (other, "e") for at in range(16)]
-        rows = [
-            (str(at), "e", [one, one if same else two])
-            for at, ((one, two), same) in enumerate(zip(pairs, keeps, strict=True))
-        ]
+        both = enumerate(zip(pairs, keeps, strict=True))
+        rows = [(str(at), "e", [one, one if same else two]) for at, ((one, two), same) in both]
         return table(rows, FORMS[:2])
 
     def compare_with(third):

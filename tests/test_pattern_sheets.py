@@ -127,11 +127,8 @@ def test_controls_take_the_names_in_their_language_and_form(write_suite):
     ]  # fmt: skip
     patterns = [{"relation": id_, "pattern": text, "language": "de", "form": form}
                 for id_, text, form in german]  # fmt: skip
-    patterns += [
-        {"relation": id_, "pattern": f"[X] {word} [Y]."}
-        for id_, words in (("capital", ("is by", "ends by")), ("has", ("has", "owns")))
-        for word in words
-    ]
+    words = [("capital", "is by"), ("capital", "ends by"), ("has", "has"), ("has", "owns")]
+    patterns += [{"relation": id_, "pattern": f"[X] {word} [Y]."} for id_, word in words]
     pairs = {"capital": ("Spree", "Berlin"), "has": ("Bern", "Aare")}
     facts = [{"relation": id_, "subject": s, "object": o} for id_, (s, o) in pairs.items()]
     names = [

@@ -155,10 +155,7 @@ def test_a_function_of_a_file_is_asked_and_recorded(kind, name, mine, request, t
     assert run(spec)[0] == 0
     mine.write_text(MINE.replace("Please", "Kindly"))
     status, _, err = run(spec)
-    assert (status, "this folder holds another run: its perturbation_sources " in err) == (
-        2,
-        True,
-    )
+    assert status == 2 and "this folder holds another run: its perturbation_sources " in err
     assert stamps(tmp_path / "run") == before
 
 

@@ -80,11 +80,9 @@ def test_data_does_not_reach_the_terminal_raw(consilience, tmp_path):
     assert "Report: " in out and "\ufffd[2J" in out
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["suite", "stats", "mini"], ["suite", "list", "--json"]]
-)
+@pytest.mark.parametrize("arguments", ["--help", "suite stats mini", "suite list --json"])
 def test_a_reader_that_has_enough_is_no_error(arguments):
-    with start(*arguments) as process:
+    with start(*arguments.split()) as process:
         process.stdout.close()
         assert (process.stderr.read(), process.wait()) == (b"", 0)
 
@@ -199,13 +197,9 @@ def test_a_signal_at_the_end_of_a_command_changes_nothing_and_one_that_was_ignor
 def test_a_process_with_torch_ends_at_once_and_whole(arguments, status):
     """What is registered for the end runs; nothing after the command does."""
     code = (
-        "import atexit, sys\n"
-        "sys.modules['torch'] = sys\n"
-        "atexit.register(print, 'at the end')\n"
+        "import atexit, sys\nsys.modules['torch'] = sys\natexit.register(print, 'at the end')\n"
         f"sys.argv = ['consilience', *{arguments!r}]\n"
-        "from consilience.cli import command\n"
-        "command()\n"
-        "print('Python frees torch')\n"
+        "from consilience.cli import command\ncommand()\nprint('Python frees torch')\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout.splitlines()[-1]) == (status, "at the end")

@@ -13,10 +13,13 @@ from consilience.models.functions import PromptFunction, match_answer
 from consilience.models.prompt_models import is_chat_model, load_prompt_model
 
 OPTIONS = (Choice("Rust"), Choice("Go", ("Golang",)), Choice("C"))
-QUESTIONS = tuple(
-    Question(f"q{at}", "g", {"": (f"Language {at}?",)}, OPTIONS[gold], OPTIONS)
-    for at, gold in enumerate((2, 1, 1, 2))
-)
+
+
+def question(item, group, gold, options=OPTIONS):
+    return Question(item, group, {"": (f"{item}?",)}, gold, options)
+
+
+QUESTIONS = tuple(question(f"q{at}", "g", OPTIONS[gold]) for at, gold in enumerate((2, 1, 1, 2)))
 ORDERS = FactorialDesign.full([Factor("order", ("given", "rotation 1", "rotation 2"))])
 
 
@@ -42,9 +45,8 @@ def test_baselines_answer_the_same_option_or_the_same_position(name, options, ri
 def test_oracle_is_right_and_random_is_neither_constant_nor_another_each_time():
     table = asked(prompt_baseline("oracle", QUESTIONS, 0))
     assert table["option"].to_list() == table["gold_option"].to_list()
-    first, again, other = (
-        asked(prompt_baseline("random", QUESTIONS, seed))["option"].to_list() for seed in (0, 0, 1)
-    )
+    tables = [asked(prompt_baseline("random", QUESTIONS, seed)) for seed in (0, 0, 1)]
+    first, again, other = (table["option"].to_list() for table in tables)
     assert first == again != other
     assert len(set(first)) > 1
 
@@ -57,20 +59,14 @@ def test_a_position_that_a_question_does_not_have_is_its_last_one():
 
 def test_the_majority_is_that_of_each_group():
     """Two groups, whose golds are at position 2 and at position 0."""
-    questions = [
-        Question(f"{group}{at}", group, {"": (f"{group}{at}?",)}, OPTIONS[gold], OPTIONS)
-        for group, gold in (("g", 2), ("h", 0))
-        for at in range(2)
-    ]
+    golds = {"g0": 2, "g1": 2, "h0": 0, "h1": 0}
+    questions = [question(item, item[0], OPTIONS[gold]) for item, gold in golds.items()]
     table = asked(prompt_baseline("majority", questions, 0), questions)
     assert table["option"].to_list() == table["gold_option"].to_list()
 
 
-CAPITALS = [
-    Question(f"{group}{at}", group, {"": (f"{group}{at}?",)}, Choice(gold))
-    for group, golds in (("g", "Rome Oslo Oslo"), ("h", "Bern Riga"))
-    for at, gold in enumerate(golds.split())
-]
+GOLDS = {"g0": "Rome", "g1": "Oslo", "g2": "Oslo", "h0": "Bern", "h1": "Riga"}
+CAPITALS = [question(item, item[0], Choice(gold), ()) for item, gold in GOLDS.items()]
 """Open questions of two groups."""
 
 NONE = FactorialDesign.full([])
@@ -155,7 +151,7 @@ def test_a_function_gets_texts_and_its_answers_are_counted():
     chat = Template("t", "{question} {options}", is_chat=True, system="Be brief.")
     model = PromptFunction(function)
     table = asked(model, template=chat)
-    assert (len(seen), seen[0]) == (12, "Be brief.\n\nLanguage 0? A. Rust\nB. Go\nC. C")
+    assert (len(seen), seen[0]) == (12, "Be brief.\n\nq0? A. Rust\nB. Go\nC. C")
     assert table["option"].to_list() == [0, None, None] * 4
     assert table["answer"].to_list() == ["Rust", "none of them", None] * 4
     assert table["excluded"].to_list() == [None, None, "the model wrote no text"] * 4

@@ -29,10 +29,8 @@ from consilience.models.batches import Budget
 from consilience.models.judges import vector_array
 from consilience.report.export import SHAPES, save_figure, tsne_figure
 
-PATTERNS = tuple(
-    Pattern.parse(text)
-    for text in ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X] ([Y]) is big.")
-)
+TEXTS = ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X] ([Y]) is big.")
+PATTERNS = tuple(map(Pattern.parse, TEXTS))
 SUBJECTS = ("France", "Germany", "the old Italy")
 RELATION = Relation(
     "capital", "capital", "N-1", PATTERNS,
@@ -296,9 +294,9 @@ def points(subjects=9, patterns=3):
     return pl.DataFrame(rows)
 
 
-@pytest.mark.parametrize(
-    ("suffix", "start"), [(".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<svg")]
-)
+@pytest.mark.parametrize(("suffix", "start"), [
+    (".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<svg"),
+])  # fmt: skip
 def test_figures_are_written_in_each_format(suffix, start, tmp_path):
     path = tmp_path / f"figure{suffix}"
     save_figure(tsne_figure(points(subjects=4), "subject", "A title & <more>"), path)

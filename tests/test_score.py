@@ -30,11 +30,8 @@ def make_suite(facts=FACTS, cardinality="N-1"):
 
 
 def answers_of(facts=FACTS, answer=lambda subject, gold: gold):
-    rows = [
-        ("R", item, subject, variant, gold, answer(subject, gold))
-        for item, subject, gold in facts
-        for variant in PATTERNS
-    ]
+    asked = [(*fact, variant) for fact in facts for variant in PATTERNS]
+    rows = [("R", item, s, variant, gold, answer(s, gold)) for item, s, gold, variant in asked]
     schema = ["group", "item", "subject", "variant", "gold", "answer"]
     return pl.DataFrame(rows, schema, orient="row")
 

@@ -76,9 +76,8 @@ def test_models_are_compared_with_the_reference_in_each_cell(made):
     table = made.differences
     pairs = table.select("cell", "first", "second").unique(maintain_order=True).rows()
     assert pairs == [(cell.name, "random", "oracle") for cell in made.cells]
-    assert made.notes.count(
-        "mini, protocol=strict: trained is not compared with random: another number of seeds"
-    )
+    note = "mini, protocol=strict: trained is not compared with random: another number of seeds"
+    assert made.notes.count(note)
     first = table.filter(pl.col("metric") == "accuracy").row(0, named=True)
     cell = made.cells[0]
     values = [row.numbers["accuracy"].value for row in (cell.rows[1], cell.rows[0])]
@@ -94,9 +93,8 @@ def test_p_is_adjusted_over_the_whole_study(made):
         largest = max(largest, min(1.0, p * (len(tested) - at)))
         by_p.setdefault(p, largest)
     rows = made.differences.filter(pl.col("p").is_not_nan())
-    assert rows["p_holm"].to_list() == [
-        pytest.approx(max(by_p[q] for q in by_p if q <= p)) for p in rows["p"]
-    ]
+    adjusted = [max(by_p[q] for q in by_p if q <= p) for p in rows["p"]]
+    assert rows["p_holm"].to_list() == pytest.approx(adjusted)
     assert "all 8 tests of this table, in 2 combinations" in made.tables()["comparisons"].notes[0]
 
 

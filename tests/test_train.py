@@ -208,9 +208,8 @@ def test_a_causal_model_is_read_after_what_precedes_the_object(gpt2):
 
 def test_which_columns_are_compared(bert, gpt2):
     """A column is a word, of the released loss a row of the data, of a causal model a first token."""
-    one, rows = (
-        trained_relation(relation("A"), bert, "strict", loss) for loss in ("pairs", "released")
-    )
+    losses = ("pairs", "released")
+    one, rows = (trained_relation(relation("A"), bert, "strict", loss) for loss in losses)
     assert (one.tokens.shape, rows.tokens.shape) == ((3, 6), (3, 12))
     assert one.tokens.tolist() == [bert.tokenizer.convert_tokens_to_ids(WORDS)] * 3
     longer = {"Paris": "Parisian", "Oslo": "Osloan"}
@@ -228,10 +227,7 @@ SAME = (Fact("1", "a", "Paris"), Fact("2", "b", "Paris"))
     ("bert", {"patterns": PATTERNS[:1]}, "A has one pattern; expected two patterns"),
     ("gpt2", {"patterns": PATTERNS[:2]}, "A has one pattern that ends in the object"),
     ("gpt2", {"patterns": PATTERNS[1:2]}, "A has no pattern that ends in the object"),
-    (
-        "bert", {"facts": SAME, "candidates": Candidates.of(SAME)},
-        "A has one candidate of one token",
-    ),
+    ("bert", {"facts": SAME, "candidates": Candidates.of(SAME)}, "A has one candidate of one token"),
 ])  # fmt: skip
 def test_relations_that_cannot_disagree_are_refused(request, kind, change, message):
     refused(
@@ -289,9 +285,8 @@ def test_the_loss_of_a_step_from_its_questions_and_words(loss, model_folder, tmp
     total = 0.0
     for one in range(patterns):
         for other in set(range(patterns)) - {one}:
-            first, second = (
-                answers[:, at, step["candidates"][at]].log_softmax(-1) for at in (one, other)
-            )
+            both = (answers[:, at, step["candidates"][at]] for at in (one, other))
+            first, second = (found_at.log_softmax(-1) for found_at in both)
             total += (second.exp() * (second - first)).sum().item()
     pairs = facts * patterns * (patterns - 1) / 2
     consistency = total / (step["candidates"].shape[1] if loss == "released" else pairs)
@@ -388,10 +383,8 @@ def test_a_single_validation_fact_without_an_answer_is_no_end(model_folder, tmp_
     known = SUITE.relation("C")
     alone = sample_facts(replace(SUITE, relations=(known,)), 1, SAMPLE_SEED)
     (first,) = alone.relations[0].facts
-    facts = tuple(
-        replace(fact, object=fact.object[::-1] * 3) if fact == first else fact
-        for fact in known.facts
-    )
+    other = replace(first, object=first.object[::-1] * 3)
+    facts = tuple(other if fact == first else fact for fact in known.facts)
     part = replace(known, facts=facts, candidates=Candidates.of(facts))
     suite = replace(SUITE, relations=(*SUITE.relations[:2], part, SUITE.relations[3]))
     train(model_folder("bert"), tmp_path / "o", suite, epochs=1)

@@ -202,9 +202,7 @@ EDGES = [
 ]  # fmt: skip
 
 
-def test_the_command_fixes_what_is_mechanical_and_lists_every_change(
-    write_suite, consilience, bare, tmp_path
-):
+def test_the_command_fixes_what_is_mechanical(write_suite, consilience, bare, tmp_path):
     facts = [{"relation": "capital", "subject": "France", "object": "Paris"}] * 2
     folder = write_suite(patterns=PATTERNS, edges=EDGES, facts=facts)
     (folder / "relations.jsonl").write_bytes(b'{"relation":"capital" }\r\n')
@@ -262,9 +260,7 @@ def test_what_cannot_be_audited_or_fixed_is_refused(consilience, bare, arguments
     assert message in refusal(consilience, "suite", "audit", *arguments)
 
 
-def test_files_with_errors_are_findings_and_places_are_file_and_line(
-    write_suite, consilience, bare
-):
+def test_files_with_errors_are_findings_with_their_lines(write_suite, consilience, bare):
     folder = write_suite(patterns=[{"relation": "capital", "pattern": "[X] is."}])
     status, out, _ = consilience("suite", "audit", folder, "--json")
     audit = json.loads(out)

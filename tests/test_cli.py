@@ -247,9 +247,7 @@ def test_bad_usage_is_one_message_and_status_2(arguments, message, consilience):
     assert "Traceback" not in err
 
 
-def test_a_run_is_scored_by_its_own_protocol_and_another_is_noted(
-    consilience, model_folder, tmp_path
-):
+def test_a_run_is_scored_by_its_own_protocol(consilience, model_folder, tmp_path):
     """The token of each word was decided when the model answered."""
     run = ("--suite", "mini", "--json")
     consilience(
@@ -273,9 +271,7 @@ def test_notes_stay_when_a_finished_run_is_repeated(consilience, model_folder, t
     assert again == first
 
 
-def test_names_with_markup_and_long_names_are_shown_as_they_are(
-    consilience, tmp_path, monkeypatch, write_suite
-):
+def test_names_with_markup_are_shown(consilience, tmp_path, monkeypatch, write_suite):
     monkeypatch.setenv("COLUMNS", "80")
     name = "a[/b]" + "x" * 50
     row = {"relation": name.replace("/", "")}

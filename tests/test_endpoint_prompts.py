@@ -82,9 +82,7 @@ def scored(model, asked):
 @pytest.mark.parametrize("ways", [VLLM, LLAMA_CPP])
 @pytest.mark.parametrize("labels", ["A", "none"])
 @pytest.mark.parametrize("template", [PLAIN, SYSTEM])
-def test_scores_of_options_are_those_of_the_same_weights_here(
-    loaded, connect, template, labels, ways
-):
+def test_scores_of_options_are_those_of_these_weights(loaded, connect, template, labels, ways):
     """Labels and texts, with and without a chat template and a system prompt."""
     local = OptionScorer(loaded)
     asked = prompts(template, labels)

@@ -142,9 +142,7 @@ def hostile(server):
 
 
 @pytest.mark.parametrize("deed", ["drip", "headers"])
-def test_a_server_that_sends_a_byte_now_and_then_gets_no_more_than_the_time(
-    deed, hostile, tmp_path, monkeypatch
-):
+def test_a_server_that_drips_ends_by_timeout(deed, hostile, tmp_path, monkeypatch):
     """4,400 bytes at 20 bytes a second take 220 seconds, and the socket is never silent."""
     monkeypatch.setattr(module, "SILENCE", 0.5)
     began = time.monotonic()

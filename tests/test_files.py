@@ -171,9 +171,7 @@ def test_a_full_disk_keeps_the_old_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "name", ["\N{LATIN SMALL LETTER U WITH DIAERESIS}" * 127, b"n\xff", "file"]
 )
-def test_the_longest_name_one_that_is_not_utf_8_and_one_whose_part_is_a_planted_link(
-    name, tmp_path
-):
+def test_names_that_are_long_not_utf_8_or_have_a_planted_link_as_part(name, tmp_path):
     """Where others may write to a folder, the name of the part can be guessed."""
     (tmp_path / "victim").write_bytes(b"mine")
     (tmp_path / f".file.{os.getpid()}.part").symlink_to("victim")

@@ -75,9 +75,7 @@ def point_estimates(out, group):
 
 
 @pytest.mark.parametrize("kind", ["facts", "questions"])
-def test_lm_eval_has_our_log_probabilities_and_our_numbers(
-    consilience, write_suite, tiny_model, tmp_path, kind
-):
+def test_lm_eval_has_our_numbers(consilience, write_suite, tiny_model, tmp_path, kind):
     pytest.importorskip("lm_eval")
     suite, more, group = write_suite(), ["--keep-scores"], "MACRO"
     scores = ["logprob", "gold_logprob", "margin", "text_logprob", "gold_text_logprob"]
@@ -100,9 +98,7 @@ def test_lm_eval_has_our_log_probabilities_and_our_numbers(
         assert results[f"{name}_stderr,none"] == "N/A"
 
 
-def test_a_limit_that_cuts_through_an_item_leaves_it_out(
-    consilience, write_suite, tiny_model, tmp_path
-):
+def test_a_limit_within_an_item_leaves_it_out(consilience, write_suite, tiny_model, tmp_path):
     pytest.importorskip("lm_eval")
     consilience("suite", "export", write_suite(), "--format", "lm-eval", "-o", "tasks")
     results, _ = lm_eval(tmp_path, tiny_model, "consilience_suite", "--limit", "8")

@@ -128,9 +128,7 @@ def test_the_command_line_asks_nothing_and_records_what_it_ran(consilience, with
     ("improve", "--suite", "mini", "--train-groups", "capital", "--validation-groups",
      "currency", "--out", "o"),
 ], ids=lambda command: " ".join(each for each in command if each.isalpha() and len(each) > 3))  # fmt: skip
-def test_every_command_that_loads_a_model_runs_its_code_only_if_told(
-    consilience, with_code, command
-):
+def test_every_command_runs_the_code_of_a_model_only_if_told(consilience, with_code, command):
     """Trusted, the code is run; what follows may then fail for other reasons, such as its head."""
     Path("pairs.tsv").write_text(PAIRS)
     folder, marker = with_code("model", f"own_{command[0]}_{len(command)}")

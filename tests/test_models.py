@@ -189,9 +189,7 @@ def test_a_candidate_is_filled_in_as_it_stands_in_running_text(family, pieces_mo
             assert filled == tokenizer(left + word + right).input_ids
 
 
-def test_a_part_of_the_queries_at_a_time_is_as_all_together(
-    pieces_model, model_folder, monkeypatch
-):
+def test_parts_of_the_queries_are_as_all_together(pieces_model, model_folder, monkeypatch):
     model = pieces_model("bert")
     whole, _ = scores_of(model, QUERIES[::2], MIXED)
     (every,), (best,) = (

@@ -65,9 +65,7 @@ FEW = {"limit": 1, "groups": "geography,computing", "vary": "paraphrase=2", "max
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_example_is_asked_of_a_served_model(
-    consilience, model_folder, tmp_path, monkeypatch, way
-):
+def test_the_example_of_a_served_model(consilience, model_folder, tmp_path, monkeypatch, way):
     """Options are chosen and open questions are answered in one run, by one server."""
     folder, suite = str(model_folder("llama")), new_suite(tmp_path / "mine")[1].parent
     if way == "in process" and not has_smollm2():

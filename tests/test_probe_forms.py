@@ -105,9 +105,7 @@ def test_facts_in_perturbed_patterns(facts, tmp_path):
     assert 0 < consistency["value"] < 1
 
 
-def test_a_run_of_perturbed_facts_is_resumed_scored_compared_and_shown(
-    facts, consilience, tmp_path
-):
+def test_a_run_of_perturbed_facts_is_resumed_and_shown(facts, consilience, tmp_path):
     assert facts("lower_case,typo")[0] == 0
     before, metrics = stamps(tmp_path / "run"), (tmp_path / "run" / "metrics.csv").read_bytes()
     assert facts("lower_case,typo")[0] == 0

@@ -165,9 +165,7 @@ def test_runs_of_questions_are_compared_and_reported(consilience, probed, tmp_pa
     (("--vary", "language=en"), "--vary language=en of questions that name no language. Add"),
     (("--generate", "--option-score", "sum"), "--option-score of written answers"),
 ])  # fmt: skip
-def test_wrong_options_are_refused_before_anything_is_asked(
-    consilience, quiz, tmp_path, options, message
-):
+def test_wrong_options_are_refused_before_asking(consilience, quiz, tmp_path, options, message):
     out = tmp_path / "run"
     arguments = ("--model", "baseline:first", "--suite", quiz, "--out", out)
     assert message in refusal(consilience, "probe", *arguments, *options)

@@ -92,9 +92,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path, entries, message):
     refused(message, cs.score, write(tmp_path / "r.json", *entries))
 
 
-def test_a_provider_or_a_suite_as_a_value_are_refused_where_they_mean_nothing(
-    consilience, tmp_path
-):
+def test_values_that_mean_nothing_are_refused(consilience, tmp_path):
     (tmp_path / "answers.csv").write_text("item,variant,answer\n")
     _, _, err = consilience("score", "answers.csv", "--suite", "mini", "--provider", "toy")
     assert "--provider with answers.csv; expected results of promptfoo" in err

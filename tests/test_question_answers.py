@@ -137,9 +137,7 @@ def numbers_of(counted, metric):
 
 
 @pytest.mark.parametrize("is_blank", [True, False])
-def test_a_missing_row_is_a_missing_answer_unless_the_question_has_no_such_variant(
-    tmp_path, is_blank
-):
+def test_a_missing_row_of_a_variant_that_is_asked_is_a_missing_answer(tmp_path, is_blank):
     """a and c have all 6 variants, d has 2 options and so 4; c lacks 1, blank or without a row.
 
     a is right everywhere, d in 3 of its 4: consistent accuracy is 1 of 2, and c is left out.

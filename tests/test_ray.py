@@ -133,9 +133,7 @@ def digests(state):
     }
 
 
-def test_a_study_that_loses_a_node_has_the_answers_of_local_workers(
-    cluster, model_folder, tmp_path, monkeypatch
-):
+def test_a_lost_node_changes_no_answer(cluster, model_folder, tmp_path, monkeypatch):
     """Two models on facts and questions; a node is killed in the middle."""
     monkeypatch.chdir(tmp_path)
     text = f"""

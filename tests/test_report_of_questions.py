@@ -106,9 +106,7 @@ def test_the_table_of_examples_has_the_question(consilience, path):
     assert re.findall("Question: one\\? / A. (yes|no|maybe) / B. ", out) == ["yes", "no", "maybe"]
 
 
-def test_a_comparison_has_the_rows_of_the_summary_in_the_words_of_questions(
-    consilience, path, view, tmp_path
-):
+def test_a_comparison_is_in_the_words_of_questions(consilience, path, view, tmp_path):
     cs.evaluate(cs.Questions.from_frame(QUESTIONS[:5], name="quiz"), "baseline:random",
                 out=tmp_path / "five")  # fmt: skip
     _, out, err = consilience("compare", path, tmp_path / "five", "--format", "csv")

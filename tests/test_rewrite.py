@@ -253,9 +253,7 @@ def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, t
     assert (tmp_path / "p.jsonl").read_text() == ""
 
 
-def test_a_model_behind_a_url_writes_and_one_that_is_here_judges(
-    consilience, model_folder, write_suite, tmp_path
-):
+def test_one_behind_a_url_writes_one_here_judges(consilience, model_folder, write_suite, tmp_path):
     with scoring_server(model_folder("mamba"), VLLM, longest=512, chat_template=CHAT) as server:
         arguments = ["suite", "rewrite", write_suite(), "--model", "openai:tiny", "--samples", "2"]
         arguments += [

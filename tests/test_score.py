@@ -154,9 +154,7 @@ def test_answers_of_a_run_are_not_held_against_the_objects(consilience, model_fo
     (b"group\titem\nR\t1\n", "separated by tabs. Save it with commas"),
     ("group,item\nR,Café\n".encode("latin-1"), "Save it as UTF-8. From Latin-1: iconv"),
 ])  # fmt: skip
-def test_a_csv_file_of_another_kind_is_refused_with_a_remedy(
-    content, message, consilience, tmp_path
-):
+def test_another_csv_file_is_refused_with_a_remedy(content, message, consilience, tmp_path):
     path = tmp_path / "answers.csv"
     path.write_bytes(content)
     err = refusal(consilience, "score", path, "--suite", "mini")

@@ -147,9 +147,7 @@ def value(out, metric, group, subset="all"):
     return values[metric, group, subset]
 
 
-def test_sentence_pairs_are_exported_in_every_form_and_written_labels_are_scored(
-    consilience, tmp_path
-):
+def test_sentence_pairs_are_exported_and_written_labels_scored(consilience, tmp_path):
     """Labels right in the original form of both pairs, one changed by REVERSE, none by SIGNAL."""
     (tmp_path / "dev.tsv").write_text(PAIRS)
     prompts = tmp_path / "prompts.csv"

@@ -214,9 +214,7 @@ def test_run_ends_with_status_2_if_a_run_failed(consilience, tmp_path):
     ('suite = "minni"', "s.toml: baseline-random/minni: "),
     ('suite = "mini"\nshots = 2', "--shots with the suite 'mini'"),
 ])  # fmt: skip
-def test_wrong_suites_and_their_options_are_found_before_anything_is_asked(
-    suite, message, consilience, tmp_path
-):
+def test_wrong_suites_are_found_before_asking(suite, message, consilience, tmp_path):
     text = f'[[models]]\nmodel = "baseline:random"\n[[suites]]\n{suite}'
     (tmp_path / "s.toml").write_text(text, encoding="utf-8")
     assert message in refusal(consilience, "study", "run", "s.toml")

@@ -125,9 +125,7 @@ def of_questions(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_question_that_changed_after_the_run_is_noted(
-    name, of_questions, consilience, monkeypatch
-):
+def test_a_question_that_changed_is_noted(name, of_questions, consilience, monkeypatch):
     """Every command that reads the run notes a changed gold; the other changes are alike."""
     monkeypatch.chdir(of_questions)
     file, made = of_questions / "q.csv", CHANGES[name]
@@ -197,9 +195,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("repeated", ATTACKS)
-def test_nothing_of_a_record_runs_code_or_sends_a_key(
-    repeated, run, hostile, consilience, monkeypatch
-):
+def test_a_record_runs_no_code_and_sends_no_key(repeated, run, hostile, consilience, monkeypatch):
     monkeypatch.setenv("MY_SECRET", "topsecretvalue")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mysecretkey")
     with replay(lambda *request: (404, {}, {})) as server:
@@ -224,9 +220,7 @@ def test_nothing_of_a_record_runs_code_or_sends_a_key(
         assert hostile.exists()
 
 
-def test_the_code_of_a_run_is_run_where_it_is_given_again_and_the_same(
-    hostile, consilience, tmp_path
-):
+def test_the_code_of_a_run_is_run_if_given_again_and_the_same(hostile, consilience, tmp_path):
     (tmp_path / "pairs.tsv").write_text(PAIRS)
     forms = ("--perturbations", "own.py:polite")
     asked = ("--suite", "rte", "--data", "pairs.tsv", "--model", "baseline:majority", *forms)
@@ -243,9 +237,7 @@ def test_the_code_of_a_run_is_run_where_it_is_given_again_and_the_same(
     ("attack", "file"),
     [*((attack, "consilience.toml") for attack in ATTACKS), ("--base-url {url}", "pyproject.toml")],
 )
-def test_a_configuration_file_that_was_found_neither_runs_code_nor_sends_a_key(
-    attack, file, hostile, consilience, tmp_path, monkeypatch
-):
+def test_a_found_file_has_no_power(attack, file, hostile, consilience, tmp_path, monkeypatch):
     monkeypatch.setenv("MY_SECRET", "topsecretvalue")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mysecretkey")
     table = "[tool.consilience.probe]" if file == "pyproject.toml" else "[probe]"

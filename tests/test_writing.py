@@ -173,9 +173,7 @@ ORDERS = FactorialDesign.full([Factor("order", ("given", "rotation 1"))])
     (("B) Paris", " \n"), "A", [1, None], ["Paris", "(no text)"], [None, "no text"]),
     (("B", "oslo"), "none", [None, 2], ["b", "Oslo"], ["matches no choice", None]),
 ])  # fmt: skip
-def test_labels_and_texts_are_options_in_whatever_order_they_were_shown(
-    texts, labels, option, answer, unmatched
-):
+def test_labels_and_texts_are_options_in_any_order(texts, labels, option, answer, unmatched):
     """B is Paris as given and Oslo after one rotation; a text is the same option in both."""
     table = asked(Scripted(*texts), [OPTIONS], ORDERS, Presentation(labels=labels))
     columns = table.select("option", "answer", "unmatched", "text").to_dict(as_series=False)

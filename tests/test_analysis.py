@@ -164,9 +164,8 @@ def metrics_of(*relations):
     ids = tuple("ABCD"[: len(relations)])
     parts = []
     for each, right in zip(ids, relations, strict=True):
-        rows = [
-            (str(n), f"s{n}", "a", ["a"] * 3 if n < right else ["b", "c", "d"]) for n in range(3)
-        ]
+        answers = [["a"] * 3 if n < right else ["b", "c", "d"] for n in range(3)]
+        rows = [(str(n), f"s{n}", "a", of) for n, of in enumerate(answers)]
         parts.append(table(rows, group=each))
     return measure(pl.concat(parts), make_suite(ids=ids), "strict")
 
@@ -298,10 +297,7 @@ def test_comparing_from_the_command_line(consilience, runs, tmp_path):
     document = json.loads(out)
     assert len(document["differences"]) == pl.read_csv(file).height
     rows = pl.DataFrame(document["differences"], infer_schema_length=None)
-    row = rows.row(
-        by_predicate=(pl.col("metric") == "consistent_accuracy") & (pl.col("group") == "sport"),
-        named=True,
-    )
+    (row,) = rows.filter(metric="consistent_accuracy", group="sport").to_dicts()
     assert (row["second_value"], row["test"]) == (1.0, "exact McNemar")
     assert row["p_holm"] < 0.001
 

@@ -23,10 +23,8 @@ CAPITALS = [("France", "Paris"), ("Italy", "Rome")]
 
 
 def findings(material, name, **missing):
-    audit = run_checks(
-        material, {"tenses": "", "edges": "", "meaning": "", "agreement": ""} | missing
-    )
-    return [one for one in audit.findings if one.check == name]
+    none = dict.fromkeys(("tenses", "edges", "meaning", "agreement"), "")
+    return [one for one in run_checks(material, none | missing).findings if one.check == name]
 
 
 def of_patterns(*texts, facts=CAPITALS):
@@ -61,10 +59,8 @@ def test_an_article_fits_the_sound_of_a_candidate():
 
 
 def test_a_pattern_of_another_relation_is_found_by_its_words_and_by_its_parse():
-    suite = Suite.from_patterns(
-        {"a": ["[X] is in [Y]."], "b": ["[X] IS in [Y]!", "[Y] holds [X].", "[Y] is in [X]."]},
-        {"a": CAPITALS, "b": CAPITALS},
-    )
+    texts = {"a": ["[X] is in [Y]."], "b": ["[X] IS in [Y]!", "[Y] holds [X].", "[Y] is in [X]."]}
+    suite = Suite.from_patterns(texts, {"a": CAPITALS, "b": CAPITALS})
     (one,) = findings(checks.FactMaterial(suite), "asks_another_relation")
     assert one.evidence == "'[X] IS in [Y]!' asks as a does: '[X] is in [Y].'"
     parsed = {"a": ["same"], "b": ["other", "same", None]}
@@ -106,11 +102,9 @@ def test_tenses_and_edges_are_compared_with_those_of_the_parser(write_suite):
             "pattern_b": "[Y] is the capital of [X].", "syntactic": 1, "lexical": 0,
             "determiner": 0}  # fmt: skip
     suite = load_folder(write_suite(edges=[edge]))
-    material = checks.FactMaterial(
-        suite,
-        tenses={"capital": ["present", "past", ""]},
-        edges={"capital": {(0, 1): Edge(syntactic=False, lexical=False, determiner=False)}},
-    )
+    edges = {"capital": {(0, 1): Edge(syntactic=False, lexical=False, determiner=False)}}
+    tenses = {"capital": ["present", "past", ""]}
+    material = checks.FactMaterial(suite, tenses=tenses, edges=edges)
     (tense,) = findings(material, "tense")
     assert tense.evidence == "1 present, 1 past, such as '[Y] is the capital of [X].'"
     (different,) = findings(material, "edges")

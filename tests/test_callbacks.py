@@ -11,10 +11,8 @@ from checks import refused
 from consilience.integrations.callbacks import same_random_states
 
 TEXTS = [
-    "The capital of France is Paris.",
-    "Rome is the capital of Italy.",
-    "Berlin is in Germany.",
-] * 4
+    "The capital of France is Paris.", "Rome is the capital of Italy.", "Berlin is in Germany.",
+] * 4  # fmt: skip
 
 QUESTIONS = """\
 item,question,answer,options
@@ -40,9 +38,8 @@ def make_trainer(model_folder, tmp_path):
             output_dir=tmp_path / name, max_steps=6, per_device_train_batch_size=2, use_cpu=True,
             logging_steps=2, save_strategy="no", report_to=[], disable_tqdm=True, seed=7, **more,
         )  # fmt: skip
-        collator = transformers.DataCollatorForLanguageModeling(
-            tokenizer, mlm=is_masked, mlm_probability=0.5
-        )
+        collate = transformers.DataCollatorForLanguageModeling
+        collator = collate(tokenizer, mlm=is_masked, mlm_probability=0.5)
         return transformers.Trainer(
             model=kind.from_pretrained(folder), args=arguments, train_dataset=data,
             eval_dataset=data[:2], processing_class=tokenizer, data_collator=collator,
@@ -62,10 +59,8 @@ def test_a_training_is_the_same_with_and_without_the_callback(family, make_train
     assert watched.model.config.architectures == plain.model.config.architectures
     ours, theirs = watched.model.state_dict(), plain.model.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    losses = [
-        [line["loss"] for line in one.state.log_history if "loss" in line]
-        for one in (plain, watched)
-    ]
+    logs = (plain.state.log_history, watched.state.log_history)
+    losses = [[line["loss"] for line in log if "loss" in line] for log in logs]
     assert losses[0] == losses[1] and len(losses[0]) == 3
     measured = [line for line in watched.state.log_history if "eval_suite/consistency" in line]
     assert [line["step"] for line in measured] == [3, 6]

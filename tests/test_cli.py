@@ -144,9 +144,8 @@ def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, mode
     status, out, _ = consilience("score", tmp_path / "r", "--suite", "mini", "--json")
     document = json.loads(out)
     assert document["warnings"][0] == line
-    metrics = pl.DataFrame(document["metrics"]).filter(
-        metric="accuracy", group="MICRO", subset="all"
-    )
+    only = {"metric": "accuracy", "group": "MICRO", "subset": "all"}
+    metrics = pl.DataFrame(document["metrics"]).filter(**only)
     assert metrics.select("n", "n_excluded").rows() == [(asked, several)]
 
 
@@ -222,10 +221,8 @@ def test_data_fetch(consilience, tmp_path, monkeypatch):
 
 
 def test_facts_and_vocabulary(consilience, model_folder, tmp_path, write_suite):
-    facts = [
-        {"relation": "capital", "subject": "France", "object": "Paris"},
-        {"relation": "capital", "subject": "Germany", "object": "Bonnburg"},
-    ]
+    fact = {"relation": "capital", "subject": "France", "object": "Paris"}
+    facts = [fact, fact | {"subject": "Germany", "object": "Bonnburg"}]
     out = output(
         consilience, "probe", "--model", "baseline:oracle", "--groups", "capital",
         "--facts-from", write_suite(facts=facts), "--single-token", model_folder("roberta"), "--json",

@@ -51,10 +51,8 @@ def test_the_facts_that_both_runs_answered_are_counted():
 
 def test_a_relation_that_no_run_answered_has_no_p_and_is_in_no_family():
     suite = make_suite(ids=("R", "empty"))
-    one, two = (
-        pl.concat([run, run_of(*[[None, None, None]] * 4).with_columns(group=pl.lit("empty"))])
-        for run in (VARIED, PARTLY)
-    )
+    none = run_of(*[[None, None, None]] * 4).with_columns(group=pl.lit("empty"))
+    one, two = (pl.concat([run, none]) for run in (VARIED, PARTLY))
     rows = compare({"a": one, "b": two}, suite, "strict").filter(metric="accuracy", subset="all")
     known, empty = (rows.filter(group=name).row(0, named=True) for name in ("R", "empty"))
     assert math.isnan(empty["p"]) and math.isnan(empty["p_holm"])

@@ -48,11 +48,9 @@ def test_the_answers_table_of_the_guide_is_scored_as_it_says(consilience, tmp_pa
     (table,) = blocks(SUITES, "csv")
     (path := tmp_path / "answers.csv").write_text(table, encoding="utf-8")
     out = output(consilience, "score", path, "--suite", "mini", "--json")
-    values = {
-        row["metric"]: row["value"]
-        for row in json.loads(out)["metrics"]
-        if (row["group"], row["subset"]) == ("capital", "all")
-    }
+    rows = json.loads(out)["metrics"]
+    rows = [row for row in rows if (row["group"], row["subset"]) == ("capital", "all")]
+    values = {row["metric"]: row["value"] for row in rows}
     numbers = re.findall(r"`(\w+)`\s+is\s+(\d+\.\d)", SUITES)
     assert len(numbers) == 3
     assert all(f"{values[name] * 100:.1f}" == value for name, value in numbers)
@@ -124,9 +122,8 @@ def test_the_pipelines_of_the_guide_to_gates_are_yaml_whose_commands_are_known()
     scripts = [[step.get("run", "") for step in steps], job["script"]]
     for script in scripts:
         lines = [line.strip() for text in script for line in text.splitlines()]
-        called = [
-            shlex.split(line.partition(" >> ")[0]) for line in lines if "consilience " in line
-        ]
+        lines = (line.partition(" >> ")[0] for line in lines if "consilience " in line)
+        called = map(shlex.split, lines)
         called = [words[1:] for words in called if words[0] == "consilience"]
         assert [words[0] for words in called] == ["probe", "gate"]
         for words in called:

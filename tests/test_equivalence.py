@@ -37,10 +37,8 @@ def test_clusters_begin_with_the_most_frequent_text_and_are_no_chains():
 
 
 def test_only_unmatched_answers_of_one_item_are_merged():
-    questions = [
-        Question(item, "g", {"": (f"{item}?", "other phrasing")}, Choice("gold"))
-        for item in ("q1", "q2")
-    ]
+    texts = {item: (f"{item}?", "other phrasing") for item in ("q1", "q2")}
+    questions = [Question(item, "g", {"": of}, Choice("gold")) for item, of in texts.items()]
     columns = {
         "group": ["g"] * 8,
         "item": ["q1"] * 6 + ["q2"] * 2,
@@ -70,11 +68,9 @@ def test_the_error_of_a_judge_is_counted_on_labelled_pairs():
     pairs = answer_clusters.labelled_pairs("test")
     same = sum(pair.is_same for pair in pairs)
     error = answer_clusters.error_of(Always(), pairs)
-    assert error.shares == {
-        "precision": (same, len(pairs)),
-        "recall": (same, same),
-        "error": (len(pairs) - same, len(pairs)),
-    }
+    wrong = len(pairs) - same
+    shares = {"precision": (same, len(pairs)), "recall": (same, same), "error": (wrong, len(pairs))}
+    assert error.shares == shares
     assert answer_clusters.JudgeError(10, 3, 1, 2).note == (
         "on 10 pairs labelled by hand: precision 75% (30% to 95%), recall 60% (23% to 88%), "
         "error 30% (11% to 60%)"
@@ -128,15 +124,13 @@ def test_other_numbers_and_a_negation_contradict(one, two, expected):
     assert contradict(one, two) == contradict(two, one) == expected
 
 
-@pytest.mark.parametrize(
-    "labels", [("neutral", "ENTAILMENT", "contradiction"), ("entailment", "not_entailment")]
-)
-def test_an_entailment_judge_asks_both_directions(classifier, labels):
+@pytest.mark.parametrize("names", ["neutral ENTAILMENT contradiction", "entailment not_entailment"])
+def test_an_entailment_judge_asks_both_directions(classifier, names):
     """It agrees with transformers on each direction, whatever the order of its labels."""
     import torch
     import transformers
 
-    folder = classifier("bert", labels)
+    folder = classifier("bert", tuple(names.split()))
     judge = load_judge(f"nli:{folder}")
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -149,10 +143,8 @@ def test_an_entailment_judge_asks_both_directions(classifier, labels):
         label = model.config.id2label[int(model(**encoded).logits.argmax())]
         return label.casefold() == "entailment"
 
-    expected = [
-        entails(f"{q} {one}", f"{q} {two}") and entails(f"{q} {two}", f"{q} {one}")
-        for q, one, two in pairs
-    ]
+    texts = [(f"{q} {one}", f"{q} {two}") for q, one, two in pairs]
+    expected = [entails(one, two) and entails(two, one) for one, two in texts]
     assert judge.same(pairs) == expected
     assert (judge.same([(q, two, one) for q, one, two in pairs]), judge.same([])) == (expected, [])
 

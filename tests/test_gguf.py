@@ -46,9 +46,8 @@ def write_gguf(path, gpt2, texts=()):
     ``texts``: further metadata, pairs of a key and a text.
     """
     described = json.loads((gpt2 / "tokenizer.json").read_text())
-    vocabulary = described["model"]["vocab"] | {
-        each["content"]: each["id"] for each in described["added_tokens"]
-    }
+    added = {each["content"]: each["id"] for each in described["added_tokens"]}
+    vocabulary = described["model"]["vocab"] | added
     tokens = sorted(vocabulary, key=vocabulary.__getitem__)
     merges = [" ".join(each) if isinstance(each, list) else each for each in
               described["model"]["merges"]]  # fmt: skip

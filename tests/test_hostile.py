@@ -11,6 +11,7 @@ import time
 import zipfile
 from datetime import date
 from decimal import Decimal
+from functools import partial
 
 import polars as pl
 import pytest
@@ -60,9 +61,8 @@ def test_a_reply_that_ends_in_half_an_emoji_completes_its_run(tmp_path):
     row = {"item": "i", "question": "Q?", "question_2": "R?", "answer": "x"}
     questions.write_text(json.dumps(row))
     choice = {"message": {"content": HALF}, "finish_reason": "stop"}
-    with replay(
-        lambda path, body, headers: completion(body, model="m", choices=[choice])
-    ) as server:
+    reply = partial(completion, model="m", choices=[choice])
+    with replay(lambda path, body, headers: reply(body)) as server:
         options = ProbeOptions(
             model="openai:m", base_url=server.url, suite=str(questions), generate=True,
             vary=("paraphrase=all",), out=tmp_path / "run",
@@ -296,9 +296,8 @@ def test_a_damaged_table_of_metrics_is_named(vouched, consilience, tmp_path):
 ])  # fmt: skip
 def test_files_of_a_score_that_are_refused(name, text, message, consilience, tmp_path):
     (tmp_path / name).write_text(text)
-    (tmp_path / "q.jsonl").write_text(
-        '{"item": "i", "question": "Q?", "question_2": "R?", "answer": "x"}'
-    )
+    row = '{"item": "i", "question": "Q?", "question_2": "R?", "answer": "x"}'
+    (tmp_path / "q.jsonl").write_text(row)
     more = ("--config", name) if name == "a.toml" else ()
     assert message in refusal(consilience, "score", name, "--suite", "q.jsonl", *more)
 

@@ -186,9 +186,8 @@ def asked_writer(request, chat, writer, model_folder):
 
 def test_labels_are_scored_by_all_their_tokens(asked_writer):
     model, folder, forms = asked_writer
-    expected = np.array(
-        [reference_scores(folder, model.identity["kind"], model.text(form), SAME) for form in forms]
-    )
+    kind, texts = model.identity["kind"], [model.text(form) for form in forms]
+    expected = np.array([reference_scores(folder, kind, text, SAME) for text in texts])
     close = 1e-4  # of sums of -80, in single precision
     for budget in (Budget(1), Budget(10**6)):
         model.budget = budget

@@ -118,10 +118,8 @@ def changed(first=None, second=None, indicators=None):
     def apply(form):
         texts = [first or form[0].sentence, second or form[1].sentence]
         names = indicators or [segment.indicator for segment in form]
-        return tuple(
-            replace(segment, sentence=text, indicator=name)
-            for segment, text, name in zip(form, texts, names, strict=True)
-        )
+        parts = zip(form, texts, names, strict=True)
+        return tuple(replace(of, sentence=text, indicator=name) for of, text, name in parts)
 
     return Perturbation("changed", "for a test", apply)
 
@@ -216,10 +214,8 @@ def test_changed_answers_the_surest_first():
     assert dict(changes.schema) == CHANGED_ANSWERS_SCHEMA
     columns = ["item", "perturbation", "original_answer", "answer", "margin"]
     assert changes.select(columns).rows() == [
-        ("1", "reverse", yes, no, 2.0),
-        ("2", "signal", no, yes, 1.0),
-        ("1", "signal", yes, no, 0.5),
-    ]
+        ("1", "reverse", yes, no, 2.0), ("2", "signal", no, yes, 1.0), ("1", "signal", yes, no, 0.5),
+    ]  # fmt: skip
     assert changes.row(0, named=True) == {
         "group": "t", "perturbation": "reverse", "item": "1", "gold": yes,
         "original_answer": yes, "answer": no, "margin": 2.0,

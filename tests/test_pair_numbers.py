@@ -92,10 +92,8 @@ def test_several_seeds_are_averaged():
 
 
 def test_more_of_the_same_run_says_no_more_about_items():
-    once, thrice = (
-        measured([table(HAND)] * count, positive="yes").filter(pl.col("value").is_not_nan())
-        for count in (1, 3)
-    )
+    of = [measured([table(HAND)] * count, positive="yes") for count in (1, 3)]
+    once, thrice = (each.filter(pl.col("value").is_not_nan()) for each in of)
     for name in ("value", "low", "high"):
         assert once[name].to_list() == pytest.approx(thrice[name].to_list(), nan_ok=True)
     assert (once["std"].is_nan() & once["seed_low"].is_nan()).all()
@@ -147,10 +145,8 @@ def test_items_with_the_same_first_sentence_are_drawn_together():
     """40 items, every second four of them changed: as 10 first sentences they say much less."""
     alone = numbered("y" * 40, "y" * 40, "yyyynnnn" * 5)
     together = [(*row, f"s{at // 4}") for at, row in enumerate(alone)]
-    first, second = (
-        row_of(measured([table(rows, FORMS[:2])]), "consistency", "reverse")
-        for rows in (alone, together)
-    )
+    of = [measured([table(rows, FORMS[:2])]) for rows in (alone, together)]
+    first, second = (row_of(each, "consistency", "reverse") for each in of)
     assert first["value"] == second["value"] == 1 / 2
     assert second["high"] - second["low"] > 1.6 * (first["high"] - first["low"]), "twice, if many"
 

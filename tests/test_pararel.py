@@ -74,10 +74,8 @@ def release(tmp_path, pickle_graph):
     for id_ in [*N_TO_1, *N_TO_M]:
         patterns = [{"pattern": text, "lemma": "l", "tense": "present"} for text in TEXTS]
         objects = ["jazz", "satire"] if id_ == "P136" else ["Rome", "Oslo", "Rome"]
-        facts = [
-            {"sub_label": f"s{n}", "obj_label": object_, "uuid": f"{id_}/{n}"}
-            for n, object_ in enumerate(objects)
-        ]
+        both = enumerate(objects)
+        facts = [{"sub_label": f"s{n}", "obj_label": of, "uuid": f"{id_}/{n}"} for n, of in both]
         for path, rows in (("pattern_data/graphs_json", patterns), ("trex_lms_vocab", facts)):
             text = "\n".join(map(json.dumps, rows)) + "\n"
             (root / path / f"{id_}.jsonl").write_text(text)
@@ -210,9 +208,8 @@ def test_hostile_graphs_are_refused_within_10_seconds_and_256_mib(tmp_path):
             except ConsilienceError as error:
                 print(error, flush=True)
     """
-    found = subprocess.run(
-        [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", code, tmp_path]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = found.stdout.splitlines()
     assert len(lines) == len(HOSTILE), f"not read to the end: {[*HOSTILE][len(lines)]}"
     for line, (name, (_, message)) in zip(lines, HOSTILE.items(), strict=True):

@@ -64,9 +64,8 @@ def test_a_position_counts_among_the_options_as_shown():
     row = {"item": "a", "variant": "order=given", "answer_index": 2}
     rows = [row, row | {"variant": "order=reversed"}]
     assert answered(rows)[1]["option"].to_list() == [2, 0]
-    refused(
-        "answer_index 3; expected a position from 0 to 2", answered, [row | {"answer_index": 3}]
-    )
+    beyond = [row | {"answer_index": 3}]
+    refused("answer_index 3; expected a position from 0 to 2", answered, beyond)
 
 
 def test_the_column_of_shown_options_decides_a_drawn_order():

@@ -13,15 +13,12 @@ from consilience.core.presentation import Presentation
 from consilience.models.baselines import prompt_baseline
 
 OPTIONS = tuple(map(Choice, ("Rust", "Go", "C")))
+TEXTS = [f"Language {at}?" for at in range(20)]
 QUESTIONS = tuple(
-    Question(f"q{at}", "g", {"": (f"Language {at}?",)}, OPTIONS[at % 3], OPTIONS)
-    for at in range(20)
+    Question(f"q{at}", "g", {"": (of,)}, OPTIONS[at % 3], OPTIONS) for at, of in enumerate(TEXTS)
 )
-PRESENTER = Presenter(
-    FactorialDesign.full([Factor("order", ("given", "rotation 1", "rotation 2"))]),
-    {},
-    Presentation(),
-)
+ORDER = Factor("order", ("given", "rotation 1", "rotation 2"))
+PRESENTER = Presenter(FactorialDesign.full([ORDER]), {}, Presentation())
 
 
 class AloneOrNot:

@@ -43,9 +43,8 @@ def test_the_suites_made_of_mini_are_listed_checked_and_counted(consilience):
 
 
 def test_every_error_of_a_file_of_questions_is_named_by_its_line(consilience, tmp_path):
-    (path := tmp_path / "bad.csv").write_text(
-        "question,answer,options\nA?,x,y;z\n,y,y;z\nB?,y,y;z\n"
-    )
+    path = tmp_path / "bad.csv"
+    path.write_text("question,answer,options\nA?,x,y;z\n,y,y;z\nB?,y,y;z\n")
     err = refusal(consilience, "suite", "check", path)
     assert [f"{path}:{line}" in err for line in (2, 3, 4)] == [True, True, False]
     assert "2 problems" in err

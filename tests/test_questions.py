@@ -25,11 +25,9 @@ CSV = (
     "Capital of France?,France's capital?,Paris|Paname,Lyon;Nice,capital\n"
 )
 LINE = {
-    "question": ["Capital of France?", "France's capital?"],
-    "answer": "Paris|Paname",
-    "distractors": ["Lyon", "Nice"],
-    "group": "capital",
-}
+    "question": ["Capital of France?", "France's capital?"], "answer": "Paris|Paname",
+    "distractors": ["Lyon", "Nice"], "group": "capital",
+}  # fmt: skip
 TOML = (
     '[[questions]]\nquestion = ["Capital of France?", "France\'s capital?"]\n'
     'answer = "Paris|Paname"\ndistractors = ["Lyon", "Nice"]\ngroup = "capital"\n'

@@ -75,10 +75,9 @@ def test_the_example_has_the_question_and_what_differs(view, sections):
 
 def test_an_example_with_one_answer_says_what_was_changed(view):
     prompts = ["Some context\nWho?\nA. I", "Some context\nWhich one?\nA. I"]
-    replies = tuple(
-        Reply(f"paraphrase={at}, order=given", "I", True, 1.0, prompt)
-        for at, prompt in enumerate(prompts, start=1)
-    )
+    numbered = enumerate(prompts, start=1)
+    names = ((f"paraphrase={at}, order=given", prompt) for at, prompt in numbered)
+    replies = tuple(Reply(name, "I", True, 1.0, prompt) for name, prompt in names)
     example = Example("", "a", "a-1", "", "I", frozenset(), replies)
     text, shown = opening_example(replace(view, name="m", examples={"": [example]}))
     assert text.paragraphs[0] == (
@@ -136,8 +135,6 @@ def test_sections_say_what_a_reader_can_conclude(sections):
 def test_details_by_metric_have_the_interval_of_the_summary(consilience, path):
     _, summary, _ = consilience("score", path, "--format", "csv")
     _, details, _ = consilience("score", path, "--format", "csv", "--by", "metric")
-    first, second = (
-        next(line for line in out.splitlines() if line.startswith("Accuracy")).split(",")[1:4]
-        for out in (summary, details)
-    )
+    lines = [line for out in (summary, details) for line in out.splitlines()]
+    first, second = (line.split(",")[1:4] for line in lines if line.startswith("Accuracy"))
     assert first == second

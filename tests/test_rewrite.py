@@ -131,9 +131,8 @@ def test_the_meaning_score_is_the_mean_over_facts_and_orders():
         def log_odds(self, pairs):
             return np.array([1.0, math.nan, math.nan, 2.0])
 
-    assert rewriting.meaning_scores([pair], Deaf()).tolist() == [1.5], (
-        "what is not read is left out"
-    )
+    unread = rewriting.meaning_scores([pair], Deaf())
+    assert unread.tolist() == [1.5], "what is not read is left out"
 
 
 def test_separation_by_hand():
@@ -170,9 +169,8 @@ def test_controls_have_the_facts_of_the_relation():
 
 def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
     bases = [relation.patterns[0].text for relation in FIVE]
-    writer = ScriptedWriter(
-        {b: [f"[X] now has a{at} [Y].", "[X] [Y]"] for at, b in enumerate(bases)}
-    )
+    texts = {base: [f"[X] now has a{at} [Y].", "[X] [Y]"] for at, base in enumerate(bases)}
+    writer = ScriptedWriter(texts)
     options = RewriteOptions("five", "org/writer", tmp_path / "p.jsonl", samples=2, fillings=1)
     done = rewriting.rewrite_suite(FIVE, writer, WordJudge(), options, measured_on=FIVE)
     assert done.reasons == {"slots": 5}, "no word besides the slots"

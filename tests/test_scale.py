@@ -31,9 +31,8 @@ def random_answers(suite, seed=0):
     """Any object, with equal chances."""
     facts, size = suite.relations[0].facts, len(suite.relations[0].facts)
     chosen = np.random.default_rng(seed).integers(0, size, size * len(PATTERNS)).tolist()
-    rows = [
-        ("R", fact.item, fact.subject, each, fact.object) for fact in facts for each in PATTERNS
-    ]
+    both = ((fact, each) for fact in facts for each in PATTERNS)
+    rows = [("R", fact.item, fact.subject, each, fact.object) for fact, each in both]
     table = pl.DataFrame(rows, ["group", "item", "subject", "variant", "gold"], orient="row")
     return table.with_columns(answer=pl.Series([f"o{at}" for at in chosen]))
 

@@ -190,10 +190,8 @@ def test_the_summary_says_below_what_a_difference_means_nothing(wavering):
 
 def test_comparing_says_which_differences_are_inside_the_noise_floor(tmp_path):
     """3 of 30 answers changed: 10 % is inside, 11 % is not; unknown floors say nothing."""
-    floor = [
-        {"metric": "flips", "group": "MICRO", "subset": name, "value": value, "n": 30}
-        for name, value in (("alone", 0.0), ("repeated", 0.1))
-    ]
+    row = {"metric": "flips", "group": "MICRO", "subset": "alone", "value": 0.0, "n": 30}
+    floor = [row, row | {"subset": "repeated", "value": 0.1}]
     table = pl.DataFrame({
         "metric": ["accuracy", "consistency", "consistent_accuracy", "consistency"],
         "group": [*["MACRO"] * 3, "capital"], "difference": [-0.1, 0.11, 0.0, 0.01],
@@ -234,9 +232,8 @@ def test_the_report_says_which_server_answered_and_how_it_scored(wavering):
     assert rows["Limits and notes"] == note.replace("the server", "The server") + "."
     assert rows["Noise floor"].startswith("8 of 8 answers")
     requests = rows["Requests"].partition(",")[0]
-    assert server_line(view) == [
-        f"Server: openai:small at http://host/v1; scored by top-k (the first token); {requests}."
-    ]
+    line = f"Server: openai:small at http://host/v1; scored by top-k (the first token); {requests}."
+    assert server_line(view) == [line]
     here = replace(view, records=[{"settings": {"model": {"model": "gpt2"}}}])
     assert (server_sections([here]), server_line(here)) == ([], [])
     assert len(server_sections([here, view])[0].parts) == 1

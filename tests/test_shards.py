@@ -104,10 +104,8 @@ def test_shards_of_the_command_line_at_once(tmp_path):
     """Two processes: the one that ends last prints the numbers."""
     command = [sys.executable, "-m", "consilience", "-q", "probe", "--model", "baseline:majority"]
     command += ["--groups", "capital,sport", "--limit", "2", "--out", tmp_path / "run", "--json"]
-    children = [
-        subprocess.Popen([*command, "--shard", f"{number}/2"], stdout=subprocess.PIPE)
-        for number in (1, 2)
-    ]
+    commands = ([*command, "--shard", shard] for shard in ("1/2", "2/2"))
+    children = [subprocess.Popen(each, stdout=subprocess.PIPE) for each in commands]
     documents = [json.loads(child.communicate(timeout=60)[0]) for child in children]
     assert [child.returncode for child in children] == [0, 0]
     assert any("summary" in document for document in documents)

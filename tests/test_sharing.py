@@ -42,10 +42,8 @@ def folder(write_suite, monkeypatch):
 def sign(folder, *verdicts, who="Ana"):
     suite = load_folder(folder)
     patterns = suite["capital"].patterns
-    rows = [
-        SignOff("capital", pattern.text, who, "2026-11-23", verdict)
-        for pattern, verdict in zip(patterns, verdicts, strict=False)
-    ]
+    both = zip(patterns, verdicts, strict=False)
+    rows = [SignOff("capital", of.text, who, "2026-11-23", verdict) for of, verdict in both]
     add_signoffs(folder, suite, rows)
 
 

@@ -62,10 +62,9 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
     kept = "keep_scores=true"
     inside = [f"mini/protocol=strict,{kept}", f"mini/protocol=published,{kept}",
               f"qs/protocol=strict,{kept}"]  # fmt: skip
-    assert [run.name for run in study.runs] == [
-        *(f"baseline-majority/{name}" for name in inside),
-        *(f"trained/{name}/seed-{seed}" for name in inside for seed in (0, 7)),
-    ]
+    trained = [f"trained/{name}/seed-{seed}" for name in inside for seed in (0, 7)]
+    majority = [f"baseline-majority/{name}" for name in inside]
+    assert [run.name for run in study.runs] == majority + trained
     assert (study.name, study.reference, study.pairs) == ("sizes", "baseline:majority", "reference")
     last = study.runs[-1]
     assert (last.model, last.suite, last.seed) == ("trained", "qs", 7)
@@ -155,10 +154,8 @@ def run_by(options, factory):
 
 def test_a_process_that_is_killed_fails_its_run_and_not_the_others(studied):
     file, state = studied
-    assert [(one.run.name, one.state, one.done, one.answers) for one in state.runs] == [
-        ("oracle/deadly", "failed", 0, 0),
-        ("oracle/good", "complete", 2, 18),
-    ]
+    expected = [("oracle/deadly", "failed", 0, 0), ("oracle/good", "complete", 2, 18)]
+    assert [(one.run.name, one.state, one.done, one.answers) for one in state.runs] == expected
     message = "its process was killed by signal 9 (SIGKILL), perhaps out of memory."
     assert state.failures() == [f"Failed: oracle/deadly: {message}"]
     failure = json.loads(Failure.file_of(state.study, state.runs[0].run).read_text())

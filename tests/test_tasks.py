@@ -39,9 +39,8 @@ def test_the_named_tasks():
     assert CALUM == ("mnli", "qnli", "rte", "qqp", "mrpc")
     assert list(TASKS) == [task.name for task in TASKS.values()]
     refused("no task 'mlni'.*Did you mean 'mnli'", load_task, "mlni")
-    splits = dict.fromkeys(TASKS, SPLITS) | dict.fromkeys(
-        ("klue-nli", "klue-sts"), (*SPLITS[:2], "")
-    )
+    klue = dict.fromkeys(("klue-nli", "klue-sts"), (*SPLITS[:2], ""))
+    splits = dict.fromkeys(TASKS, SPLITS) | klue
     splits |= {"mnli": ("train", "validation_matched", "test_matched"), "kornli": ("", *SPLITS[1:])}
     assert {name: task.splits for name, task in TASKS.items()} == splits
     assert [task.name for task in TASKS.values() if task.threshold is not None] == ["stsb"]
@@ -101,10 +100,8 @@ def test_a_new_task_is_a_file(write_task, read):
     assert task.splits == (*SPLITS[:2], "")
     assert (task.metrics, task.t5_fields, task.hub, task.threshold) == (("accuracy",), (), (), None)
     found = read(task, "a.csv", "s2,satz1,label\nEs regnet.,Regen fällt.,1\nJa.,Nein.,anders\n")
-    assert items(found) == [
-        ("0", "Regen fällt.", "Es regnet.", "gleich"),
-        ("1", "Nein.", "Ja.", "anders"),
-    ]
+    both = [("0", "Regen fällt.", "Es regnet.", "gleich"), ("1", "Nein.", "Ja.", "anders")]
+    assert items(found) == both
 
 
 def test_a_task_may_be_graded_and_known_to_t5(write_task, read):
@@ -141,9 +138,10 @@ def test_a_task_file_that_cannot_be_read(tmp_path, write_task):
     assert load_task(str(path)).name == "paws-de"
 
 
-@pytest.mark.parametrize(
-    ("about", "task", "name", "content", "expected", "left_out"), cases("pair_files")
-)
+FIELDS = ("about", "task", "name", "content", "expected", "left_out")
+
+
+@pytest.mark.parametrize(FIELDS, cases("pair_files"))
 def test_pairs_of_a_file(about, task, name, content, expected, left_out, read):
     found = read(task, name, content)
     assert items(found) == [tuple(row) for row in expected], about
@@ -341,9 +339,8 @@ def test_labels_of_real_data_fit_the_sentences(name, file):
     found = read_pairs(str(real_data(folder) / rest), load_task(name))
 
     def shared(pair):
-        first, second = (
-            set(re.findall(r"\w+", each.lower())) for each in (pair.first, pair.second)
-        )
+        both = (pair.first.lower(), pair.second.lower())
+        first, second = (set(re.findall(r"\w+", each)) for each in both)
         return len(first & second) / max(len(second), 1)
 
     same = ("entailment", "equivalent", "duplicate")
@@ -365,11 +362,8 @@ def test_labels_of_klue_sts_are_its_grades_from_three_on():
 def test_the_guide_says_what_the_code_does(tmp_path, read):
     """``docs/tasks.md``: its table of tasks is that of the code, and its example works."""
     guide = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
-    rows = [
-        [cell.strip().replace("`", "") for cell in line.strip("|").split("|")]
-        for line in guide.split("\n")
-        if line.startswith("| `")
-    ]
+    lines = [line.replace("`", "") for line in guide.split("\n") if line.startswith("| `")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     shown = {row[0]: row[1:] for row in rows if row[0] in TASKS}
     assert list(shown) == list(TASKS)
     for name, cells in shown.items():

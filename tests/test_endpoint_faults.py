@@ -121,9 +121,7 @@ def test_trouble_that_does_not_pass_says_how_to_resume():
         assert 20 <= sum(client.waits) <= 62, "7 waits, of 0.5 to 30 s"
     with client_of(first((501, {"message": "no decision model"}, {}))) as client:
         refused("status 501: no decision model", client.post, "completions", {})
-        assert client.usage.requests == 1 and not client.waits, (
-            "what it cannot do is not tried again"
-        )
+        assert client.usage.requests == 1 and not client.waits, "what it cannot do is not repeated"
 
 
 def test_one_request_in_trouble_among_others_is_refused():
@@ -176,9 +174,10 @@ def test_a_hang_ends_by_timeout():
         released.set()
 
 
-@pytest.mark.parametrize(
-    "beginning", [OK + b"content-length: 1000\r\n\r\n", b"HTTP/1.1 200 OK\r\n"]
-)
+LONG = OK + b"content-length: 1000\r\n\r\n"
+
+
+@pytest.mark.parametrize("beginning", [LONG, b"HTTP/1.1 200 OK\r\n"])
 def test_a_slow_drip_ends_by_timeout(beginning):
     """Each byte comes in time, and the whole does not; in the body, and in the headers."""
     released = threading.Event()

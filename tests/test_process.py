@@ -22,9 +22,8 @@ SHOWN = "a\ufffd]0;PWN\ufffd\ufffd[2Jb\ufffd2Jc\ufffdd\ufffd"
 
 
 def start(*arguments, **more):
-    return subprocess.Popen(
-        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*COMMAND, *arguments], **pipes, **more)
 
 
 def test_text_that_would_control_a_terminal_is_shown():
@@ -175,10 +174,9 @@ def signalled(when, *names, hang_up=signal.SIG_DFL):
     return found.returncode, found.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("SIGINT", "interrupted"), ("SIGTERM", "terminated"), ("SIGHUP", "the terminal was closed")],
-)
+@pytest.mark.parametrize(("name", "said"), [
+    ("SIGINT", "interrupted"), ("SIGTERM", "terminated"), ("SIGHUP", "the terminal was closed"),
+])  # fmt: skip
 def test_a_signal_ends_a_command_with_one_message(name, said):
     rest = "every file that was written is complete, and the same command resumes the work\n"
     number = getattr(signal, name)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import polars as pl
 import pytest
@@ -174,10 +175,8 @@ def test_seeds_of_facts_have_a_deviation(mini):
     seeds = [answers_to(mini, "baseline:random", seed) for seed in (0, 1)]
     by_seed = [measure(answers, mini, "strict") for answers in seeds]
     summary = summarize(measure(seeds, mini, "strict"), mini, "strict", "toy", {}, by_seed)
-    first, second = (
-        table.filter(group="MACRO", subset="all", metric="accuracy")["value"][0]
-        for table in by_seed
-    )
+    only = {"group": "MACRO", "subset": "all", "metric": "accuracy"}
+    first, second = (table.filter(**only)["value"][0] for table in by_seed)
     accuracy = summary.rows[0]
     assert accuracy.value == pytest.approx((first + second) / 2)
     assert accuracy.std == pytest.approx(abs(first - second) / 2**0.5)
@@ -227,10 +226,7 @@ def test_labels_that_a_model_writes_have_rows_of_their_own():
 
 
 def test_numbers_of_written_answers_have_names_of_their_own():
-    rows = [
-        SummaryRow(label, "accuracy", subset, 0, 0, 0, 0, 0, "")
-        for label in ("Accuracy", "Accuracy (written)")
-        for subset in ("all", "reverse")
-    ]
+    cells = product(("Accuracy", "Accuracy (written)"), ("all", "reverse"))
+    rows = [SummaryRow(label, "accuracy", of, 0, 0, 0, 0, 0, "") for label, of in cells]
     names = ["accuracy", "accuracy/reverse", "accuracy/written", "accuracy/written/reverse"]
     assert ["/".join(row.names) for row in rows] == names

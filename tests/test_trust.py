@@ -92,9 +92,8 @@ def test_a_run_in_an_unknown_format_is_refused_by_all(run, consilience):
     again = (*RUN, "--groups", "capital,sport", "--out", "{run}")
     for command in (*READERS, *READERS_OF_FACTS, ("verify", "{run}"), again):
         err = refusal(consilience, *of_run(command, "run"))
-        assert "run.json: a run in format 3; expected format 2, which this version of" in err, (
-            command
-        )
+        message = "run.json: a run in format 3; expected format 2, which this version of"
+        assert message in err, command
     assert (run / "run.json").read_bytes() == before
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from checks import refused
-from consilience.asking.facts import UNCERTAIN, judge
+from consilience.asking.asker import UNCERTAIN, judge
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.usage import PlannedUsage
 from consilience.models import load_model

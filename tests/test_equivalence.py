@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from checks import refused
-from consilience.asking import answer_clusters
+from consilience.asking import questions as answering
 from consilience.authoring import audit
 from consilience.core.items import Choice, Question
 from consilience.models.judges import EmbeddingJudge, EntailmentJudge, contradict, load_judge
@@ -28,12 +28,12 @@ class Same:
 def test_clusters_begin_with_the_most_frequent_text_and_are_no_chains():
     """b is like a and like c, but a is not like c: a, the most frequent, takes b; c stays alone."""
     judge = Same("a|b", "b|c")
-    assert answer_clusters.clusters({"c": 1, "a": 2, "b": 1}, "?", judge) == [["a", "b"], ["c"]]
-    alphabetical = answer_clusters.clusters({"b": 1, "c": 1, "a": 1}, "?", judge)
+    assert answering.clusters({"c": 1, "a": 2, "b": 1}, "?", judge) == [["a", "b"], ["c"]]
+    alphabetical = answering.clusters({"b": 1, "c": 1, "a": 1}, "?", judge)
     assert alphabetical == [["a", "b"], ["c"]]
-    assert answer_clusters.clusters({"c": 3, "b": 1, "a": 1}, "?", judge) == [["c", "b"], ["a"]]
-    assert answer_clusters.clusters({"a": 1}, "?", judge) == [["a"]]
-    assert answer_clusters.clusters({}, "?", judge) == []
+    assert answering.clusters({"c": 3, "b": 1, "a": 1}, "?", judge) == [["c", "b"], ["a"]]
+    assert answering.clusters({"a": 1}, "?", judge) == [["a"]]
+    assert answering.clusters({}, "?", judge) == []
 
 
 def test_only_unmatched_answers_of_one_item_are_merged():
@@ -47,13 +47,13 @@ def test_only_unmatched_answers_of_one_item_are_merged():
     }
     table = pl.DataFrame(columns)
     judge = Same("big|large|gold|(no text)")
-    merged = answer_clusters.merge_answers(table, questions, judge)
+    merged = answering.merge_answers(table, questions, judge)
     assert merged["answer"].to_list() == [
         "big", "big", "gold", "big", "(no text)", None, "large", "gold",
     ]  # fmt: skip
     assert judge.asked == [("q1?", "big", "large")]
     assert merged.columns == table.columns
-    assert answer_clusters.merge_answers(table, questions, Same()).equals(table)
+    assert answering.merge_answers(table, questions, Same()).equals(table)
 
 
 def test_the_error_of_a_judge_is_counted_on_labelled_pairs():
@@ -65,22 +65,22 @@ def test_the_error_of_a_judge_is_counted_on_labelled_pairs():
         def same(self, pairs):
             return [True] * len(pairs)
 
-    pairs = answer_clusters.labelled_pairs("test")
+    pairs = answering.labelled_pairs("test")
     same = sum(pair.is_same for pair in pairs)
-    error = answer_clusters.error_of(Always(), pairs)
+    error = answering.error_of(Always(), pairs)
     wrong = len(pairs) - same
     shares = {"precision": (same, len(pairs)), "recall": (same, same), "error": (wrong, len(pairs))}
     assert error.shares == shares
-    assert answer_clusters.JudgeError(10, 3, 1, 2).note == (
+    assert answering.JudgeError(10, 3, 1, 2).note == (
         "on 10 pairs labelled by hand: precision 75% (30% to 95%), recall 60% (23% to 88%), "
         "error 30% (11% to 60%)"
     )
-    assert "precision undefined" in answer_clusters.JudgeError(10, 0, 0, 2).note
+    assert "precision undefined" in answering.JudgeError(10, 0, 0, 2).note
 
 
 def test_the_labelled_pairs_are_enough_and_their_parts_share_no_question():
-    pairs = answer_clusters.labelled_pairs()
-    parts = {part: answer_clusters.labelled_pairs(part) for part in ("tune", "test")}
+    pairs = answering.labelled_pairs()
+    parts = {part: answering.labelled_pairs(part) for part in ("tune", "test")}
     assert len(pairs) == sum(map(len, parts.values())) > 200
     assert min(map(len, parts.values())) > 100
     assert not {p.pair[0] for p in parts["tune"]} & {p.pair[0] for p in parts["test"]}

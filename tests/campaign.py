@@ -83,10 +83,7 @@ def load() -> None:
     import altair  # noqa: F401
 
     from consilience.report import export
-    from consilience.train import (
-        consistency,  # noqa: F401
-        cost,  # noqa: F401
-    )
+    from consilience.train import consistency, improvement  # noqa: F401
 
     export._vega = lambda: "vega" * 200_000  # as long as the libraries, which take seconds to make
     torch.set_num_threads(1)

@@ -10,8 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from checks import output, refusal, refused
 from conftest import cases, run_command
-from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
+from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis.examples import KINDS, REPLY_SCHEMA, examples
 from consilience.analysis.patterns import (
     abstaining_table,
@@ -51,11 +52,8 @@ def test_a_pattern_without_answers_has_no_agreement():
     patterns = pattern_table(table(rows), make_suite(), "strict")
     assert math.isnan(patterns["agreement"][2])
     assert patterns["closest"].to_list() == [1, 0, None]
-    one = pattern_table(
-        table([("1", "Ada", "a", ["a"])], patterns=PATTERNS[:1]),
-        make_suite(PATTERNS[:1], edges={}),
-        "strict",
-    )
+    answers = table([("1", "Ada", "a", ["a"])], patterns=PATTERNS[:1])
+    one = pattern_table(answers, make_suite(PATTERNS[:1], edges={}), "strict")
     assert one["apart"].to_list() == [False]
 
 
@@ -66,22 +64,15 @@ def test_edits_by_hand():
     assert kinds["R"] == {(0, 1): {"lexis"}, (0, 2): {"syntax", "order"}, (1, 2): {"order"}}
     edits = edit_table(table(HAND), suite, "strict", kinds)
     rows = {row["kind"]: row for row in edits.iter_rows(named=True)}
-    assert rows["lexis"]["with_it"] == 2 / 4
-    assert rows["lexis"]["without_it"] == 5 / 8
+    assert (rows["lexis"]["with_it"], rows["lexis"]["without_it"]) == (2 / 4, 5 / 8)
     assert rows["order"]["difference"] == pytest.approx(5 / 8 - 2 / 4)
     assert (rows["order"]["pairs"], rows["order"]["relations"]) == (2, 1)
     assert math.isnan(rows["order"]["low"])  # one relation has no interval
 
 
 def test_tenses_differ_only_where_both_are_known():
-    patterns = tuple(
-        Pattern.parse(text, tense=tense)
-        for text, tense in (
-            ("[X] is in [Y].", "present"),
-            ("[X] was in [Y].", "past"),
-            ("[X], [Y]", "?"),
-        )
-    )
+    tenses = {"[X] is in [Y].": "present", "[X] was in [Y].": "past", "[X], [Y]": "?"}
+    patterns = tuple(Pattern.parse(text, tense=tense) for text, tense in tenses.items())
     relation = Relation("R", "R", "N-1", patterns, (), EDGES, Candidates((), ()))
     kinds = annotated_kinds(Suite("s", (relation,), "strict"))["R"]
     assert ["tense" in kinds[pair] for pair in EDGES] == [True, False, False]
@@ -92,10 +83,8 @@ def test_edits_are_tested_over_relations():
     suite = make_suite(ids=tuple("ABCDEF"))
     answers = pl.concat([table(HAND, group=each) for each in "ABCDEF"])
     edits = edit_table(answers, suite, "strict", annotated_kinds(suite))
-    assert set(edits["p"]) == {2 / 64}
-    assert set(edits["p_holm"]) == {3 * 2 / 64}
-    assert edits["low"].is_nan().all(), "the relations do not vary"
-    assert edits["high"].is_nan().all()
+    assert (set(edits["p"]), set(edits["p_holm"])) == ({2 / 64}, {3 * 2 / 64})
+    assert (edits["low"].is_nan() & edits["high"].is_nan()).all(), "the relations do not vary"
 
 
 def wordings(gold, *answers, subject="Ada", margins=(1.0, 1.0, 1.0)):
@@ -108,24 +97,18 @@ FACTS = (Fact("1", "Ada", "a"), Fact("2", "Ada", "b"))
 
 def suite_of_facts():
     (relation,) = make_suite().relations
-    return Suite(
-        "s",
-        (Relation("R", "R", "N-M", relation.patterns, FACTS, EDGES, Candidates.of(FACTS)),),
-        "strict",
-    )
+    relation = Relation("R", "R", "N-M", relation.patterns, FACTS, EDGES, Candidates.of(FACTS))
+    return Suite("s", (relation,), "strict")
 
 
-@pytest.mark.parametrize(
-    ("answers", "subject", "kinds"),
-    [
-        (["a", "c", "d"], "Ada", {"right_and_wrong"}),
-        (["c", "c", "c"], "Ada", {"same_wrong"}),
-        (["c", "d", "c"], "Ada", {"scattered"}),
-        (["c", "d", "c"], "Ada the A", {"scattered", "gold_in_subject"}),
-        (["b", "b", "b"], "Ada", {"other_gold"}),
-        (["a", "a", "a"], "Ada", {"always_right"}),
-    ],
-)
+@pytest.mark.parametrize(("answers", "subject", "kinds"), [
+    (["a", "c", "d"], "Ada", {"right_and_wrong"}),
+    (["c", "c", "c"], "Ada", {"same_wrong"}),
+    (["c", "d", "c"], "Ada", {"scattered"}),
+    (["c", "d", "c"], "Ada the A", {"scattered", "gold_in_subject"}),
+    (["b", "b", "b"], "Ada", {"other_gold"}),
+    (["a", "a", "a"], "Ada", {"always_right"}),
+])  # fmt: skip
 def test_an_item_is_an_example_of_its_kinds(answers, subject, kinds):
     answers = wordings("a", *answers, subject=subject)
     found = examples(answers, suite_of_facts(), list(KINDS), 5)
@@ -137,15 +120,11 @@ def test_the_most_telling_come_first_and_every_relation_has_its_turn():
     """Sure of the right and of the wrong answer: the less sure of the two decides."""
     suite = make_suite(ids=("R", "S"))
     margins = {"1": (3.0, 2.0, 0.0), "2": (9.0, 1.0, 1.0), "3": (4.0, 4.0, 4.0)}
-    rows = pl.concat(
-        [
-            table(
-                [(item, f"s{item}", "a", ["a", "b", "b"])], group="S" if item == "2" else "R"
-            ).with_columns(margin=pl.Series(margin))
-            for item, margin in margins.items()
-        ]
-    )
-    found = examples(rows, suite, ["right_and_wrong"], 5)["right_and_wrong"]
+    parts = []
+    for item, margin in margins.items():
+        rows = table([(item, f"s{item}", "a", ["a", "b", "b"])], group="S" if item == "2" else "R")
+        parts.append(rows.with_columns(margin=pl.Series(margin)))
+    found = examples(pl.concat(parts), suite, ["right_and_wrong"], 5)["right_and_wrong"]
     assert [each.item for each in found] == ["3", "2", "1"]
     assert [reply.answer for reply in found[0].telling] == ["a", "b", "b"]
     assert found[0].telling[0].right
@@ -154,10 +133,8 @@ def test_the_most_telling_come_first_and_every_relation_has_its_turn():
 def test_an_answer_that_is_right_of_the_subject_elsewhere_is_shown_as_such():
     """b is another right answer, and the least confident; c, d and e precede it."""
     patterns = ("[X] 1 [Y]", "[X] 2 [Y]", "[X] 3 [Y]", "[X] 4 [Y]")
-    rows = table(
-        [("1", "Ada", "a", ["c", "d", "e", "b"]), ("2", "Ada", "b", ["x"] * 4)], "R", patterns
-    )
-    rows = rows.with_columns(margin=pl.Series([4.0, 3.0, 2.0, 1.0] * 2))
+    said = [("1", "Ada", "a", ["c", "d", "e", "b"]), ("2", "Ada", "b", ["x"] * 4)]
+    rows = table(said, "R", patterns).with_columns(margin=pl.Series([4.0, 3.0, 2.0, 1.0] * 2))
     found = examples(rows, make_suite(patterns, edges={}), ["other_gold"], 1)["other_gold"]
     shown = [(reply.answer, found[0].verdict(reply)) for reply in found[0].telling]
     assert shown == [("b", "right for another fact"), ("c", "wrong"), ("d", "wrong")]
@@ -183,9 +160,8 @@ def metrics_of(*relations):
     ids = tuple("ABCD"[: len(relations)])
     parts = []
     for each, right in zip(ids, relations, strict=True):
-        rows = [
-            (str(n), f"s{n}", "a", ["a"] * 3 if n < right else ["b", "c", "d"]) for n in range(3)
-        ]
+        answers = [["a"] * 3 if n < right else ["b", "c", "d"] for n in range(3)]
+        rows = [(str(n), f"s{n}", "a", of) for n, of in enumerate(answers)]
         parts.append(table(rows, group=each))
     return measure(pl.concat(parts), make_suite(ids=ids), "strict")
 
@@ -204,10 +180,8 @@ def test_more_data_by_hand():
     assert by_size["run"].to_list() == ["small", "middle", "big"]
     assert by_size["accuracy"].to_list() == pytest.approx([1 / 6, 2 / 6, 5 / 6])
     over = size_correlations(by_size)
-    assert over["value"][0] == pytest.approx(1)
-    assert over["p"][0] == pytest.approx(2 / 6)
-    with pytest.raises(ConsilienceError, match="2 sizes of 3 runs"):
-        size_table(runs, [1, 2])
+    assert (over["value"][0], over["p"][0]) == (pytest.approx(1), pytest.approx(2 / 6))
+    refused("2 sizes of 3 runs", size_table, runs, [1, 2])
 
 
 def test_abstaining_by_hand():
@@ -226,10 +200,9 @@ def test_abstaining_by_hand():
     never = found["consistent_accuracy"].to_list()
     assert never == pytest.approx([0, math.nan, math.nan], nan_ok=True)
     for bad in (answers.drop("logprob"), answers.with_columns(logprob=pl.lit(None, pl.Float64))):
-        with pytest.raises(ConsilienceError, match="answers without probabilities"):
-            abstaining_table([bad], make_suite(), "strict", [0.5])
-    with pytest.raises(ConsilienceError, match="--abstain-below 2"):
-        abstaining_table([answers], make_suite(), "strict", [2])
+        message = "answers without probabilities"
+        refused(message, abstaining_table, [bad], make_suite(), "strict", [0.5])
+    refused("--abstain-below 2", abstaining_table, [answers], make_suite(), "strict", [2])
 
 
 @pytest.fixture(scope="module")
@@ -242,33 +215,20 @@ def runs(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("command", "keys"),
-    [
-        (["patterns", "random"], {"patterns", "pairs"}),
-        (["edits", "random"], {"edits"}),
-        (["examples", "random"], {"examples"}),
-        (["knowledge", "random"], {"correlations"}),
-        (["knowledge", "random", "majority", "oracle", "--sizes", "1M,20k,3B"],
-         {"correlations", "sizes", "size_correlations"}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("command", "keys"), [
+    (["patterns", "random"], {"patterns", "pairs"}),
+    (["edits", "random"], {"edits"}),
+    (["examples", "random"], {"examples"}),
+    (["knowledge", "random"], {"correlations"}),
+    (["knowledge", "random", "majority", "oracle", "--sizes", "1M,20k,3B"],
+     {"correlations", "sizes", "size_correlations"}),
+])  # fmt: skip
 def test_analyses_from_the_command_line(consilience, runs, command, keys):
-    command = [
-        str(runs / each) if each in ("random", "majority", "oracle") else each for each in command
-    ]
-    status, out, _ = consilience("analyze", *command, "--json")
-    assert status == 0
-    assert set(json.loads(out)) == {*keys, "warnings"}
-    status, out, _ = consilience("analyze", *command)
-    assert status == 0
-    assert out.strip()
-
-
-def test_tables_are_written_whole(consilience, runs, tmp_path):
-    file = tmp_path / "pairs.csv"
-    assert consilience("analyze", "patterns", runs / "random", "--csv", file)[0] == 0
-    assert pl.read_csv(file).height == 2 * 36
+    names = ("random", "majority", "oracle")
+    command = [str(runs / each) if each in names else each for each in command]
+    document = json.loads(output(consilience, "analyze", *command, "--json"))
+    assert set(document) == {*keys, "warnings"}
+    assert output(consilience, "analyze", *command).strip()
 
 
 def test_accuracy_between_patterns_by_hand():
@@ -277,8 +237,7 @@ def test_accuracy_between_patterns_by_hand():
     assert pairs["change"].to_list() == [-1 / 4, -1 / 4, 0]
     assert pairs["first_accuracy"].to_list() == [2 / 4, 2 / 4, 1 / 4]
     assert pairs["second_accuracy"].to_list() == [1 / 4] * 3
-    assert set(pairs["test"]) == {"exact McNemar"}
-    assert pairs["p"].to_list() == [1, 1, 1]
+    assert (set(pairs["test"]), pairs["p"].to_list()) == ({"exact McNemar"}, [1, 1, 1])
     assert pairs["change_low"].is_nan().to_list() == [False, False, True], "nothing varies"
     patterns = with_changes(pattern_table(table(HAND), make_suite(), "strict"), pairs)
     assert math.isnan(patterns["change"][0])
@@ -288,6 +247,8 @@ def test_accuracy_between_patterns_by_hand():
 
 def test_correlations_and_examples_are_written(consilience, runs, tmp_path):
     file = tmp_path / "written.csv"
+    output(consilience, "analyze", "patterns", runs / "random", "--csv", file)
+    assert pl.read_csv(file).height == 2 * 36
     assert consilience("analyze", "knowledge", runs / "random", "--csv", file)[0] == 0
     assert pl.read_csv(file)["method"].to_list() == ["pearson", "spearman"] * 3
     asked = ("--kind", "right_and_wrong", "--examples", 2)
@@ -303,17 +264,12 @@ def test_relations_with_several_right_answers_are_compared_by_determinism(consil
     for model in ("random", "majority"):
         asked = ("--model", f"baseline:{model}", "--groups", "borders", "--out", model)
         assert consilience("probe", *asked)[0] == 0
-    status, out, err = consilience("compare", "random", "majority")
-    assert status == 0, err
-    assert "Determinism" in out
-    assert "Consistency " not in out
+    out = output(consilience, "compare", "random", "majority")
+    assert "Determinism" in out and "Consistency " not in out
     assert consilience("report", "random", "majority", "--out", "both.html")[0] == 0
     page = Path("both.html").read_text(encoding="utf-8")
-    (table,) = re.findall(
-        r"<table[^>]*>\s*<caption[^>]*>baseline:majority minus baseline:random: each.*?</table>",
-        page,
-        re.S,
-    )
+    title = "<caption[^>]*>baseline:majority minus baseline:random: each"
+    (table,) = re.findall(rf"<table[^>]*>\s*{title}.*?</table>", page, re.S)
     assert "Determinism" in table
 
 
@@ -328,19 +284,16 @@ def test_comparing_from_the_command_line(consilience, runs, tmp_path):
     for by, text in {
         "group": "p (Holm)", "edit": "Diff-Lexical", "metric": "Known consistency",
     }.items():  # fmt: skip
-        status, out, _ = consilience("compare", *both, "--by", by)
-        assert (status, text in out) == (0, True)
+        out = output(consilience, "compare", *both, "--by", by)
+        assert text in out
     assert "exact McNemar" in out
     assert "a mean over 2 relations has a p of at least 0.5, whatever the" in out
     assert not err
     status, out, _ = consilience("compare", *both, "--json")
     document = json.loads(out)
     assert len(document["differences"]) == pl.read_csv(file).height
-    (row,) = [
-        each
-        for each in document["differences"]
-        if (each["metric"], each["group"]) == ("consistent_accuracy", "sport")
-    ]
+    rows = pl.DataFrame(document["differences"], infer_schema_length=None)
+    (row,) = rows.filter(metric="consistent_accuracy", group="sport").to_dicts()
     assert (row["second_value"], row["test"]) == (1.0, "exact McNemar")
     assert row["p_holm"] < 0.001
 
@@ -348,9 +301,7 @@ def test_comparing_from_the_command_line(consilience, runs, tmp_path):
 @pytest.mark.parametrize(("command", "message"), cases("analysis_bad"))
 def test_bad_requests_are_refused(consilience, runs, command, message):
     names = ("random", "oracle", "nowhere")
-    status, _, err = consilience(*(runs / each if each in names else each for each in command))
-    assert status == 2
-
+    err = refusal(consilience, *(runs / each if each in names else each for each in command))
     assert re.search(message, " ".join(err.split()))
 
 

@@ -1,8 +1,8 @@
 """Files of answers: the same table in every format."""
 
 import polars as pl
-import pytest
 
+from checks import refused
 from consilience.core.errors import ConsilienceError
 from consilience.files.tables import read_answer_file
 from consilience.files.write import write_whole
@@ -31,8 +31,7 @@ def test_a_workbook_is_read_or_one_message_says_what_to_install(tmp_path):
         message = "fastexcel is not installed.*Or save the table as CSV"
     else:
         message = "cannot be read as a workbook"
-    with pytest.raises(ConsilienceError, match=message):
-        read_answer_file(tmp_path / "a.xlsx")
+    refused(message, read_answer_file, tmp_path / "a.xlsx")
 
 
 def test_parts_are_written_whole_or_not_at_all(tmp_path):
@@ -44,7 +43,6 @@ def test_parts_are_written_whole_or_not_at_all(tmp_path):
         yield b"c\n"
         raise ConsilienceError("no more")
 
-    with pytest.raises(ConsilienceError, match="no more"):
-        write_whole(file, failing)
+    refused("no more", write_whole, file, failing)
     assert file.read_bytes() == b"a\nb\n"
     assert list(tmp_path.iterdir()) == [file]

@@ -27,13 +27,8 @@ def plain(options, scores, bounds, gold):
     others = [score for at, score in known.items() if at != best]
     second = max(others, default=-math.inf)
     is_whole = highest == -math.inf or abs(mass - 1) < 1e-3
-    row = {
-        "excluded": None,
-        "answer": options[best],
-        "option": best,
-        "n_candidates": len(taken),
-        "text_logprob": known[best],
-    }
+    row = {"excluded": None, "answer": options[best], "option": best}
+    row |= {"n_candidates": len(taken), "text_logprob": known[best]}
     if is_whole:
         row["logprob"] = known[best] - math.log(mass)
     if len(taken) > 1 and second >= highest and second > -math.inf:
@@ -67,10 +62,8 @@ def asked(draw):
 def test_scores_are_judged_by_the_plain_definition(rows):
     """Rows with different numbers of options, each shown in its own random order."""
     rows = [row for row in rows if row[1][row[3]] is not None]
-    asks = [
-        Ask(at, 0, None, tuple("ABCDEF"[: len(order)]), order)
-        for at, (*_, order) in enumerate(rows)
-    ]
+    orders = enumerate(row[-1] for row in rows)
+    asks = [Ask(at, 0, None, tuple("ABCDEF"[: len(order)]), order) for at, order in orders]
     items = [Item(str(at), "", row[0][row[3]], row[0], row[3]) for at, row in enumerate(rows)]
 
     def shown(values, order):
@@ -111,9 +104,8 @@ def test_what_a_model_wrote_is_an_answer_where_it_is_none_of_the_candidates():
     """The second row is no candidate and wrong, the third is no text and no answer."""
     totals = np.array([[0.0, -math.inf], [-math.inf] * 2, [-math.inf] * 2])
     texts = ["yes", "maybe", ""]
-    scores = Scores(
-        np.arange(3), ("yes", "no"), None, totals=totals, answers_only=True, texts=texts
-    )
+    written = {"totals": totals, "answers_only": True, "texts": texts}
+    scores = Scores(np.arange(3), ("yes", "no"), None, **written)
     items = [Item(str(at), "", "no", ("yes", "no"), 1) for at in range(3)]
     columns = judge(scores, [Ask(at, 0, None) for at in range(3)], items)
     assert columns["answer"].tolist() == ["yes", "maybe", None]

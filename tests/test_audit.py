@@ -6,10 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from checks import output, refusal
 from conftest import cases
 from consilience.authoring import audit as auditing
+from consilience.authoring import checks
 from consilience.authoring.audit import cautions, fix_folder, run_checks
-from consilience.authoring.checks import CHECKS, FactMaterial, limit, outliers, robust_deviations
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Edge
 from consilience.core.items import Choice, Question
@@ -23,18 +24,16 @@ CAPITALS = [("France", "Paris"), ("Italy", "Rome")]
 
 
 def findings(material, name, **missing):
-    audit = run_checks(
-        material, {"tenses": "", "edges": "", "meaning": "", "agreement": ""} | missing
-    )
-    return [one for one in audit.findings if one.check == name]
+    none = dict.fromkeys(("tenses", "edges", "meaning", "agreement"), "")
+    return [one for one in run_checks(material, none | missing).findings if one.check == name]
 
 
 def of_patterns(*texts, facts=CAPITALS):
-    return FactMaterial(Suite.from_patterns({"r": list(texts)}, {"r": list(facts)}))
+    return checks.FactMaterial(Suite.from_patterns({"r": list(texts)}, {"r": list(facts)}))
 
 
 def of_facts(*facts, **more):
-    return FactMaterial(Suite.from_patterns({"r": ["[X] [Y]."]}, {"r": list(facts)}), **more)
+    return checks.FactMaterial(Suite.from_patterns({"r": ["[X] [Y]."]}, {"r": list(facts)}), **more)
 
 
 @pytest.mark.parametrize(("name", "texts", "wrong"), cases("audit_patterns"))  # fmt: skip
@@ -51,14 +50,12 @@ def test_an_article_fits_the_sound_of_a_candidate():
 
 
 def test_a_pattern_of_another_relation_is_found_by_its_words_and_by_its_parse():
-    suite = Suite.from_patterns(
-        {"a": ["[X] is in [Y]."], "b": ["[X] IS in [Y]!", "[Y] holds [X].", "[Y] is in [X]."]},
-        {"a": CAPITALS, "b": CAPITALS},
-    )
-    (one,) = findings(FactMaterial(suite), "asks_another_relation")
+    texts = {"a": ["[X] is in [Y]."], "b": ["[X] IS in [Y]!", "[Y] holds [X].", "[Y] is in [X]."]}
+    suite = Suite.from_patterns(texts, {"a": CAPITALS, "b": CAPITALS})
+    (one,) = findings(checks.FactMaterial(suite), "asks_another_relation")
     assert one.evidence == "'[X] IS in [Y]!' asks as a does: '[X] is in [Y].'"
     parsed = {"a": ["same"], "b": ["other", "same", None]}
-    both = findings(FactMaterial(suite, signatures=parsed), "asks_another_relation")
+    both = findings(checks.FactMaterial(suite, signatures=parsed), "asks_another_relation")
     assert len(both) == 2
 
 
@@ -67,19 +64,15 @@ def test_what_is_wrong_with_facts(name, facts, wrong):
     assert sum(one.count for one in findings(of_facts(*facts), name)) == wrong
 
 
-def test_aliases_of_the_suite_are_the_same_candidate():
+def test_facts_that_relations_share_in_either_direction_and_aliases():
     facts = ("China", "Beijing"), ("P. R. China", "Peking"), ("Italy", "Rome")
     material = of_facts(*facts, aliases={"r": [("Beijing", "Peking")]})
     (one,) = findings(material, "same_candidates")
     assert one.evidence == "'Beijing' and 'Peking'"
-
-
-def test_facts_that_relations_share_in_either_direction():
-    suite = Suite.from_patterns(
-        {"a": ["[X] [Y]."], "b": ["[X] [Y]."], "c": ["[X] [Y]."]},
-        {"a": CAPITALS, "b": [("Paris", "France"), ("Oslo", "Norway")], "c": [("Fiji", "Suva")]},
-    )
-    (one,) = findings(FactMaterial(suite), "shared_facts")
+    back, other = [("Paris", "France"), ("Oslo", "Norway")], [("Fiji", "Suva")]
+    facts = {"a": CAPITALS, "b": back, "c": other}
+    suite = Suite.from_patterns({key: ["[X] [Y]."] for key in "abc"}, facts)
+    (one,) = findings(checks.FactMaterial(suite), "shared_facts")
     assert (one.group, one.count) == ("b", 1)
     assert one.evidence == "1 fact also in a, such as 'Paris', 'France'"
 
@@ -89,11 +82,9 @@ def test_tenses_and_edges_are_compared_with_those_of_the_parser(write_suite):
             "pattern_b": "[Y] is the capital of [X].", "syntactic": 1, "lexical": 0,
             "determiner": 0}  # fmt: skip
     suite = load_folder(write_suite(edges=[edge]))
-    material = FactMaterial(
-        suite,
-        tenses={"capital": ["present", "past", ""]},
-        edges={"capital": {(0, 1): Edge(syntactic=False, lexical=False, determiner=False)}},
-    )
+    edges = {"capital": {(0, 1): Edge(syntactic=False, lexical=False, determiner=False)}}
+    tenses = {"capital": ["present", "past", ""]}
+    material = checks.FactMaterial(suite, tenses=tenses, edges=edges)
     (tense,) = findings(material, "tense")
     assert tense.evidence == "1 present, 1 past, such as '[Y] is the capital of [X].'"
     (different,) = findings(material, "edges")
@@ -103,13 +94,12 @@ def test_tenses_and_edges_are_compared_with_those_of_the_parser(write_suite):
 def test_a_low_value_is_an_outlier_and_the_rate_of_false_alarms_is_as_stated():
     """Deviations by hand: the median is 0.9, the MAD 0.01; the least scale is 0.01."""
     values = np.array([0.90, 0.91, 0.89, 0.90, 0.91, 0.50])
-    assert robust_deviations(values)[-1] == pytest.approx(0.4 / (1.4826 * 0.01), rel=0.35)
-    assert outliers(values) == [5]
-    assert outliers(values[:4]) == [], "too few to judge"
-    assert outliers(np.full(8, 0.7)) == []
+    assert checks.robust_deviations(values)[-1] == pytest.approx(0.4 / (1.4826 * 0.01), rel=0.35)
+    few, equal = values[:4], np.full(8, 0.7)
+    assert [checks.outliers(each) for each in (values, few, equal)] == [[5], [], []]
     for size in (6, 12):
         drawn = np.random.default_rng(1).normal(size=(4000, size))
-        alarms = (robust_deviations(drawn) > limit(size)).any(axis=1).mean()
+        alarms = (checks.robust_deviations(drawn) > checks.limit(size)).any(axis=1).mean()
         assert alarms == pytest.approx(0.05, abs=0.011), "3 standard errors"
 
 
@@ -119,7 +109,7 @@ def test_patterns_differ_in_meaning_or_answers_are_named():
     matrix[5, :] = matrix[:, 5] = 0.2
     for name, field in (("differs_in_meaning", "meaning"), ("differs_in_answers", "agreement")):
         suite = of_patterns(*texts).suite
-        (one,) = findings(FactMaterial(suite, **{field: {"r": matrix}}), name)
+        (one,) = findings(checks.FactMaterial(suite, **{field: {"r": matrix}}), name)
         assert one.evidence.startswith("'[X] f [Y].': mean")
         assert "0.20, median of the relation 0.76" in one.evidence  # 4 of 0.9 and 1 of 0.2
 
@@ -140,7 +130,7 @@ def test_checks_of_other_suites_and_checks_without_a_parser_say_why_they_were_no
                                              "agreement": "no runs"})  # fmt: skip
     assert audit.not_run["edges"] == "no spaCy"
     assert audit.not_run["shared_questions"] == "for suites of questions"
-    assert audit.counts.keys() | audit.not_run.keys() == CHECKS.keys()
+    assert audit.counts.keys() | audit.not_run.keys() == checks.CHECKS.keys()
     assert cautions(Questions("s", ())) == []
 
 
@@ -178,26 +168,19 @@ EDGES = [
 ]  # fmt: skip
 
 
-def test_the_command_fixes_what_is_mechanical_and_lists_every_change(
-    write_suite, consilience, bare, tmp_path
-):
+def test_the_command_fixes_what_is_mechanical(write_suite, consilience, bare, tmp_path):
     facts = [{"relation": "capital", "subject": "France", "object": "Paris"}] * 2
     folder = write_suite(patterns=PATTERNS, edges=EDGES, facts=facts)
     (folder / "relations.jsonl").write_bytes(b'{"relation":"capital" }\r\n')
-    status, out, _ = consilience("suite", "audit", folder, "--fix", "--json", "--csv", "f.csv")
-    audit = json.loads(out)
-    assert status == 0
+    command = ("suite", "audit", folder, "--fix", "--json", "--csv", "f.csv")
+    audit = json.loads(output(consilience, *command))
     places = [(change["where"], change["after"]) for change in audit["changes"]]
+    first, second = "The capital of [X] is [Y].", "[Y] was the capital of [X]."
     assert places == [
-        ("patterns.jsonl:1", "The capital of [X] is [Y]."),
-        ("patterns.jsonl:2", "[Y] was the capital of [X]."),
-        ("patterns.jsonl:3", ""),
-        ("edges.jsonl:1", "The capital of [X] is [Y]."),
-        ("edges.jsonl:1", "[Y] was the capital of [X]."),
-        ("edges.jsonl:2", "The capital of [X] is [Y]."),
-        ("edges.jsonl:2", ""),
-        ("facts.jsonl:2", ""),
-    ]
+        *((f"patterns.jsonl:{at}", text) for at, text in ((1, first), (2, second), (3, ""))),
+        ("edges.jsonl:1", first), ("edges.jsonl:1", second),
+        ("edges.jsonl:2", first), ("edges.jsonl:2", ""), ("facts.jsonl:2", ""),
+    ]  # fmt: skip
     assert (folder / "relations.jsonl").read_bytes() == b'{"relation":"capital" }\r\n'
     assert audit["counts"]["spaces"] == 0
     (left,) = [one for one in audit["findings"] if one["check"] == "final_punctuation"]
@@ -218,8 +201,7 @@ def test_duplicates_in_two_unicode_forms_are_named_and_removed(write_suite, cons
     problem = check_suite(folder)[0]
     assert problem.found.endswith("of 'capital', in another Unicode form (NFC or NFD)")
     assert f"the first is {folder / 'patterns.jsonl'}:1" in problem.todo
-    status, out, _ = consilience("suite", "audit", folder, "--fix")
-    assert status == 0
+    out = output(consilience, "suite", "audit", folder, "--fix")
     for table in ("patterns", "facts"):
         assert f"(removed: a duplicate of {table}.jsonl:1, in another Unicode form" in out
     assert check_suite(folder) == [] == fix_folder(folder)
@@ -241,14 +223,10 @@ def test_tsv_tables_are_fixed_line_by_line(write_suite):
     (("none",), "no suite 'none'"),
 ])  # fmt: skip
 def test_what_cannot_be_audited_or_fixed_is_refused(consilience, bare, arguments, message):
-    status, _, error = consilience("suite", "audit", *arguments)
-    assert status == 2
-    assert message in error
+    assert message in refusal(consilience, "suite", "audit", *arguments)
 
 
-def test_files_with_errors_are_findings_and_places_are_file_and_line(
-    write_suite, consilience, bare
-):
+def test_files_with_errors_are_findings_with_their_lines(write_suite, consilience, bare):
     folder = write_suite(patterns=[{"relation": "capital", "pattern": "[X] is."}])
     status, out, _ = consilience("suite", "audit", folder, "--json")
     audit = json.loads(out)
@@ -263,8 +241,7 @@ def test_files_with_errors_are_findings_and_places_are_file_and_line(
 
 
 def test_questions_are_audited_with_the_places_of_their_rows(consilience, bare, tmp_path):
-    rows = [{"question": "A  b?", "answer": "x", "item": "one"}]
-    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (tmp_path / "q.jsonl").write_text('{"question": "A  b?", "answer": "x", "item": "one"}')
     audit = auditing.audit_suite(AuditOptions("q.jsonl")).audit
     (one,) = [finding for finding in audit.findings if finding.check == "question_spaces"]
     assert one.places == ("q.jsonl:1",)
@@ -300,15 +277,11 @@ def test_meaning_is_that_of_the_sentences_that_are_asked(monkeypatch):
             return np.ones(len(pairs))
 
     monkeypatch.setattr("consilience.models.judges.EmbeddingJudge", Judge)
-    patterns = [
-        {"pattern": f"{verb} [X] is [Y].", "subject_form": "of" if verb == "e" else ""}
-        for verb in "abcde"
-    ]
-    facts = [{"subject": "s", "object": "o"}]
+    patterns = [{"pattern": f"{verb} [X] is [Y].", "subject_form": ""} for verb in "abcde"]
+    patterns[-1]["subject_form"] = "of"
+    rows = pl.DataFrame([*patterns, {"subject": "s", "object": "o"}], infer_schema_length=None)
     names = [{"name": "s", "language": "en", "form": "of", "text": "of s"}]
-    named = Suite.from_frame(
-        pl.DataFrame([*patterns, *facts], infer_schema_length=None), names=pl.DataFrame(names)
-    )
+    named = Suite.from_frame(rows, names=pl.DataFrame(names))
     (matrix,) = auditing._meaning(named).values()
     assert set(seen) == {"a s is o.", "b s is o.", "c s is o.", "d s is o.", "e of s is o."}
     assert (matrix == 1).all()

@@ -7,14 +7,12 @@ import pytest
 import torch
 
 import consilience as cs
-from consilience.core.errors import ConsilienceError
+from checks import refused
 from consilience.integrations.callbacks import same_random_states
 
 TEXTS = [
-    "The capital of France is Paris.",
-    "Rome is the capital of Italy.",
-    "Berlin is in Germany.",
-] * 4
+    "The capital of France is Paris.", "Rome is the capital of Italy.", "Berlin is in Germany.",
+] * 4  # fmt: skip
 
 QUESTIONS = """\
 item,question,answer,options
@@ -26,32 +24,25 @@ two,Is Berlin in Germany?,Berlin,Rome;Berlin
 @pytest.fixture
 def make_trainer(model_folder, tmp_path):
     """``make_trainer("bert")``: six updates with dropout and a random order, losses every second."""
-    from transformers import (
-        AutoModelForCausalLM,
-        AutoModelForMaskedLM,
-        AutoTokenizer,
-        DataCollatorForLanguageModeling,
-        Trainer,
-        TrainingArguments,
-        set_seed,
-    )
+    import transformers
 
     def make(family, name="output", **more):
-        set_seed(7)
+        transformers.set_seed(7)
         folder, is_masked = model_folder(family), family == "bert"
-        kind = AutoModelForMaskedLM if is_masked else AutoModelForCausalLM
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        kind = transformers.AutoModelForMaskedLM if is_masked else transformers.AutoModelForCausalLM
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
         data = [dict(tokenizer(text)) for text in TEXTS]
-        arguments = TrainingArguments(
+        arguments = transformers.TrainingArguments(
             output_dir=tmp_path / name, max_steps=6, per_device_train_batch_size=2, use_cpu=True,
             logging_steps=2, save_strategy="no", report_to=[], disable_tqdm=True, seed=7, **more,
         )  # fmt: skip
-        return Trainer(
+        collate = transformers.DataCollatorForLanguageModeling
+        collator = collate(tokenizer, mlm=is_masked, mlm_probability=0.5)
+        return transformers.Trainer(
             model=kind.from_pretrained(folder), args=arguments, train_dataset=data,
-            eval_dataset=data[:2], processing_class=tokenizer,
-            data_collator=DataCollatorForLanguageModeling(tokenizer, mlm=is_masked, mlm_probability=0.5),
+            eval_dataset=data[:2], processing_class=tokenizer, data_collator=collator,
         )  # fmt: skip
 
     return make
@@ -68,10 +59,8 @@ def test_a_training_is_the_same_with_and_without_the_callback(family, make_train
     assert watched.model.config.architectures == plain.model.config.architectures
     ours, theirs = watched.model.state_dict(), plain.model.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    losses = [
-        [line["loss"] for line in one.state.log_history if "loss" in line]
-        for one in (plain, watched)
-    ]
+    logs = (plain.state.log_history, watched.state.log_history)
+    losses = [[line["loss"] for line in log if "loss" in line] for log in logs]
     assert losses[0] == losses[1] and len(losses[0]) == 3
     measured = [line for line in watched.state.log_history if "eval_suite/consistency" in line]
     assert [line["step"] for line in measured] == [3, 6]
@@ -128,10 +117,7 @@ def test_only_the_main_process_measures(make_trainer, write_suite):
 
 def test_what_cannot_be_measured_is_refused_before_the_training(make_trainer, write_suite):
     trainer = make_trainer("bert")
-    with pytest.raises(ConsilienceError, match="no option 'limt'"):
-        cs.ConsistencyCallback(trainer, "mini", limt=3)
-    with pytest.raises(ConsilienceError, match="1 or more, or None"):
-        cs.ConsistencyCallback(trainer, steps=0)
+    refused("no option 'limt'", cs.ConsistencyCallback, trainer, "mini", limt=3)
+    refused("1 or more, or None", cs.ConsistencyCallback, trainer, steps=0)
     trainer.processing_class = None
-    with pytest.raises(ConsilienceError, match="processing_class=tokenizer"):
-        cs.ConsistencyCallback(trainer)
+    refused("processing_class=tokenizer", cs.ConsistencyCallback, trainer)

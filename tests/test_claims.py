@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from checks import output
 from conftest import cells
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.statistics import holm, paired_t
@@ -52,27 +53,24 @@ def make(name, folder, **request):
     return cells(numbers), result.notes
 
 
-@pytest.mark.parametrize(
-    ("recipe", "counts"), [("calum-claims", CALUM), ("pararel-claims", PARAREL)]
-)
+COUNTED = {"calum-claims": CALUM, "pararel-claims": PARAREL}
+
+
+@pytest.mark.parametrize(("recipe", "counts"), COUNTED.items())
 def test_claims_hold_as_often_as_counted_by_hand(recipe, counts, tmp_path):
-    found, _ = make(recipe, tmp_path)
-    for section, claim, holds, of in counts:
-        ours = [found[section, claim, column]["ours"] for column in ("Holds in", "of")]
-        assert ours == [holds, of], claim
-    assert all(math.isnan(row["paper"]) or row["paper"] <= found[*key[:2], "of"]["ours"]
-               for key, row in found.items()), "no claim is about more comparisons than there are"  # fmt: skip
-    assert not any("our runs" in row for _, row, _ in found)
-
-
-@pytest.mark.parametrize("recipe", ["calum-claims", "pararel-claims"])
-def test_every_claim_of_the_recipe_is_counted_and_every_number_is_of_a_claim(recipe, tmp_path):
+    """Every claim of the recipe is counted, and every number is of a claim."""
     named = {(claim["section"], claim["claim"]) for claim in RECIPES[recipe].details["claims"]}
     found, _ = make(recipe, tmp_path)
     assert {key[:2] for key in found} == named
     printed = paper_numbers(recipe)
     assert set(printed.select("group", "row").iter_rows()) <= named
     assert (printed["group"] == printed["section"]).all()
+    for section, claim, holds, of in counts:
+        ours = [found[section, claim, column]["ours"] for column in ("Holds in", "of")]
+        assert ours == [holds, of], claim
+    assert all(math.isnan(row["paper"]) or row["paper"] <= found[*key[:2], "of"]["ours"]
+               for key, row in found.items()), "no claim is about more comparisons than there are"  # fmt: skip
+    assert not any("our runs" in row for _, row, _ in found)
 
 
 def difference(points, unit="", **number):
@@ -126,9 +124,8 @@ def test_p_is_adjusted_over_all_claims_also_where_some_are_selected(tmp_path):
     chosen, _ = make("calum-claims", tmp_path, only=["5.1.4"])
     key = "5.1.4", "smaller models, small sets: C_R", "p (Holm)"
     assert chosen[key]["ours"] == found[key]["ours"]
-    assert {row["verdict"] for other, row in chosen.items() if other[0] != "5.1.4"} == {
-        "not selected"
-    }
+    others = {row["verdict"] for other, row in chosen.items() if other[0] != "5.1.4"}
+    assert others == {"not selected"}
 
 
 def test_runs_that_are_here_are_counted_too(tmp_path):
@@ -144,9 +141,8 @@ def test_runs_that_are_here_are_counted_too(tmp_path):
         absent = [name for name in METRICS_SCHEMA if name not in table.columns]
         folder = Request(tmp_path).folder_of(row)
         folder.mkdir(parents=True)
-        table.with_columns(pl.lit(None).alias(name) for name in absent).write_csv(
-            folder / "metrics.csv"
-        )
+        whole = table.with_columns(pl.lit(None).alias(name) for name in absent)
+        whole.write_csv(folder / "metrics.csv")
     assert Comparison(
         "", Number(62, relations={"a": 51, "b": 62, "c": 73}),
         Number(60, relations={"a": 50, "b": 60, "c": 70}),
@@ -157,8 +153,7 @@ def test_runs_that_are_here_are_counted_too(tmp_path):
     assert (ours["Holds in"], ours["of"], ours["Difference"]) == (1, 1, pytest.approx(2))
     assert ours["p < .05"] == 0, "1 - sqrt(12 / 14) = .074"
     assert notes[-1] == "our runs: BERT-base, BERT-large"
-    rows = {name for _, name, _ in found if name.endswith("our runs")}
-    assert rows == {row}
+    assert {name for _, name, _ in found if name.endswith("our runs")} == {row}
 
 
 def test_runs_of_sentence_pairs_are_counted_too(tmp_path):
@@ -174,8 +169,7 @@ def test_runs_of_sentence_pairs_are_counted_too(tmp_path):
 
 
 def test_the_screen_shows_the_claims_as_rows(consilience, tmp_path):
-    status, out, _ = consilience("reproduce", "calum-claims", "--only", "5.1.4", "--out", tmp_path)
-    assert status == 0
+    out = output(consilience, "reproduce", "calum-claims", "--only", "5.1.4", "--out", tmp_path)
     lines = [" ".join(line.split()) for line in out.splitlines()]
     at = lines.index("smaller models, small sets: C_S (paper) 6 - - - - - -")
     assert lines[at + 1].startswith("smaller models, small sets: C_S (ours) 3 6 -1.5 3 ")

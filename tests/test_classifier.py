@@ -7,8 +7,8 @@ import pytest
 import torch
 import transformers
 
-from consilience import ConsilienceError
 from consilience.asking.pairs import ask_labels
+from consilience.core.errors import ConsilienceError
 from consilience.models.batches import Budget
 from consilience.models.classifier import label_positions
 from consilience.suites.pairs import PERTURBATIONS
@@ -38,12 +38,10 @@ def test_a_classifier_is_steady(family, load):
     assert list(model.score([])) == []
 
 
-@pytest.mark.parametrize(
-    ("family", "options"),
-    [("bert", {}), ("bert", {"joined": "string"}), ("llama", {}), ("gpt2", {}),
-     ("gpt2", {"pool": "mean"}), ("gpt2", {"pool": "end"})],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize(("family", "options"), [
+    ("bert", {}), ("bert", {"joined": "string"}), ("llama", {}), ("gpt2", {}),
+    ("gpt2", {"pool": "mean"}), ("gpt2", {"pool": "end"}),
+], ids=str)  # fmt: skip
 def test_a_classifier_says_what_its_model_says(family, options, classifier, load):
     """One form at a time through the model as transformers has it; decoders read where they pool."""
     model, folder = load(family, **options), classifier(family, SAME)
@@ -66,8 +64,7 @@ def test_a_classifier_says_what_its_model_says(family, options, classifier, load
                 hidden = plain.base_model(input_ids=inputs["input_ids"]).last_hidden_state[0]
                 logits = plain.score(hidden.mean(dim=0) if "mean" in pooled else hidden[-1])
         expected.append(logits.double().log_softmax(-1).numpy())
-    found = by_row(model.score(forms), len(forms))
-    assert np.abs(found - np.array(expected)).max() < 1e-5
+    assert np.abs(by_row(model.score(forms), len(forms)) - np.array(expected)).max() < 1e-5
     assert model.input.reading.joined == joined
 
 
@@ -82,8 +79,7 @@ def test_special_tokens_in_a_sentence_are_read_as_text(family, load):
     assert len(template) == (3 if family == "bert" else 0)
     assert {tuple(each for each in form["input_ids"] if each in special) for form in odd} == counts
     asked = present(ODD, [], model)
-    assert asked.reasons == (None,) * 4
-    assert ask_labels(asked, model)["answer"].null_count() == 0
+    assert (asked.reasons, ask_labels(asked, model)["answer"].null_count()) == ((None,) * 4, 0)
 
 
 def test_where_labels_stand():

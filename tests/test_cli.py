@@ -11,6 +11,7 @@ import sys
 import polars as pl
 import pytest
 
+from checks import output, refusal
 from conftest import ROOT, cases
 from consilience.suites import layouts as fetch_module
 
@@ -19,9 +20,8 @@ def test_probe_shows_the_summary_and_where_more_is(consilience, tmp_path):
     status, out, err = consilience("probe", "--model", "baseline:majority", "--limit", 4)
     assert status == 0
     assert len(out.splitlines()) <= 12
-    assert out.startswith(
-        "baseline:majority on mini: 13 of 15 relations, 52 facts, 9 patterns each (strict)"
-    )
+    title = "baseline:majority on mini: 13 of 15 relations, 52 facts, 9 patterns each (strict)"
+    assert out.startswith(title)
     (folder,) = (tmp_path / "runs").iterdir()
     assert f"Report:  consilience report runs/{folder.name}\n" in out
     assert f"Details: consilience score runs/{folder.name} --by group" in out
@@ -33,8 +33,7 @@ def test_probe_shows_the_summary_and_where_more_is(consilience, tmp_path):
 
 def test_json_is_one_document_and_nothing_else(consilience, tmp_path):
     arguments = ("probe", "--model", "baseline:random", "--groups", "sport, capital,", "--json")
-    status, out, _ = consilience(*arguments, "--out", tmp_path / "r", "--seed", 3)
-    assert status == 0
+    out = output(consilience, *arguments, "--out", tmp_path / "r", "--seed", 3)
     document = json.loads(out)
     assert set(document) == {"run", "summary", "metrics", "changes", "warnings"}
     assert document["summary"]["rows"][1]["label"] == "Consistency"
@@ -51,17 +50,14 @@ def test_json_is_one_document_and_nothing_else(consilience, tmp_path):
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_probe_with_a_real_model_and_score_agree(family, consilience, model_folder, tmp_path):
     common = ("--suite", "mini", "--json")
-    status, out, _ = consilience(
-        "probe", "--model", model_folder(family), "--groups", "capital,borders", "--limit", 2,
+    out = output(
+        consilience, "probe", "--model", model_folder(family), "--groups", "capital,borders", "--limit", 2,
         "--out", tmp_path / "r", "--protocol", "published", *common,
     )  # fmt: skip
-    assert status == 0
     document = json.loads(out)
-    assert document["run"]["settings"]["model"]["kind"] == (
-        "masked" if family == "bert" else "causal"
-    )
-    status, out, _ = consilience("score", tmp_path / "r", "--protocol", "published", *common)
-    assert status == 0
+    kind = document["run"]["settings"]["model"]["kind"]
+    assert kind == {"bert": "masked", "gpt2": "causal"}[family]
+    out = output(consilience, "score", tmp_path / "r", "--protocol", "published", *common)
     assert json.loads(out)["metrics"] == document["metrics"]
 
 
@@ -69,15 +65,13 @@ def test_every_score_is_kept_when_asked_for(consilience, model_folder, tmp_path)
     """Answers only: no normalised number. With --keep-scores all of them, and the same answers."""
     model = model_folder("gpt2")
     common = ("probe", "--model", model, "--groups", "sport", "--limit", 2)
-    assert consilience(*common, "--out", tmp_path / "few")[0] == 0
-    assert consilience(*common, "--out", tmp_path / "all", "--keep-scores")[0] == 0
-    few, every = (
-        pl.read_parquet(tmp_path / name / "answers" / "sport.parquet") for name in ("few", "all")
-    )
+    for folder, more in (("few", ()), ("all", ("--keep-scores",))):
+        output(consilience, *common, "--out", tmp_path / folder, *more)
+    answers = "answers/sport.parquet"
+    few, every = (pl.read_parquet(tmp_path / name / answers) for name in ("few", "all"))
     assert few["answer"].to_list() == every["answer"].to_list()
     for name in ("logprob", "gold_logprob", "gold_rank", "margin"):
-        assert few[name].null_count() == few.height
-        assert every[name].null_count() == 0
+        assert (few[name].null_count(), every[name].null_count()) == (few.height, 0)
     for name in ("text_logprob", "gold_text_logprob"):
         assert (few[name] - every[name]).abs().max() < 1e-4
     words = json.loads((tmp_path / "all" / "run.json").read_text())["words"]["sport"]
@@ -94,10 +88,8 @@ def test_every_score_is_kept_when_asked_for(consilience, model_folder, tmp_path)
 def test_the_noise_floor_stands_beside_the_consistency(consilience, model_folder, tmp_path):
     arguments = ("probe", "--model", model_folder("bert"), "--groups", "capital", "--limit", 3)
     arguments += ("--noise-floor", "256", "--by", "metric")
-    status, out, _ = consilience(*arguments, "--out", tmp_path / "r")
-    assert status == 0
-    assert "Flips, one by one" in out
-    assert "Flips, bfloat16" in out
+    out = output(consilience, *arguments, "--out", tmp_path / "r")
+    assert "Flips, one by one" in out and "Flips, bfloat16" in out
     metrics = pl.read_csv(tmp_path / "r" / "metrics.csv")
     assert metrics.filter(pl.col("metric") == "flips").height == 6
 
@@ -105,8 +97,7 @@ def test_the_noise_floor_stands_beside_the_consistency(consilience, model_folder
 @pytest.mark.parametrize("options", [(), ("--template", "Fill in: {sentence}")])
 def test_a_sequence_to_sequence_model(options, consilience, model_folder, tmp_path):
     arguments = ("probe", "--model", model_folder("t5"), "--groups", "sport", "--limit", 2)
-    status, out, _ = consilience(*arguments, *options, "--out", tmp_path / "r", "--json")
-    assert status == 0
+    out = output(consilience, *arguments, *options, "--out", tmp_path / "r", "--json")
     model = json.loads(out)["run"]["settings"]["model"]
     assert (model["kind"], model["template"]) == ("seq2seq", options[1] if options else None)
     answers = pl.read_parquet(tmp_path / "r" / "answers" / "sport.parquet")
@@ -121,19 +112,15 @@ def test_candidates_of_several_tokens(consilience, model_folder, tmp_path):
     answers = pl.read_parquet(tmp_path / "r" / "answers" / "sport.parquet")
     assert answers["answer"].null_count() == 0
     assert answers["text_logprob"].max() < 0
-    status, _, err = consilience(*arguments, *rule, "--protocol", "published")
-    assert status == 2
-    assert "strict" in err
+    assert "strict" in refusal(consilience, *arguments, *rule, "--protocol", "published")
 
 
 def test_the_whole_vocabulary(consilience, model_folder):
-    status, out, _ = consilience(
-        "probe", "--model", model_folder("bert"), "--groups", "capital", "--limit", 9,
+    out = output(
+        consilience, "probe", "--model", model_folder("bert"), "--groups", "capital", "--limit", 9,
         "--candidates", "vocabulary", "--json",
     )  # fmt: skip
-    assert status == 0
-    document = json.loads(out)
-    assert any("the gold is split into" in text for text in document["warnings"])
+    assert any("the gold is split into" in text for text in json.loads(out)["warnings"])
 
 
 def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, model_folder, tmp_path):
@@ -157,25 +144,19 @@ def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, mode
     status, out, _ = consilience("score", tmp_path / "r", "--suite", "mini", "--json")
     document = json.loads(out)
     assert document["warnings"][0] == line
-    (row,) = (
-        each
-        for each in document["metrics"]
-        if (each["metric"], each["group"], each["subset"]) == ("accuracy", "MICRO", "all")
-    )
-    assert (row["n"], row["n_excluded"]) == (asked, several)
+    only = {"metric": "accuracy", "group": "MICRO", "subset": "all"}
+    metrics = pl.DataFrame(document["metrics"]).filter(**only)
+    assert metrics.select("n", "n_excluded").rows() == [(asked, several)]
 
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
 def test_score_takes_a_table_of_anybody(ending, consilience, tmp_path):
     """One fact in three patterns, answers Paris, Rome, none: 0 of 1 pairs agree."""
     texts = ["The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital is [Y]."]
-    table = pl.DataFrame(
-        {
-            "note": ["NA"] * 3, "group": ["capital"] * 3, "item": ["capital-1"] * 3,
-            "subject": ["France"] * 3, "variant": texts, "gold": ["Paris"] * 3,
-            "answer": ["Paris", "Rome", None],
-        }
-    )  # fmt: skip
+    table = pl.DataFrame({
+        "note": "NA", "group": "capital", "item": "capital-1", "subject": "France",
+        "variant": texts, "gold": "Paris", "answer": ["Paris", "Rome", None],
+    })  # fmt: skip
     path = tmp_path / f"answers{ending}"
     if ending == ".parquet":
         table.write_parquet(path)
@@ -199,20 +180,14 @@ def test_score_takes_a_table_of_anybody(ending, consilience, tmp_path):
 
 
 def test_data_list_check_stats(consilience, tmp_path, write_suite):
-    status, out, _ = consilience("suite", "list")
-    assert status == 0
-    assert "mini" in out
-    assert f"not in {tmp_path / 'data'}" in out
+    out = output(consilience, "suite", "list")
+    assert "mini" in out and f"not in {tmp_path / 'data'}" in out
     status, out, _ = consilience("suite", "check", "mini")
     assert (status, out) == (0, "mini: good; 15 relations, 135 patterns, 885 facts\n")
     document = json.loads(consilience("suite", "list", "--json")[1])
     assert [row["suite"] for row in document["suites"]] == [
-        "mini",
-        "mini-languages",
-        "mini-questions",
-        "mini-open",
-        "pararel",
-    ]
+        "mini", "mini-languages", "mini-questions", "mini-open", "pararel",
+    ]  # fmt: skip
     assert document["suites"][-1]["folder"] is None
     document = json.loads(consilience("suite", "check", "mini", "--json")[1])
     assert (document["problems"], document["warnings"]) == ([], [])
@@ -223,25 +198,18 @@ def test_data_list_check_stats(consilience, tmp_path, write_suite):
     note, verdict = out.splitlines()
     assert (status, verdict) == (0, f"{odd}: no problems, 1 note; 1 relation, 3 patterns, 2 facts")
     assert note.startswith("note: capital: 1 subject of an N-1 relation with several objects")
-    status, out, err = consilience(
-        "suite", "check", write_suite(tmp_path / "one", patterns="[X]\n")
-    )
-    assert (status, out) == (2, "")
-    status, out, _ = consilience("suite", "stats", "mini", "--json")
-    document = json.loads(out)
-    assert (status, document["suite"], document["patterns"]) == (0, "mini", 135)
+    refusal(consilience, "suite", "check", write_suite(tmp_path / "one", patterns="[X]\n"))
+    document = json.loads(output(consilience, "suite", "stats", "mini", "--json"))
+    assert (document["suite"], document["patterns"]) == ("mini", 135)
     assert consilience("suite", "stats", "mini")[1].count("\n") > 25
     bad = write_suite(facts='{"relation": "capital", "subject": "", "object": "x"}\nnonsense\n')
-    status, out, err = consilience("suite", "check", bad)
-    assert (status, out) == (2, "")
-    assert "facts.jsonl:1: an empty 'subject'" in err
-    assert "facts.jsonl:2: not JSON" in err
+    err = refusal(consilience, "suite", "check", bad)
+    assert "facts.jsonl:1: an empty 'subject'" in err and "facts.jsonl:2: not JSON" in err
     assert "3 problems in" in err
     assert "3 problems in" in consilience("-q", "suite", "check", bad)[2], "errors are not notes"
     task = tmp_path / "task.toml"
     task.write_text('name = "t"\n')
-    status, out, err = consilience("suite", "check", task)
-    assert (status, out, "no 'kind'" in err) == (2, "", True)
+    assert "no 'kind'" in refusal(consilience, "suite", "check", task)
     assert consilience("suite", "check", "rte")[1].startswith("rte: good; a task of sentence pairs")
     status, out, _ = consilience("suite", "check", bad, "--json")
     assert (status, len(json.loads(out)["problems"])) == (2, 3)
@@ -251,31 +219,22 @@ def test_data_fetch(consilience, tmp_path, monkeypatch):
     monkeypatch.setattr(fetch_module, "listing", lambda name: [])
     status, out, _ = consilience("suite", "fetch", "pararel", "--data-dir", tmp_path / "d")
     assert (status, out) == (0, f"{tmp_path / 'd' / 'pararel'}: complete, 0 files fetched\n")
-    status, out, _ = consilience(
-        "suite", "fetch", "pararel", "--data-dir", tmp_path / "d", "--json"
-    )
-    assert json.loads(out)["fetched"] == 0
+    fetch = ("suite", "fetch", "pararel", "--data-dir", tmp_path / "d", "--json")
+    assert json.loads(output(consilience, *fetch))["fetched"] == 0
 
 
 def test_facts_and_vocabulary(consilience, model_folder, tmp_path, write_suite):
-    facts = [
-        {"relation": "capital", "subject": "France", "object": "Paris"},
-        {"relation": "capital", "subject": "Germany", "object": "Bonnburg"},
-    ]
-    status, out, _ = consilience(
-        "probe", "--model", "baseline:oracle", "--groups", "capital",
+    fact = {"relation": "capital", "subject": "France", "object": "Paris"}
+    facts = [fact, fact | {"subject": "Germany", "object": "Bonnburg"}]
+    out = output(
+        consilience, "probe", "--model", "baseline:oracle", "--groups", "capital",
         "--facts-from", write_suite(facts=facts), "--single-token", model_folder("roberta"), "--json",
     )  # fmt: skip
-    assert status == 0
     document = json.loads(out)
     assert document["warnings"][0] == "the facts are those of 'suite'"
     assert "1 of 2 facts left out" in document["warnings"][1]
-    (row,) = (
-        row
-        for row in document["metrics"]
-        if (row["metric"], row["group"]) == ("accuracy", "capital")
-    )
-    assert (row["value"], row["n"]) == (1, 1)
+    rows = pl.DataFrame(document["metrics"]).filter(metric="accuracy", group="capital")
+    assert rows.select("value", "n").rows() == [(1, 1)]
 
 
 BAD = cases("cli_bad")
@@ -283,16 +242,12 @@ BAD = cases("cli_bad")
 
 @pytest.mark.parametrize(("arguments", "message"), BAD, ids=lambda value: str(value)[:60])
 def test_bad_usage_is_one_message_and_status_2(arguments, message, consilience):
-    status, out, err = consilience(*arguments)
-    assert status == 2
+    err = refusal(consilience, *arguments)
     assert message in " ".join(err.split())
     assert "Traceback" not in err
-    assert out == ""
 
 
-def test_a_run_is_scored_by_its_own_protocol_and_another_is_noted(
-    consilience, model_folder, tmp_path
-):
+def test_a_run_is_scored_by_its_own_protocol(consilience, model_folder, tmp_path):
     """The token of each word was decided when the model answered."""
     run = ("--suite", "mini", "--json")
     consilience(
@@ -316,38 +271,30 @@ def test_notes_stay_when_a_finished_run_is_repeated(consilience, model_folder, t
     assert again == first
 
 
-def test_names_with_markup_and_long_names_are_shown_as_they_are(
-    consilience, tmp_path, monkeypatch, write_suite
-):
+def test_names_with_markup_are_shown(consilience, tmp_path, monkeypatch, write_suite):
     monkeypatch.setenv("COLUMNS", "80")
     name = "a[/b]" + "x" * 50
-    folder = write_suite(
-        tmp_path / "odd",
-        relations=[{"relation": name.replace("/", "")}],
-        patterns=[{"relation": name.replace("/", ""), "pattern": "[X]: [Y]"}],
-        facts=[{"relation": name.replace("/", ""), "subject": "a", "object": "b"}],
-    )
+    row = {"relation": name.replace("/", "")}
+    patterns, facts = [row | {"pattern": "[X]: [Y]"}], [row | {"subject": "a", "object": "b"}]
+    folder = write_suite(tmp_path / "odd", relations=[row], patterns=patterns, facts=facts)
     (folder / "suite.json").write_text(json.dumps({"name": "my [/suite]"}))
-    status, out, _ = consilience(
-        "probe", "--model", "baseline:oracle", "--suite", folder, "--out", tmp_path / "o[new]"
-    )
-    assert status == 0
+    out = output(
+        consilience, "probe", "--model", "baseline:oracle", "--suite", folder, "--out",
+        tmp_path / "o[new]",
+    )  # fmt: skip
     assert "my [/suite]" in out
     assert out.count("100.0") >= 3
     assert "o[new]" in out
     _, out, _ = consilience("score", tmp_path / "o[new]", "--by", "group")
-    assert name.replace("/", "") in out, "no name is broken"
+    assert row["relation"] in out, "no name is broken"
 
 
 def test_a_half_downloaded_model_is_one_message(consilience, model_folder, tmp_path):
     shutil.copytree(model_folder("bert"), tmp_path / "m")
     weights = tmp_path / "m" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:999])
-    status, _, err = consilience("probe", "--model", tmp_path / "m")
-    assert status == 2
-    assert "cannot load" in err
-    status, _, err = consilience("probe", "--model", model_folder("bert"), "--revision", "v9")
-    assert status == 2
+    assert "cannot load" in refusal(consilience, "probe", "--model", tmp_path / "m")
+    err = refusal(consilience, "probe", "--model", model_folder("bert"), "--revision", "v9")
     assert "--revision v9 of files on this machine" in " ".join(err.split())
 
 
@@ -359,9 +306,8 @@ def test_a_bug_of_ours_is_status_1_with_a_traceback():
 
 
 def test_the_command_is_installed_and_stops_cleanly():
-    run = subprocess.run(
-        [sys.executable, "-m", "consilience", "--help"], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-m", "consilience", "--help"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert all(name in run.stdout for name in ("probe", "score", "compare", "analyze", "suite"))
 
 

@@ -2,10 +2,8 @@
 
 from collections import Counter
 
-import pytest
-
+from checks import refused
 from consilience import Suite
-from consilience.core.errors import ConsilienceError
 from consilience.suites import load_suite
 from consilience.suites.facts import sample_facts
 from consilience.suites.question_suites import questions_of_relation, questions_of_suite
@@ -14,15 +12,10 @@ PATTERNS = {"capital": ["The capital of [X] is [Y].", "[Y] is the capital of [X]
 FACTS = {
     "capital": [("France", "Paris"), ("Italy", "Rome"), ("Spain", "Madrid"), ("Chile", "Santiago")]
 }
-LANGUAGES = {
-    "speaks": [
-        ("Switzerland", "German"),
-        ("Switzerland", "French"),
-        ("Austria", "German"),
-        ("Peru", "Spanish"),
-        ("Wales", "Welsh"),
-    ]
-}
+LANGUAGES = {"speaks": [
+    ("Switzerland", "German"), ("Switzerland", "French"), ("Austria", "German"),
+    ("Peru", "Spanish"), ("Wales", "Welsh"),
+]}  # fmt: skip
 
 
 def capital():
@@ -36,12 +29,8 @@ def speaks():
 def test_each_pattern_is_a_phrasing_and_all_candidates_are_options():
     questions = questions_of_relation(capital())
     first = questions.items[0]
-    assert first.paraphrases == {
-        "": (
-            "Fill in the blank: The capital of France is ____.",
-            "Fill in the blank: ____ is the capital of France.",
-        )
-    }
+    texts = ("The capital of France is ____.", "____ is the capital of France.")
+    assert first.paraphrases == {"": tuple(f"Fill in the blank: {text}" for text in texts)}
     assert [option.text for option in first.options] == ["Paris", "Rome", "Madrid", "Santiago"]
     assert [question.gold_position for question in questions.items] == [0, 1, 2, 3]
     assert {question.group for question in questions.items} == {"capital"}
@@ -62,16 +51,12 @@ def test_another_right_object_of_the_subject_is_no_option():
 
 
 def test_options_are_drawn_by_the_seed_at_every_position():
-    first, again, other = (
-        [question.options for question in questions_of_relation(capital(), 2, seed).items]
-        for seed in (0, 0, 1)
-    )
+    def drawn(seed):
+        return questions_of_relation(capital(), 2, seed).items
+
+    first, again, other = ([one.options for one in drawn(seed)] for seed in (0, 0, 1))
     assert first == again != other
-    positions = Counter(
-        question.gold_position
-        for seed in range(100)
-        for question in questions_of_relation(capital(), 2, seed).items
-    )
+    positions = Counter(one.gold_position for seed in range(100) for one in drawn(seed))
     # 400 draws at three positions: 133 each, with a standard deviation of 9.4.
     assert all(95 < positions[at] < 172 for at in range(3))
 
@@ -80,18 +65,14 @@ def test_open_questions_are_those_with_one_right_object():
     questions = questions_of_relation(speaks(), 0)
     assert [question.gold.text for question in questions.items] == ["German", "Spanish", "Welsh"]
     assert all(not question.options for question in questions.items)
-    assert questions.notes == (
-        "speaks: 1 subject with several right objects cannot be an open question with one answer "
-        "and were left out",
-    )
+    several = "speaks: 1 subject with several right objects cannot be an open question with one"
+    assert questions.notes == (f"{several} answer and were left out",)
 
 
 def test_too_many_distractors_and_a_sample_are_refused():
-    with pytest.raises(ConsilienceError, match="2 wrong candidates for 'Switzerland'"):
-        questions_of_relation(speaks(), 3)
+    refused("2 wrong candidates for 'Switzerland'", questions_of_relation, speaks(), 3)
     suite = Suite.from_patterns({"speaks": ["In [X] people speak [Y]."]}, LANGUAGES)
-    with pytest.raises(ConsilienceError, match="2 of 5 facts of the relation 'speaks'"):
-        questions_of_suite(sample_facts(suite, 2, 0))
+    refused("2 of 5 facts of the relation 'speaks'", questions_of_suite, sample_facts(suite, 2, 0))
 
 
 def test_a_whole_suite_has_a_group_for_each_relation():

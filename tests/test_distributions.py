@@ -49,8 +49,7 @@ def test_an_item_without_a_distribution_in_a_variant_is_left_out_there():
     """Its other distribution still counts for the chance level, as an answer does."""
     grid = grid_of([*TWO, [[0.6, 0.4], NONE]])
     tally = total_variation(grid)
-    assert (tally.n, tally.left_out) == (2, 1)
-    assert tally.share().value == pytest.approx(0.25)
+    assert (tally.n, tally.left_out, tally.share().value) == (2, 1, pytest.approx(0.25))
     assert value(chance_total_variation, grid) == pytest.approx((0.5 + 0.4 + 0.1 + 0.3) / 4)
     assert total_variation(grid_of([[NONE, NONE]])) is None
     assert chance_total_variation(grid_of([[[0.6, 0.4], NONE]])) is None
@@ -115,9 +114,9 @@ def table_of(*scores):
 def test_scores_become_probabilities():
     """Normalised; an option without a score has what the others leave, if that is nothing."""
     half, quarter = np.log(0.5), np.log(0.25)
-    shares = option_probabilities(
-        table_of([half - 2, half - 2, quarter - 2], [half, half, None], [quarter, None], None, [])
-    )
+    three = [half - 2, half - 2, quarter - 2]
+    table = table_of(three, [half, half, None], [quarter, None], None, [])
+    shares = option_probabilities(table)
     assert shares[:2].tolist() == [pytest.approx([0.4, 0.4, 0.2]), pytest.approx([0.5, 0.5, 0])]
     assert np.isnan(shares[2:]).all()
     assert option_probabilities(table_of([0.0, -1.0]))[0, 0] == pytest.approx(1 / (1 + np.exp(-1)))
@@ -126,9 +125,8 @@ def test_scores_become_probabilities():
 
 def test_they_are_in_the_metrics_table_by_factor():
     """Two phrasings in two orders; only the phrasing moves a probability, by .2 and by 0."""
-    design = FactorialDesign.full(
-        [Factor("paraphrase", ("1", "2")), Factor("order", ("given", "reversed"))]
-    )
+    factors = [Factor("paraphrase", ("1", "2")), Factor("order", ("given", "reversed"))]
+    design = FactorialDesign.full(factors)
     questions = [Question(item, "g", {"": ("one", "two")}, YES, (YES, NO)) for item in ("a", "b")]
     facts = tuple(Fact(one.item, one.item, "yes") for one in questions)
     group = GroupOfQuestions("g", facts, (0, 0), 2, writes_freely=False)
@@ -144,10 +142,8 @@ def test_they_are_in_the_metrics_table_by_factor():
         for name, level in zip(design.names, design.levels("paraphrase"), strict=True)
     ]  # fmt: skip
     table = measure(pl.DataFrame(rows), suite)
-    values = {
-        row["subset"]: row["value"]
-        for row in table.filter(metric="total_variation", group="MICRO").iter_rows(named=True)
-    }
+    variation = table.filter(metric="total_variation", group="MICRO")
+    values = dict(variation.select("subset", "value").iter_rows())
     assert values == pytest.approx({"all": 0.1 * 4 / 6, "paraphrase": 0.1, "order": 0})
     by_chance = table.filter(metric="chance_total_variation", group="g", subset="order")
     # Of orders: |.7 - .4| in phrasing 1, |.5 - .4| in phrasing 2.

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import consilience as package
+from checks import output
 from consilience.cli import program
 from consilience.gating.rules import parse_rules
 from pair_builders import save_classifier
@@ -46,13 +47,10 @@ def test_the_commands_of_the_guide_to_suites_run(consilience, tmp_path):
 def test_the_answers_table_of_the_guide_is_scored_as_it_says(consilience, tmp_path):
     (table,) = blocks(SUITES, "csv")
     (path := tmp_path / "answers.csv").write_text(table, encoding="utf-8")
-    status, out, _ = consilience("score", path, "--suite", "mini", "--json")
-    assert status == 0
-    values = {
-        row["metric"]: row["value"]
-        for row in json.loads(out)["metrics"]
-        if (row["group"], row["subset"]) == ("capital", "all")
-    }
+    out = output(consilience, "score", path, "--suite", "mini", "--json")
+    rows = json.loads(out)["metrics"]
+    rows = [row for row in rows if (row["group"], row["subset"]) == ("capital", "all")]
+    values = {row["metric"]: row["value"] for row in rows}
     numbers = re.findall(r"`(\w+)`\s+is\s+(\d+\.\d)", SUITES)
     assert len(numbers) == 3
     assert all(f"{values[name] * 100:.1f}" == value for name, value in numbers)
@@ -68,8 +66,7 @@ def test_the_files_of_the_guide_to_sentence_pairs_belong_together(consilience, t
     lines = [line for line in commands(page) if "faq.toml" in line]
     assert len(lines) == 2
     for line in lines:
-        status, out, _ = consilience(*line)
-        assert status == 0
+        out = output(consilience, *line)
         assert "faq" in out
     assert "12 sentence pairs, 3 forms" in out
 
@@ -125,9 +122,8 @@ def test_the_pipelines_of_the_guide_to_gates_are_yaml_whose_commands_are_known()
     scripts = [[step.get("run", "") for step in steps], job["script"]]
     for script in scripts:
         lines = [line.strip() for text in script for line in text.splitlines()]
-        called = [
-            shlex.split(line.partition(" >> ")[0]) for line in lines if "consilience " in line
-        ]
+        lines = (line.partition(" >> ")[0] for line in lines if "consilience " in line)
+        called = map(shlex.split, lines)
         called = [words[1:] for words in called if words[0] == "consilience"]
         assert [words[0] for words in called] == ["probe", "gate"]
         for words in called:

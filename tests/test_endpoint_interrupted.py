@@ -12,7 +12,7 @@ import zlib
 import polars as pl
 import pytest
 
-from consilience.core.errors import ConsilienceError
+from checks import refused
 from consilience.endpoints.chats import KNOWN
 from consilience.endpoints.usage import REPLIES
 from consilience.kinds.probing import plan_probe, probe
@@ -145,15 +145,9 @@ def test_answers_only_are_in_the_run_without_scores(arguments, tmp_path):
 
 
 def test_a_scoring_rule_needs_scores(arguments, tmp_path):
-    with replay(answer) as server, pytest.raises(ConsilienceError, match="--option-score sum with"):
-        probe(
-            ProbeOptions(
-                base_url=server.url,
-                out=tmp_path / "run",
-                option_score="sum",
-                **arguments["questions"],
-            )
-        )
+    options = arguments["questions"] | {"option_score": "sum", "out": tmp_path / "run"}
+    with replay(answer) as server:
+        refused("--option-score sum with", probe, ProbeOptions(base_url=server.url, **options))
 
 
 def test_facts_that_a_server_of_chats_cannot_score_are_questions(tmp_path):
@@ -161,8 +155,7 @@ def test_facts_that_a_server_of_chats_cannot_score_are_questions(tmp_path):
     facts = {"model": "openai:m", "suite": "mini", "groups": ("capital",), "limit": 2}
     with replay(answer) as server:
         options = ProbeOptions(base_url=server.url, out=tmp_path / "run", **facts)
-        with pytest.raises(ConsilienceError, match="--as-questions 3"):
-            probe(options)
+        refused("--as-questions 3", probe, options)
         options = ProbeOptions(base_url=server.url, out=tmp_path / "run", as_questions=3, **facts)
         counted = probe(options)
     assert counted.record["scoring"]["strategy"] == "answers-only"

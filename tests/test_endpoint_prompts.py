@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from checks import refused
 from conftest import cases
 from consilience.asking.asker import judge
 from consilience.asking.questions import Presenter, prompts_of
@@ -14,15 +15,9 @@ from consilience.core.items import Ask, Item, TextPair
 from consilience.core.presentation import Presentation, Template
 from consilience.endpoints import chats as chat_module
 from consilience.endpoints.chats import why_not_enforced
+from consilience.models import served
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import AnswerWriter, OptionScorer
-from consilience.models.served import (
-    ServedLabels,
-    Writer,
-    load_served,
-    load_served_labels,
-    open_server,
-)
 from consilience.suites.pairs import TASKS, original
 from replay_server import replay
 from scoring_server import LLAMA_CPP, LLAMA_CPP_PYTHON, OPENAI, VLLM, scoring_server
@@ -60,6 +55,21 @@ def prompts(template, labels="A"):
     return [prompt for _, _, prompt in prompts_of(QUESTIONS, Presenter(DESIGN, {}, base))]
 
 
+def forms_of_mrpc():
+    """The forms of two sentence pairs as they are."""
+    task = TASKS["mrpc"]
+    pairs = (TextPair(str(at), *texts, task.labels[0]) for at, texts in enumerate(PAIRS))
+    return task, [original(pair, indicators=task.indicators) for pair in pairs]
+
+
+def written(model, asked):
+    """By row what is written."""
+    found = {}
+    for rows, texts in model.write(asked, [1] * len(asked)):
+        found |= dict(zip(rows.tolist(), texts, strict=True))
+    return found
+
+
 def scored(model, asked):
     """By row the scores of the answers and the numbers of their tokens."""
     found = {}
@@ -72,15 +82,13 @@ def scored(model, asked):
 @pytest.mark.parametrize("ways", [VLLM, LLAMA_CPP])
 @pytest.mark.parametrize("labels", ["A", "none"])
 @pytest.mark.parametrize("template", [PLAIN, SYSTEM])
-def test_scores_of_options_are_those_of_the_same_weights_here(
-    loaded, connect, template, labels, ways
-):
+def test_scores_of_options_are_those_of_these_weights(loaded, connect, template, labels, ways):
     """Labels and texts, with and without a chat template and a system prompt."""
     local = OptionScorer(loaded)
     asked = prompts(template, labels)
     expected = scored(local, asked)
     with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
-        model = load_served("openai:tiny", connect(server, ways), longest=512)
+        model = served.load_served("openai:tiny", connect(server, ways), longest=512)
         assert [model.text(prompt) for prompt in asked] == [local.text(prompt) for prompt in asked]
         assert not any(model.why_not(asked))
         found = scored(model, asked)
@@ -96,7 +104,7 @@ def test_prompts_are_tokenised_together_and_once(loaded, template):
     asked = prompts(template, "none")
     routes = ("/tokenize", "/apply-template")
     with scoring_server(loaded.model.name_or_path, LLAMA_CPP, chat_template=CHAT) as server:
-        model = load_served("openai:tiny", Connection(server.url), longest=512)
+        model = served.load_served("openai:tiny", Connection(server.url), longest=512)
         before = [len(server.bodies(route)) for route in routes]
         model.why_not(asked)
         sent = [server.bodies(route)[at:] for route, at in zip(routes, before, strict=True)]
@@ -115,16 +123,12 @@ def test_written_answers_are_those_of_the_same_weights_here(loaded, connect, way
     """As token ids, as text, and as messages of a chat."""
     asked = prompts(template)
     local = AnswerWriter(loaded, most_written=4)
-    expected = {}
-    for rows, texts in local.write(asked, [1] * len(asked)):
-        expected |= dict(zip(rows.tolist(), texts, strict=True))
+    expected = written(local, asked)
     with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
         connection = Connection(server.url) if ways is LLAMA_CPP_PYTHON else connect(server, ways)
-        asked_server = open_server("openai:tiny", connection)
-        model = Writer(asked_server, "tiny", most_written=4, longest=512)
-        found = {}
-        for rows, texts in model.write(asked, [1] * len(asked)):
-            found |= dict(zip(rows.tolist(), texts, strict=True))
+        asked_server = served.open_server("openai:tiny", connection)
+        model = served.Writer(asked_server, "tiny", most_written=4, longest=512)
+        found = written(model, asked)
     assert found == expected and any(found.values())
 
 
@@ -134,7 +138,7 @@ def test_a_server_of_chats_has_values_of_listed_labels_and_bounds_of_others(load
     asked = prompts(SYSTEM)
     expected = {row: totals for row, (totals, _) in scored(OptionScorer(loaded), asked).items()}
     with scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server:
-        model = load_served("openai:tiny", Connection(server.url))
+        model = served.load_served("openai:tiny", Connection(server.url))
         assert model.why_not(prompts(PLAIN))[0] and not any(model.why_not(asked))
         assert model.text(asked[0]).startswith("system: Be calm.\nuser: ")
         for scores in model.score(asked):
@@ -150,57 +154,49 @@ def test_labels_that_are_not_listed_have_the_smallest_value_as_bound():
     assert values.tolist() == [-0.5, -6.7, -6.7] and bounds.tolist() == [False, True, True]
 
 
-@pytest.mark.parametrize(
-    ("ways", "message"),
-    [
-        (OPENAI | {"no logprobs"}, "chat-top-k: 'logprobs': the server ignored it"),
-        (OPENAI | {"fewer"}, "'top_logprobs': 19 tokens where 20 were asked for"),
-        (OPENAI | {"above 1"}, "'logprobs': probabilities with a sum of"),
-        (OPENAI, "'top_logprobs': 'no word' is not listed as an answer to 'x'"),
-    ],
-)
+@pytest.mark.parametrize(("ways", "message"), [
+    (OPENAI | {"no logprobs"}, "chat-top-k: 'logprobs': the server ignored it"),
+    (OPENAI | {"fewer"}, "'top_logprobs': 19 tokens where 20 were asked for"),
+    (OPENAI | {"above 1"}, "'logprobs': probabilities with a sum of"),
+    (OPENAI, "'top_logprobs': 'no word' is not listed as an answer to 'x'"),
+])  # fmt: skip
 def test_a_server_of_chats_that_ignores_a_field_is_refused(loaded, monkeypatch, ways, message):
     monkeypatch.setattr(chat_module, "KNOWN_LISTED", (("x", "no word"),))
     with (
         scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server,
         pytest.raises(ConsilienceError) as error,
     ):
-        load_served("openai:tiny", Connection(server.url))
+        served.load_served("openai:tiny", Connection(server.url))
     assert message in str(error.value)
 
 
 def test_labels_of_sentence_pairs_are_those_of_the_same_weights_here(writer):
     """Scores of the labels, and what is written, after the same prompts."""
-    task = TASKS["mrpc"]
-    pairs = [TextPair(str(at), *texts, task.labels[0]) for at, texts in enumerate(PAIRS)]
-    forms = [original(pair, indicators=task.indicators) for pair in pairs]
+    task, forms = forms_of_mrpc()
     local = writer("llama")
     expected = {}
     for scores in local.score(forms):
         expected |= dict(zip(scores.rows.tolist(), scores.totals, strict=True))
     with scoring_server(local.model.name_or_path, VLLM) as server:
         connection = Connection(server.url, tokenizer=local.model.name_or_path)
-        model = load_served_labels("openai:tiny", connection, None, task)
+        model = served.load_served_labels("openai:tiny", connection, None, task)
         assert [model.text(form) for form in forms] == [local.text(form) for form in forms]
         for scores in model.score(forms):
             np.testing.assert_allclose(scores.totals[0], expected[scores.rows[0]], atol=3e-5)
         assert sorted(int(rows[0]) for rows, _ in model.write(forms)) == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("ways", "scoring"),
-    [
-        (OPENAI | {"no logprobs", "enforces"}, None),
-        (OPENAI | {"reasons", "enforces"}, None),
-        (VLLM | {"enforces"}, "answers-only"),
-    ],
-)
+@pytest.mark.parametrize(("ways", "scoring"), [
+    (OPENAI | {"no logprobs", "enforces"}, None),
+    (OPENAI | {"reasons", "enforces"}, None),
+    (VLLM | {"enforces"}, "answers-only"),
+])  # fmt: skip
 def test_answers_without_scores_are_those_of_the_same_weights_here(loaded, ways, scoring):
     """A server that lists no tokens enforces an answer; one that has scores, only if asked."""
     asked = prompts(SYSTEM)
     best = {row: t.argmax() for row, (t, _) in scored(OptionScorer(loaded), asked).items()}
     with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
-        model = load_served("openai:tiny", Connection(server.url, scoring=scoring))
+        model = served.load_served("openai:tiny", Connection(server.url, scoring=scoring))
         assert model.proof.strategy == model.identity["scoring"] == "answers-only"
         assert ("chat-top-k" in model.proof.refused) == (scoring is None)
         assert model.notes[0].startswith("the server gives answers that ")
@@ -209,11 +205,8 @@ def test_answers_without_scores_are_those_of_the_same_weights_here(loaded, ways,
         answers = {}
         for scores in model.score(asked):
             (row,), (totals,) = scores.rows.tolist(), scores.totals
-            assert (scores.lengths, scores.unasked, sorted(totals)[:-1]) == (
-                None,
-                [None],
-                [-np.inf] * (len(totals) - 1),
-            )
+            assert (scores.lengths, scores.unasked) == (None, [None])
+            assert sorted(totals)[:-1] == [-np.inf] * (len(totals) - 1)
             answers[row] = totals.argmax()
     assert answers == best
 
@@ -227,7 +220,7 @@ def test_a_server_that_does_not_enforce_answers_is_refused_by_the_field(reply, m
         return {"choices": [] if reply is None else [{"message": reply, "finish_reason": end}]}
 
     with replay(answer) as server, pytest.raises(ConsilienceError) as error:
-        load_served("openai:x", Connection(server.url, scoring="answers-only"))
+        served.load_served("openai:x", Connection(server.url, scoring="answers-only"))
     assert "answers-only: 'response_format': " in str(error.value) and message in str(error.value)
 
 
@@ -250,7 +243,7 @@ def test_an_enforced_answer_that_does_not_come_is_excluded_or_ends_the_run():
         return {"choices": [{"message": message, "finish_reason": end}]}
 
     with replay(answer) as server:
-        model = load_served("openai:x", Connection(server.url, scoring="answers-only"))
+        model = served.load_served("openai:x", Connection(server.url, scoring="answers-only"))
         chats = [([{"role": "user", "content": text}], ["A", "B"]) for text in ("?", "0", "1")]
         assert dict(model.chats.replies("answers-only", chats)) == {
             0: 0,
@@ -258,8 +251,7 @@ def test_an_enforced_answer_that_does_not_come_is_excluded_or_ends_the_run():
             2: "the model refused to answer: 'No.'",
         }
         asked = replace(prompts(SYSTEM)[0], turns=(("user", "2"),))
-        with pytest.raises(ConsilienceError, match="not as in the proof: 'response_format': 'B'"):
-            list(model.score([asked]))
+        refused("not as in the proof: 'response_format': 'B'", lambda: list(model.score([asked])))
 
 
 def test_options_that_no_enum_takes_are_refused_with_their_number():
@@ -275,30 +267,26 @@ def test_options_that_no_enum_takes_are_refused_with_their_number():
 
 def test_labels_of_sentence_pairs_are_enforced_by_a_server_of_chats(writer):
     """The label is the most probable one after the same chat; what is written has no scores."""
-    task = TASKS["mrpc"]
-    pairs = [TextPair(str(at), *texts, task.labels[0]) for at, texts in enumerate(PAIRS)]
-    forms = [original(pair, indicators=task.indicators) for pair in pairs]
+    task, forms = forms_of_mrpc()
     folder = writer("llama").model.name_or_path
     ways = OPENAI | {"enforces", "reasons"}
     with scoring_server(folder, ways, chat_template=CHAT, longest=512) as server:
-        model = load_served_labels("openai:tiny", Connection(server.url), None, task)
+        model = served.load_served_labels("openai:tiny", Connection(server.url), None, task)
         assert model.identity["scoring"] == "answers-only"
         assert "Label:" not in model.text(forms[0]) and "Rome is big." in model.text(forms[0])
         tiny = server.answer
         for scores in model.score(forms):
             (row,) = scores.rows
             chat = [{"role": "user", "content": model.text(forms[row])}]
-            ids = tiny.tokenizer.apply_chat_template(
-                chat, add_generation_prompt=True, return_dict=False
-            )
+            shown = {"add_generation_prompt": True, "return_dict": False}
+            ids = tiny.tokenizer.apply_chat_template(chat, **shown)
             totals = tiny.totals(ids, task.labels)
-            columns = judge(
-                scores, [Ask(0, 0, None)], [Item("", "", pairs[0].label, task.labels, 0)]
-            )
+            item = Item("", "", task.labels[0], task.labels, 0)
+            columns = judge(scores, [Ask(0, 0, None)], [item])
             assert columns["answer"].tolist() == [task.labels[totals.index(max(totals))]]
             assert columns["excluded"].tolist() == [None] and "text_logprob" not in columns
         with pytest.raises(ConsilienceError, match="of a server that takes whole chats only"):
-            ServedLabels(model.model, task, "{text} {reply}Label:")
+            served.ServedLabels(model.model, task, "{text} {reply}Label:")
 
 
 @pytest.mark.parametrize("scoring", ["echo", "chat-top-k", "nonsense"])
@@ -307,9 +295,8 @@ def test_a_strategy_that_sentence_pairs_have_not_is_refused(loaded, scoring):
         scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server,
         pytest.raises(ConsilienceError, match=f"{scoring}"),
     ):
-        load_served_labels(
-            "openai:tiny", Connection(server.url, scoring=scoring), None, TASKS["mrpc"]
-        )
+        connection = Connection(server.url, scoring=scoring)
+        served.load_served_labels("openai:tiny", connection, None, TASKS["mrpc"])
 
 
 def test_a_written_answer_that_does_not_come_is_excluded_and_not_wrong():
@@ -327,7 +314,7 @@ def test_a_written_answer_that_does_not_come_is_excluded_and_not_wrong():
         return {"choices": [choice], "usage": {"prompt_tokens": 1}}
 
     with replay(answer) as server:
-        model = Writer(open_server("openai:x", Connection(server.url)), "openai:x")
+        model = served.Writer(served.open_server("openai:x", Connection(server.url)), "openai:x")
         assert model.notes == ["the server takes no temperature: its answers are sampled"]
         asked = [replace(prompts(SYSTEM)[0], turns=(("user", t),)) for t in ("Rust", "Go")]
         texts = {int(rows[0]): text for rows, (text,) in model.write(asked, [1, 1])}

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from checks import output, refused
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.client import Client, Refused
 from consilience.endpoints.usage import (
@@ -57,13 +58,9 @@ def served(url, *, stop_after=None, **connection):
 
 def options(folder, **more):
     return ProbeOptions(
-        suite="mini",
-        groups=("continent", "animal_class"),
-        limit=2,
-        out=folder,
-        model="served",
+        suite="mini", groups=("continent", "animal_class"), limit=2, out=folder, model="served",
         **more,
-    )
+    )  # fmt: skip
 
 
 def test_an_interrupted_run_sends_no_request_twice(tmp_path):
@@ -231,21 +228,15 @@ def test_a_full_disk_keeps_what_was_kept(tmp_path):
     journal = Journal(tmp_path / REPLIES)
     journal.keep("a", 1)
     journal._table.execute("PRAGMA max_page_count = 3")
-    with pytest.raises(ConsilienceError, match="the disk is full.*give the same command again"):
-        journal.keep("b", "x" * 100_000)
+    refused("the disk is full.*give the same command again", journal.keep, "b", "x" * 100_000)
     journal.close()
     again = Journal(tmp_path / REPLIES)
     assert ("b" in again, again.reply("a")) == (False, 1)
 
 
 def test_a_record_with_a_damaged_cost_is_refused():
-    record = {
-        "settings": {},
-        "started": "2026-11-23",
-        "versions": {},
-        "warnings": [],
-        "answers": {},
-    }
+    record = {"settings": {}, "versions": {}, "warnings": [], "answers": {}}
+    record["started"] = "2026-11-23"
     assert not fault_of_run(record | {"cost": {"requests": 3, "cost": 0.1}})
     damaged = fault_of_run(record | {"cost": {"requests": "many"}})
     assert damaged == """'cost' is {"requests": "many"}; expected an object of numbers"""
@@ -258,9 +249,8 @@ def test_a_cost_in_words():
         "2,234 requests (2 sent again; tokens of failed tries are not counted), 2,005,000 tokens "
         "read and 100 written, not counted in 1 reply; cost 2.005 at 1 and 4 for a million tokens"
     )
-    assert (
-        cost_in_words(cost_record(Usage(), None, {})) == "0 requests, 0 tokens read and 0 written"
-    )
+    none = cost_record(Usage(), None, {})
+    assert cost_in_words(none) == "0 requests, 0 tokens read and 0 written"
 
 
 def test_tokens_are_counted_in_the_fields_of_every_kind_of_server():
@@ -268,21 +258,10 @@ def test_tokens_are_counted_in_the_fields_of_every_kind_of_server():
     chat["usage"]["prompt_tokens_details"] = {"cached_tokens": 4}
     responses = {"usage": {"input_tokens": 7, "output_tokens": 1}}
     native = {"tokens_evaluated": 5, "tokens_predicted": 3, "timings": {"cache_n": 4}}
-    assert [tokens_of(reply) for reply in (chat, responses, native, [native, chat])] == [
-        (9, 4, 2),
-        (7, 0, 1),
-        (5, 4, 3),
-        (14, 8, 5),
-    ]
-    for reply in (
-        [native, {}],
-        [native, 1],
-        {},
-        [],
-        {"usage": None},
-        {"usage": {"prompt_tokens": "9"}},
-        {"usage": {}},
-    ):
+    counted = [(9, 4, 2), (7, 0, 1), (5, 4, 3), (14, 8, 5)]
+    assert [*map(tokens_of, (chat, responses, native, [native, chat]))] == counted
+    uncounted = [{"usage": usage} for usage in (None, {"prompt_tokens": "9"}, {})]
+    for reply in ([native, {}], [native, 1], {}, [], *uncounted):
         assert tokens_of(reply) is None
 
 
@@ -346,6 +325,11 @@ def test_a_run_without_a_single_answer_is_not_complete(consilience, tmp_path, li
         assert cost["requests"] == len(server.bodies("/v1/chat/completions"))
 
 
+CONTINENTS = {"suite": "mini", "groups": "continent"}
+BOTH = {
+    "suite": "mini-questions", "groups": "capital", "limit": 3, "max_new_tokens": 2,
+    "vary": "paraphrase=2", "generate": True, "noise_floor": 2,
+}  # fmt: skip
 PLANNED = {
     "with repeats": (SGLANG, {"suite": "mini", "groups": "continent", "limit": 5}),
     "with many repeats": (
@@ -385,9 +369,7 @@ def test_a_run_needs_no_more_than_its_plan(consilience, model_folder, tmp_path, 
         named = chosen | {"model": "openai:tiny", "base_url": server.url, "price": "1,2"}
         named["tokenizer"] = folder
         command = ["probe", "--out", tmp_path / "run", *flags(named)]
-        status, out, err = consilience(*command, "--dry-run", "--json")
-        assert status == 0, err
-        plan = json.loads(out)["plan"]
+        plan = json.loads(output(consilience, *command, "--dry-run", "--json"))["plan"]
         server.received.clear()
         assert consilience(*command)[0] in (0, 3), "3: a bound is not enough for any answer"
         cost, sent = record_of(tmp_path / "run")["cost"], len(server.bodies())

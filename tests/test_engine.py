@@ -28,12 +28,6 @@ def outcomes(work, count=1, logs=None, **options):
     return {one.unit.id: one for one in ended}
 
 
-def test_no_units_start_no_worker():
-    workers = LocalWorkers(2)
-    assert list(run_units([], factory, workers)) == []
-    assert workers._started == []
-
-
 def test_what_waits_on_the_network_is_one_process_here_beside_a_cluster():
     cluster, needs = HereWorkers(1), Needs(is_network=True)
     work = [*units(*[("tell",)] * 3), *units(*[("tell",)] * 3, key="net", needs=needs)]
@@ -56,8 +50,7 @@ def mixed(tmp_path_factory):
         *units(("tell",), ("tell",), key="refused"),
         *units(("die", 9, folder / "always"), ("tell",), key="d"),
     ]
-    ended = outcomes(work, 2, folder, advance=steps.append,
-                     inform=lines.append)  # fmt: skip
+    ended = outcomes(work, 2, folder, advance=steps.append, inform=lines.append)
     return ended, lines, steps, folder
 
 
@@ -65,32 +58,28 @@ def test_every_unit_has_one_outcome_and_all_steps_are_shown_once(mixed):
     ended, _, steps, _ = mixed
     assert len(ended) == 5 + 3 + 2 + 2 + 2
     assert sum(steps) == 5 + 15 + 2 + 2 + 2
+    assert ended["b0"].value == b"x" * 300_000, "a large value comes back whole"
+    workers = LocalWorkers(2)
+    assert list(run_units([], factory, workers)) == workers._started == [], "no unit, no worker"
 
 
-def test_units_of_a_key_share_its_workers(mixed):
+def test_units_of_a_key_share_its_workers_and_one_that_cannot_be_made_fails_its_key_only(mixed):
     values = [mixed[0][f"a{at}"].value for at in range(3)]
     assert [key for key, _ in values] == ["a"] * 3
     assert len({process for _, process in values}) <= 2
-
-
-def test_a_large_value_comes_back_whole(mixed):
-    assert mixed[0]["b0"].value == b"x" * 300_000
+    messages = {mixed[0][f"refused{at}"].failure.message for at in range(2)}
+    assert messages == {"no such model. Name another."}
 
 
 def test_a_unit_that_raises_is_not_tried_again_and_wrong_input_has_no_traceback(mixed):
     failures = {name: mixed[0][name].failure for name in ("a3", "a4", "c0")}
-    assert failures["a3"].message == "wrong; expected right."
-    assert failures["a4"].message == "facts.tsv: No such file."
-    assert failures["c0"].message == "a bug: ZeroDivisionError: by zero"
+    assert {name: one.message for name, one in failures.items()} == {
+        "a3": "wrong; expected right.", "a4": "facts.tsv: No such file.",
+        "c0": "a bug: ZeroDivisionError: by zero",
+    }  # fmt: skip
     assert [bool(one.traceback) for one in failures.values()] == [False, False, True]
     assert "in _raise" in failures["c0"].traceback
-
-
-def test_after_a_bug_the_worker_is_replaced_and_the_rest_is_done(mixed):
-    assert mixed[0]["c1"].value[0] == "c"
-
-
-def test_lack_of_memory_is_named():
+    assert mixed[0]["c1"].value[0] == "c", "the worker is replaced, and the rest is done"
     assert described(MemoryError()).message == "out of memory."
 
 
@@ -98,10 +87,9 @@ def test_a_unit_whose_worker_is_killed_is_tried_again(mixed):
     ended, lines, _, folder = mixed
     assert ended["b1"].value == "survived"
     assert (folder / "once").read_text() == "xx"
-    told = [line for line in lines if line.startswith("b1: ")]
-    assert told == [
-        "b1: its process was killed by signal 9 (SIGKILL), perhaps out of memory. It is tried again."
-    ]
+    (told,) = [line for line in lines if line.startswith("b1: ")]
+    killed = "its process was killed by signal 9 (SIGKILL), perhaps out of memory."
+    assert told == f"b1: {killed} It is tried again."
 
 
 def test_a_unit_that_always_kills_its_worker_fails_after_three_tries(mixed):
@@ -110,11 +98,6 @@ def test_a_unit_that_always_kills_its_worker_fails_after_three_tries(mixed):
     assert "killed by signal 9 (SIGKILL)" in failure.message
     assert (folder / "always").read_text() == "xxx"
     assert ended["d1"].value[0] == "d"
-
-
-def test_a_worker_that_cannot_be_made_fails_the_units_of_its_key_only(mixed):
-    messages = {mixed[0][f"refused{at}"].failure.message for at in range(2)}
-    assert messages == {"no such model. Name another."}
 
 
 def test_a_worker_that_dies_when_it_is_made_is_tried_three_times():
@@ -139,17 +122,13 @@ class Recorder:
         self.log.append(key)
         return self
 
-    def make(self):
-        pass
-
     def do(self, payload, show):
         return payload
 
-    def stop(self):
+    def make(self):
         pass
 
-    def close(self):
-        pass
+    stop = close = make
 
 
 def test_the_key_with_the_most_waiting_steps_for_each_worker_is_served_next():
@@ -158,13 +137,10 @@ def test_the_key_with_the_most_waiting_steps_for_each_worker_is_served_next():
     workers = Recorder(2)
     assert len(list(run_units(work, factory, workers))) == 5
     assert workers.log == ["large", "large", "small"]
-
-
-def test_every_key_has_a_worker_where_there_is_room():
     work = [unit for key in "abc" for unit in units(*[("tell",)] * 5, key=key)]
     workers = Recorder(3)
     assert len(list(run_units(work, factory, workers))) == 15
-    assert Counter(workers.log[:3]) == Counter("abc")
+    assert Counter(workers.log[:3]) == Counter("abc"), "each has a worker where there is room"
 
 
 def test_units_are_added_and_dropped_while_others_are_done():

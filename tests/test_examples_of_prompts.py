@@ -1,9 +1,7 @@
 """Solved examples before a question: which are drawn, and what they show."""
 
-import pytest
-
+from checks import refused
 from consilience.asking.questions import Presenter
-from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
 from consilience.core.presentation import Presentation
@@ -54,8 +52,7 @@ def test_no_example_has_the_text_of_the_question():
 
 
 def test_a_group_that_is_too_small_is_refused():
-    with pytest.raises(ConsilienceError, match="1 other question in the group 'h'"):
-        drawn(POOL[-1])
+    refused("1 other question in the group 'h'", drawn, POOL[-1])
 
 
 def test_examples_have_the_presentation_of_the_question_but_their_own_order():

@@ -9,8 +9,8 @@ import shutil
 import polars as pl
 import pytest
 
+from checks import output, refusal, refused
 from conftest import ROOT
-from consilience import ConsilienceError
 from consilience.analysis.examples import violation_table
 from consilience.kinds import suite_of
 from consilience.kinds.probing import probe, score
@@ -69,16 +69,13 @@ def folder(tmp_path):
 
 def ask(folder, name, model, **options):
     run = folder.parent / name
-    counted = probe(
-        ProbeOptions(suite=str(folder), out=run, vary=["paraphrase", "order=rotations"], **options),
-        model=model,
-    )
-    return run, counted
+    options = {"vary": ["paraphrase", "order=rotations"]} | options
+    return run, probe(ProbeOptions(suite=str(folder), out=run, **options), model=model)
 
 
 def values(metrics, metric):
-    rows = metrics.filter(pl.col("metric") == metric).iter_rows(named=True)
-    return {(row["group"], row["subset"]): row["value"] for row in rows}
+    rows = metrics.filter(metric=metric).select("group", "subset", "value").iter_rows()
+    return {(group, subset): value for group, subset, value in rows}
 
 
 def test_a_run_is_counted_by_its_expectations_without_its_suite(folder):
@@ -88,8 +85,7 @@ def test_a_run_is_counted_by_its_expectations_without_its_suite(folder):
     """
     run, counted = ask(folder, "run", answers(**FIRST))
     rates = values(counted.metrics, "violation_rate")
-    assert rates["one", "opposite"] == 1 / 2
-    assert rates["one", "implied"] == 1 / 2
+    assert (rates["one", "opposite"], rates["one", "implied"]) == (1 / 2, 1 / 2)
     assert rates["one", "all"] == rates["MICRO", "opposite"] == 1 / 2
     assert rates["two", "same"] == rates["two", "all"] == 1
     # The second answers are no in phrasing 1 and yes in phrasing 2, of both expectations.
@@ -107,15 +103,12 @@ def test_violations_are_shown_with_what_was_sent(folder):
     run, _ = ask(folder, "run", answers(**FIRST))
     analysis = analyze_expectations(ExpectationsOptions(run, examples=1))
     rows = analysis.tables["violations"].rows_by_key(["group", "kind"], named=True)
-    ((opposite,),) = [rows["one", "opposite"]]
+    (opposite,) = rows["one", "opposite"]
     assert [opposite[name] for name in ("expectations", "instances", "n")] == [2, 8, 8]
-    assert {key for key in rows if key[0] == "MICRO"} == {
-        ("MICRO", kind) for kind in ("opposite", "implied", "same")
-    }
+    assert {kind for group, kind in rows if group == "MICRO"} == {"opposite", "implied", "same"}
     examples = analysis.tables["examples"].filter(kind="opposite").to_dicts()
-    assert [row["item"] for row in examples] == ["a", "not-a"]
-    assert [row["answer"] for row in examples] == ["yes", "yes"]
-    assert [row["permitted"] for row in examples] == ["", "no"]
+    shown = [(row["item"], row["answer"], row["permitted"]) for row in examples]
+    assert shown == [("a", "yes", ""), ("not-a", "yes", "no")]
     assert "Does A not hold?" in examples[1]["prompt"]
     (shown,) = violation_examples(pl.DataFrame(examples))
     assert shown.rows[0][1] == examples[0]["variant"]
@@ -135,10 +128,6 @@ def test_a_prompt_of_a_chat_is_shown_without_its_special_tokens():
     ]
     for chat in chats:
         prompts = [chat.format(text) for text in ("Question: Is A true?\nAnswer:", about)]
-        shown = [
-            "Question: Is A true? / Answer:",
-            "Question: Is <b>A</b> not true? / [1] a|b / Answer:",
-        ]
         rows = pl.DataFrame(
             {
                 "group": ["g"] * 2, "kind": ["same"] * 2, "example": [1, 1], "item": ["a", "b"],
@@ -146,7 +135,9 @@ def test_a_prompt_of_a_chat_is_shown_without_its_special_tokens():
             }
         )  # fmt: skip
         _, examples = violation_tables(violation_table(pl.DataFrame(), {}), rows, "run")
-        assert [row[0] for row in examples.rows] == shown
+        assert [row[0] for row in examples.rows] == [
+            "Question: Is A true? / Answer:", "Question: Is <b>A</b> not true? / [1] a|b / Answer:",
+        ]  # fmt: skip
 
 
 def test_two_runs_are_compared(folder):
@@ -178,34 +169,24 @@ def test_answers_to_open_questions_are_the_same_if_they_mean_the_same(tmp_path):
     folder.mkdir()
     (folder / "questions.csv").write_text(OPEN, encoding="utf-8")
     (folder / "expectations.csv").write_text("kind,item,other_item\ndifferent,is,is-not\n")
-    replies = {"is": "Rome", "is not": "rome."}
-    model = PromptFunction(
-        lambda prompts: [replies["is not" if " not " in prompt else "is"] for prompt in prompts]
-    )
-    options = ProbeOptions(suite=str(folder), out=folder / "run")
-    counted = probe(options, model=model)
+    both = ("Rome", "rome.")
+    model = PromptFunction(lambda prompts: [both[" not " in one] for one in prompts])
+    counted = probe(ProbeOptions(suite=str(folder), out=folder / "run"), model=model)
     assert values(counted.metrics, "violation_rate")["open", "different"] == 1
     table = Run.open(folder / "run").answers
     suite = counted.suite
     other = table.with_columns(answer=pl.Series(["Rome", "the eternal city"]))
-    for answers_table, rate in (
-        (other, 0),
-        (other.with_columns(meaning=pl.Series(["Rome", "Rome"])), 1),
-    ):
+    merged = other.with_columns(meaning=pl.Series(["Rome", "Rome"]))
+    for answers_table, rate in ((other, 0), (merged, 1)):
         metrics = measure(prepared_seeds([answers_table], suite), suite, "strict")
         assert values(metrics, "violation_rate")["open", "different"] == rate
 
 
 def test_expectations_of_questions_that_were_not_asked_are_named(folder):
     _, counted = ask(folder, "run", answers(**FIRST), groups=["two"])
-    assert any(
-        note.startswith("3 of 4 expectations are not checked, such as for 'a' and 'not-a'")
-        for note in counted.notes
-    )
-    run = folder.parent / "one"
-    counted = probe(
-        ProbeOptions(suite=str(folder), out=run, vary=["order=rotations"]), model=answers()
-    )
+    unchecked = "3 of 4 expectations are not checked, such as for 'a' and 'not-a'"
+    assert any(note.startswith(unchecked) for note in counted.notes)
+    _, counted = ask(folder, "one", answers(), vary=["order=rotations"])
     assert any("phrasings vary with --vary paraphrase" in note for note in counted.notes)
 
 
@@ -217,8 +198,7 @@ def test_a_sample_has_questions_with_those_that_are_linked_to_them():
         name: sorted(question.item.partition("-")[2] for question in of)
         for name, of in sampled.groups.items()
     }
-    assert len(numbers["mother"]) == 5
-    assert numbers["mother"] == numbers["child"]
+    assert (len(numbers["mother"]), numbers["mother"]) == (5, numbers["child"])
     assert len(select_questions(questions, None, None, 0)) == 48
     assert select_questions(questions, None, 5, 1).items != sampled.items
 
@@ -226,11 +206,8 @@ def test_a_sample_has_questions_with_those_that_are_linked_to_them():
 def test_groups_of_few_questions_have_a_note(folder):
     """Groups of 4 and 1 questions; an answer that is always the same has no corrected value."""
     _, counted = ask(folder, "run", answers(**FIRST))
-    assert any(
-        note == "2 groups have fewer than 20 questions: corrected consistency tends to be too low "
-        "there, its interval too narrow"
-        for note in counted.notes
-    )
+    low = "corrected consistency tends to be too low there, its interval too narrow"
+    assert f"2 groups have fewer than 20 questions: {low}" in counted.notes
     _, counted = ask(folder, "same", answers(Who_has_C="Ann", Whose_is_C="Ann"))
     assert not any("fewer than 20" in note for note in counted.notes)
 
@@ -239,39 +216,30 @@ def test_a_run_without_expectations_says_so(folder):
     (folder / "expectations.csv").unlink()
     run, counted = ask(folder, "run", answers())
     assert "violation_rate" not in counted.metrics["metric"].to_list()
-    with pytest.raises(ConsilienceError, match=r"no expectations; expected a run of questions"):
-        analyze_expectations(ExpectationsOptions(run))
+    message = r"no expectations; expected a run of questions"
+    refused(message, analyze_expectations, ExpectationsOptions(run))
 
 
 def test_open_questions_with_expectations_need_no_variants(tmp_path):
     """One phrasing, no options: without expectations there would be nothing to compare."""
-    rows = {
-        "questions": "item,question,answer\na,Who has A?,Ann\nb,What has Ann?,A\n",
-        "expectations": "kind,item,other_item,map\nimplied,a,b,Ann -> A\n",
-    }
-    suite = tmp_path / "open"
-    suite.mkdir()
-    for name, text in rows.items():
-        (suite / f"{name}.csv").write_text(text)
-    questions = load_questions(str(suite))
-    assert factors_of(ProbeOptions(), questions) == []
+    questions = "item,question,answer\na,Who has A?,Ann\nb,What has Ann?,A\n"
+    (tmp_path / "questions.csv").write_text(questions)
+    expected = "kind,item,other_item,map\nimplied,a,b,Ann -> A\n"
+    (tmp_path / "expectations.csv").write_text(expected)
+    assert factors_of(ProbeOptions(), load_questions(str(tmp_path))) == []
 
 
-@pytest.mark.parametrize(
-    ("rows", "vary", "variant"),
-    [
-        ("item,question,options,answer\na,Is A true?,yes;no,yes\n", ["order=given"], "order=given"),
-        ("item,question,options,answer\na,Is A true?,yes;no,yes\n", ["labels=1"], "labels=1"),
-        ("item,question,answer\na,Who has A?,Ann\n", None, "base"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "vary", "variant"), [
+    ("item,question,options,answer\na,Is A true?,yes;no,yes\n", ["order=given"], "order=given"),
+    ("item,question,options,answer\na,Is A true?,yes;no,yes\n", ["labels=1"], "labels=1"),
+    ("item,question,answer\na,Who has A?,Ann\n", None, "base"),
+])  # fmt: skip
 def test_one_variant_alone_is_asked_and_exported(tmp_path, consilience, rows, vary, variant):
     """What needs two variants has no data; the answers of the export have the same numbers."""
     suite, prompts = tmp_path / "q.csv", tmp_path / "prompts.jsonl"
     suite.write_text(rows, encoding="utf-8")
-    counted = probe(
-        ProbeOptions(suite=str(suite), out=tmp_path / "run", vary=vary, model="baseline:random")
-    )
+    named = {"suite": str(suite), "out": tmp_path / "run", "model": "baseline:random"}
+    counted = probe(ProbeOptions(**named, vary=vary))
     assert Run.open(tmp_path / "run").answers["variant"].to_list() == [variant]
     numbers = {row.metric: row.value for row in counted.summary.rows}
     assert (numbers["accuracy"] in (0, 1), math.isnan(numbers["consistency"])) == (True, True)
@@ -290,8 +258,8 @@ def test_a_factor_that_questions_have_one_level_of_is_refused(tmp_path):
     suite.write_text("item,question,options,answer\na,Is A true?,yes;no,yes\n", encoding="utf-8")
     questions = load_questions(str(suite))
     for vary in ("paraphrase", "separator=", "labels="):
-        with pytest.raises(ConsilienceError, match="one level.*; expected two levels"):
-            factors_of(ProbeOptions(vary=[vary]), questions)
+        options = ProbeOptions(vary=[vary])
+        refused("one level.*; expected two levels", factors_of, options, questions)
 
 
 @pytest.mark.parametrize("answer_to_b", ["no", "maybe"])
@@ -324,10 +292,9 @@ def test_an_export_that_is_scored_keeps_its_expectations(folder, consilience, an
     page = folder.parent / "page.html"
     assert consilience("report", scored, "--out", page)[0] == 0
     assert "conditioned opposite" in page.read_text(encoding="utf-8")
-    status, out, _ = consilience("compare", probed, scored)
-    assert (status, "Violations, conditioned opposite" in out) == (0, True)
+    assert "Violations, conditioned opposite" in output(consilience, "compare", probed, scored)
     rule = "violation_rate of conditioned opposite <= 99 %"
-    status, out, err = consilience("gate", scored, "--rule", rule)
+    status, _, err = consilience("gate", scored, "--rule", rule)
     assert (status in (0, 3), err) == (True, "")
 
 
@@ -336,8 +303,7 @@ def test_suite_check_covers_expectations(folder):
     problems = [str(problem) for problem in check_questions(str(folder))]
     assert len(problems) == 2
     assert "expectations.csv:2: no question 'nota'. Did you mean 'not-a'?" in problems[0]
-    with pytest.raises(ConsilienceError, match="1 more"):
-        load_questions(str(folder))
+    refused("1 more", load_questions, str(folder))
 
 
 GUIDE = (ROOT / "docs" / "expectations.md").read_text(encoding="utf-8")
@@ -378,27 +344,19 @@ def test_the_script_of_the_guide_converts_a_file_of_becel(tmp_path, monkeypatch)
 
 def test_the_commands_read_a_suite_and_its_runs(folder, consilience):
     """suite check, the tables of analyze expectations and compare, and the section of a report."""
-    status, out, _ = consilience("suite", "check", folder)
-    assert (status, out.strip()) == (
-        0,
-        f"{folder}: good; 2 groups, 5 questions with options, 10 phrasings, 4 expectations",
-    )
+    counts = "2 groups, 5 questions with options, 10 phrasings, 4 expectations"
+    assert output(consilience, "suite", "check", folder).strip() == f"{folder}: good; {counts}"
     first, _ = ask(folder, "first", answers(**FIRST))
     second, _ = ask(folder, "second", answers())
-    status, out, _ = consilience("analyze", "expectations", first, "--examples", "1")
-    assert status == 0
+    out = output(consilience, "analyze", "expectations", first, "--examples", "1")
     assert re.search("one +opposite", out)
     assert "all groups" in out and "MICRO" not in out
     assert "Does A not hold?" in out
-    status, out, _ = consilience("compare", first, second, "--by", "metric")
-    assert status == 0
+    output(consilience, "compare", first, second, "--by", "metric")
     page = folder.parent / "report.html"
-    status, _, err = consilience("report", first, second, "--out", page)
-    assert status == 0, err
+    output(consilience, "report", first, second, "--out", page)
     text = page.read_text(encoding="utf-8")
     assert "Violated expectations, in percent" in text
     assert text.count("Examples of violations: ") >= 2  # one a run
     (folder / "expectations.csv").write_text("kind,item\nsame,a\n")
-    status, _, err = consilience("suite", "check", folder)
-    assert status == 2
-    assert "'a' is compared with itself" in err
+    assert "'a' is compared with itself" in refusal(consilience, "suite", "check", folder)

@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 
+from checks import output
 from conftest import ROOT
 
 PAGE = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
@@ -24,7 +25,5 @@ def test_the_round_trip_of_the_guide(consilience, tmp_path, monkeypatch):
         elif block.startswith("python "):
             subprocess.run([sys.executable, *block.split()[1:]], cwd=tmp_path, check=True)
         else:
-            status, out, err = consilience(*shlex.split(block)[1:])
-            assert status == 0, err
-            printed.append(out)
+            printed.append(output(consilience, *shlex.split(block)[1:]))
     assert printed == shown

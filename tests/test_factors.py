@@ -5,31 +5,21 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
-from consilience.core.errors import ConsilienceError
+from checks import refused
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
 from consilience.core.presentation import TEMPLATES, Presentation, Template, permutation, present
 from consilience.metrics.components import decompose, one_hot
 
-FRANCE = Question(
-    "capital-1",
-    "capital",
-    {"": ("What is the capital of France?", "Which city is France's capital?")},
-    Choice("Paris"),
-    tuple(map(Choice, ("Lyon", "Paris", "Nice"))),
-)
+PHRASINGS = {"": ("What is the capital of France?", "Which city is France's capital?")}
+CITIES = tuple(map(Choice, ("Lyon", "Paris", "Nice")))
+FRANCE = Question("capital-1", "capital", PHRASINGS, Choice("Paris"), CITIES)
 ITALY = Question(
-    "capital-2",
-    "capital",
-    {"": ("What is the capital of Italy?",)},
-    Choice("Rome"),
+    "capital-2", "capital", {"": ("What is the capital of Italy?",)}, Choice("Rome"),
     tuple(map(Choice, ("Rome", "Milan", "Turin"))),
-)
-FACTORS = (
-    Factor("paraphrase", ("1", "2")),
-    Factor("order", ("given", "rotation 1", "rotation 2")),
-    Factor("labels", ("A", "1")),
-)
+)  # fmt: skip
+ORDER = Factor("order", ("given", "rotation 1", "rotation 2"))
+FACTORS = (Factor("paraphrase", ("1", "2")), ORDER, Factor("labels", ("A", "1")))
 
 
 def differing(first, second):
@@ -40,8 +30,7 @@ def differing(first, second):
 def test_full_design_has_every_combination_and_its_pairs():
     """2 x 3 x 2 cells; a pair of a factor differs in nothing else."""
     design = FactorialDesign.full(FACTORS)
-    assert len(set(design.cells)) == 12
-    assert design.cells[0] == (0, 0, 0)
+    assert (len(set(design.cells)), design.cells[0]) == (12, (0, 0, 0))
     assert design.names[1] == "paraphrase=1, order=given, labels=1"
     assert design.is_full
     pairs = design.pairs_by_factor()
@@ -50,11 +39,8 @@ def test_full_design_has_every_combination_and_its_pairs():
         "order": 12,  # 3 x 4
         "labels": 6,
     }
-    every = [
-        pair
-        for pair in combinations(range(12), 2)
-        if differing(*(design.cells[at] for at in pair)) == 1
-    ]
+    cells = design.cells
+    every = [(a, b) for a, b in combinations(range(12), 2) if differing(cells[a], cells[b]) == 1]
     assert sorted(pair for of_factor in pairs.values() for pair in of_factor) == every
 
 
@@ -88,9 +74,7 @@ def test_smaller_designs_hold_pairs_of_every_factor():
 )
 def test_impossible_designs_and_templates_are_refused(make, message):
     """Each with one message, before anything is asked."""
-    with pytest.raises(ConsilienceError) as caught:
-        make()
-    assert message in str(caught.value)
+    assert message in refused("", make)
 
 
 def test_orders_are_permutations():
@@ -104,30 +88,17 @@ def test_orders_are_permutations():
     assert {(0, 1, 2), *shuffles[:5]} == set(permutations(range(3)))
 
 
-@pytest.mark.parametrize(
-    ("presentation", "text", "answers", "options"),
-    [
-        (
-            Presentation(order="rotation 1"),
-            "Question: What is the capital of France?\nA. Paris\nB. Nice\nC. Lyon\nAnswer:",
-            ("A", "B", "C"),
-            (1, 2, 0),
-        ),
-        (
-            Presentation(labels="none", paraphrase=1, separator=" - ", case="upper"),
-            "QUESTION - Which city is France's capital?\n- Lyon\n- Paris\n- Nice\nANSWER -",
-            ("Lyon", "Paris", "Nice"),
-            (0, 1, 2),
-        ),
-        (
-            Presentation(labels="1", template=TEMPLATES["chat"]),
-            "What is the capital of France?\n1. Lyon\n2. Paris\n3. Nice\n"
-            "Answer with the number of the right option and nothing else.",
-            ("1", "2", "3"),
-            (0, 1, 2),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("presentation", "text", "answers", "options"), [
+    (Presentation(order="rotation 1"),
+     "Question: What is the capital of France?\nA. Paris\nB. Nice\nC. Lyon\nAnswer:",
+     ("A", "B", "C"), (1, 2, 0)),
+    (Presentation(labels="none", paraphrase=1, separator=" - ", case="upper"),
+     "QUESTION - Which city is France's capital?\n- Lyon\n- Paris\n- Nice\nANSWER -",
+     ("Lyon", "Paris", "Nice"), (0, 1, 2)),
+    (Presentation(labels="1", template=TEMPLATES["chat"]),
+     "What is the capital of France?\n1. Lyon\n2. Paris\n3. Nice\n"
+     "Answer with the number of the right option and nothing else.", ("1", "2", "3"), (0, 1, 2)),
+])  # fmt: skip
 def test_prompts_say_what_their_levels_say(presentation, text, answers, options):
     """The words of the template change case, the question and its options do not."""
     prompt = present(FRANCE, presentation)
@@ -145,12 +116,8 @@ def test_examples_have_the_presentation_of_the_question_in_the_given_order():
 
 def test_a_variant_that_a_question_lacks_has_no_prompt():
     """A third phrasing, another language, an order of more options."""
-    for presentation in (
-        Presentation(paraphrase=2),
-        Presentation(language="de"),
-        Presentation(order="rotation 3"),
-    ):
-        assert present(FRANCE, presentation) is None
+    for level in ({"paraphrase": 2}, {"language": "de"}, {"order": "rotation 3"}):
+        assert present(FRANCE, Presentation(**level)) is None
 
 
 def test_decomposition_by_hand():

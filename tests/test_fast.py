@@ -5,11 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import (
-    AutoModelForMaskedLM,
-    MobileBertConfig,
-    MobileBertForMaskedLM,
-)
+from transformers import AutoModelForMaskedLM, MobileBertConfig, MobileBertForMaskedLM
 
 from conftest import MASKED
 from consilience import Pattern, Query, load_model
@@ -55,10 +51,10 @@ def test_what_is_computed_at_the_mask_only_is_what_the_whole_model_computes(fami
 def test_a_family_that_looks_into_its_weights_keeps_them():
     """MobileBERT's head multiplies its own weights: nothing is packed, nothing broken."""
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "embedding_size": 16, "intra_bottleneck_size": 16}
     config = MobileBertConfig(
-        vocab_size=99, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, **sizes
-    )
+        vocab_size=99, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+        hidden_size=32, embedding_size=16, intra_bottleneck_size=16,
+    )  # fmt: skip
     model = MobileBertForMaskedLM(config).eval()
     ids = torch.arange(12).reshape(2, 6)
     with torch.inference_mode():
@@ -67,8 +63,7 @@ def test_a_family_that_looks_into_its_weights_keeps_them():
         assert torch.equal(model(input_ids=ids).logits, before)
     assert not AtMask(model).is_reduced
     at = torch.tensor([1, 4])
-    rows = AtMask(model).head_rows(torch.tensor([5, 8]))
-    found = AtMask(model).logits(ids, at, rows)
+    found = AtMask(model).logits(ids, at, AtMask(model).head_rows(torch.tensor([5, 8])))
     assert torch.equal(found, before[torch.arange(2), at][:, [5, 8]])
 
 
@@ -86,8 +81,7 @@ def test_normalising_leaves_nan_alone_and_survives_minus_infinity():
     found = log_softmax(np.array([[0.0, np.log(3), np.nan], [-np.inf, 0, 0], [np.nan] * 3]))
     np.testing.assert_allclose(np.exp(found[0, :2]), [0.25, 0.75])
     np.testing.assert_allclose(np.exp(found[1]), [0, 0.5, 0.5])
-    assert np.isnan(found[0, 2])
-    assert np.isnan(found[2]).all()
+    assert np.isnan([found[0, 2], *found[2]]).all()
 
 
 def test_halving_learns_and_gives_up_where_one_is_too_much():
@@ -113,12 +107,8 @@ def test_halving_learns_and_gives_up_where_one_is_too_much():
 
     with pytest.raises(RuntimeError, match="shapes"):
         halving(other, np.arange(4), 5, budget)
-
-
-def test_the_error_of_a_processor_without_memory_is_recognised():
-    """The message of the real allocator, for more bytes than a process can address."""
     with pytest.raises(RuntimeError) as caught:
-        torch.empty(2**50)
+        torch.empty(2**50)  # more bytes than a process can address: the real allocator's message
     assert _out_of_memory(caught.value)
 
 
@@ -211,11 +201,8 @@ def test_a_model_that_reads_less_reads_what_it_must(model_folder):
     reader = model.tree_scorer.read([[5, 6, 7], [5, 6, 8], [9, 10]])
     reader.read_all()
     assert reader.read_nodes == 4
-    np.testing.assert_allclose(
-        reader.tree.path_sums(reader.steps),
-        model.one_by_one([[5, 6, 7], [5, 6, 8], [9, 10]]),
-        atol=1e-4,
-    )
+    expected = model.one_by_one([[5, 6, 7], [5, 6, 8], [9, 10]])
+    np.testing.assert_allclose(reader.tree.path_sums(reader.steps), expected, atol=1e-4)
 
 
 def test_targets_of_all_lengths_are_read_side_by_side(model_folder):
@@ -223,8 +210,7 @@ def test_targets_of_all_lengths_are_read_side_by_side(model_folder):
     targets = [[7, 8, 9], [12, 9], [7, 8, 10, 11, 9], [7, 11, 9]]
     inputs = [[4, 5, 1], [6, 5, 1]]
     expected = [
-        [decoder_sum(model.model, ids, model.prefix, target) for target in targets]
-        for ids in inputs
+        [decoder_sum(model.model, ids, model.prefix, one) for one in targets] for ids in inputs
     ]
     for tokens in (1, 1000):
         with budget_of(model, tokens):
@@ -235,9 +221,8 @@ def test_patterns_with_few_subjects_are_asked_together():
     """5 patterns of 3, 3, 20, 10 and 9 queries, at most 12 or 100 together."""
     pattern = [Pattern.parse(f"[X] {at} [Y].") for at in range(5)]
     sizes = (3, 3, 20, 10, 9)
-    queries = [
-        Query(p, f"{n}", "a") for p, size in zip(pattern, sizes, strict=True) for n in range(size)
-    ]
+    counted = zip(pattern, sizes, strict=True)
+    queries = [Query(one, f"{n}", "a") for one, size in counted for n in range(size)]
     for most, expected in ((12, [6, 12, 8, 10, 9]), (100, [6, 20, 10, 9])):
         found = list(causal._together(queries, most))
         assert [sum(len(own) for _, _, own in each) for each in found] == expected

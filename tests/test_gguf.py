@@ -46,29 +46,23 @@ def write_gguf(path, gpt2, texts=()):
     ``texts``: further metadata, pairs of a key and a text.
     """
     described = json.loads((gpt2 / "tokenizer.json").read_text())
-    vocabulary = described["model"]["vocab"] | {
-        each["content"]: each["id"] for each in described["added_tokens"]
-    }
+    added = {each["content"]: each["id"] for each in described["added_tokens"]}
+    vocabulary = described["model"]["vocab"] | added
     tokens = sorted(vocabulary, key=vocabulary.__getitem__)
     merges = [" ".join(each) if isinstance(each, list) else each for each in
               described["model"]["merges"]]  # fmt: skip
     end = vocabulary["<|endoftext|>"]
     writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(64)
-    writer.add_embedding_length(WIDTH)
-    writer.add_block_count(LAYERS)
-    writer.add_feed_forward_length(2 * WIDTH)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(HEADS)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_vocab_size(len(tokens))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(tokens)
-    writer.add_token_merges(merges)
-    writer.add_token_types([3 if at == end else 1 for at in range(len(tokens))])
-    writer.add_bos_token_id(end)
-    writer.add_eos_token_id(end)
+    described = {
+        "context_length": 64, "embedding_length": WIDTH, "block_count": LAYERS,
+        "feed_forward_length": 2 * WIDTH, "head_count": HEADS, "head_count_kv": HEADS,
+        "layer_norm_rms_eps": 1e-5, "rope_freq_base": 10000.0, "vocab_size": len(tokens),
+        "tokenizer_model": "gpt2", "token_list": tokens, "token_merges": merges,
+        "token_types": [3 if token == "<|endoftext|>" else 1 for token in tokens],
+        "bos_token_id": end, "eos_token_id": end,
+    }  # fmt: skip
+    for name, value in described.items():
+        getattr(writer, f"add_{name}")(value)
     for key, text in texts:
         writer.add_string(key, text)
     rng = np.random.default_rng(0)
@@ -76,21 +70,18 @@ def write_gguf(path, gpt2, texts=()):
     def weight(*shape):
         return rng.normal(0, 0.2, shape).astype(np.float32)
 
+    ones = np.ones(WIDTH, dtype=np.float32)
     writer.add_tensor("token_embd.weight", weight(len(tokens), WIDTH))
-    writer.add_tensor("output_norm.weight", np.ones(WIDTH, dtype=np.float32))
+    writer.add_tensor("output_norm.weight", ones)
     for layer in range(LAYERS):
         for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
             writer.add_tensor(f"blk.{layer}.{name}.weight", weight(WIDTH, WIDTH))
-        for name, shape in (
-            ("ffn_gate", (2 * WIDTH, WIDTH)),
-            ("ffn_up", (2 * WIDTH, WIDTH)),
-        ):
-            writer.add_tensor(f"blk.{layer}.{name}.weight", weight(*shape))
+        for name in ("ffn_gate", "ffn_up"):
+            writer.add_tensor(f"blk.{layer}.{name}.weight", weight(2 * WIDTH, WIDTH))
         kind = gguf.GGMLQuantizationType.Q8_0
         small = gguf.quants.quantize(weight(WIDTH, 2 * WIDTH), kind)
         writer.add_tensor(f"blk.{layer}.ffn_down.weight", small, raw_dtype=kind)
         for name in ("attn_norm", "ffn_norm"):
-            ones = np.ones(WIDTH, dtype=np.float32)
             writer.add_tensor(f"blk.{layer}.{name}.weight", ones)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -148,10 +139,9 @@ def test_a_file_is_parsed_once(file, cache, monkeypatch):
     assert len(parsed) == 2
 
 
-@pytest.mark.parametrize(
-    "damage",
-    ["truncated", "changed", "without stamp", "without weights", "tokenizer", "without config"],
-)
+@pytest.mark.parametrize("damage", [
+    "truncated", "changed", "without stamp", "without weights", "tokenizer", "without config",
+])  # fmt: skip
 def test_what_was_damaged_in_the_cache_is_made_anew(file, cache, damage):
     before = asked(file)
     (kept,) = cache.glob("weights-*/")

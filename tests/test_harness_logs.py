@@ -15,8 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from checks import output, refusal, refused
 from consilience import load_suite
-from consilience.core.errors import ConsilienceError
 from consilience.files import tables
 from consilience.integrations import lm_eval_task as task
 from consilience.runs.run import read_answers
@@ -40,8 +40,7 @@ def test_numbers_of_documents_by_hand():
         row("c", 0, 0, True, size=3), row("c", 1, 0, True, size=3),  # --limit cut its third variant
         row("b", 1, 0, True),  # a repeated fact counts once
     ]  # fmt: skip
-    assert task.items(rows) == 2
-    assert task.accuracy(rows) == 1 / 2
+    assert (task.items(rows), task.accuracy(rows)) == (2, 1 / 2)
     assert task.items([*rows[:4], row("b", 1, None, True)]) == 1
     assert task.consistency(rows) == 2 / 4  # pairs of a: 1 of 3; of b: 1 of 1
     assert task.consistent_accuracy(rows) == 0
@@ -102,14 +101,17 @@ def metrics(out):
     return {(each["metric"], each["group"]): each for each in shown if each["subset"] == "all"}
 
 
+def same_numbers(rows, numbers, group):
+    for name in ("accuracy", "consistency", "consistent_accuracy"):
+        assert getattr(task, name)(rows) == pytest.approx(numbers[name, group]["value"]), name
+        assert numbers[name, group]["n"] > 0
+
+
 def test_facts_as_a_task_and_back(consilience, write_suite, tmp_path):
-    facts = [
-        {"relation": "capital", "subject": subject, "object": word}
-        for subject, word in [("France", "Paris"), ("Germany", "Berlin"), ("Italy", "Rome")]
-    ]
+    pairs = [("France", "Paris"), ("Germany", "Berlin"), ("Italy", "Rome")]
+    facts = [{"relation": "capital", "subject": one, "object": other} for one, other in pairs]
     suite = write_suite(facts=[*facts, facts[-1]])
-    status, out, err = consilience("suite", "export", suite, "--format", "lm-eval", "-o", "tasks")
-    assert status == 0, err
+    out = output(consilience, "suite", "export", suite, "--format", "lm-eval", "-o", "tasks")
     docs = documents(tmp_path / "tasks", "consilience_suite")
     assert f"{len(docs)} documents of 4 items" in out
     first = docs[1]
@@ -117,12 +119,9 @@ def test_facts_as_a_task_and_back(consilience, write_suite, tmp_path):
         "", [f"{city} is the capital of France." for city in ("Paris", "Berlin", "Rome")]
     )  # fmt: skip
     log_of(docs, tmp_path / "samples_x.jsonl", made_up)
-    status, out, err = consilience("score", "samples_x.jsonl", "-s", suite, "--json", "-o", "run")
-    assert status == 0, err
+    out = output(consilience, "score", "samples_x.jsonl", "-s", suite, "--json", "-o", "run")
     numbers, rows = metrics(out), rows_of(docs, made_up)
-    for name in ("accuracy", "consistency", "consistent_accuracy"):
-        assert getattr(task, name)(rows) == pytest.approx(numbers[name, "MACRO"]["value"]), name
-        assert numbers[name, "MACRO"]["n"] > 0
+    same_numbers(rows, numbers, "MACRO")
     answers = read_answers(tmp_path / "run")
     paris = answers.row(0, named=True)
     totals = [made_up(choice) for choice in docs[0]["choices"]]
@@ -141,10 +140,10 @@ def questions(tmp_path):
 def test_questions_as_a_task_and_back(consilience, questions, tmp_path, labels):
     arguments = ("--groups", "city", "--vary", "order=all", "--vary", f"labels={labels}",
                  "--vary", "paraphrase=all")  # fmt: skip
-    status, out, err = consilience(
-        "suite", "export", questions, "--format", "lm-eval", "-o", tmp_path / "tasks", *arguments
-    )
-    assert status == 0, err
+    output(
+        consilience, "suite", "export", questions, "--format", "lm-eval", "-o", tmp_path / "tasks",
+        *arguments,
+    )  # fmt: skip
     docs = documents(tmp_path / "tasks", "consilience_mine")
     assert len(docs) == 2 * 2 * 6 * 2
     first, last = docs[0], docs[-1]
@@ -154,11 +153,9 @@ def test_questions_as_a_task_and_back(consilience, questions, tmp_path, labels):
     )  # fmt: skip
     assert first["context"].endswith("Answer:") and last["options"] == ["Romeo", "Turin", "Rome"]
     log_of(docs, tmp_path / "log.jsonl", made_up)
-    status, out, err = consilience("score", "log.jsonl", "-s", questions, "--json", "-o", "run")
-    assert status == 0, err
+    out = output(consilience, "score", "log.jsonl", "-s", questions, "--json", "-o", "run")
     numbers, rows = metrics(out), rows_of(docs, made_up)
-    for name in ("accuracy", "consistency", "consistent_accuracy"):
-        assert getattr(task, name)(rows) == pytest.approx(numbers[name, "MICRO"]["value"]), name
+    same_numbers(rows, numbers, "MICRO")
     answers = read_answers(tmp_path / "run")
     assert answers["option_scores"].list.len().to_list() == [3] * 48
     by_hand = {
@@ -185,27 +182,19 @@ def test_questions_that_lack_variants_count_by_those_that_they_have(consilience,
     numbers = metrics(consilience("score", "log.jsonl", "-s", path, "--json")[1])
     rows = rows_of(docs, made_up)
     assert task.items(rows) == 2
-    for name in ("accuracy", "consistency", "consistent_accuracy"):
-        assert getattr(task, name)(rows) == pytest.approx(numbers[name, "MICRO"]["value"]), name
+    same_numbers(rows, numbers, "MICRO")
 
 
-def test_what_is_no_task_is_refused(consilience, questions, tmp_path):
-    for arguments, message in [
-        (("rte",), "the sentence pairs of rte"),
-        ((questions,), "the open question 'open-1' in the group 'open'"),
-        (
-            (questions, "--groups", "city", "--template", "chat"),
-            "the template 'chat', which is a chat",
-        ),
-    ]:
-        status, _, err = consilience(
-            "suite", "export", *arguments, "--format", "lm-eval", "-o", tmp_path / "tasks"
-        )
-        assert (status, message in err) == (2, True), err
-    status, _, err = consilience("suite", "export", "mini", "--format", "lm-eval")
-    assert (status, "without a folder. Add --out DIR" in err) == (2, True)
-    status, _, err = consilience("suite", "export", "mini", "--format", "lm-eval", "-o", questions)
-    assert (status, "a file; expected a folder" in err) == (2, True)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("rte", "-o", "tasks"), "the sentence pairs of rte"),
+    (("mine.csv", "-o", "tasks"), "the open question 'open-1' in the group 'open'"),
+    (("mine.csv", "--groups", "city", "--template", "chat", "-o", "tasks"),
+     "the template 'chat', which is a chat"),
+    (("mini",), "without a folder. Add --out DIR"),
+    (("mini", "-o", "mine.csv"), "a file; expected a folder"),
+])  # fmt: skip
+def test_what_is_no_task_is_refused(arguments, message, consilience, questions, tmp_path):
+    assert message in refusal(consilience, "suite", "export", *arguments, "--format", "lm-eval")
     assert not (tmp_path / "tasks").exists()
 
 
@@ -216,9 +205,7 @@ def test_logs_of_other_tasks_and_other_suites_are_refused(consilience, tmp_path)
     def scored(doc, replies):
         line = {"doc_id": 0, "doc": doc, "filtered_resps": replies}
         log.write_text(json.dumps(line) + "\n", encoding="utf-8")
-        status, _, err = consilience("score", log, "--suite", "mini")
-        assert status == 2
-        return err
+        return refusal(consilience, "score", log, "--suite", "mini")
 
     assert "without group, item" in scored({"question": "?"}, reply)
     doc = {"group": "capital", "item": "capital-1", "subject": "France", "gold": "Paris",
@@ -236,21 +223,16 @@ def test_the_model_of_a_log_is_that_of_the_results_beside_it(consilience, tmp_pa
     date = "2026-11-23T13-16-29.122945"
     log_of(docs, log := tmp_path / f"samples_consilience_mini_{date}.jsonl", made_up)
     (tmp_path / f"results_{date}.json").write_text('{"model_name": "org/small"}')
-    status, out, err = consilience("score", log, "--suite", "mini", "-o", "run")
-    assert status == 0, err
+    out = output(consilience, "score", log, "--suite", "mini", "-o", "run")
     assert out.startswith("small on mini: 1 relation, 2 facts")
-    assert (
-        json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]["model"]
-        == "org/small"
-    )
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["settings"]["model"]["model"] == "org/small"
 
 
 def test_the_functions_of_a_task_need_nothing_of_ours(consilience, tmp_path):
     consilience("suite", "export", "mini", "--limit", "1", "--format", "lm-eval", "-o", "tasks")
     path = tmp_path / "tasks" / "consilience_task.py"
-    assert (
-        "import consilience" not in path.read_text() and "from consilience" not in path.read_text()
-    )
+    assert not any(f"{word} consilience" in path.read_text() for word in ("import", "from"))
     spec = importlib.util.spec_from_file_location("consilience_task", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -265,8 +247,7 @@ def test_perturbed_patterns_are_compared_with_their_pattern(consilience, write_s
     compared = [[], [], [], [0], [1], [2]]
     assert [doc["compared_with"] for doc in docs] == compared * 3
     log_of(docs, tmp_path / "log.jsonl", made_up)
-    status, out, err = consilience("score", "log.jsonl", "-s", suite, "--json", "-o", "run")
-    assert status == 0, err
+    out = output(consilience, "score", "log.jsonl", "-s", suite, "--json", "-o", "run")
     numbers, rows = metrics(out), rows_of(docs, made_up)
     assert task.consistency(rows) == pytest.approx(numbers["consistency", "MACRO"]["value"])
     again = metrics(consilience("score", "run", "--json")[1])
@@ -274,11 +255,10 @@ def test_perturbed_patterns_are_compared_with_their_pattern(consilience, write_s
 
 
 def sample(item, variant, options, text, epoch=1, variant_index=0):
-    metadata = {"group": "city", "item": item, "variant": variant, "variant_index": variant_index,
-                "options": options}  # fmt: skip
-    return SimpleNamespace(
-        id=item, epoch=epoch, metadata=metadata, output=SimpleNamespace(completion=text)
-    )
+    about = {"group": "city", "item": item, "variant": variant, "options": options}
+    about["variant_index"] = variant_index
+    output = SimpleNamespace(completion=text)
+    return SimpleNamespace(id=item, epoch=epoch, metadata=about, output=output)
 
 
 @pytest.fixture
@@ -299,10 +279,7 @@ def test_logs_of_inspect_become_rows_of_answers(log):
     ]  # fmt: skip
     assert tables.model_of_log(path) == "openai/small"
     log.samples[0].metadata = {"item": "a", "variant_index": 0}
-    with pytest.raises(
-        ConsilienceError, match="without variant in its metadata; expected a log of"
-    ):
-        read_answers(path)
+    refused("without variant in its metadata; expected a log of", read_answers, path)
     log.samples = None  # a log of an evaluation that failed
     assert read_answers(path).is_empty()
 
@@ -317,8 +294,7 @@ def test_epochs_of_questions_are_levels_of_the_factor_sample(consilience, questi
         for epoch in (2, 0, 1)
         for at, order in enumerate(shown)
     ]
-    status, out, err = consilience("score", path, "-s", questions, "--json", "-o", "run")
-    assert status == 0, err
+    out = output(consilience, "score", path, "-s", questions, "--json", "-o", "run")
     rows = {(row["metric"], row["group"], row["subset"]): row for row in json.loads(out)["metrics"]}
     # Lyon, Paris, Paris in the given order; Paris, Paris, Lyon in the other one
     assert rows["accuracy", "MICRO", "all"]["value"] == 0
@@ -343,8 +319,7 @@ def test_a_log_of_facts_as_questions_says_which_options_were_drawn(consilience, 
     ]
     for one in log.samples:
         one.metadata |= {"group": "capital", "as_questions": 2, "seed": 5}
-    status, _, err = consilience("score", path, "-s", "mini", "-o", "run")
-    assert status == 0, err
+    output(consilience, "score", path, "-s", "mini", "-o", "run")
     answers = read_answers("run")
     assert answers["answer"].to_list() == [question.options[0].text, question.options[1].text]
     assert answers["gold"].unique().to_list() == [question.gold.text]
@@ -355,8 +330,8 @@ def test_a_log_of_facts_as_questions_says_which_options_were_drawn(consilience, 
 def test_a_log_of_inspect_needs_inspect(consilience, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
     (tmp_path / "log.eval").write_bytes(b"PK")
-    status, _, err = consilience("score", "log.eval", "--suite", "mini-questions")
-    assert (status, "inspect_ai is not installed, which reads its logs" in err) == (2, True)
+    err = refusal(consilience, "score", "log.eval", "--suite", "mini-questions")
+    assert "inspect_ai is not installed, which reads its logs" in err
     assert "Install the extra consilience[inspect]: `pip install" in err
 
 
@@ -364,20 +339,15 @@ def test_log_probabilities_of_any_origin_are_scored(consilience, questions, tmp_
     """A column of a table; what is no list of numbers is refused, NaN is no answer."""
 
     def scored(first):
-        rows = [
-            {"item": "city-1", "variant": f"order={order}", "log_probabilities": values}
-            for order, values in [("given", first), ("reversed", [-3, -1, -2])]
-        ]
+        row = {"item": "city-1", "variant": "order=given", "log_probabilities": first}
+        rows = [row, row | {"variant": "order=reversed", "log_probabilities": [-3, -1, -2]}]
         (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
         return consilience("score", "mine.jsonl", "-s", questions, "-o", "run", "--json")
 
     status, _, err = scored("high")
-    assert (status, "row 1: 'log_probabilities' is 'high'; expected a list of numbers" in err) == (
-        2,
-        True,
-    )
-    status, _, err = scored([-1, -3, -2])
-    assert status == 0, err
+    message = "row 1: 'log_probabilities' is 'high'; expected a list of numbers"
+    assert (status, message in err) == (2, True)
+    assert scored([-1, -3, -2])[0] == 0
     shown = read_answers("run").select("option", "gold_option", "margin", "excluded")
     assert shown.rows() == [(0, 1, 1.0, None), (1, 1, 1.0, None)]
     shutil.rmtree("run")

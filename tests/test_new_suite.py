@@ -6,8 +6,8 @@ import re
 import pytest
 
 import consilience as cs
+from checks import output, refused
 from consilience import new_suite
-from consilience.core.errors import ConsilienceError
 from consilience.endpoints import server as endpoint
 from consilience.suites.questions import COLUMNS, read_question_file
 from scoring_server import VLLM, scoring_server
@@ -16,9 +16,7 @@ from test_prompted import CHAT
 
 
 def test_the_example_of_questions_has_every_kind_of_question(consilience, tmp_path):
-    status, out, _ = consilience("suite", "new", tmp_path / "mine")
-    assert status == 0
-    assert "README.md, questions.csv" in out
+    assert "README.md, questions.csv" in output(consilience, "suite", "new", tmp_path / "mine")
     problems = []
     questions = read_question_file(tmp_path / "mine" / "questions.csv", {}, problems)
     assert not problems
@@ -39,49 +37,35 @@ def test_the_readme_explains_every_column(tmp_path):
 
 def test_the_example_of_facts_passes_the_check_and_is_asked(consilience, tmp_path):
     folder = tmp_path / "facts"
-    status, out, _ = consilience("suite", "new", folder, "--facts", "--json")
-    assert status == 0
+    out = output(consilience, "suite", "new", folder, "--facts", "--json")
     assert len(json.loads(out)["files"]) == 4
     status, out, err = consilience("suite", "check", folder)
     assert (status, err) == (0, "")
     assert "good; 2 relations, 5 patterns, 9 facts" in out
-    status, out, _ = consilience(
-        "probe", "-m", "baseline:majority", "-s", folder, "-o", tmp_path / "run"
-    )
-    assert status == 0
-    assert "2 relations, 9 facts" in out
+    probe = ("probe", "-m", "baseline:majority", "-s", folder, "-o", tmp_path / "run")
+    assert "2 relations, 9 facts" in output(consilience, *probe)
 
 
 def test_a_folder_with_files_is_refused_and_an_empty_one_is_taken(tmp_path):
     (tmp_path / "empty").mkdir()
     assert new_suite(tmp_path / "empty")
     before = (tmp_path / "empty" / "questions.csv").read_bytes()
-    with pytest.raises(ConsilienceError, match="a folder that is not empty"):
-        new_suite(tmp_path / "empty", facts=True)
+    refused("a folder that is not empty", new_suite, tmp_path / "empty", facts=True)
     assert (tmp_path / "empty" / "questions.csv").read_bytes() == before
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ConsilienceError, match="a file; expected a new folder"):
-        new_suite(tmp_path / "file")
-    with pytest.raises(ConsilienceError):
-        new_suite(tmp_path / "file" / "below")
+    refused("a file; expected a new folder", new_suite, tmp_path / "file")
+    refused("", new_suite, tmp_path / "file" / "below")
 
 
 WAYS = {
-    "tokens": VLLM,
-    "texts": {"echo"},
-    "chats": {"enforces", "no logprobs"},
-    "dry run": VLLM,
-    "evaluate": VLLM,
-    "in process": None,
-    "decisions": {},
-}
+    "tokens": VLLM, "texts": {"echo"}, "chats": {"enforces", "no logprobs"}, "dry run": VLLM,
+    "evaluate": VLLM, "in process": None, "decisions": {},
+}  # fmt: skip
 FEW = {"limit": 1, "groups": "geography,computing", "vary": "paraphrase=2", "max_new_tokens": 2}
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_example_is_asked_of_a_served_model(
-    consilience, model_folder, tmp_path, monkeypatch, way
-):
+def test_the_example_of_a_served_model(consilience, model_folder, tmp_path, monkeypatch, way):
     """Options are chosen and open questions are answered in one run, by one server."""
     folder, suite = str(model_folder("llama")), new_suite(tmp_path / "mine")[1].parent
     if way == "in process" and not has_smollm2():

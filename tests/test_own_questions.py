@@ -3,6 +3,7 @@
 import re
 import shlex
 
+from checks import output, refusal
 from conftest import ROOT
 
 PAGE = (ROOT / "docs" / "own-questions.md").read_text(encoding="utf-8")
@@ -25,9 +26,7 @@ def test_the_commands_of_the_page_lead_from_a_table_to_a_report(consilience, tmp
     for command in commands:
         words = shlex.split(command)[1:]
         words += ["--model", "baseline:random"] if words[0] == "probe" else []
-        status, out, err = consilience(*words)
-        assert status == 0, err
-        printed[words[0]] = out
+        printed[words[0]] = output(consilience, *words)
     shown = blocks("text")
     assert printed["suite"] == shown[0]
     headings = [line.split()[0] for line in shown[2].splitlines()]
@@ -39,5 +38,4 @@ def test_the_error_of_the_page_is_the_one_that_is_printed(consilience, tmp_path,
     monkeypatch.chdir(tmp_path)
     (table,) = blocks("csv")
     (tmp_path / "bad.csv").write_text(table.replace(",Canberra,Sydney", ",Camberra,Sydney"))
-    status, _, err = consilience("suite", "check", "bad.csv")
-    assert (status, err) == (2, blocks("text")[1])
+    assert refusal(consilience, "suite", "check", "bad.csv") == blocks("text")[1]

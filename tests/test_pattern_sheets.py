@@ -9,6 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from checks import output, refusal, refused
 from consilience import ConsilienceError
 from consilience.authoring.annotation import (
     DIFFERENT,
@@ -46,6 +47,11 @@ def folder(write_suite):
     return write_suite(relations=relations, patterns=rows, facts=facts)
 
 
+def draw(folder, seed=0):
+    suite = load_suite(folder) if folder == "mini" else load_folder(folder)
+    return draw_pattern_sheets(suite, annotators=PEOPLE, seed=seed)
+
+
 def answer(sheets, key, wrong):
     """Fill in the sheets: the gold, and the other label for items that ``wrong`` has by person."""
     for name, questions in key.sheets.items():
@@ -61,7 +67,7 @@ def answer(sheets, key, wrong):
 
 
 def test_a_task_has_five_patterns_and_two_controls_with_the_same_names():
-    key = draw_pattern_sheets(load_suite("mini"), annotators=PEOPLE, seed=3)
+    key = draw("mini", 3)
     per_relation = Counter(relation for relation, _ in key.patterns.values())
     assert set(per_relation.values()) == {5}
     assert len(key.patterns) == 75
@@ -73,13 +79,13 @@ def test_a_task_has_five_patterns_and_two_controls_with_the_same_names():
             task = Counter(key.items[item].gold for item, _ in questions[start : start + 7])
             assert task == {SAME: 5, DIFFERENT: 2}
     assert key.sheets["Ana"] != key.sheets["Ben"]
-    assert key == draw_pattern_sheets(load_suite("mini"), annotators=PEOPLE, seed=3)
-    assert key.items != draw_pattern_sheets(load_suite("mini"), annotators=PEOPLE, seed=4).items
+    assert key == draw("mini", 3)
+    assert key.items != draw("mini", 4).items
 
 
 def test_controls_are_patterns_of_another_relation_and_the_base_is_first(folder):
     """At most five of six patterns of a, and one of b; the second task has one pattern."""
-    key = draw_pattern_sheets(load_folder(folder), annotators=PEOPLE)
+    key = draw(folder)
     assert Counter(relation for relation, _ in key.patterns.values()) == {"a": 5, "b": 1}
     assert [item.gold for item in key.items.values()].count(DIFFERENT) == 3
     bases = {"a": "is", "b": "in"}
@@ -94,11 +100,8 @@ def test_controls_are_patterns_of_another_relation_and_the_base_is_first(folder)
 
 
 def test_patterns_are_compared_within_their_language_and_written_in_it(write_suite):
-    patterns = [
-        {"relation": "capital", "pattern": text, "language": language}
-        for text, language in (("[X] has [Y].", "en"), ("[X] hat [Y].", "de"),
-                               ("[Y] gehört zu [X].", "de"))
-    ]  # fmt: skip
+    texts = ("[X] has [Y].", "en"), ("[X] hat [Y].", "de"), ("[Y] gehört zu [X].", "de")
+    patterns = [{"relation": "capital", "pattern": text, "language": code} for text, code in texts]
     facts = [{"relation": "capital", "subject": "Germany", "object": "Munich"}]
     pairs = {"Germany": "Deutschland", "Munich": "München"}
     names = [{"name": name, "language": "de", "text": text} for name, text in pairs.items()]
@@ -110,11 +113,9 @@ def test_patterns_are_compared_within_their_language_and_written_in_it(write_sui
 
 def test_what_cannot_be_judged_is_refused():
     one = Suite.from_patterns({"a": ["[X] [Y]."]}, {"a": FACTS["a"]})
-    with pytest.raises(ConsilienceError, match="no relation with two patterns"):
-        draw_pattern_sheets(one, annotators=PEOPLE)
+    refused("no relation with two patterns", draw_pattern_sheets, one, annotators=PEOPLE)
     for names in (["a/b"], ["KEY"], [""], ["Ana", "ana"], ["Ana", "Ana"]):
-        with pytest.raises(ConsilienceError, match="the annotator"):
-            draw_pattern_sheets(load_suite("mini"), annotators=names)
+        refused("the annotator", draw_pattern_sheets, load_suite("mini"), annotators=names)
 
 
 def test_controls_take_the_names_in_their_language_and_form(write_suite):
@@ -129,11 +130,8 @@ def test_controls_take_the_names_in_their_language_and_form(write_suite):
     ]  # fmt: skip
     patterns = [{"relation": id_, "pattern": text, "language": "de", "form": form}
                 for id_, text, form in german]  # fmt: skip
-    patterns += [
-        {"relation": id_, "pattern": f"[X] {word} [Y]."}
-        for id_, words in (("capital", ("is by", "ends by")), ("has", ("has", "owns")))
-        for word in words
-    ]
+    words = [("capital", "is by"), ("capital", "ends by"), ("has", "has"), ("has", "owns")]
+    patterns += [{"relation": id_, "pattern": f"[X] {word} [Y]."} for id_, word in words]
     pairs = {"capital": ("Spree", "Berlin"), "has": ("Bern", "Aare")}
     facts = [{"relation": id_, "subject": s, "object": o} for id_, (s, o) in pairs.items()]
     names = [
@@ -149,8 +147,7 @@ def test_controls_take_the_names_in_their_language_and_form(write_suite):
         assert list(key.items) != list(key.patterns)
         for item in key.items.values():
             first, second = item.texts["original"]
-            assert first.split()[0] == second.split()[0]
-            assert first.split()[-1] == second.split()[-1]
+            assert (first.split()[0], first.split()[-1]) == (second.split()[0], second.split()[-1])
             languages[item.gold, "-d" in first] += 1
     assert languages[DIFFERENT, True] == 0, "no German pattern takes the names of the other"
     assert languages[DIFFERENT, False] == 40
@@ -191,15 +188,16 @@ def test_scores_of_patterns_and_controls_by_hand(folder, tmp_path):
     control = next(name for name, item in key.items.items() if item.gold == DIFFERENT)
     answer(tmp_path / "sheets", key, {"Ana": {rejected}, "Ben": {control}})
     scored = score_sheets(tmp_path / "sheets")
-    value = {
-        (row["metric"], row["group"], row["subset"]): row["value"]
-        for row in scored.metrics.iter_rows(named=True)
+    rows = scored.metrics.select("metric", "group", "subset", "value").iter_rows()
+    value = {tuple(key): number for *key, number in rows}
+    expected = {
+        ("agreement", "suite", "paraphrases"): 11 / 12,
+        ("agreement", "suite", "controls"): 5 / 6,
+        ("agreement", "Ana", "paraphrases"): 5 / 6,
+        ("agreement", "Ben", "paraphrases"): 1,
+        ("pairwise_agreement", "suite", "all"): 7 / 9,
     }
-    assert value["agreement", "suite", "paraphrases"] == pytest.approx(11 / 12)
-    assert value["agreement", "suite", "controls"] == pytest.approx(5 / 6)
-    assert value["agreement", "Ana", "paraphrases"] == pytest.approx(5 / 6)
-    assert value["agreement", "Ben", "paraphrases"] == 1
-    assert value["pairwise_agreement", "suite", "all"] == pytest.approx(7 / 9)
+    assert {key: value[key] for key in expected} == pytest.approx(expected)
     # 18 answers, 12 of them the same: D_o = 4 / 18, D_e = 2 * 12 * 6 / (18 * 17).
     expected = 1 - (4 / 18) / (144 / 306)
     assert value["krippendorff_alpha", "suite", "all"] == pytest.approx(expected)
@@ -218,13 +216,11 @@ def test_the_command_signs_each_verdict_once(folder, consilience, tmp_path):
     key = read_key(tmp_path / "sheets" / "key.json")
     (rejected,) = (name for name, about in key.patterns.items() if about[0] == "b")
     answer(tmp_path / "sheets", key, {"Ana": {rejected}})
-    status, out, _ = consilience("suite", "annotate", "score", "sheets", "--sign", folder)
-    assert status == 0
+    out = output(consilience, "suite", "annotate", "score", "sheets", "--sign", folder)
     assert "1 of 7 patterns were judged different" in out
     assert "18 new verdicts" in out, "nine patterns, two of them the base, by two people"
-    assert (
-        "0 new verdicts" in consilience("suite", "annotate", "score", "sheets", "--sign", folder)[1]
-    )
+    again = consilience("suite", "annotate", "score", "sheets", "--sign", folder)[1]
+    assert "0 new verdicts" in again
     suite = load_folder(folder)
     last = {(one.pattern, one.who): one.verdict for one in signoffs_of(folder, suite)}
     assert last["[X] at [Y].", "Ana"] == "reject"
@@ -232,7 +228,7 @@ def test_the_command_signs_each_verdict_once(folder, consilience, tmp_path):
     assert last["[X] is [Y].", "Ana"] == "accept"
     assert Counter(last.values()) == {"accept": 16, "reject": 1, "unsure": 1}
     assert check_folder(folder) == []
-    status, out, _ = consilience("suite", "annotate", "score", "sheets", "--json")
+    out = output(consilience, "suite", "annotate", "score", "sheets", "--json")
     assert Counter(one["verdict"] for one in json.loads(out)["verdicts"])["reject"] == 1
 
 
@@ -240,8 +236,7 @@ def test_who_does_not_read_does_not_sign(folder, consilience, tmp_path):
     """Of three controls Ana has all right; Ben answers *same* throughout; Cleo has 2 of 3."""
     made = consilience("suite", "annotate", "patterns", folder, "--people", "Ana,Ben,Cleo",
                        "--out", "sheets")  # fmt: skip
-    assert "1 of 7 patterns left out" in made[2]
-    assert "--patterns 6 compares all" in made[2]
+    assert "1 of 7 patterns left out" in made[2] and "--patterns 6 compares all" in made[2]
     key = read_key(tmp_path / "sheets" / "key.json")
     controls = [name for name, item in key.items.items() if item.gold == DIFFERENT]
     answer(tmp_path / "sheets", key, {"Ben": controls, "Cleo": controls[:1]})
@@ -254,8 +249,7 @@ def test_who_does_not_read_does_not_sign(folder, consilience, tmp_path):
     assert {one.who for one in signoffs_of(folder, load_folder(folder))} == {"Ana"}
     for name in ("Ana", "Cleo"):
         (tmp_path / "sheets" / f"{name}.csv").unlink()
-    status, out, error = consilience(*score)
-    assert (status, out) == (2, "")
+    error = refusal(consilience, *score)
     assert "nobody may sign: Ben answered 0 of 3 controls right" in error
 
 
@@ -263,11 +257,9 @@ def test_who_does_not_read_does_not_sign(folder, consilience, tmp_path):
     ("mini", "a bundled or released suite"), ("none", "no suite 'none'"),
 ])  # fmt: skip
 def test_sign_offs_have_a_suite_of_ones_own(folder, consilience, tmp_path, to, message):
-    write_sheets(draw_pattern_sheets(load_folder(folder), annotators=PEOPLE), tmp_path / "s")
+    write_sheets(draw(folder), tmp_path / "s")
     answer(tmp_path / "s", read_key(tmp_path / "s" / "key.json"), {})
-    status, _, error = consilience("suite", "annotate", "score", "s", "--sign", to)
-    assert status == 2
-    assert message in error
+    assert message in refusal(consilience, "suite", "annotate", "score", "s", "--sign", to)
 
 
 def test_an_old_sheet_does_not_undo_the_verdict_of_a_newer_one(folder, consilience, tmp_path):
@@ -323,11 +315,9 @@ def test_a_changed_mind_is_a_new_row_and_the_last_verdict_counts(folder):
 
 
 def test_faults_of_sign_offs_are_named_by_line(folder):
-    rows = [
-        {"relation": "b", "pattern": "[X] at [Y].", "who": "A", "when": "today", "verdict": "yes"},
-        {"relation": "b", "pattern": "[X] at [Y].", "when": "2026-11-20", "verdict": "accept"},
-    ]  # fmt: skip
-    text = "\n".join(map(json.dumps, rows))
+    row = {"relation": "b", "pattern": "[X] at [Y].", "who": "A", "when": "today", "verdict": "yes"}
+    other = {"relation": "b", "pattern": "[X] at [Y].", "when": "2026-11-20", "verdict": "accept"}
+    text = "\n".join(map(json.dumps, (row, other)))
     (folder / "signoff.jsonl").write_text(text, encoding="utf-8")
     messages = [str(problem).partition("signoff.jsonl:")[2] for problem in check_folder(folder)]
     assert [message[:1] for message in messages] == ["1", "1", "2"]
@@ -335,7 +325,7 @@ def test_faults_of_sign_offs_are_named_by_line(folder):
 
 
 def test_a_suite_that_was_changed_after_the_sheets_is_not_signed(folder, tmp_path):
-    key = draw_pattern_sheets(load_folder(folder), annotators=PEOPLE)
+    key = draw(folder)
     write_sheets(key, tmp_path / "s")
     answer(tmp_path / "s", key, {})
     other = Suite.from_patterns({"a": ["[X] [Y]."], "b": ["[X] [Y]."]}, FACTS)

@@ -105,11 +105,8 @@ def test_a_package_adds_a_model_a_suite_and_a_metric(installed, tmp_path):
     assert status == 0, err
     document = json.loads(out)
     assert document["run"]["settings"]["model"] == {"model": "loud:first"}
-    values = {
-        row["metric"]: row["value"]
-        for row in document["metrics"]
-        if row["group"] == "capital" and row["subset"] == "all"
-    }
+    rows = [row for row in document["metrics"] if row["group"] == "capital"]
+    values = {row["metric"]: row["value"] for row in rows if row["subset"] == "all"}
     assert values["twice"] == values["consistency"] == 1.0
     assert "Twice" in scored
     assert (nobody[0], "no model 'nobody'" in nobody[2]) == (2, True)

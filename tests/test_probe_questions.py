@@ -7,6 +7,7 @@ import re
 import polars as pl
 import pytest
 
+from checks import output, refusal
 from conftest import cases
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.metrics.measure import measure
@@ -36,8 +37,7 @@ def probed(consilience, quiz, tmp_path):
     def probe(baseline, *options, name=""):
         out = tmp_path / (name or baseline)
         arguments = ("--model", f"baseline:{baseline}", "--suite", quiz, "--out", out)
-        status, _, said = consilience("probe", *arguments, *options)
-        assert status == 0, said
+        output(consilience, "probe", *arguments, *options)
         return out
 
     return probe
@@ -70,8 +70,7 @@ def test_a_question_counts_by_the_variants_that_it_has(probed):
         assert float(metrics[group, "consistent_accuracy", "all"]["value"]) == 1
     assert int(metrics["culture", "consistent_accuracy", "all"]["n"]) == 2
     answers = pl.read_parquet(run / "answers" / "culture.parquet")
-    assert answers.height == 2 * 2 * 2
-    assert set(answers["order"]) == {"given", "rotation 1"}
+    assert (answers.height, set(answers["order"])) == (2 * 2 * 2, {"given", "rotation 1"})
 
 
 def test_the_prompts_are_kept_beside_the_answers(probed):
@@ -79,24 +78,19 @@ def test_the_prompts_are_kept_beside_the_answers(probed):
     prompts = pl.read_parquet(run / "prompts" / "culture.parquet")
     answers = pl.read_parquet(run / "answers" / "culture.parquet")
     assert prompts.select("item", "variant").equals(answers.select("item", "variant"))
-    assert prompts["prompt"][1] == (
-        "Question: Who wrote Hamlet?\nA. Dickens\nB. Shakespeare\nAnswer:"
-    )
-    assert prompts["options"][1].to_list() == [1, 0]
+    shown = "Question: Who wrote Hamlet?\nA. Dickens\nB. Shakespeare\nAnswer:"
+    assert (prompts["prompt"][1], prompts["options"][1].to_list()) == (shown, [1, 0])
 
 
 def test_a_run_says_itself_what_it_was_asked(consilience, probed, tmp_path, quiz):
     run = probed("random")
-    before = metrics_of(run)
     quiz.unlink()
-    status, _, said = consilience("score", run, "--csv", tmp_path / "again.csv")
-    assert status == 0, said
+    output(consilience, "score", run, "--csv", tmp_path / "again.csv")
     again = pl.read_csv(tmp_path / "again.csv", infer_schema=False).rows()
     assert again == pl.read_csv(run / "metrics.csv", infer_schema=False).rows()
-    assert before
-    status, _, said = consilience("score", run, "--suite", "mini")
-    assert status == 2
-    assert "--suite with runs of questions" in said
+    assert "--suite with runs of questions" in refusal(consilience, "score", run, "--suite", "mini")
+    said = refusal(consilience, "score", run, "--by", "edit")
+    assert "--by edit with questions; expected --by group, factor, variant or metric" in said
 
 
 def test_the_same_command_resumes(consilience, probed, quiz):
@@ -106,8 +100,7 @@ def test_the_same_command_resumes(consilience, probed, quiz):
     assert probed("random") == run
     assert (run / "answers" / "nature.parquet").stat().st_mtime_ns == kept
     arguments = ("--model", "baseline:random", "--suite", quiz, "--out", run)
-    status, _, said = consilience("probe", *arguments, "--vary", "order=reversed")
-    assert status == 2
+    said = refusal(consilience, "probe", *arguments, "--vary", "order=reversed")
     assert "this folder holds another run: its factors " in said
     quiz.write_text(quiz.read_text(encoding="utf-8").replace("Hamlet", "Othello"), encoding="utf-8")
     for option in ((), ("--dry-run",)):
@@ -117,15 +110,8 @@ def test_the_same_command_resumes(consilience, probed, quiz):
 
 @pytest.mark.parametrize("by", ["group", "factor", "variant", "metric"])
 def test_every_table_has_the_words_of_questions(consilience, probed, by):
-    status, out, said = consilience("score", probed("random"), "--by", by, "--format", "csv")
-    assert status == 0, said
+    out = output(consilience, "score", probed("random"), "--by", by, "--format", "csv")
     assert not re.search(r"\b(relation|fact|task)s?\b", out.splitlines()[0])
-
-
-def test_tables_of_other_suites_are_refused(consilience, probed):
-    status, _, said = consilience("score", probed("random"), "--by", "edit")
-    assert status == 2
-    assert "--by edit with questions; expected --by group, factor, variant or metric" in said
 
 
 def test_runs_in_other_variants_are_not_compared(consilience, probed):
@@ -137,36 +123,23 @@ def test_runs_in_other_variants_are_not_compared(consilience, probed):
     )
     assert "does not name it: paraphrase (2 levels); to vary it too, add --vary paraphrase" in after
     assert "does not name it" not in before
-    status, _, said = consilience("compare", one, two)
-    assert status == 2
+    said = refusal(consilience, "compare", one, two)
     assert "first: 6 variants of paraphrase 2 x order 3; " in said
     assert "orders: 3 variants of order 3; expected runs with the same levels" in said
 
 
-def test_too_few_questions_for_examples_are_refused_before_a_model_is_loaded(consilience, quiz):
-    status, _, said = consilience("probe", "--model", "./none", "--suite", quiz, "--shots", "9")
-    assert status == 2
-    assert "expected 9 or more, to draw examples from" in said
-
-
 def test_runs_of_questions_are_compared_and_reported(consilience, probed, tmp_path):
     one, two = probed("random"), probed("oracle")
-    status, out, said = consilience("compare", one, two, "--json")
-    assert status == 0, said
-    rows = json.loads(out)["differences"]
-    micro = {
-        (row["metric"], row["subset"]): row for row in rows if row["group"] in ("MICRO", "MACRO")
-    }
-    assert micro["consistent_accuracy", "all"]["second_value"] == 1
+    rows = json.loads(output(consilience, "compare", one, two, "--json"))["differences"]
+    micro = [row for row in rows if row["group"] in ("MICRO", "MACRO") and row["subset"] == "all"]
+    assert {row["metric"]: row["second_value"] for row in micro}["consistent_accuracy"] == 1
     page = tmp_path / "page.html"
-    status, _, said = consilience("report", one, two, "--out", page)
-    assert status == 0, said
+    output(consilience, "report", one, two, "--out", page)
     text = re.sub(r"<(script|style).*?</\1>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert "5 questions" in text
     words = re.sub(r"<[^>]+>", " ", text)
     assert re.findall(r".{0,40}\b(?:relations|facts)\b.{0,40}", words) == []
-    status, _, said = consilience("report", one, "--out", page)
-    assert status == 0, said
+    output(consilience, "report", one, "--out", page)
     assert "Question: Who wrote Hamlet?" in page.read_text(encoding="utf-8")
 
 
@@ -176,36 +149,29 @@ def test_wrong_options_are_refused_before_anything_is_asked(
 ):
     out = tmp_path / "run"
     arguments = ("--model", "baseline:first", "--suite", quiz, "--out", out)
-    status, _, said = consilience("probe", *arguments, *options)
-    assert status == 2
-    assert message in said
+    assert message in refusal(consilience, "probe", *arguments, *options)
     assert not out.exists()
 
 
-@pytest.mark.parametrize(
-    ("vary", "variants"),
-    [
-        (("order=all",), 6),
-        (("order=shuffles:2", "labels=A,1"), 6),
-        (("order=CBA,BCA",), 3),
-        (("case=all", "separator=: | - "), 6),
-        (("template=plain,chat",), 2),
-        (("paraphrase=2", "labels=all"), 8),
-    ],
-)
+@pytest.mark.parametrize(("vary", "variants"), [
+    (("order=all",), 6),
+    (("order=shuffles:2", "labels=A,1"), 6),
+    (("order=CBA,BCA",), 3),
+    (("case=all", "separator=: | - "), 6),
+    (("template=plain,chat",), 2),
+    (("paraphrase=2", "labels=all"), 8),
+])  # fmt: skip
 def test_factors_make_variants(consilience, quiz, vary, variants):
     options = [word for factor in vary for word in ("--vary", factor)]
     arguments = ("--model", "baseline:first", "--suite", quiz, "--groups", "nature")
-    status, out, said = consilience("probe", *arguments, *options, "--dry-run", "--json")
-    assert status == 0, said
+    out = output(consilience, "probe", *arguments, *options, "--dry-run", "--json")
     assert json.loads(out)["plan"]["variants"] == f"{variants} variants"
 
 
 def test_questions_with_and_without_options_need_groups_of_their_own(consilience, quiz):
     with quiz.open("a", encoding="utf-8") as file:
         file.write("Where is the Louvre?,,,Paris,culture\n")
-    status, _, said = consilience("probe", "--model", "baseline:first", "--suite", quiz)
-    assert status == 2
+    said = refusal(consilience, "probe", "--model", "baseline:first", "--suite", quiz)
     assert "the group 'culture' has questions with options and without" in said
 
 
@@ -216,11 +182,9 @@ def test_a_folder_has_a_file_or_several(consilience, tmp_path, quiz):
     for at, name in enumerate(("one", "two")):
         lines = [header, *rows[at::2]]
         (folder / "questions" / f"{name}.csv").write_text("\n".join(lines), encoding="utf-8")
-    status, _, said = consilience(
-        "probe", "--model", "baseline:oracle", "--suite", folder, "--dry-run", "--json"
-    )
-    assert status == 2
-    assert "duplicate item 'nature-1' in two files" in said
+    command = ("probe", "--model", "baseline:oracle", "--suite", folder, "--dry-run", "--json")
+    status, _, said = consilience(*command)
+    assert status == 2 and "duplicate item 'nature-1' in two files" in said
 
 
 def of_groups(names):
@@ -242,8 +206,7 @@ def of_groups(names):
         facts = tuple(Fact(item, item, "a") for item in items)
         groups.append(GroupOfQuestions(name, facts, (0,) * len(facts), 2, writes_freely=False))
     metrics = measure(table, suite_of_questions("s", groups, design))
-    rows = metrics.filter((pl.col("group") == "MICRO") & (pl.col("metric") == "accuracy"))
-    return rows.row(0, named=True)
+    return metrics.filter(group="MICRO", metric="accuracy").row(0, named=True)
 
 
 @pytest.mark.parametrize("count", [2, 8, 24])
@@ -263,13 +226,10 @@ def test_cloze_facts_are_asked_as_questions(consilience, tmp_path):
     as_questions = (*arguments, *model, "--as-questions", "3", "--vary", "paraphrase")
     status, _, said = consilience(*as_questions, "--by", "pattern")
     assert (status, out.exists(), "--by pattern with questions" in said) == (2, False, True)
-    status, shown, said = consilience(*as_questions, "--by", "variant")
-    assert (status, "paraphrase=9" in shown) == (0, True), said
+    assert "paraphrase=9" in output(consilience, *as_questions, "--by", "variant")
     prompts = pl.read_parquet(out / "prompts" / "capital.parquet")
-    assert prompts.height == 3 * 9
-    assert prompts["options"].list.len().unique().to_list() == [4]
+    assert (prompts.height, prompts["options"].list.len().unique().to_list()) == (3 * 9, [4])
     assert "Question: Fill in the blank: " in prompts["prompt"][0]
     assert float(metrics_of(out)["MICRO", "consistent_accuracy", "all"]["value"]) == 1
-    status, _, said = consilience("probe", "--suite", "mini-questions", "--as-questions", "3")
-    assert status == 2
+    said = refusal(consilience, "probe", "--suite", "mini-questions", "--as-questions", "3")
     assert "expected a suite of facts, such as mini" in said

@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from consilience.core.errors import ConsilienceError
+from checks import refused
 from consilience.kinds.probing import probe
 from consilience.options.probe import ProbeOptions
 from consilience.results.evaluation import evaluate
@@ -37,8 +37,7 @@ def test_a_bias_for_a_position_agrees_in_no_two_orders(asked):
     _, _, metrics = asked()
     consistency = metrics.filter(pl.col("metric") == "consistency")
     values = dict(consistency.select("subset", "value").iter_rows())
-    assert values["order"] == 0
-    assert values["paraphrase"] == 1
+    assert (values["order"], values["paraphrase"]) == (0, 1)
 
 
 def test_the_prompts_are_what_the_options_say(asked):
@@ -53,18 +52,14 @@ def test_the_prompts_are_what_the_options_say(asked):
     assert list(settings["templates"]) == ["own", "plain", "chat"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"shots": 3}, "2 other questions in the group"),
-        ({"template": "plian"}, "Did you mean 'plain'"),
-        ({"system": "Be brief."}, "a system prompt without a chat"),
-        ({"vary": ["labels=A,none"], "option_score": "label"}, "scored by their labels"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"shots": 3}, "2 other questions in the group"),
+    ({"template": "plian"}, "Did you mean 'plain'"),
+    ({"system": "Be brief."}, "a system prompt without a chat"),
+    ({"vary": ["labels=A,none"], "option_score": "label"}, "scored by their labels"),
+])  # fmt: skip
 def test_what_cannot_be_is_refused(asked, options, message):
-    with pytest.raises(ConsilienceError, match=message):
-        asked(**options)
+    refused(message, asked, **options)
 
 
 def test_a_python_function_answers_a_file_of_questions(tmp_path):

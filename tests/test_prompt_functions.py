@@ -16,10 +16,13 @@ from consilience.models.functions import (
 )
 
 OPTIONS = (Choice("Rust"), Choice("Go", ("Golang",)), Choice("C"))
-QUESTIONS = tuple(
-    Question(f"q{at}", "g", {"": (f"Language {at}?",)}, OPTIONS[gold], OPTIONS)
-    for at, gold in enumerate((2, 1, 1, 2))
-)
+
+
+def question(item, group, gold, options=OPTIONS):
+    return Question(item, group, {"": (f"{item}?",)}, gold, options)
+
+
+QUESTIONS = tuple(question(f"q{at}", "g", OPTIONS[gold]) for at, gold in enumerate((2, 1, 1, 2)))
 ORDERS = FactorialDesign.full([Factor("order", ("given", "rotation 1", "rotation 2"))])
 
 
@@ -27,14 +30,11 @@ def asked(model, questions=QUESTIONS, **base):
     return ask_options(questions, Presenter(ORDERS, {}, Presentation(**base)), model, "own")
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "right"),
-    [
-        ("first", [0, 1, 2], [2, 1, 1, 2]),  # the gold is shown first in one order of each
-        ("constant", [0, 0, 0], None),
-        ("majority", [1, 1, 1], None),  # positions 1 and 2 are gold twice each
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "right"), [
+    ("first", [0, 1, 2], [2, 1, 1, 2]),  # the gold is shown first in one order of each
+    ("constant", [0, 0, 0], None),
+    ("majority", [1, 1, 1], None),  # positions 1 and 2 are gold twice each
+])  # fmt: skip
 def test_baselines_answer_the_same_option_or_the_same_position(name, options, right):
     """Options are positions in the file's order, whatever order was shown."""
     table = asked(prompt_baseline(name, QUESTIONS, 0))
@@ -48,9 +48,8 @@ def test_baselines_answer_the_same_option_or_the_same_position(name, options, ri
 def test_oracle_is_right_and_random_is_neither_constant_nor_another_each_time():
     table = asked(prompt_baseline("oracle", QUESTIONS, 0))
     assert table["option"].to_list() == table["gold_option"].to_list()
-    first, again, other = (
-        asked(prompt_baseline("random", QUESTIONS, seed))["option"].to_list() for seed in (0, 0, 1)
-    )
+    tables = [asked(prompt_baseline("random", QUESTIONS, seed)) for seed in (0, 0, 1)]
+    first, again, other = (table["option"].to_list() for table in tables)
     assert first == again != other
     assert len(set(first)) > 1
 
@@ -63,20 +62,14 @@ def test_a_position_that_a_question_does_not_have_is_its_last_one():
 
 def test_the_majority_is_that_of_each_group():
     """Two groups, whose golds are at position 2 and at position 0."""
-    questions = [
-        Question(f"{group}{at}", group, {"": (f"{group}{at}?",)}, OPTIONS[gold], OPTIONS)
-        for group, gold in (("g", 2), ("h", 0))
-        for at in range(2)
-    ]
+    golds = {"g0": 2, "g1": 2, "h0": 0, "h1": 0}
+    questions = [question(item, item[0], OPTIONS[gold]) for item, gold in golds.items()]
     table = asked(prompt_baseline("majority", questions, 0), questions)
     assert table["option"].to_list() == table["gold_option"].to_list()
 
 
-CAPITALS = [
-    Question(f"{group}{at}", group, {"": (f"{group}{at}?",)}, Choice(gold))
-    for group, golds in (("g", "Rome Oslo Oslo"), ("h", "Bern Riga"))
-    for at, gold in enumerate(golds.split())
-]
+GOLDS = {"g0": "Rome", "g1": "Oslo", "g2": "Oslo", "h0": "Bern", "h1": "Riga"}
+CAPITALS = [question(item, item[0], Choice(gold), ()) for item, gold in GOLDS.items()]
 """Open questions of two groups."""
 
 NONE = FactorialDesign.full([])
@@ -88,15 +81,12 @@ def wrote(model, design=NONE):
     return ask_writing(CAPITALS, Presenter(design, {}, Presentation()), model, "own", rule)
 
 
-@pytest.mark.parametrize(
-    ("name", "texts"),
-    [
-        ("majority", "Oslo Oslo Oslo Bern Bern"),
-        ("constant", "Rome Rome Rome Bern Bern"),
-        ("first", "Rome Rome Rome Bern Bern"),
-        ("oracle", "Rome Oslo Oslo Bern Riga"),
-    ],
-)
+@pytest.mark.parametrize(("name", "texts"), [
+    ("majority", "Oslo Oslo Oslo Bern Bern"),
+    ("constant", "Rome Rome Rome Bern Bern"),
+    ("first", "Rome Rome Rome Bern Bern"),
+    ("oracle", "Rome Oslo Oslo Bern Riga"),
+])  # fmt: skip
 def test_baselines_answer_open_questions_with_golds_of_the_group(name, texts):
     table = wrote(prompt_baseline(name, CAPITALS, 0))
     assert table["text"].to_list() == texts.split()
@@ -106,13 +96,10 @@ def test_baselines_answer_open_questions_with_golds_of_the_group(name, texts):
 
 def test_the_random_baseline_draws_a_gold_of_the_group_for_each_prompt_and_sample():
     samples = FactorialDesign.full([Factor("sample", tuple("123456"))])
-    first, again, other = (
-        wrote(prompt_baseline("random", CAPITALS, seed), samples)["text"].to_list()
-        for seed in (0, 0, 1)
-    )
+    drawn = (prompt_baseline("random", CAPITALS, seed) for seed in (0, 0, 1))
+    first, again, other = (wrote(model, samples)["text"].to_list() for model in drawn)
     assert first == again != other
-    assert set(first[: 3 * 6]) == {"Rome", "Oslo"}
-    assert set(first[3 * 6 :]) == {"Bern", "Riga"}
+    assert (set(first[: 3 * 6]), set(first[3 * 6 :])) == ({"Rome", "Oslo"}, {"Bern", "Riga"})
     assert len(set(first[:6])) == 2
 
 
@@ -137,22 +124,11 @@ def test_an_unknown_baseline_names_the_known_ones():
         assert prompt_baseline(name, (), 0).identity["model"] == f"baseline:{name}"
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("B", 1),
-        ("b.", 1),
-        ("(B)", 1),
-        ("Go", 1),
-        (" golang ", 1),
-        ("B. Go", 1),
-        ("C", 2),  # the label and the text of the same option
-        ("Go and Rust", None),
-        ("A or B", None),
-        ("", None),
-        ("...", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "answer"), [
+    *((text, 1) for text in ("B", "b.", "(B)", "Go", " golang ", "B. Go")),
+    ("C", 2),  # the label and the text of the same option
+    *((text, None) for text in ("Go and Rust", "A or B", "", "...")),
+])  # fmt: skip
 def test_a_text_is_an_answer_by_label_text_or_alias(text, answer):
     prompt = present(QUESTIONS[0], Presentation())
     assert match_answer(text, prompt, RULES["normalized"]) == answer
@@ -179,27 +155,21 @@ def test_a_function_gets_texts_and_its_answers_are_counted():
     chat = Template("t", "{question} {options}", is_chat=True, system="Be brief.")
     model = PromptFunction(function)
     table = asked(model, template=chat)
-    assert len(seen) == 12
-    assert seen[0] == "Be brief.\n\nLanguage 0? A. Rust\nB. Go\nC. C"
+    assert (len(seen), seen[0]) == (12, "Be brief.\n\nq0? A. Rust\nB. Go\nC. C")
     assert table["option"].to_list() == [0, None, None] * 4
     assert table["answer"].to_list() == ["Rust", "none of them", None] * 4
     assert table["excluded"].to_list() == [None, None, "the model wrote no text"] * 4
-    assert model.notes == [
-        "4 of 12 texts match no option, such as 'none of them'; they count as wrong answers"
-    ]
-    assert model.identity == {
-        "model": "function",
-        "kind": "function of answers",
-        "rule": "normalized",
-    }
+    note = "4 of 12 texts match no option, such as 'none of them'; they count as wrong answers"
+    assert model.notes == [note]
+    named = {"model": "function", "kind": "function of answers", "rule": "normalized"}
+    assert model.identity == named
 
 
 def test_a_model_is_loaded_by_its_name(model_folder):
     """Baselines need no torch; a masked model is refused."""
     assert load_prompt_model("baseline:first", QUESTIONS).identity["model"] == "baseline:first"
     model = load_prompt_model(str(model_folder("gpt2")), QUESTIONS, longest=40)
-    assert model.longest == 40
-    assert not is_chat_model(model)
+    assert (model.longest, is_chat_model(model)) == (40, False)
     model.tokenizer.chat_template = "{{ messages }}"
     assert is_chat_model(model)
     with pytest.raises(ConsilienceError, match="does not write text"):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from checks import refused
 from consilience.asking import questions as ask_questions
 from consilience.asking.questions import (
     Presenter,
@@ -14,7 +15,6 @@ from consilience.asking.questions import (
     prompt_table,
     prompts_of,
 )
-from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
 from consilience.core.presentation import TEMPLATES, Presentation, Template
@@ -23,14 +23,13 @@ from consilience.models.fast.trees import KeyValueStore
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
 
+
+def question(item, gold, *options, texts=("Rome ?",)):
+    return Question(item, "capital", {"": texts}, Choice(gold), tuple(map(Choice, options)))
+
+
 QUESTIONS = tuple(
-    Question(
-        f"q{at}",
-        "capital",
-        {"": (f"Rome and {gold} ?", f"the capital {gold} ?")},
-        Choice(gold),
-        tuple(map(Choice, options)),
-    )
+    question(f"q{at}", gold, *options, texts=(f"Rome and {gold} ?", f"the capital {gold} ?"))
     for at, (gold, options) in enumerate(
         [("Paris", ("Rome", "Paris", "London")), ("Rome", ("Rome", "Italy"))]
     )
@@ -40,6 +39,15 @@ DESIGN = FactorialDesign.full(
 )
 SHORT = Template("short", "{question} {options}")
 CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+
+
+def prompt_of(base, asked=QUESTIONS[0], cell=(0, 0), design=DESIGN):
+    """A question as a presentation shows it in one variant."""
+    return Presenter(design, {}, base).prompt(asked, cell)
+
+
+def prompts_in(base):
+    return [prompt for _, _, prompt in prompts_of(QUESTIONS, Presenter(DESIGN, {}, base))]
 
 
 @pytest.fixture
@@ -60,9 +68,8 @@ def plain_score(model, ids, target):
     """The log-probability of ``target`` after ``ids``, of one sequence in one pass."""
     with torch.inference_mode():
         if model.continuation.shares_context:
-            logits = model.model(input_ids=torch.tensor([[*ids, *target]])).logits[
-                0, len(ids) - 1 :
-            ]
+            logits = model.model(input_ids=torch.tensor([[*ids, *target]])).logits[0]
+            logits = logits[len(ids) - 1 :]
         else:
             start = model.model.config.decoder_start_token_id
             decoder = torch.tensor([[start, *target]])
@@ -76,8 +83,7 @@ def plain_score(model, ids, target):
 def test_scores_are_those_of_one_pass_for_each_answer(reader, family, labels):
     """In a tree of prompts, in batches of one length, and in a decoder; labels and texts."""
     model = reader(family)
-    base = Presentation(template=SHORT, labels=labels)
-    prompts = [prompt for _, _, prompt in prompts_of(QUESTIONS, Presenter(DESIGN, {}, base))]
+    prompts = prompts_in(Presentation(template=SHORT, labels=labels))
     assert len(prompts) == 2 * 3 + 2 * 2  # two options have two rotations
     seen = []
     for of_rows in model.score(prompts):
@@ -109,21 +115,17 @@ def test_a_chat_is_read_in_the_models_own_form(reader):
 def test_what_cannot_be_asked_says_why(reader):
     """A chat without a chat template, a special token in a question, a prompt that is too long."""
     model = reader("llama")
-    chat = Presentation(template=TEMPLATES["chat"])
-    prompt = Presenter(DESIGN, {}, chat).prompt(QUESTIONS[0], (0, 0))
+    prompt = prompt_of(Presentation(template=TEMPLATES["chat"]))
     assert model.why_not([prompt]) == ["the model has no chat template"]
+    short = Presentation(template=SHORT)
     model.longest = 3
-    prompt = Presenter(DESIGN, {}, Presentation(template=SHORT)).prompt(QUESTIONS[0], (0, 0))
-    assert "and the model takes 3" in model.why_not([prompt])[0]
-    odd = Question("q", "g", {"": ("<|endoftext|>",)}, Choice("a"), (Choice("a"), Choice("b")))
+    assert "and the model takes 3" in model.why_not([prompt_of(short)])[0]
     model.longest = 512
-    prompt = Presenter(DESIGN, {}, Presentation(template=SHORT)).prompt(odd, (0, 0))
-    assert "special token" in model.why_not([prompt])[0]
-    same = Question(
-        "q", "g", {"": ("Rome",)}, Choice("\u0b95"), (Choice("\u0b95"), Choice("\u0b99"))
-    )
+    odd = question("q", "a", "a", "b", texts=("<|endoftext|>",))
+    assert "special token" in model.why_not([prompt_of(short, odd)])[0]
     model = reader("t5")  # without these letters
-    prompt = Presenter(DESIGN, {}, Presentation(labels="none")).prompt(same, (0, 0))
+    same = question("q", "\u0b95", "\u0b95", "\u0b99")
+    prompt = prompt_of(Presentation(labels="none"), same)
     assert model.why_not([prompt]) == ["two options have the same tokens"]
 
 
@@ -151,8 +153,7 @@ def test_answers_are_options_in_whatever_order_they_were_shown():
     assert table["option"].to_list() == [0, 1, 2, 0, 1, 2]
     assert table["answer"].to_list() == ["Rome", "Paris", "London"] * 2
     assert table["gold_option"].unique().to_list() == [1]
-    assert table["gold_rank"].to_list() == [2, 1, 3] * 2
-    assert table["margin"].to_list() == [1.0] * 6
+    assert (table["gold_rank"].to_list(), table["margin"].to_list()) == ([2, 1, 3] * 2, [1.0] * 6)
     assert table["order"].to_list() == ["given", "rotation 1", "rotation 2"] * 2
     assert table["variant"][4] == "paraphrase=2, order=rotation 1"
     assert table["option_scores"].to_list() == [[0, -1, -2], [-2, 0, -1], [-1, -2, 0]] * 2
@@ -192,13 +193,10 @@ def test_what_is_sent_is_a_table_with_the_answers_as_they_are_shown(reader):
     rows = ["item", "variant", "variant_index"]
     assert sent.select(rows).equals(answers.select(rows))
     assert sent.row(1, named=True) == {
-        "item": "q0",
-        "variant": "paraphrase=1, order=rotation 1",
-        "variant_index": 1,
+        "item": "q0", "variant": "paraphrase=1, order=rotation 1", "variant_index": 1,
         "prompt": "Rome and Paris ?\n1. Paris\n2. London\n3. Rome\nAnswer:",
-        "candidates": ["1", "2", "3"],
-        "options": [1, 2, 0],
-    }
+        "candidates": ["1", "2", "3"], "options": [1, 2, 0],
+    }  # fmt: skip
     chat = Presenter(DESIGN, {}, Presentation(template=TEMPLATES["chat"]))
     sent = prompt_table(QUESTIONS[:1], chat, reader("llama", chat=True))["prompt"][0]
     assert sent.startswith("user: Rome and Paris ?") and sent.endswith("assistant: ")
@@ -211,8 +209,7 @@ def test_prompt_and_answer_are_the_tokens_of_one_text(reader, family, is_chat):
     """Nothing is tokenised apart: what follows the prompt is what the tokenizer makes of it."""
     model = reader(family, chat=is_chat)
     template = Template("t", "{question}\n{options}\nAnswer:", is_chat=is_chat)
-    presenter = Presenter(DESIGN, {}, Presentation(template=template))
-    prompt = presenter.prompt(QUESTIONS[0], (0, 0))
+    prompt = prompt_of(Presentation(template=template))
     ids, targets = model.encode(prompt)
     for label, target in zip("ABC", targets, strict=True):
         text = model.text(prompt) + (label if is_chat else f" {label}")
@@ -221,56 +218,37 @@ def test_prompt_and_answer_are_the_tokens_of_one_text(reader, family, is_chat):
 
 def test_an_answer_that_begins_another_is_scored_with_its_end(reader):
     """1 would never be less probable than 10; in plain text a line break ends an answer."""
-    options = tuple(Choice(f"option {letter}") for letter in "abcdefghij")
-    question = Question("q", "g", {"": ("Rome ?",)}, options[0], options)
-    model = reader("llama")
+    options = [f"option {letter}" for letter in "abcdefghij"]
+    model, decode = reader("llama"), reader("llama").tokenizer.decode
+    shown, alone = Presentation(template=SHORT, labels="1"), FactorialDesign.full([])
     for count, has_end in ((9, False), (10, True)):
-        few = Question("q", "g", question.paraphrases, options[0], options[:count])
-        prompt = Presenter(
-            FactorialDesign.full([]), {}, Presentation(template=SHORT, labels="1")
-        ).prompt(few, ())
+        prompt = prompt_of(shown, question("q", options[0], *options[:count]), (), alone)
         ids, targets = model.encode(prompt)
         texts = [f"{prompt.text} {label}" + "\n" * has_end for label in prompt.answers]
-        assert all(
-            model.tokenizer.decode([*ids, *target])
-            == model.tokenizer.decode(model.tokenizer(text)["input_ids"])
-            for target, text in zip(targets, texts, strict=True)
-        )
+        for target, text in zip(targets, texts, strict=True):
+            assert decode([*ids, *target]) == decode(model.tokenizer(text)["input_ids"])
 
 
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        (
-            "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
-            + CHAT,
-            "refuses a system prompt: no system role",
-        ),
-        (
-            CHAT.replace("{{ m.role }}", "{% if m.role == 'system' %}{% continue %}{% endif %}x"),
-            "ignores a system prompt",
-        ),
-        ("{{ 1 + 'a' }}" + CHAT, "refuses a system prompt: TypeError"),
-    ],
-)
+@pytest.mark.parametrize(("template", "message"), [
+    ("{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHAT,
+     "refuses a system prompt: no system role"),
+    (CHAT.replace("{{ m.role }}", "{% if m.role == 'system' %}{% continue %}{% endif %}x"),
+     "ignores a system prompt"),
+    ("{{ 1 + 'a' }}" + CHAT, "refuses a system prompt: TypeError"),
+])  # fmt: skip
 def test_a_chat_without_a_system_role_says_so(reader, template, message):
     model = reader("llama", chat=True)
     model.tokenizer.chat_template = template
     chat = Template("t", "{question}", is_chat=True, system="Rome .")
-    prompt = Presenter(DESIGN, {}, Presentation(template=chat)).prompt(QUESTIONS[0], (0, 0))
-    with pytest.raises(ConsilienceError, match=message):
-        model.why_not([prompt])
+    refused(message, model.why_not, [prompt_of(Presentation(template=chat))])
 
 
 def test_what_a_chat_template_has_before_an_answer_is_read(reader):
     """A model that thinks before it answers reads an empty thought, as in its own past turns."""
     model = reader("llama", chat=True)
-    model.tokenizer.chat_template = CHAT.replace(
-        "{{ m.content }}", "{% if m.role == 'assistant' %}Rome {% endif %}{{ m.content }}"
-    )
-    prompt = Presenter(DESIGN, {}, Presentation(template=TEMPLATES["chat"])).prompt(
-        QUESTIONS[0], (0, 0)
-    )
+    thought = "{% if m.role == 'assistant' %}Rome {% endif %}{{ m.content }}"
+    model.tokenizer.chat_template = CHAT.replace("{{ m.content }}", thought)
+    prompt = prompt_of(Presentation(template=TEMPLATES["chat"]))
     assert model.text(prompt).endswith("assistant: Rome ")
 
 
@@ -287,8 +265,7 @@ def scores_of(model, prompts):
 def test_every_token_that_prompts_and_answers_share_is_read_once(reader, monkeypatch, labels):
     """And in whatever order prompts are given, the scores are the same to the last bit."""
     model = reader("llama")
-    presenter = Presenter(DESIGN, {}, Presentation(template=SHORT, labels=labels))
-    prompts = [prompt for _, _, prompt in prompts_of(QUESTIONS, presenter)]
+    prompts = prompts_in(Presentation(template=SHORT, labels=labels))
     texts = [ids + target[:-1] for ids, targets in map(model.encode, prompts) for target in targets]
     tokens = []
     read = KeyValueStore.read

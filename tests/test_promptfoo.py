@@ -8,8 +8,8 @@ import json
 import pytest
 
 import consilience as cs
+from checks import refusal, refused
 from conftest import ROOT
-from consilience.core.errors import ConsilienceError
 
 FILE = ROOT / "tests" / "data" / "promptfoo.json"
 
@@ -30,8 +30,7 @@ def entry(test, prompt, output, assertion=("equals", "yes"), metadata=None, **va
 
 
 def value(result, metric, subset="all", group="MICRO"):
-    row = result.metrics.filter(metric=metric, group=group, subset=subset)
-    return row["value"].item()
+    return result.metrics.filter(metric=metric, group=group, subset=subset)["value"].item()
 
 
 def test_answers_of_a_provider_are_compared_over_prompts_phrasings_and_repetitions():
@@ -46,15 +45,13 @@ def test_answers_of_a_provider_are_compared_over_prompts_phrasings_and_repetitio
     assert value(result, "accuracy") == 1
     row = result.metrics.filter(metric="accuracy", group="MICRO", subset="all").row(0, named=True)
     assert (row["n"], row["n_excluded"]) == (3, 1)
-    assert result.label == "toy"
-    assert result.run.settings["model"]["model"] == "toy"
+    assert (result.label, result.run.settings["model"]["model"]) == ("toy", "toy")
     assert set(result.answers.filter(item="Say an error")["excluded"]) == {"no answer"}
     assert "template 1: Answer with one word. {{question}}" in result.notes
 
 
 def test_a_provider_must_be_named_where_there_are_several(consilience):
-    status, _, err = consilience("score", FILE)
-    assert (status, "Name one: --provider echo." in err) == (2, True)
+    assert "Name one: --provider echo." in refusal(consilience, "score", FILE)
     assert "Did you mean 'toy'?" in consilience("score", FILE, "--provider", "toi")[2]
     status, out, _ = consilience("score", FILE, "--provider", "toy", "--out", "run")
     assert status == 0 and "toy on promptfoo: 2 groups, 4 questions, 4 to 8 variants each" in out
@@ -78,44 +75,27 @@ def test_the_right_answer_is_the_text_of_an_assertion(tmp_path):
 def test_tests_that_name_their_item_and_variant_are_answers_to_a_suite(tmp_path):
     suite = tmp_path / "suite.csv"
     suite.write_text("item,question,answer,options\nq,Yes?,yes,yes;no\n")
-    rows = [("given", "A"), ("rotation 1", "A")]
-    file = write(
-        tmp_path / "r.json",
-        *(entry(at, 0, text, item="q", variant=f"order={order}")
-          for at, (order, text) in enumerate(rows)),
-    )  # fmt: skip
-    result = cs.score(file, suite)
-    assert result.answers["answer"].to_list() == ["yes", "no"]
-    assert value(result, "consistency") == 0
+    variants = [f"order={order}" for order in ("given", "rotation 1")]
+    entries = [entry(at, 0, "A", item="q", variant=name) for at, name in enumerate(variants)]
+    result = cs.score(write(tmp_path / "r.json", *entries), suite)
+    assert (result.answers["answer"].to_list(), value(result, "consistency")) == (["yes", "no"], 0)
 
 
-@pytest.mark.parametrize(
-    "entries, message",
-    [
-        ([entry(0, 0, "a", ("llm-rubric", "nice")), entry(0, 1, "a")], "has no expected text, only javascript, llm-rubric; expected an assertion of .* weight: 0"),
-        ([entry(0, 0, "yes")], "Give promptfoo several prompts, or --repeat 3"),
-        ([], "no results"),
-        ([{"output": "yes"}], "not of promptfoo"),
-        ([entry(0, 0, "a", metadata={"group": "a/b"}), entry(0, 1, "a")], "metadata.group 'a/b'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("entries, message", [
+    ([entry(0, 0, "a", ("llm-rubric", "nice")), entry(0, 1, "a")], "has no expected text, only javascript, llm-rubric; expected an assertion of .* weight: 0"),
+    ([entry(0, 0, "yes")], "Give promptfoo several prompts, or --repeat 3"),
+    ([], "no results"),
+    ([{"output": "yes"}], "not of promptfoo"),
+    ([entry(0, 0, "a", metadata={"group": "a/b"}), entry(0, 1, "a")], "metadata.group 'a/b'"),
+])  # fmt: skip
 def test_what_cannot_be_compared_is_refused(tmp_path, entries, message):
-    with pytest.raises(ConsilienceError, match=message):
-        cs.score(write(tmp_path / "r.json", *entries))
+    refused(message, cs.score, write(tmp_path / "r.json", *entries))
 
 
-def test_a_provider_or_a_suite_as_a_value_are_refused_where_they_mean_nothing(
-    consilience, tmp_path
-):
+def test_values_that_mean_nothing_are_refused(consilience, tmp_path):
     (tmp_path / "answers.csv").write_text("item,variant,answer\n")
     _, _, err = consilience("score", "answers.csv", "--suite", "mini", "--provider", "toy")
     assert "--provider with answers.csv; expected results of promptfoo" in err
-    with pytest.raises(ConsilienceError, match="the name or the file of a suite"):
-        cs.score(FILE, cs.load_suite("mini"))
-
-
-def test_a_suite_needs_tests_with_item_and_variant(tmp_path):
-    with pytest.raises(
-        ConsilienceError, match="tests with the variables question; expected item and variant"
-    ):
-        cs.score(FILE, "mini-questions", provider="toy")
+    refused("the name or the file of a suite", cs.score, FILE, cs.load_suite("mini"))
+    lacking = "tests with the variables question; expected item and variant"
+    refused(lacking, cs.score, FILE, "mini-questions", provider="toy")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from checks import refused
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.presentation import TEMPLATES
@@ -41,8 +42,7 @@ def test_varied_templates_are_those_that_are_used():
 def test_a_system_prompt_that_no_template_has_is_refused():
     with pytest.raises(ConsilienceError, match="a system prompt without a chat"):
         Prompting.of(ProbeOptions(template="plain", system="Be brief."), [], is_chat=True)
-    with pytest.raises(ConsilienceError, match="a system prompt without a chat"):
-        Prompting.of(ProbeOptions(system="Be brief."), [])
+    refused("a system prompt without a chat", Prompting.of, ProbeOptions(system="Be brief."), [])
 
 
 def test_the_rule_is_that_of_the_labels_unless_one_is_named():

@@ -13,15 +13,12 @@ from consilience.core.presentation import Presentation
 from consilience.models.functions import prompt_baseline
 
 OPTIONS = tuple(map(Choice, ("Rust", "Go", "C")))
+TEXTS = [f"Language {at}?" for at in range(20)]
 QUESTIONS = tuple(
-    Question(f"q{at}", "g", {"": (f"Language {at}?",)}, OPTIONS[at % 3], OPTIONS)
-    for at in range(20)
+    Question(f"q{at}", "g", {"": (of,)}, OPTIONS[at % 3], OPTIONS) for at, of in enumerate(TEXTS)
 )
-PRESENTER = Presenter(
-    FactorialDesign.full([Factor("order", ("given", "rotation 1", "rotation 2"))]),
-    {},
-    Presentation(),
-)
+ORDER = Factor("order", ("given", "rotation 1", "rotation 2"))
+PRESENTER = Presenter(FactorialDesign.full([ORDER]), {}, Presentation())
 
 
 class AloneOrNot:
@@ -51,8 +48,7 @@ def test_a_steady_model_has_no_flips_and_every_prompt_of_the_sample_counts():
     assert floor["subset"].to_list() == [
         "repeated", "reordered", "one_by_one", "large_batches", "other_threads"
     ]  # fmt: skip
-    assert floor["value"].to_list() == [0] * 5
-    assert floor["n"].to_list() == [30] * 5
+    assert (floor["value"].to_list(), floor["n"].to_list()) == ([0] * 5, [30] * 5)
     assert set(floor["metric"]) == {"flips"}
 
 
@@ -61,6 +57,5 @@ def test_answers_that_depend_on_the_batch_are_counted():
     half = AloneOrNot()
     floor = noise_floor(sampled(2, 12), half, "own", in_half_precision=AloneOrNot)
     values = dict(floor.select("subset", "value").iter_rows())
-    assert values.pop("one_by_one") == 1
-    assert set(values.values()) == {0}
+    assert (values.pop("one_by_one"), set(values.values())) == (1, {0})
     assert "bfloat16" in values

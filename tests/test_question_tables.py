@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 import consilience as cs
+from checks import output, refusal
 from consilience.runs.run import Run
 
 TABLE = """group,question,question_2,answer,options
@@ -23,10 +24,8 @@ def suite(tmp_path):
 
 
 def metrics(out):
-    return {
-        (row["metric"], row["group"], row["subset"]): row["value"]
-        for row in json.loads(out)["metrics"]
-    }
+    rows = json.loads(out)["metrics"]
+    return {(row["metric"], row["group"], row["subset"]): row["value"] for row in rows}
 
 
 def test_the_suites_made_of_mini_are_listed_checked_and_counted(consilience):
@@ -40,21 +39,17 @@ def test_the_suites_made_of_mini_are_listed_checked_and_counted(consilience):
     counts = json.loads(out)
     assert (counts["questions"], counts["groups"]) == (758, 13)
     assert counts["by_group"][0]["max_options"] == 0
-    status, _, err = consilience("analyze", "syntax", "mini-questions")
-    assert (status, "is a suite of questions" in err) == (2, True)
+    assert "is a suite of questions" in refusal(consilience, "analyze", "syntax", "mini-questions")
 
 
 def test_every_error_of_a_file_of_questions_is_named_by_its_line(consilience, tmp_path):
-    (path := tmp_path / "bad.csv").write_text(
-        "question,answer,options\nA?,x,y;z\n,y,y;z\nB?,y,y;z\n", encoding="utf-8"
-    )
-    status, _, err = consilience("suite", "check", path)
-    assert status == 2
+    path = tmp_path / "bad.csv"
+    path.write_text("question,answer,options\nA?,x,y;z\n,y,y;z\nB?,y,y;z\n")
+    err = refusal(consilience, "suite", "check", path)
     assert [f"{path}:{line}" in err for line in (2, 3, 4)] == [True, True, False]
     assert "2 problems" in err
     (path := tmp_path / "mixed.csv").write_text("question,answer,options\nA?,y,y;z\nB?,y,\n")
-    status, _, err = consilience("suite", "check", path)
-    assert (status, "questions with options and without" in err) == (2, True)
+    assert "questions with options and without" in refusal(consilience, "suite", "check", path)
     (path := tmp_path / "named.csv").write_text("stem,answer,options\nA?,y,y;z\n")
     assert consilience("suite", "check", path)[0] == 2
     assert consilience("suite", "check", path, "--columns", "question=stem")[0] == 0
@@ -62,14 +57,9 @@ def test_every_error_of_a_file_of_questions_is_named_by_its_line(consilience, tm
 
 def test_the_new_suite_passes_the_check_and_is_asked(consilience, tmp_path):
     consilience("suite", "new", tmp_path / "mine")
-    status, out, _ = consilience("suite", "check", tmp_path / "mine")
-    assert (status, "3 groups, 8 questions" in out) == (0, True)
-    status, out, err = consilience(
-        "probe", "-m", "baseline:majority", "-s", tmp_path / "mine", "--groups", "geography,science",
-        "-o", tmp_path / "run",
-    )  # fmt: skip
-    assert status == 0, err
-    assert "6 questions" in out
+    assert "3 groups, 8 questions" in output(consilience, "suite", "check", tmp_path / "mine")
+    probe = ("probe", "-m", "baseline:majority", "-s", tmp_path / "mine", "-o", tmp_path / "run")
+    assert "6 questions" in output(consilience, *probe, "--groups", "geography,science")
 
 
 def test_what_is_exported_is_what_probe_sends(consilience, suite, tmp_path):
@@ -81,25 +71,20 @@ def test_what_is_exported_is_what_probe_sends(consilience, suite, tmp_path):
     assert [row["prompt"] for row in rows] == sent["prompt"].to_list()
     assert [row["variant"] for row in rows] == sent["variant"].to_list()
     assert [row["candidates"] for row in rows] == sent["candidates"].to_list()
-    assert rows[0]["options"] == ["Lyon", "Paris", "Nice"]
-    assert len(rows) == 2 * 6 * 2
+    assert (rows[0]["options"], len(rows)) == (["Lyon", "Paris", "Nice"], 2 * 6 * 2)
 
 
 def test_answers_of_a_run_made_elsewhere_have_its_numbers(consilience, suite, tmp_path):
     """The labels that a baseline chose, as a table of four columns in CSV."""
     run = tmp_path / "run"
     arguments = ("--groups", "city", "--vary", "order=all", "--vary", "paraphrase=all")
-    status, out, err = consilience(
-        "probe", "-m", "baseline:random", "-s", suite, "-o", run, *arguments, "--json"
-    )
-    assert status == 0, err
+    probe = ("probe", "-m", "baseline:random", "-s", suite, "-o", run, *arguments)
+    out = output(consilience, *probe, "--json")
     answers = Run.open(run).answers
     table = answers.select("item", "variant", answer="label")
     table.sample(fraction=1, shuffle=True, seed=1).write_csv(tmp_path / "a.csv")
-    status, scored, err = consilience(
-        "score", tmp_path / "a.csv", "-s", suite, "-o", tmp_path / "again", "--json"
-    )
-    assert status == 0, err
+    score = ("score", tmp_path / "a.csv", "-s", suite, "-o", tmp_path / "again")
+    scored = output(consilience, *score, "--json")
     expected, found = metrics(out), metrics(scored)
     for metric in ("accuracy", "consistency", "consistent_accuracy"):
         assert found[metric, "city", "all"] == pytest.approx(expected[metric, "city", "all"])
@@ -124,8 +109,7 @@ def test_texts_labels_and_positions_in_csv_with_open_questions(consilience, suit
         table = csv.DictWriter(file, list(rows[0]))
         table.writeheader()
         table.writerows(rows)
-    status, out, err = consilience("score", tmp_path / "a.csv", "-s", suite, "--json")
-    assert status == 0, err
+    out = output(consilience, "score", tmp_path / "a.csv", "-s", suite, "--json")
     found = metrics(out)
     assert found["accuracy", "city", "all"] == 0.5
     assert found["consistency", "city", "all"] == pytest.approx((10 / 15 + 1) / 2)
@@ -135,12 +119,10 @@ def test_texts_labels_and_positions_in_csv_with_open_questions(consilience, suit
 
 def test_facts_that_are_matched_are_kept_as_a_run(consilience, tmp_path):
     rows = list(cs.export_prompts("mini", groups="capital", limit=2))
-    (tmp_path / "a.jsonl").write_text(
-        "".join(json.dumps(row | {"answer": f"It is {row['gold']}!"}) + "\n" for row in rows)
-    )
+    lines = [json.dumps(row | {"answer": f"It is {row['gold']}!"}) for row in rows]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
     arguments = ("score", tmp_path / "a.jsonl", "-s", "mini", "--match", "contains")
-    status, out, _ = consilience(*arguments, "-o", tmp_path / "run")
-    assert status == 0
+    out = output(consilience, *arguments, "-o", tmp_path / "run")
     assert f"Report:  consilience report {tmp_path / 'run'}" in out
     _, again, _ = consilience("score", tmp_path / "run", "--json")
     assert metrics(again)["accuracy", "capital", "all"] == 1

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import consilience as cs
-from consilience.core.errors import ConsilienceError
+from checks import refused
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.kinds.questions import text_digests
 from consilience.results.comparing import paired_by_text, settings_notes
@@ -76,10 +76,8 @@ def test_a_question_whose_text_changed_is_in_no_difference(runs):
     opened = open_runs([f"new={runs / 'reworded'}", f"old={runs / 'old'}"])
     tables, notes = paired_by_text(opened)
     assert items(tables) == {name: ["bill-2", "bill-3", "shop-1"] for name in ("new", "old")}
-    assert notes == [
-        "1 question differs in text, options or gold answer between new and old, so not compared: "
-        "bill-1"
-    ]
+    differs = "1 question differs in text, options or gold answer between new and old, so not"
+    assert notes == [f"{differs} compared: bill-1"]
     specs = [f"{run.label}={run.path}" for run in opened]
     assert notes[0] in cs.gate(specs[:1], rule=RULE, baseline=specs[1]).notes
     assert notes[0] in cs.compare(*opened).notes
@@ -95,9 +93,8 @@ def test_questions_without_ids_are_paired_by_their_texts(runs):
         expected = ["bill-1", "bill-3", "shop-1"] if name == "shorter" else items(tables)["old"]
         assert items(tables)["new"] == sorted([*expected, *own])
     checked = cs.gate([str(runs / "inserted")], rule=RULE, baseline=str(runs / "old"))
-    assert any(
-        note.startswith("compared on the 4 questions that all runs have") for note in checked.notes
-    )
+    shared = "compared on the 4 questions that all runs have"
+    assert any(note.startswith(shared) for note in checked.notes)
 
 
 def test_runs_that_know_their_texts_have_no_note_where_only_the_limit_differs(runs):
@@ -114,5 +111,5 @@ def test_runs_without_texts_have_a_note_in_words(runs):
 
 
 def test_runs_of_other_questions_are_refused(runs):
-    with pytest.raises(ConsilienceError, match="all questions differ in text"):
-        cs.gate([str(runs / "others")], rule=RULE, baseline=str(runs / "old"))
+    against = {"rule": RULE, "baseline": str(runs / "old")}
+    refused("all questions differ in text", cs.gate, [str(runs / "others")], **against)

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from checks import refused
 from conftest import cases
 from consilience import load_suite
-from consilience.core.errors import ConsilienceError
 from consilience.core.items import Choice
 from consilience.suites.question_suites import load_questions
 from consilience.suites.questions import read_question_file
@@ -26,11 +26,9 @@ CSV = (
     "Capital of France?,France's capital?,Paris|Paname,Lyon;Nice,capital\n"
 )
 LINE = {
-    "question": ["Capital of France?", "France's capital?"],
-    "answer": "Paris|Paname",
-    "distractors": ["Lyon", "Nice"],
-    "group": "capital",
-}
+    "question": ["Capital of France?", "France's capital?"], "answer": "Paris|Paname",
+    "distractors": ["Lyon", "Nice"], "group": "capital",
+}  # fmt: skip
 TOML = (
     '[[questions]]\nquestion = ["Capital of France?", "France\'s capital?"]\n'
     'answer = "Paris|Paname"\ndistractors = ["Lyon", "Nice"]\ngroup = "capital"\n'
@@ -46,17 +44,14 @@ ROWS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("a.csv", CSV),
-        ("a.csv", ROWS),
-        ("a.jsonl", json.dumps(LINE)),
-        ("a.json", json.dumps([LINE])),
-        ("a.toml", TOML),
-        ("a.yaml", YAML),
-    ],
-)
+@pytest.mark.parametrize(("name", "text"), [
+    ("a.csv", CSV),
+    ("a.csv", ROWS),
+    ("a.jsonl", json.dumps(LINE)),
+    ("a.json", json.dumps([LINE])),
+    ("a.toml", TOML),
+    ("a.yaml", YAML),
+])  # fmt: skip
 def test_every_format_holds_the_same_question(tmp_path, name, text):
     """CSV in one row and in two, JSON Lines, JSON, TOML and YAML."""
     questions, problems = read(tmp_path, name, text)
@@ -86,19 +81,15 @@ def test_layouts_of_known_data_sets(tmp_path, row, columns, options, gold):
 @pytest.mark.parametrize(("rows", "message"), cases("questions_bad"))
 def test_every_mistake_is_one_message_with_its_line(tmp_path, rows, message):
     """The question with the mistake is left out, and the message names its line."""
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    _, problems = read(tmp_path, "a.jsonl", text)
-    assert len(problems) == 1
-    assert message in problems[0]
-    assert problems[0].startswith(f"a.jsonl:{len(rows)}: ")
+    _, problems = read(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    (problem,) = problems
+    assert message in problem and problem.startswith(f"a.jsonl:{len(rows)}: ")
 
 
 @pytest.mark.parametrize(("name", "text", "columns", "message"), cases("question_files_bad"))
 def test_a_file_that_holds_no_questions_raises(tmp_path, name, text, columns, message):
     """A missing column, an unknown name of ours, a file of another kind."""
-    with pytest.raises(ConsilienceError, match=r"(?s).*") as caught:
-        read(tmp_path, name, text, columns)
-    assert message in str(caught.value)
+    assert message in refused("", read, tmp_path, name, text, columns)
 
 
 @pytest.mark.parametrize("text", ["", "question,answer\n"])
@@ -112,14 +103,12 @@ def test_a_name_beside_a_folder_with_two_files_of_questions_is_unknown(tmp_path,
     for name in ("questions.csv", "questions.jsonl"):
         (tmp_path / "two" / name).write_text("")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConsilienceError, match="no suite 'nosuch'"):
-        load_suite("nosuch")
+    refused("no suite 'nosuch'", load_suite, "nosuch")
 
 
 def test_an_empty_column_of_distractors_does_not_shuffle_the_options(tmp_path):
-    text = "question,answer,options,distractors\n" + "".join(
-        f"Question {number}?,b,a;b;c;d;e,{' ' * number}\n" for number in range(3)
-    )
+    rows = [f"Question {number}?,b,a;b;c;d;e,{' ' * number}\n" for number in range(3)]
+    text = "".join(["question,answer,options,distractors\n", *rows])
     questions, problems = read(tmp_path, "a.csv", text)
     assert problems == []
     assert {item.gold_position for item in questions.items} == {1}
@@ -129,23 +118,17 @@ def test_a_data_set_of_the_hub_is_read_by_its_split(tmp_path):
     """The layout of MMLU: `answer` is a class label, which is the position of the right choice."""
     datasets = pytest.importorskip("datasets")
     (tmp_path / "mmlu").mkdir()
-    features = datasets.Features(
-        {
-            "question": datasets.Value("string"),
-            "choices": datasets.Sequence(datasets.Value("string")),
-            "answer": datasets.ClassLabel(names=["A", "B"]),
-        }
-    )
+    text = datasets.Value("string")
+    columns = {"question": text, "choices": datasets.Sequence(text)}
+    features = datasets.Features(columns | {"answer": datasets.ClassLabel(names=["A", "B"])})
     rows = {"question": ["Is ice cold?", "Is fire cold?"], "choices": [["yes", "no"]] * 2}
     frame = datasets.Dataset.from_dict(rows | {"answer": [0, 1]}, features=features)
     frame.to_parquet(str(tmp_path / "mmlu" / "test.parquet"))
     questions = load_questions(f"hub:{tmp_path}/mmlu:test", {"options": "choices"})
     assert [item.gold.text for item in questions.items] == ["yes", "no"]
     assert (questions.name, list(questions.groups)) == ("mmlu", ["mmlu"])
-    with pytest.raises(ConsilienceError, match="cannot be loaded"):
-        load_questions(f"hub:{tmp_path}/mmlu:nosplit", {"options": "choices"})
-    with pytest.raises(ConsilienceError, match="without a split"):
-        load_questions(f"hub:{tmp_path}")
+    refused("cannot be loaded", load_questions, f"hub:{tmp_path}/mmlu:nosplit")
+    refused("without a split", load_questions, f"hub:{tmp_path}")
 
 
 @pytest.mark.parametrize(("header", "mapping"), cases("option_columns"))
@@ -153,9 +136,7 @@ def test_options_that_are_called_otherwise_are_no_open_questions(tmp_path, heade
     row = ",".join("x" for _ in header.split(","))
     path = tmp_path / "a.csv"
     path.write_text(f"{header}\n{row}\n")
-    with pytest.raises(ConsilienceError) as caught:
-        load_questions(path)
-    assert str(caught.value).endswith(f"--columns {mapping}.")
+    assert refused("", load_questions, path).endswith(f"--columns {mapping}.")
 
 
 def test_columns_and_files_that_are_not_used_are_named(tmp_path):
@@ -171,8 +152,8 @@ def test_columns_and_files_that_are_not_used_are_named(tmp_path):
 
 
 def test_a_misspelt_phrasing_is_an_error_and_groups_have_no_space_around_them(tmp_path):
-    with pytest.raises(ConsilienceError, match="Did you mean 'question_2'. Rename it"):
-        read(tmp_path, "a.csv", "question,questoin_2,answer\n?,!,x\n")
+    misspelt = "question,questoin_2,answer\n?,!,x\n"
+    refused("Did you mean 'question_2'. Rename it", read, tmp_path, "a.csv", misspelt)
     file = tmp_path / "b.csv"
     file.write_text("group,question,answer,score_2\nBill ,?,x,1\nBill,!,x,1\nbill,.,x,1\n")
     questions = load_questions(file)
@@ -181,10 +162,7 @@ def test_a_misspelt_phrasing_is_an_error_and_groups_have_no_space_around_them(tm
         f"{file}: not used: score_2",
         f"{file}: these groups differ in case only: Bill, bill",
     )
-    _, (problem,) = read(tmp_path, "c.csv", 'question,options,answer\n?,"b,c,d",b\n')
-    assert "Separate options by ';'." in problem
-
-
-def test_a_number_as_an_answer_in_a_table_is_a_text(tmp_path):
-    _, (problem,) = read(tmp_path, "a.csv", "question,options,answer\n?,three;four,1\n")
-    assert "in a table write the text or the letter" in problem
+    for row, message in (('"b,c,d",b', "Separate options by ';'."),
+                         ("three;four,1", "in a table write the text or the letter")):  # fmt: skip
+        _, (problem,) = read(tmp_path, "c.csv", f"question,options,answer\n?,{row}\n")
+        assert message in problem

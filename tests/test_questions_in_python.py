@@ -7,6 +7,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import consilience as cs
+from checks import refused
 
 FRAME = {
     "stem": ["What do bees make?", "Who wrote Hamlet?", "Is Kyoto in Japan?"],
@@ -51,8 +52,7 @@ def test_a_frame_of_either_library_is_a_suite(kind):
     assert (hamlet.gold, hamlet.paraphrases) == (hamlet.options[0], {"": ("Who wrote Hamlet?",)})
     asked = cs.evaluate(frame, choose_a, columns=COLUMNS)
     # Of three and two rotations, each shows another option first.
-    assert micro(asked, "consistency") == 0
-    assert asked.suite.name == "questions"
+    assert (micro(asked, "consistency"), asked.suite.name) == (0, "questions")
     plan = cs.plan_probe(frame, choose_a, columns=COLUMNS)
     assert (plan.suite, plan.items, plan.queries) == ("questions", 3, len(asked.answers))
 
@@ -81,41 +81,29 @@ def test_a_value_a_frame_and_a_file_are_the_same_questions(tmp_path, questions):
 def test_a_run_of_questions_without_a_file_is_kept_and_opened(tmp_path, questions):
     folder = tmp_path / "run"
     kept = cs.evaluate(questions, choose_a, vary=["order=rotations"], out=folder)
-    assert sorted(kept.answers["variant"].unique()) == [
-        "order=given",
-        "order=rotation 1",
-        "order=rotation 2",
-    ]
+    orders = {"order=given", "order=rotation 1", "order=rotation 2"}
+    assert set(kept.answers["variant"]) == orders
     opened = cs.open_run(folder)
     assert_frame_equal(opened.metrics, kept.metrics)
     assert repr(opened) == repr(kept)
     fewer = cs.Questions("quiz", questions.items[1:])
-    with pytest.raises(cs.ConsilienceError, match="this folder holds another run"):
-        cs.evaluate(fewer, choose_a, vary=["order=rotations"], out=folder)
+    options = {"vary": ["order=rotations"], "out": folder}
+    refused("this folder holds another run", cs.evaluate, fewer, choose_a, **options)
 
 
 def test_a_result_has_figures_a_page_and_factors(tmp_path, result):
     assert micro(result, "consistency", "paraphrase") == 1
     assert micro(result, "consistency", "order") == 0
-    titles = [
-        chart.to_dict()["title"]["text"][0]
-        for chart in (
-            result.plot.agreement("culture"),
-            result.plot.consistency(),
-            result.plot.accuracy_consistency(),
-        )
-    ]
-    assert titles == [
-        "culture: agreement of variants",
-        "choose_a: consistency",
+    plot = result.plot
+    charts = (plot.agreement("culture"), plot.consistency(), plot.accuracy_consistency())
+    agreement, *drawn = (chart.to_dict() for chart in charts)
+    assert [chart["title"]["text"][0] for chart in (agreement, *drawn)] == [
+        "culture: agreement of variants", "choose_a: consistency",
         "choose_a: accuracy and consistency",
-    ]
-    drawn = str([result.plot.consistency().to_dict(), result.plot.accuracy_consistency().to_dict()])
-    assert "'group'" in drawn
-    assert "relation" not in drawn
+    ]  # fmt: skip
+    assert "'group'" in str(drawn) and "relation" not in str(drawn)
     page = result.report(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "2 groups, 3 questions" in page
-    assert "order=rotation 2" in page
+    assert "2 groups, 3 questions" in page and "order=rotation 2" in page
     table = cs.analyze_factors(result).tables["consistency"]
     assert table.select("factor", "value").rows() == [("paraphrase", 1.0), ("order", 0.0)]
 
@@ -124,8 +112,7 @@ def test_answers_to_questions_are_scored_and_compared(result, questions, tmp_pat
     """Answers as texts, in a frame; the result is a run as any other."""
     rows = result.answers.select("item", "variant", "answer")
     scored = cs.score(pd.DataFrame(rows.to_dicts()), questions)
-    wanted = ("consistency", "accuracy", "consistent_accuracy")
-    for name in wanted:
+    for name in ("consistency", "accuracy", "consistent_accuracy"):
         assert micro(scored, name) == micro(result, name)
     assert cs.analyze_factors(scored).tables["consistency"].height == 2
     assert scored.report(tmp_path / "page.html").is_file()
@@ -153,48 +140,33 @@ def micro(result, metric, subset="all"):
 BEES = {"question": ["a", "b", "c"], "answer": ["x", None, "x"], "options": [["x", "y"]] * 3}
 VALUE = cs.Questions.from_frame(pl.DataFrame(BEES)[:1])
 FACTS = pd.DataFrame({"subject": ["Redis"], "object": ["6379"], "pattern": ["[X] is [Y]."]})
+of_frame = cs.Questions.from_frame
 WRONG = [
-    (
-        lambda: cs.Questions.from_frame(pl.DataFrame(FRAME)),
-        "the frame, row 1: no column 'question' among stem, again, .* columns={'question': 'COLUMN', 'answer': 'COLUMN'",
-    ),
-    (
-        lambda: cs.Questions.from_frame(pl.DataFrame(FRAME), columns={"stem": "question"}),
-        "columns={'stem': '...'}; expected question, answer, options",
-    ),
-    (lambda: cs.Questions.from_frame(pl.DataFrame(BEES)), "^the frame, row 2: no answer;"),
-    (
-        lambda: cs.Questions.from_frame(pl.DataFrame(BEES | {"answer": ["x", None, "z"]})),
-        r"row 2: no answer; .* \(1 more\)$",
-    ),
-    (lambda: cs.Questions.from_frame([1]), "the frame is of type list"),
-    (
-        lambda: cs.Questions.from_frame(pl.DataFrame(BEES)[:0]),
-        "^the frame: no questions; expected a row for each question",
-    ),
+    (lambda: of_frame(pl.DataFrame(FRAME)),
+     "the frame, row 1: no column 'question' among stem, again, .* columns={'question': 'COLUMN', 'answer': 'COLUMN'"),
+    (lambda: of_frame(pl.DataFrame(FRAME), columns={"stem": "question"}),
+     "columns={'stem': '...'}; expected question, answer, options"),
+    (lambda: of_frame(pl.DataFrame(BEES)), "^the frame, row 2: no answer;"),
+    (lambda: of_frame(pl.DataFrame(BEES | {"answer": ["x", None, "z"]})), r"row 2: no answer; .* \(1 more\)$"),
+    (lambda: of_frame([1]), "the frame is of type list"),
+    (lambda: of_frame(pl.DataFrame(BEES)[:0]), "^the frame: no questions; expected a row for each question"),
     (lambda: cs.evaluate(FACTS, choose_a), r"a frame of facts; .* cs\.Suite\.from_frame"),
     (lambda: cs.evaluate([1, 2], choose_a), "a suite of type list; .* or a frame of questions"),
     (lambda: cs.evaluate(VALUE, choose_a, columns=COLUMNS), "^columns with Questions"),
     (lambda: cs.evaluate("mini", choose_a, columns=COLUMNS), "^columns with 'mini'; expected a"),
     (lambda: cs.evaluate(cs.Questions("none", ()), choose_a), "'none': no question in the suite"),
-    (
-        lambda: cs.evaluate(VALUE, cs.load_model("baseline:majority")),
-        "a model of type Baseline with questions; expected a name, a folder, or a function",
-    ),
-    (
-        lambda: cs.evaluate(VALUE, lambda prompts: prompts, out="run"),
-        "a function without a name, and a folder",
-    ),
+    (lambda: cs.evaluate(VALUE, cs.load_model("baseline:majority")),
+     "a model of type Baseline with questions; expected a name, a folder, or a function"),
+    (lambda: cs.evaluate(VALUE, lambda prompts: prompts, out="run"), "a function without a name, and a folder"),
     (lambda: cs.evaluate(VALUE, choose_a, vary=["order=rotate"]), "--vary order=rotate; expected"),
     (lambda: cs.load_questions(3), "a file of questions is of type int; expected a path"),
     (lambda: cs.score(FACTS, VALUE), "the answers table: no column 'item'"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "message"), WRONG)
 def test_a_wrong_call_says_what_to_pass(call, message):
-    with pytest.raises(cs.ConsilienceError, match=message):
-        call()
+    refused(message, call)
 
 
 def test_a_scored_frame_is_called_by_its_model(result, questions):
@@ -206,5 +178,4 @@ def test_a_scored_frame_is_called_by_its_model(result, questions):
 def test_a_file_of_questions_is_no_suite_of_facts(tmp_path):
     path = tmp_path / "quiz.csv"
     path.write_text("question,answer\nq,a\n")
-    with pytest.raises(cs.ConsilienceError, match="is a suite of questions; .* load_questions"):
-        cs.load_suite(path)
+    refused("is a suite of questions; .* load_questions", cs.load_suite, path)

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 import consilience as cs
+from checks import output
 from consilience.analysis.examples import Example, Reply
 from consilience.kinds import suite_of
 from consilience.metrics.counts import ResampleCache
@@ -68,17 +69,15 @@ def test_the_example_has_the_question_and_what_differs(view, sections):
     (text,) = sentence.paragraphs
     assert "answers “yes” to this prompt, but “no” when only the order of the options" in text
     assert text.endswith("differs (order=rotation 1):")
-    assert prompts == Text(
-        ["Question: one?\nA. yes\nB. no\nC. maybe\nAnswer:", "A. no\nB. maybe\nC. yes"], code=True
-    )
+    shown = ["Question: one?\nA. yes\nB. no\nC. maybe\nAnswer:", "A. no\nB. maybe\nC. yes"]
+    assert prompts == Text(shown, code=True)
 
 
 def test_an_example_with_one_answer_says_what_was_changed(view):
     prompts = ["Some context\nWho?\nA. I", "Some context\nWhich one?\nA. I"]
-    replies = tuple(
-        Reply(f"paraphrase={at}, order=given", "I", True, 1.0, prompt)
-        for at, prompt in enumerate(prompts, start=1)
-    )
+    numbered = enumerate(prompts, start=1)
+    names = ((f"paraphrase={at}, order=given", prompt) for at, prompt in numbered)
+    replies = tuple(Reply(name, "I", True, 1.0, prompt) for name, prompt in names)
     example = Example("", "a", "a-1", "", "I", frozenset(), replies)
     text, shown = opening_example(replace(view, name="m", examples={"": [example]}))
     assert text.paragraphs[0] == (
@@ -101,22 +100,18 @@ def test_prompts_of_one_question_keep_it_and_those_of_several_lose_what_they_sha
 
 def test_the_table_of_examples_has_the_question(consilience, path):
     """All examples may be of one question, so no line of its prompts is left out."""
-    _, out, _ = consilience(
-        "analyze", "examples", path, "--examples", "1", "--kind", "right_and_wrong"
-    )
+    command = ("analyze", "examples", path, "--examples", "1", "--kind", "right_and_wrong")
+    out = output(consilience, *command)
     assert re.findall("Question: one\\? / A. (yes|no|maybe) / B. ", out) == ["yes", "no", "maybe"]
 
 
-def test_a_comparison_has_the_rows_of_the_summary_in_the_words_of_questions(
-    consilience, path, view, tmp_path
-):
+def test_a_comparison_is_in_the_words_of_questions(consilience, path, view, tmp_path):
     cs.evaluate(cs.Questions.from_frame(QUESTIONS[:5], name="quiz"), "baseline:random",
                 out=tmp_path / "five")  # fmt: skip
     _, out, err = consilience("compare", path, tmp_path / "five", "--format", "csv")
     summarised = [row.label for row in view.summary.rows]
-    assert [row.strip('"') for row in re.findall(r'^(".*?"|[^,]*)', out, re.MULTILINE)][
-        1 : 1 + len(summarised)
-    ] == summarised
+    labels = [row.strip('"') for row in re.findall(r'^(".*?"|[^,]*)', out, re.MULTILINE)]
+    assert labels[1 : 1 + len(summarised)] == summarised
     assert "compared on the 5 questions that all runs have (8 in baseline:first, 5 in" in err
     _, out, err = consilience("compare", path, tmp_path / "five")
     assert "sign flips of questions" in out
@@ -143,8 +138,6 @@ def test_sections_say_what_a_reader_can_conclude(sections):
 def test_details_by_metric_have_the_interval_of_the_summary(consilience, path):
     _, summary, _ = consilience("score", path, "--format", "csv")
     _, details, _ = consilience("score", path, "--format", "csv", "--by", "metric")
-    of_accuracy = [
-        next(line for line in out.splitlines() if line.startswith("Accuracy")).split(",")[1:4]
-        for out in (summary, details)
-    ]
-    assert of_accuracy[0] == of_accuracy[1]
+    lines = [line for out in (summary, details) for line in out.splitlines()]
+    first, second = (line.split(",")[1:4] for line in lines if line.startswith("Accuracy"))
+    assert first == second

@@ -10,15 +10,11 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-)
+import transformers
 
+from checks import output, refusal, refused
 from conftest import MASKED, WORDS
-from consilience import Candidates, ConsilienceError, Fact, Pattern, Query, Relation, load_model
+from consilience import Candidates, Fact, Pattern, Query, Relation, load_model
 from consilience.analysis.representations import (
     CLUSTERS_SCHEMA,
     RelationVectors,
@@ -28,26 +24,21 @@ from consilience.analysis.representations import (
     tsne,
     write_vectors,
 )
+from consilience.core.errors import ConsilienceError
 from consilience.models.batches import Budget
 from consilience.models.judges import vector_array
 from consilience.report.charts import SHAPES, tsne_figure
 from consilience.report.export import save_figure
 from consilience.results.analyses import correlations_of
 
-PATTERNS = tuple(
-    Pattern.parse(text)
-    for text in ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X] ([Y]) is big.")
-)
+TEXTS = ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X] ([Y]) is big.")
+PATTERNS = tuple(map(Pattern.parse, TEXTS))
 SUBJECTS = ("France", "Germany", "the old Italy")
 RELATION = Relation(
-    "capital",
-    "capital",
-    "N-1",
-    PATTERNS,
-    tuple(Fact(f"i{n}", subject, WORDS[n % 2]) for n, subject in enumerate(SUBJECTS)),
-    {},
+    "capital", "capital", "N-1", PATTERNS,
+    tuple(Fact(f"i{n}", subject, WORDS[n % 2]) for n, subject in enumerate(SUBJECTS)), {},
     Candidates(tuple(WORDS), (1,) * len(WORDS)),
-)
+)  # fmt: skip
 QUERIES, INDEX = questions(RELATION)
 LAYERS = [0, 1, 2]
 LOADED = {}
@@ -73,7 +64,7 @@ def plain(auto, folder, ids, at):
 @pytest.mark.parametrize("family", MASKED)
 def test_masked_vectors_are_those_at_the_mask(family, model_folder):
     folder = model_folder(family)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for special in (True, False):
         found = vector_array(load(family, model_folder), QUERIES, LAYERS, special_tokens=special)
         assert found.dtype == np.float32
@@ -83,7 +74,7 @@ def test_masked_vectors_are_those_at_the_mask(family, model_folder):
             ids = tokenizer(text, add_special_tokens=special).input_ids
             assert (tokenizer.cls_token_id in ids) is special
             at = ids.index(tokenizer.mask_token_id)
-            expected = plain(AutoModelForMaskedLM, folder, ids, at)
+            expected = plain(transformers.AutoModelForMaskedLM, folder, ids, at)
             np.testing.assert_allclose(found[row], expected, atol=1e-4, rtol=1e-4)
 
 
@@ -91,11 +82,11 @@ def test_masked_vectors_are_those_at_the_mask(family, model_folder):
 def test_causal_vectors_are_those_that_predict_the_object(family, model_folder):
     folder = model_folder(family)
     found = vector_array(load(family, model_folder), QUERIES, LAYERS)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for row, query in enumerate(QUERIES):
         left = query.pattern.fill(query.subject, "[Y]").split("[Y]")[0].rstrip()
         ids = [tokenizer.bos_token_id, *tokenizer(left).input_ids]
-        expected = plain(AutoModelForCausalLM, folder, ids, -1)
+        expected = plain(transformers.AutoModelForCausalLM, folder, ids, -1)
         np.testing.assert_allclose(found[row], expected, atol=1e-4, rtol=1e-4)
     first = found[1::3]
     assert (first == first[0]).all(), "before an object at the start only the start token is read"
@@ -105,19 +96,15 @@ def test_causal_vectors_are_those_that_predict_the_object(family, model_folder):
 def test_seq2seq_vectors_are_those_that_the_decoder_predicts_the_object_from(model_folder):
     model, folder = load("mt5", model_folder), model_folder("mt5")
     found = vector_array(model, QUERIES, [0, 3])
-    with pytest.raises(ConsilienceError, match="no layer 4"):
-        vector_array(model, QUERIES, [4])
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    whole = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    refused("no layer 4", vector_array, model, QUERIES, [4])
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    whole = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     text = QUERIES[3].pattern.fill(QUERIES[3].subject, "<extra_id_0>")
     with torch.no_grad():
-        states = whole(
-            torch.tensor([tokenizer(text).input_ids]),
-            decoder_input_ids=torch.tensor([model.prefix]),
-            output_hidden_states=True,
-        ).decoder_hidden_states
+        ids, prefix = torch.tensor([tokenizer(text).input_ids]), torch.tensor([model.prefix])
+        states = whole(ids, decoder_input_ids=prefix, output_hidden_states=True)
     for place, layer in enumerate((0, 3)):
-        expected = states[layer][0, -1].numpy()
+        expected = states.decoder_hidden_states[layer][0, -1].numpy()
         np.testing.assert_allclose(found[3, place], expected, atol=1e-4, rtol=1e-4)
 
 
@@ -137,31 +124,25 @@ def test_vectors_do_not_depend_on_order_or_company(family, model_folder):
 
 
 def test_asking_for_vectors_leaves_the_answers_as_they_were(model_folder):
+    """A piecewise model has the vectors of its masked one."""
     model = load("bert", model_folder)
     before = [scores.logprob for scores in model.score(QUERIES, RELATION.candidates)]
-    vector_array(model, QUERIES, [-1])
+    expected = vector_array(model, QUERIES, [-1])
+    piecewise = load_model(str(model_folder("bert")), multi_token="left-to-right")
+    np.testing.assert_allclose(vector_array(piecewise, QUERIES, [-1]), expected, atol=1e-5)
     after = [scores.logprob for scores in model.score(QUERIES, RELATION.candidates)]
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_piecewise_model_has_the_vectors_of_its_masked_one(model_folder):
-    piecewise = load_model(str(model_folder("bert")), multi_token="left-to-right")
-    expected = vector_array(load("bert", model_folder), QUERIES, [-1])
-    np.testing.assert_allclose(vector_array(piecewise, QUERIES, [-1]), expected, atol=1e-5)
-
-
 def test_a_layer_that_is_not_there_is_refused_before_anything_is_read(model_folder):
     model = load("bert", model_folder)
     for layer in (3, -4):
-        with pytest.raises(ConsilienceError, match=rf"no layer {layer}; expected 0 .* to 2, or -1"):
-            vector_array(model, QUERIES, [0, layer])
-    with pytest.raises(ConsilienceError, match="one layer at least"):
-        vector_array(model, QUERIES, [])
-    with pytest.raises(ConsilienceError, match="no hidden states"):
-        vector_array(load_model("baseline:majority"), QUERIES, [0])
-    with pytest.raises(ConsilienceError, match="no queries"):
-        vector_array(model, [], [0])
+        message = rf"no layer {layer}; expected 0 .* to 2, or -1"
+        refused(message, vector_array, model, QUERIES, [0, layer])
+    refused("one layer at least", vector_array, model, QUERIES, [])
+    refused("no hidden states", vector_array, load_model("baseline:majority"), QUERIES, [0])
+    refused("no queries", vector_array, model, [], [0])
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "mt5"])
@@ -172,9 +153,8 @@ def test_what_cannot_be_read_is_nan_and_nothing_else(family, model_folder):
     queries = [QUERIES[0], Query(PATTERNS[0], "a " * 99, "x"), QUERIES[3]]
     found = vector_array(model, queries, [0, 1])
     assert np.isnan(found).all(axis=(1, 2)).tolist() == [False, True, False]
-    np.testing.assert_allclose(
-        found[[0, 2]], vector_array(model, [QUERIES[0], QUERIES[3]], [0, 1]), atol=1e-5
-    )
+    alone = vector_array(model, [QUERIES[0], QUERIES[3]], [0, 1])
+    np.testing.assert_allclose(found[[0, 2]], alone, atol=1e-5)
 
 
 def made(array, patterns, facts, layers=(-1,)):
@@ -200,11 +180,9 @@ def test_vectors_that_differ_in_one_property_only_cluster_by_it(what):
     table = cluster(made(array, patterns, facts))
     assert dict(table.schema) == CLUSTERS_SCHEMA
     assert table["property"].to_list() == ["pattern", "subject", "object"]
-    assert table["clusters"].to_list() == [4, 12, 3]
-    assert table["n"].to_list() == [48] * 3
+    assert (table["clusters"].to_list(), table["n"].to_list()) == ([4, 12, 3], [48] * 3)
     found = {row["property"]: row for row in table.iter_rows(named=True)}
-    assert found[what]["v_measure"] == pytest.approx(1)
-    assert found[what]["ami"] == pytest.approx(1)
+    assert (found[what]["v_measure"], found[what]["ami"]) == (pytest.approx(1), pytest.approx(1))
     assert found[what]["v_measure_shuffled"] < 0.7
     if what == "pattern":
         assert found["object"]["v_measure"] == pytest.approx(0, abs=0.02)
@@ -216,27 +194,22 @@ def test_chance_is_what_noise_gets_and_ami_is_0_there():
     """Many subjects with few rows each: the V-measure expected by chance is high."""
     array = np.random.default_rng(1).normal(size=(120, 8))
     rows = {row["property"]: row for row in cluster(made(array, 4, 30)).iter_rows(named=True)}
-    assert rows["subject"]["v_measure"] > 0.5
-    assert rows["subject"]["v_measure"] == pytest.approx(
-        rows["subject"]["v_measure_shuffled"], abs=0.04
-    )
-    for row in rows.values():
-        assert abs(row["ami"]) < 0.1
+    found, by_chance = (rows["subject"][name] for name in ("v_measure", "v_measure_shuffled"))
+    assert found > 0.5
+    assert found == pytest.approx(by_chance, abs=0.04)
+    assert all(abs(row["ami"]) < 0.1 for row in rows.values())
 
 
 def test_there_is_no_number_where_all_rows_are_alike_or_none_are():
     one_pattern = cluster(made(np.random.default_rng(0).normal(size=(6, 2)), 1, 6))
     rows = {row["property"]: row for row in one_pattern.iter_rows(named=True)}
-    assert rows["pattern"]["clusters"] == 1
-    assert rows["subject"]["clusters"] == 6
+    assert (rows["pattern"]["clusters"], rows["subject"]["clusters"]) == (1, 6)
     for name in ("pattern", "subject"):
-        assert math.isnan(rows[name]["v_measure"])
-        assert math.isnan(rows[name]["v_measure_shuffled"])
-        assert math.isnan(rows[name]["ami"])
+        numbers = [rows[name][each] for each in ("v_measure", "v_measure_shuffled", "ami")]
+        assert all(map(math.isnan, numbers))
     assert not math.isnan(rows["object"]["v_measure"])
     nothing = cluster(made(np.full((6, 2), np.nan), 1, 6))
-    assert nothing["n"].to_list() == [0] * 3
-    assert nothing["n_excluded"].to_list() == [6] * 3
+    assert (nothing["n"].to_list(), nothing["n_excluded"].to_list()) == ([0] * 3, [6] * 3)
     assert nothing["v_measure"].is_nan().all()
 
 
@@ -245,10 +218,8 @@ def test_rows_that_could_not_be_read_are_counted_and_equal_vectors_are_no_warnin
     array = np.zeros((12, 2, 3))
     array[2] = np.nan
     table = cluster(made(array, 3, 4, layers=(0, -1)))
-    assert table["layer"].to_list() == [0] * 3 + [-1] * 3
-    assert table["n"].to_list() == [11] * 6
-    assert table["n_excluded"].to_list() == [1] * 6
-    assert table["v_measure"].to_list() == [0] * 6
+    assert (table["layer"].to_list(), table["n"].to_list()) == ([0] * 3 + [-1] * 3, [11] * 6)
+    assert (table["n_excluded"].to_list(), table["v_measure"].to_list()) == ([1] * 6, [0] * 6)
 
 
 def test_vectors_are_read_as_they_were_written(tmp_path):
@@ -271,12 +242,10 @@ def test_vectors_are_read_as_they_were_written(tmp_path):
 
 def test_vectors_that_are_not_there_or_not_of_their_index_are_refused(tmp_path):
     kept = RelationVectors("capital", (0,), np.zeros((9, 1, 5), np.float32), INDEX)
-    with pytest.raises(ConsilienceError, match="cannot be read"):
-        read_vectors(tmp_path, "capital")
+    refused("cannot be read", read_vectors, tmp_path, "capital")
     write_vectors(tmp_path, kept)
     np.save(tmp_path / "capital.npy", np.ones((9, 1, 5), np.float32))
-    with pytest.raises(ConsilienceError, match="does not belong to"):
-        read_vectors(tmp_path, "capital")
+    refused("does not belong to", read_vectors, tmp_path, "capital")
     (tmp_path / "capital.parquet").write_bytes(b"no table")
     with pytest.raises(ConsilienceError, match="cannot be read"):
         read_vectors(tmp_path, "capital")
@@ -331,14 +300,17 @@ def points(subjects=9, patterns=3):
     return pl.DataFrame(rows)
 
 
-@pytest.mark.parametrize(
-    ("suffix", "start"), [(".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<svg")]
-)
+@pytest.mark.parametrize(("suffix", "start"), [
+    (".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<svg"),
+])  # fmt: skip
 def test_figures_are_written_in_each_format(suffix, start, tmp_path):
     path = tmp_path / f"figure{suffix}"
-    save_figure(tsne_figure(points(), "subject", "A title & <more>"), path)
+    save_figure(tsne_figure(points(subjects=4), "subject", "A title & <more>"), path)
     assert path.read_bytes().startswith(start)
     assert [each.name for each in tmp_path.iterdir()] == [path.name], "nothing else is left"
+    if suffix == ".svg":
+        text = path.read_text(encoding="utf-8")
+        assert "<script" not in text and "&lt;script&gt;" in text, "a subject stays text"
 
 
 class Page(html.parser.HTMLParser):
@@ -360,23 +332,13 @@ def test_a_page_asks_nothing_of_the_network_and_text_stays_text(tmp_path):
     assert page.asked == []
     assert page.tags.count("script") == 2, "the library and the figure"
     assert "link" not in page.tags
-    assert "alert(1)</script>" not in text
-    assert "\\u003c/script>\\u003cscript>alert(1)" in text
+    assert "alert(1)</script>" not in text and "\\u003c/script>\\u003cscript>alert(1)" in text
     assert "@import" not in text
 
 
-def test_a_subject_stays_text_in_a_drawing(tmp_path):
-    path = tmp_path / "figure.svg"
-    save_figure(tsne_figure(points(subjects=4), "subject", "t"), path)
-    text = path.read_text(encoding="utf-8")
-    assert "<script" not in text
-    assert "&lt;script&gt;" in text
-
-
-@pytest.mark.parametrize(
-    ("colour", "subjects", "legend"), [("subject", 4, True), ("subject", 30, False),
-                                       ("object", 30, True), ("pattern", 30, True)],
-)  # fmt: skip
+@pytest.mark.parametrize(("colour", "subjects", "legend"), [
+    ("subject", 4, True), ("subject", 30, False), ("object", 30, True), ("pattern", 30, True),
+])  # fmt: skip
 def test_a_legend_is_there_where_it_can_be_read(colour, subjects, legend):
     spec = tsne_figure(points(subjects), colour, "t")
     assert (spec["encoding"]["color"]["legend"] is not None) is legend
@@ -391,10 +353,9 @@ def test_every_pattern_of_pararel_has_a_shape_of_its_own():
 
 def test_a_figure_that_cannot_be_written_says_so(tmp_path):
     chart = tsne_figure(points(), "pattern", "t")
-    with pytest.raises(ConsilienceError, match=r"'.gif'; expected .png, .svg, .pdf, .html"):
-        save_figure(chart, tmp_path / "figure.gif")
-    with pytest.raises(ConsilienceError, match="cannot be written"):
-        save_figure(chart, tmp_path / "no" / "figure.svg")
+    kinds = r"'.gif'; expected .png, .svg, .pdf, .html"
+    refused(kinds, save_figure, chart, tmp_path / "figure.gif")
+    refused("cannot be written", save_figure, chart, tmp_path / "no" / "figure.svg")
 
 
 def test_from_the_command_line(consilience, model_folder, tmp_path):
@@ -405,34 +366,24 @@ def test_from_the_command_line(consilience, model_folder, tmp_path):
         "--groups", "capital,sport,field", "--limit", 4, "--layers", "0,-1", "--draw", "sport",
         "--color-by", "pattern", "--out", folder,
     )  # fmt: skip
-    status, out, err = consilience(*command)
-    assert status == 0, err
-    assert "Spearman" in out
+    assert "Spearman" in output(consilience, *command)
     figure = folder / "tsne-sport-pattern.svg"
     assert figure.read_text(encoding="utf-8").startswith("<svg")
-    table = pl.read_csv(folder / "clusters.csv")
-    assert table.height == 3 * 2 * 3
+    assert pl.read_csv(folder / "clusters.csv").height == 3 * 2 * 3
     kept = (folder / "vectors" / "sport.npy").stat().st_mtime_ns
-    status, out, _ = consilience(*command, "--json")
-    assert status == 0
-    document = json.loads(out)
-    assert document["figure"] == str(figure)
-    assert len(document["correlations"]) == 2 * 3
+    document = json.loads(output(consilience, *command, "--json"))
+    assert (document["figure"], len(document["correlations"])) == (str(figure), 2 * 3)
     assert (folder / "vectors" / "sport.npy").stat().st_mtime_ns == kept
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        (("--layers", "last"), "invalid value for '--layers': 'last'; expected a whole number"),
-        (("--layers", "9"), "no layer 9"),
-        (("--draw", "sprot"), "no relation 'sprot'.*mean 'sport'"),
-    ],
-)
+@pytest.mark.parametrize(("option", "message"), [
+    (("--layers", "last"), "invalid value for '--layers': 'last'; expected a whole number"),
+    (("--layers", "9"), "no layer 9"),
+    (("--draw", "sprot"), "no relation 'sprot'.*mean 'sport'"),
+])  # fmt: skip
 def test_bad_requests_are_refused(consilience, model_folder, tmp_path, option, message):
-    status, _, err = consilience(
-        "analyze", "representations", "--model", model_folder("bert"), "--suite", "mini",
+    err = refusal(
+        consilience, "analyze", "representations", "--model", model_folder("bert"), "--suite", "mini",
         "--groups", "sport", "--limit", 3, "--out", tmp_path / "run", *option,
     )  # fmt: skip
-    assert status == 2
     assert re.search(message, " ".join(err.split()))

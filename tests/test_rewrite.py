@@ -8,19 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from consilience import ConsilienceError, Suite, load_suite
+from checks import output, refused
+from consilience import Suite, load_suite
+from consilience.authoring import rewriting
 from consilience.authoring.importing import import_patterns
 from consilience.authoring.rewriting import (
-    PatternPair,
     draft_rewrites,
-    fluency_scores,
-    meaning_scores,
-    measured_separation,
-    rewrite_patterns,
-    rewrite_suite,
-    sample_pairs,
-    separation,
-    written_patterns,
 )
 from consilience.models.judges import ParaphraseJudge
 from consilience.models.loading import load_pretrained
@@ -69,12 +62,8 @@ class WordJudge:
         self.identity = {"model": "words"}
 
     def log_odds(self, pairs):
-        return np.array(
-            [
-                float(len({*a.split()} & {*b.split()}) - len({*a.split()} - {*b.split()}))
-                for a, b in pairs
-            ]
-        )
+        words = [({*first.split()}, {*second.split()}) for first, second in pairs]
+        return np.array([float(len(a & b) - len(a - b)) for a, b in words])
 
     def token_logprobs(self, sentences):
         return np.array([-float(len(sentence.split())) for sentence in sentences])
@@ -88,7 +77,7 @@ class WordJudge:
     ("  \n", []),
 ])  # fmt: skip
 def test_patterns_in_a_text(text, patterns):
-    assert list(written_patterns(text)) == patterns
+    assert list(rewriting.written_patterns(text)) == patterns
 
 
 def test_each_rule_refuses_and_is_counted():
@@ -113,9 +102,8 @@ def test_each_rule_refuses_and_is_counted():
 def test_rewrites_stay_in_the_language_of_the_suite(tmp_path):
     """One word that both languages have, such as capital, is not enough."""
     base = "La capital de [X] es [Y]."
-    (tmp_path / "table.csv").write_text(
-        f"relation,pattern,subject,object\ncapital,{base},Francia,París"
-    )
+    row = f"relation,pattern,subject,object\ncapital,{base},Francia,París"
+    (tmp_path / "table.csv").write_text(row)
     import_patterns(ImportOptions(tmp_path / "table.csv", tmp_path / "es", language=("es",)))
     suite = load_suite(tmp_path / "es")
     texts = ["The capital of [X] is [Y].", "[X] is the capital [Y].", "[Y] es la capital de [X]."]
@@ -128,72 +116,68 @@ def test_questions_are_not_rewritten(tmp_path):
     (tmp_path / "q").mkdir()
     (tmp_path / "q" / "questions.csv").write_text("question,answer\nWhat is 2 + 2?,4\n")
     options = RewriteOptions(str(tmp_path / "q"), "packaged:smollm2", tmp_path / "p.jsonl")
-    with pytest.raises(ConsilienceError, match="is a suite of questions"):
-        rewrite_patterns(options)
+    refused("is a suite of questions", rewriting.rewrite_patterns, options)
 
 
 def test_the_meaning_score_is_the_mean_over_facts_and_orders():
     (capital, _), (first, second) = SUITE.relations, SUITE.relations[0].patterns
-    pair = PatternPair(capital, first, second, capital.facts)
+    pair = rewriting.PatternPair(capital, first, second, capital.facts)
     # 'The capital of France is Paris.' and 'Paris is the capital of France.' share capital, of and
     # is; three words of each are not in the other one: 3 - 3 in both orders.
-    assert meaning_scores([pair], WordJudge()).tolist() == [0]
-    same = PatternPair(capital, first, first, capital.facts[:1])
-    assert meaning_scores([pair, same], WordJudge()).tolist() == [0, 6]
-    assert fluency_scores([pair, same], WordJudge()).tolist() == [0, 0]
-    river = PatternPair(capital, first, SUITE.relations[1].patterns[0], capital.facts)
-    assert fluency_scores([river], WordJudge()).tolist() == [0]
-    assert meaning_scores([], WordJudge()).tolist() == []
+    assert rewriting.meaning_scores([pair], WordJudge()).tolist() == [0]
+    same = rewriting.PatternPair(capital, first, first, capital.facts[:1])
+    assert rewriting.meaning_scores([pair, same], WordJudge()).tolist() == [0, 6]
+    assert rewriting.fluency_scores([pair, same], WordJudge()).tolist() == [0, 0]
+    river = rewriting.PatternPair(capital, first, SUITE.relations[1].patterns[0], capital.facts)
+    assert rewriting.fluency_scores([river], WordJudge()).tolist() == [0]
+    assert rewriting.meaning_scores([], WordJudge()).tolist() == []
 
     class Deaf(WordJudge):
         def log_odds(self, pairs):
             return np.array([1.0, math.nan, math.nan, 2.0])
 
-    assert meaning_scores([pair], Deaf()).tolist() == [1.5], "what cannot be read is left out"
+    unread = rewriting.meaning_scores([pair], Deaf())
+    assert unread.tolist() == [1.5], "what is not read is left out"
 
 
 def test_separation_by_hand():
     yes = {"a": [3, 1], "b": [2]}
     no = {"a": [0, 1], "b": [2]}
-    of_all = separation(yes, no)
+    of_all = rewriting.separation(yes, no)
     # pairs: 3 > 0, 1, 2; 1 > 0, 1 = 1, 1 < 2; 2 > 0, 1, 2 = 2: 6 + 2/2 of 9
-    assert of_all.auc == pytest.approx(7 / 9)
-    assert (of_all.positives, of_all.controls) == (3, 3)
+    assert (of_all.auc, of_all.positives, of_all.controls) == (pytest.approx(7 / 9), 3, 3)
     assert math.isnan(of_all.low) and of_all.threshold is None, "too few relations"
     ids = "abcdef"
-    best = separation({id_: [2, 3] for id_ in ids}, {id_: [0, 1] for id_ in ids})
+    best = rewriting.separation({id_: [2, 3] for id_ in ids}, {id_: [0, 1] for id_ in ids})
     assert (best.auc, best.low, best.high, best.threshold) == (1, 1, 1, 2)
-    coin = separation({id_: [1] for id_ in ids}, {id_: [1] for id_ in ids})
+    coin = rewriting.separation({id_: [1] for id_ in ids}, {id_: [1] for id_ in ids})
     assert (coin.auc, coin.threshold) == (0.5, None)
-    weak = separation({id_: [0, 2] for id_ in ids}, {id_: [1, 0] for id_ in ids})
+    weak = rewriting.separation({id_: [0, 2] for id_ in ids}, {id_: [1, 0] for id_ in ids})
     # of 4 pairs of a relation 0 = 0, 0 < 1, 2 > 0, 2 > 1: 2.5 of 4, below the bound of 0.7
     assert (weak.auc, weak.low, weak.threshold) == (0.625, 0.625, None)
-    worst = separation({id_: [0] for id_ in ids}, {id_: [1] for id_ in ids})
+    worst = rewriting.separation({id_: [0] for id_ in ids}, {id_: [1] for id_ in ids})
     assert (worst.auc, worst.threshold) == (0, None)
 
 
 def test_controls_have_the_facts_of_the_relation():
-    positives, controls = sample_pairs(SUITE, 3, 1)
+    positives, controls = rewriting.sample_pairs(SUITE, 3, 1)
     for pairs, is_own in ((positives, True), (controls, False)):
         assert [pair.relation.id for pair in pairs] == ["capital", "river"]
         for pair in pairs:
             assert (pair.second in pair.relation.patterns) is is_own
             assert pair.first == pair.relation.patterns[0]
             assert len(pair.facts) == 1 and pair.facts[0] in pair.relation.facts
-    assert sample_pairs(SUITE, 3, 1, others={"capital": []}) == ([], [])
+    assert rewriting.sample_pairs(SUITE, 3, 1, others={"capital": []}) == ([], [])
     one = Suite.from_patterns(PATTERNS["capital"], FACTS["capital"])
-    assert measured_separation(one, WordJudge(), most=2, facts=1) is None
+    assert rewriting.measured_separation(one, WordJudge(), most=2, facts=1) is None
 
 
 def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
-    writer = ScriptedWriter(
-        {
-            base: [f"[X] now has a{at} [Y].", "[X] [Y]"]
-            for at, base in enumerate(p.patterns[0].text for p in FIVE)
-        }
-    )
+    bases = [relation.patterns[0].text for relation in FIVE]
+    texts = {base: [f"[X] now has a{at} [Y].", "[X] [Y]"] for at, base in enumerate(bases)}
+    writer = ScriptedWriter(texts)
     options = RewriteOptions("five", "org/writer", tmp_path / "p.jsonl", samples=2, fillings=1)
-    done = rewrite_suite(FIVE, writer, WordJudge(), options, measured_on=FIVE)
+    done = rewriting.rewrite_suite(FIVE, writer, WordJudge(), options, measured_on=FIVE)
     assert done.reasons == {"slots": 5}, "no word besides the slots"
     assert (done.separation.auc, done.separation.low) == (1, 1)
     assert "AUC of 1.00 (1.00 to 1.00); rewrites below" in done.notes[0]
@@ -210,10 +194,11 @@ def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
         "fluency": -1, "sample": 1, "seed": 0, "temperature": 0.7,
     }  # fmt: skip
     strict = RewriteOptions("five", "w", tmp_path / "p.jsonl", samples=2, fillings=1, min_meaning=4)
-    refused = rewrite_suite(FIVE, writer, WordJudge(), strict, measured_on=FIVE)
+    refused = rewriting.rewrite_suite(FIVE, writer, WordJudge(), strict, measured_on=FIVE)
     assert refused.reasons == {"slots": 5, "meaning": 5}
     assert options.out.read_text() == ""
-    few = rewrite_suite(SUITE, ScriptedWriter({}), WordJudge(), options, measured_on=SUITE)
+    nothing = ScriptedWriter({})
+    few = rewriting.rewrite_suite(SUITE, nothing, WordJudge(), options, measured_on=SUITE)
     assert "is not measured, because the suite has fewer than 5 relations" in few.notes[0]
 
 
@@ -231,21 +216,18 @@ def test_the_judge_compares_yes_and_no_after_the_question(scorer):
     odds = judge.log_odds(pairs)
     for pair, value in zip(pairs, odds, strict=True):
         text = judge.prompt(*pair).text
-        assert text.endswith(
-            f"Sentence 1: {pair[0]}\nSentence 2: {pair[1]}\nDo the two sentences mean the same? Answer Yes or No.\nAnswer:"
-        )
+        ending = "Do the two sentences mean the same? Answer Yes or No.\nAnswer:"
+        assert text.endswith(f"Sentence 1: {pair[0]}\nSentence 2: {pair[1]}\n{ending}")
         totals = []
         for answer in (" Yes", " No"):
             begin, whole = (scorer.tokenizer(t)["input_ids"] for t in (text, text + answer))
             logs = scorer.model(torch.tensor([whole])).logits[0].log_softmax(-1)
-            shared = next(
-                (at for at, (a, b) in enumerate(zip(begin, whole, strict=False)) if a != b),
-                len(begin),
-            )
+            pieces = enumerate(zip(begin, whole, strict=False))
+            shared = next((at for at, (a, b) in pieces if a != b), len(begin))
             totals.append(sum(float(logs[at - 1, whole[at]]) for at in range(shared, len(whole))))
         assert value == pytest.approx(totals[0] - totals[1], abs=1e-3)
-    one, _ = judge.log_odds(pairs[:1])[0], None
-    assert one == pytest.approx(odds[0], abs=1e-4), "a pair does not depend on the others"
+    alone = judge.log_odds(pairs[:1])[0]
+    assert alone == pytest.approx(odds[0], abs=1e-4), "a pair does not depend on the others"
 
 
 @torch.inference_mode()
@@ -255,49 +237,34 @@ def test_fluency_is_the_mean_log_probability_of_a_token(scorer):
     means = judge.token_logprobs(sentences)
     for sentence, mean in zip(sentences, means, strict=True):
         ids = scorer.tokenizer(sentence)["input_ids"]
-        logs = (
-            scorer.model(torch.tensor([[scorer.tokenizer.eos_token_id, *ids]]))
-            .logits[0]
-            .log_softmax(-1)
-        )
-        assert mean == pytest.approx(
-            np.mean([float(logs[at, token]) for at, token in enumerate(ids)]), abs=1e-4
-        )
+        read = torch.tensor([[scorer.tokenizer.eos_token_id, *ids]])
+        logs = scorer.model(read).logits[0].log_softmax(-1)
+        expected = np.mean([float(logs[at, token]) for at, token in enumerate(ids)])
+        assert mean == pytest.approx(expected, abs=1e-4)
 
 
 def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, tmp_path):
     """A random model writes no slots, so that every text is refused and counted."""
-    status, out, err = consilience(
-        "suite", "rewrite", write_suite(), "--model", model_folder("mamba"), "--samples", "2",
+    out = output(
+        consilience, "suite", "rewrite", write_suite(), "--model", model_folder("mamba"), "--samples", "2",
         "--max-new-tokens", "4", "--out", "p.jsonl", "--json",
     )  # fmt: skip
-    assert status == 0, err
     document = json.loads(out)
-    assert sum(document["refused"].values()) == 2
-    assert document["run"]["settings"]["seed"] == 0
+    assert (sum(document["refused"].values()), document["run"]["settings"]["seed"]) == (2, 0)
     assert "[X]" in document["run"]["settings"]["prompt"]
     assert document["separation"] is None
     assert (tmp_path / "p.jsonl").read_text() == ""
 
 
-def test_a_model_behind_a_url_writes_and_one_that_is_here_judges(
-    consilience, model_folder, write_suite, tmp_path
-):
+def test_one_behind_a_url_writes_one_here_judges(consilience, model_folder, write_suite, tmp_path):
     with scoring_server(model_folder("mamba"), VLLM, longest=512, chat_template=CHAT) as server:
         arguments = ["suite", "rewrite", write_suite(), "--model", "openai:tiny", "--samples", "2"]
         arguments += [
-            "--base-url",
-            server.url,
-            "--max-new-tokens",
-            "4",
-            "--out",
-            "p.jsonl",
-            "--json",
-        ]
+            "--base-url", server.url, "--max-new-tokens", "4", "--out", "p.jsonl", "--json",
+        ]  # fmt: skip
         status, _, err = consilience(*arguments)
         assert status == 2 and "--model openai:tiny without --judge" in err
-        status, out, err = consilience(*arguments, "--judge", model_folder("mamba"))
-    assert status == 0, err
+        out = output(consilience, *arguments, "--judge", model_folder("mamba"))
     document = json.loads(out)
     assert document["run"]["settings"]["model"]["model"] == "openai:tiny"
     assert sum(document["refused"].values()) == 2
@@ -314,7 +281,5 @@ def test_a_model_behind_a_url_writes_and_one_that_is_here_judges(
 def test_a_model_that_cannot_has_a_message(options, message, model_folder, tmp_path):
     if options.get("model") == "t5":
         options = {"model": str(model_folder("t5"))}
-    with pytest.raises(ConsilienceError, match=message):
-        rewrite_patterns(
-            RewriteOptions(**{"suite": "mini", "model": "none", "out": tmp_path / "p"} | options)
-        )
+    given = RewriteOptions(**{"suite": "mini", "model": "none", "out": tmp_path / "p"} | options)
+    refused(message, rewriting.rewrite_patterns, given)

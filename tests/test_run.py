@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from consilience.core.errors import ConsilienceError
+from checks import output, refused
 from consilience.kinds import Facts, SentencePairs, kind_of_run
 from consilience.runs.run import SENTENCE_PAIRS, Run, open_runs
 
@@ -21,9 +21,7 @@ def make(folder, **settings):
 def test_a_run_has_its_settings_and_one_seed(tmp_path):
     run = Run.open(make(tmp_path / "a", protocol="strict"))
     assert (run.label, run.protocol, kind_of_run(run)) == ("a", "strict", Facts)
-    assert run.settings["suite"] == "mini"
-    assert run.seeds == (run,)
-    assert run.parts == ()
+    assert (run.settings["suite"], run.seeds, run.parts) == ("mini", (run,), ())
 
 
 def test_the_seeds_of_a_run_are_runs_in_the_order_of_their_numbers(tmp_path):
@@ -37,22 +35,15 @@ def test_the_seeds_of_a_run_are_runs_in_the_order_of_their_numbers(tmp_path):
     assert [each.settings["seed"] for each in run.seeds] == [2, 10]
 
 
-def test_a_table_made_elsewhere_has_no_settings(tmp_path):
+def test_a_table_made_elsewhere_has_no_settings_and_is_read_once(tmp_path):
     (tmp_path / "answers.csv").write_text("group,item\na,1\n")
     run = Run.open(tmp_path / "answers.csv")
-    assert (run.label, run.protocol, dict(run.record), dict(run.settings)) == (
-        "answers.csv", None, {}, {},
-    )  # fmt: skip
-    assert run.answers.rows() == [("a", "1")]
-
-
-def test_answers_are_read_once(tmp_path):
-    file = tmp_path / "answers.csv"
-    file.write_text("group,item\na,1\n")
-    run = Run.open(file)
+    assert (run.label, run.protocol) == ("answers.csv", None)
+    assert dict(run.record) == dict(run.settings) == {}
     first = run.answers
-    file.unlink()
+    (tmp_path / "answers.csv").unlink()
     assert run.answers is first
+    assert first.rows() == [("a", "1")]
 
 
 def test_labels_are_given_or_as_much_of_the_path_as_is_needed(tmp_path, monkeypatch):
@@ -66,37 +57,30 @@ def test_labels_are_given_or_as_much_of_the_path_as_is_needed(tmp_path, monkeypa
     assert [run.label for run in open_runs(["a=b"])] == ["a=b"]
 
 
-@pytest.mark.parametrize(
-    ("specs", "message"),
-    [
-        (["x", "x"], "duplicate runs"),
-        (["same=x", "same=y"], "two runs are called 'same'; expected a label for each"),
-        (["y", "y=x"], "two runs are called 'y'"),
-        (["nowhere"], "nowhere: no such file or folder. Check the path."),
-        (["label=nowhere"], "nowhere: no such file or folder. Check the path."),
-    ],
-)
+@pytest.mark.parametrize(("specs", "message"), [
+    (["x", "x"], "duplicate runs"),
+    (["same=x", "same=y"], "two runs are called 'same'; expected a label for each"),
+    (["y", "y=x"], "two runs are called 'y'"),
+    (["nowhere"], "nowhere: no such file or folder. Check the path."),
+    (["label=nowhere"], "nowhere: no such file or folder. Check the path."),
+])  # fmt: skip
 def test_runs_that_cannot_be_told_apart_or_found_raise(specs, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("x", "y"):
         make(tmp_path / name)
-    with pytest.raises(ConsilienceError, match=message):
-        open_runs(specs)
+    refused(message, open_runs, specs)
 
 
-@pytest.mark.parametrize(
-    ("model", "task", "name"),
-    [
-        ("bert-base-cased", "", "bert-base-cased"),
-        ("org/bert/", "", "bert"),
-        ("models/small.gguf", "", "small"),
-        ("baseline:random", "", "baseline:random"),
-        ("classifiers/seed-1/mrpc", "mrpc", "classifiers"),
-        ("org/mrpc", "", "mrpc"),
-        ("runs/better/seed-42/improved/lambda-0.5/model", "", "better"),
-        ("runs/model", "", "model"),
-    ],
-)
+@pytest.mark.parametrize(("model", "task", "name"), [
+    ("bert-base-cased", "", "bert-base-cased"),
+    ("org/bert/", "", "bert"),
+    ("models/small.gguf", "", "small"),
+    ("baseline:random", "", "baseline:random"),
+    ("classifiers/seed-1/mrpc", "mrpc", "classifiers"),
+    ("org/mrpc", "", "mrpc"),
+    ("runs/better/seed-42/improved/lambda-0.5/model", "", "better"),
+    ("runs/model", "", "model"),
+])  # fmt: skip
 def test_a_run_is_called_by_its_model(model, task, name, tmp_path):
     make(tmp_path / "run", model={"model": model}, task={"name": task})
     assert [run.label for run in open_runs([str(tmp_path / "run")])] == [name]
@@ -114,23 +98,18 @@ def test_seeds_of_facts_are_averaged_and_compared(consilience, tmp_path):
     """Two seeds of each of two models: the value is the mean of the runs, n that of one."""
     for name, seeds in (("one", (0, 1)), ("two", (2, 3))):
         for seed in seeds:
-            status, _, err = consilience(
-                "probe", "--model", "baseline:random", "--groups", "capital,sport", "--seed", seed,
-                "--out", tmp_path / name / f"seed-{seed}",
-            )  # fmt: skip
-            assert status == 0, err
+            probe = ("probe", "--model", "baseline:random", "--groups", "capital,sport")
+            out = tmp_path / name / f"seed-{seed}"
+            output(consilience, *probe, "--seed", seed, "--out", out)
 
     def values(*command):
-        status, out, err = consilience(*command, "--json")
-        assert status == 0, err
-        document = json.loads(out)
+        document = json.loads(output(consilience, *command, "--json"))
         rows = document["metrics"] if "metrics" in document else document["differences"]
         return {(row["metric"], row["group"]): row for row in rows if row["subset"] == "all"}
 
     both = values("score", tmp_path / "one", "--suite", "mini")
-    alone = [
-        values("score", tmp_path / "one" / f"seed-{seed}", "--suite", "mini") for seed in (0, 1)
-    ]
+    folders = [tmp_path / "one" / f"seed-{seed}" for seed in (0, 1)]
+    alone = [values("score", folder, "--suite", "mini") for folder in folders]
     for key in (("consistency", "capital"), ("accuracy", "MACRO"), ("consistency", "MICRO")):
         numbers = [row[key]["value"] for row in alone]
         assert both[key]["value"] == pytest.approx(sum(numbers) / 2)

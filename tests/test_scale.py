@@ -31,12 +31,10 @@ def random_answers(suite, seed=0):
     """Any object, with equal chances."""
     facts, size = suite.relations[0].facts, len(suite.relations[0].facts)
     chosen = np.random.default_rng(seed).integers(0, size, size * len(PATTERNS)).tolist()
-    rows = [
-        ("R", fact.item, fact.subject, each, fact.object) for fact in facts for each in PATTERNS
-    ]
-    return pl.DataFrame(
-        rows, ["group", "item", "subject", "variant", "gold"], orient="row"
-    ).with_columns(answer=pl.Series([f"o{at}" for at in chosen]))
+    both = ((fact, each) for fact in facts for each in PATTERNS)
+    rows = [("R", fact.item, fact.subject, each, fact.object) for fact, each in both]
+    table = pl.DataFrame(rows, ["group", "item", "subject", "variant", "gold"], orient="row")
+    return table.with_columns(answer=pl.Series([f"o{at}" for at in chosen]))
 
 
 def peak(run):
@@ -64,17 +62,13 @@ def some_tallies():
     full = generator.integers(0, 3, units).astype(np.float32)
     rare = (generator.random((units, 40)) < 0.02).astype(np.float32)
     counts = np.column_stack([full, full, rare])
-    return (
-        {
-            ("sum", "all"): Tally(counts[:, :2], clusters, units),
-            ("rare", "all"): Tally(
-                counts[:, 2:], clusters, units, 0, lambda s: (s[..., 0], s.sum(-1))
-            ),
-            ("fixed", "all"): Tally(counts[:, :2], None, units),
-        },
-        clusters,
-        counts,
-    )
+    first_and_all = lambda s: (s[..., 0], s.sum(-1))  # noqa: E731
+    tallies = {
+        ("sum", "all"): Tally(counts[:, :2], clusters, units),
+        ("rare", "all"): Tally(counts[:, 2:], clusters, units, 0, first_and_all),
+        ("fixed", "all"): Tally(counts[:, :2], None, units),
+    }
+    return tallies, clusters, counts
 
 
 def test_sums_of_clusters_are_those_of_the_full_product():
@@ -96,8 +90,7 @@ def test_sums_beyond_single_precision_are_exact():
     counts = np.array([[2.0**24, 1.0], [1.0, 1.0]], dtype=np.float32)
     tally = {("m", "all"): Tally(counts, np.array(["a", "b"], dtype=np.object_), 2)}
     drawn = ClusterCounts(tally, ["a", "b"]).weigh([np.ones((2, 1), dtype=np.float32)])["m", "all"]
-    assert drawn.hits.tolist() == [2.0**24 + 1]
-    assert drawn.total.tolist() == [2.0]
+    assert (drawn.hits.tolist(), drawn.total.tolist()) == ([2.0**24 + 1], [2.0])
 
 
 @pytest.mark.parametrize("protocol", ["published", "strict"])
@@ -109,8 +102,7 @@ def test_numbers_of_an_open_vocabulary(protocol):
     table = random_answers(suite).with_columns(answer=pl.Series(answers, dtype=pl.String))
     found = measure(table, suite, protocol).filter(pl.col("group") == "R")
     value = {row["metric"]: row["value"] for row in found.iter_rows(named=True)}
-    assert value["consistency"] == 1 / 4
-    assert value["chance_consistency"] == (2 * 1 + 1 * 1) / 16
+    assert (value["consistency"], value["chance_consistency"]) == (1 / 4, (2 * 1 + 1 * 1) / 16)
     assert value["corrected_consistency"] == (1 / 4 - 3 / 16) / (1 - 3 / 16)
 
 
@@ -147,15 +139,9 @@ def many_patterns(facts, patterns, words, missing):
     shape = facts, patterns
     chosen = generator.integers(0, words, shape)
     lacks = generator.random(shape) < missing
+    answers = np.where(lacks, None, np.char.add("o", chosen.astype(str)))
     rows = [
-        (
-            "R",
-            fact.item,
-            fact.subject,
-            text.text,
-            fact.object,
-            None if lacks[i, k] else f"o{chosen[i, k]}",
-        )
+        ("R", fact.item, fact.subject, text.text, fact.object, answers[i, k])
         for i, fact in enumerate(known)
         for k, text in enumerate(texts)
     ]

@@ -7,8 +7,8 @@ import math
 import polars as pl
 import pytest
 
+from checks import output, refusal, refused
 from consilience import load_suite
-from consilience.core.errors import ConsilienceError
 from consilience.core.free_text import rule_of
 from consilience.kinds.answers import answers_to_facts, answers_to_pairs
 from consilience.suites.pairs import load_task
@@ -26,8 +26,9 @@ def test_facts_need_an_item_a_variant_and_an_answer():
     assert found["answer"].to_list() == ["Paris", "Rome"]
     by_index = pl.DataFrame(rows).drop("answer").with_columns(answer_index=pl.Series([0, 1]))
     assert answers_to_facts(by_index, mini, None)["answer"].to_list() == ["Paris", "Berlin"]
-    with pytest.raises(ConsilienceError, match="row 2: the suite 'mini' has no item 'capital-999'"):
-        answers_to_facts(pl.DataFrame({**rows, "item": ["capital-1", "capital-999"]}), mini, None)
+    other = pl.DataFrame({**rows, "item": ["capital-1", "capital-999"]})
+    message = "row 2: the suite 'mini' has no item 'capital-999'"
+    refused(message, answers_to_facts, other, mini, None)
 
 
 def test_pairs_keep_what_is_no_label():
@@ -40,10 +41,10 @@ def test_pairs_keep_what_is_no_label():
     assert forms == ["original", "reverse"]
     assert answers["answer"].to_list() == ["entailment", "I do not know"]
     assert set(answers["group"]) == {"rte-generated"}
-    with pytest.raises(ConsilienceError, match="no answers to the form 'original'"):
-        answers_to_pairs(table.head(1), task, NORMALIZED, ["reverse"])
-    with pytest.raises(ConsilienceError, match="no label 'maybe'"):
-        answers_to_pairs(table.with_columns(gold=pl.lit("maybe")), task, NORMALIZED, ["reverse"])
+    unlike = table.with_columns(gold=pl.lit("maybe"))
+    for bad, message in ((table.head(1), "no answers to the form 'original'"),
+                         (unlike, "no label 'maybe'")):  # fmt: skip
+        refused(message, answers_to_pairs, bad, task, NORMALIZED, ["reverse"])
 
 
 FACT = {"group": "capital", "item": "capital-1", "subject": "France", "variant": "0",
@@ -57,25 +58,21 @@ def test_a_value_of_another_type_is_refused(consilience, tmp_path, name, value):
     path = tmp_path / "a.parquet"
     rows = pl.DataFrame([FACT, FACT | {"variant": "1"}])
     rows.with_columns(pl.Series(name, [value, value])).write_parquet(path)
-    status, _, err = consilience("score", path, "--suite", "mini", "--out", tmp_path / "run")
-    assert (status, name in err) == (2, True), err
+    assert name in refusal(consilience, "score", path, "--suite", "mini", "--out", tmp_path / "run")
 
 
-@pytest.mark.parametrize(
-    ("suite", "row", "message"),
-    [
-        ("mini", FACT | {"item": "capital-0", "subject": "Atlantis"}, "no item 'capital-0'"),
-        ("mini", FACT | {"item": "x"}, "no item 'x'"),  # a known subject
-        ("mini", FACT | {"item": None}, "no 'item'"),
-        ("mini", FACT | {"group": "sport"}, "no item 'capital-1'. Known: sport-1"),
-        ("mini", FACT | {"group": "capitl"}, "no group 'capitl'. Did you mean 'capital'?"),
-        ("mini", FACT | {"gold": "Rome"}, "the gold of 'capital-1' is 'Rome'; expected 'Paris'"),
-        ("mini", FACT | {"subject": "Gaul"}, "the subject of 'capital-1' is 'Gaul'; expected 'F"),
-        ("rte", PAIR | {"item": "9"}, "no item '9'. Known: 0, 1."),
-        ("rte", PAIR | {"gold": "not_entailment"}, "the gold of '0' is 'not_entailment'"),
-        ("rte", PAIR | {"variant": "nonsense"}, "no form 'nonsense'. Known: original, reverse"),
-    ],
-)
+@pytest.mark.parametrize(("suite", "row", "message"), [
+    ("mini", FACT | {"item": "capital-0", "subject": "Atlantis"}, "no item 'capital-0'"),
+    ("mini", FACT | {"item": "x"}, "no item 'x'"),  # a known subject
+    ("mini", FACT | {"item": None}, "no 'item'"),
+    ("mini", FACT | {"group": "sport"}, "no item 'capital-1'. Known: sport-1"),
+    ("mini", FACT | {"group": "capitl"}, "no group 'capitl'. Did you mean 'capital'?"),
+    ("mini", FACT | {"gold": "Rome"}, "the gold of 'capital-1' is 'Rome'; expected 'Paris'"),
+    ("mini", FACT | {"subject": "Gaul"}, "the subject of 'capital-1' is 'Gaul'; expected 'F"),
+    ("rte", PAIR | {"item": "9"}, "no item '9'. Known: 0, 1."),
+    ("rte", PAIR | {"gold": "not_entailment"}, "the gold of '0' is 'not_entailment'"),
+    ("rte", PAIR | {"variant": "nonsense"}, "no form 'nonsense'. Known: original, reverse"),
+])  # fmt: skip
 def test_a_row_that_is_not_of_the_suite_is_refused(consilience, tmp_path, suite, row, message):
     """Row 2, after a row that is; the message names the file."""
     path, data = tmp_path / "a.jsonl", tmp_path / "dev.tsv"
@@ -96,8 +93,7 @@ def test_what_a_table_lacks_is_said_with_its_name(consilience, tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("Question,Answer\na,b\n")
     for suite in ("mini", "rte", "mini-questions"):
-        status, _, err = consilience("score", path, "--suite", suite)
-        assert status == 2
+        err = refusal(consilience, "score", path, "--suite", suite)
         assert f"{path}: no column 'item' among Question, Answer; expected item, variant, " in err
         assert "`consilience suite export`" in err and "score FILE" not in err
     status, _, err = consilience("score", path, "--suite", "mini", "--data", "dev.tsv")
@@ -113,18 +109,14 @@ def test_own_forms_of_pairs_and_patterns_are_named(consilience, tmp_path):
     (tmp_path / "own.py").write_text(
         "def doubled(form):\n    return form\n\n\ndef loud(text):\n    return text + '!'\n"
     )
-    for suite, name, more in (
-        ("rte", "doubled", ("--data", tmp_path / "dev.tsv")),
-        ("mini", "loud", ("--limit", "1")),
-    ):
+    data, limit = ("--data", tmp_path / "dev.tsv"), ("--limit", "1")
+    for suite, name, more in (("rte", "doubled", data), ("mini", "loud", limit)):
         own = ("--perturbations", f"{tmp_path}/own.py:{name}")
         rows = exported(consilience, suite, *own, *more)
         path = tmp_path / "a.jsonl"
         path.write_text("".join(json.dumps(row | {"answer": row["gold"]}) + "\n" for row in rows))
-        status, _, err = consilience("score", path, "--suite", suite)
-        assert (status, f"'{name}" in err) == (2, True), err
-        status, out, err = consilience("score", path, "--suite", suite, *own, "--json")
-        assert status == 0, err
+        assert f"'{name}" in refusal(consilience, "score", path, "--suite", suite)
+        out = output(consilience, "score", path, "--suite", suite, *own, "--json")
         assert value(out, "accuracy", {"rte": "rte-generated", "mini": "capital"}[suite]) == 1
 
 
@@ -139,73 +131,54 @@ def test_facts_are_exported_with_a_blank_and_scored_as_they_are(consilience, tmp
     """Right in 2 of 3 patterns: 1 of 3 pairs agree."""
     rows = exported(consilience, "mini", "--groups", "capital", "--limit", "1")
     (fact,) = {(row["item"], row["subject"], row["gold"]) for row in rows}
-    assert len(rows) == 9
-    assert rows[0]["prompt"] == f"The capital of {fact[1]} is ____."
+    assert (len(rows), rows[0]["prompt"]) == (9, f"The capital of {fact[1]} is ____.")
     assert rows[0]["candidates"].count(fact[2]) == 1
     chosen = [row | {"answer": row["gold"]} for row in rows[:3]]
     chosen[1]["answer"] = next(word for word in rows[0]["candidates"] if word != fact[2])
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in chosen))
-    status, out, _ = consilience("score", tmp_path / "a.jsonl", "--suite", "mini", "--json")
-    assert status == 0
+    out = output(consilience, "score", tmp_path / "a.jsonl", "--suite", "mini", "--json")
     assert value(out, "consistency", "capital") == pytest.approx(1 / 3)
     assert value(out, "accuracy", "capital") == 1
 
 
-def value(out, metric, group):
-    (found,) = (
-        row["value"]
-        for row in json.loads(out)["metrics"]
-        if (row["metric"], row["group"], row["subset"]) == (metric, group, "all")
-    )
-    return found
+def value(out, metric, group, subset="all"):
+    rows = json.loads(out)["metrics"]
+    values = {(row["metric"], row["group"], row["subset"]): row["value"] for row in rows}
+    return values[metric, group, subset]
 
 
-def test_sentence_pairs_are_exported_in_every_form_and_written_labels_are_scored(
-    consilience, tmp_path
-):
+def test_sentence_pairs_are_exported_and_written_labels_scored(consilience, tmp_path):
     """Labels right in the original form of both pairs, one changed by REVERSE, none by SIGNAL."""
     (tmp_path / "dev.tsv").write_text(PAIRS)
     prompts = tmp_path / "prompts.csv"
-    status, out, _ = consilience(
-        "suite", "export", "rte", "--data", tmp_path / "dev.tsv", "-o", prompts
-    )
-    assert (status, out) == (0, f"{prompts}: 6 prompts\n")
+    command = ("suite", "export", "rte", "--data", tmp_path / "dev.tsv", "-o", prompts)
+    assert output(consilience, *command) == f"{prompts}: 6 prompts\n"
     with prompts.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["variant"] for row in rows[:3]] == ["original", "reverse", "signal"]
-    assert (rows[0]["text_1"], rows[1]["text_1"]) == (
-        "Sentence1: Rome is old.",
-        "Sentence2: Rome is.",
-    )
+    first = [row["text_1"] for row in rows[:2]]
+    assert first == ["Sentence1: Rome is old.", "Sentence2: Rome is."]
     assert json.loads(rows[0]["candidates"]) == ["entailment", "not_entailment"]
     assert rows[1]["prompt"].startswith("Sentence2: Rome is. Sentence1: Rome is old.\n\n")
-    assert rows[1]["prompt"].endswith(
-        "labels and nothing else: entailment, not_entailment.\nLabel:"
-    )
+    ending = "labels and nothing else: entailment, not_entailment.\nLabel:"
+    assert rows[1]["prompt"].endswith(ending)
     answers = ["Entailment.", "not entailment", "entailment", *["not_entailment"] * 3]
     with (tmp_path / "a.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, ["item", "variant", "gold", "answer"], extrasaction="ignore")
         table.writeheader()
         table.writerows(row | {"answer": text} for row, text in zip(rows, answers, strict=True))
-    status, out, _ = consilience("score", tmp_path / "a.csv", "--suite", "rte", "--json")
-    assert status == 0
+    out = output(consilience, "score", tmp_path / "a.csv", "--suite", "rte", "--json")
     assert value(out, "accuracy", "rte-generated") == 1
-    changed = [
-        row["value"]
-        for row in json.loads(out)["metrics"]
-        if (row["metric"], row["group"]) == ("consistency", "rte-generated")
-        and row["subset"] in ("reverse", "signal")
-    ]
-    assert changed == [0.5, 1]
+    found = [value(out, "consistency", "rte-generated", form) for form in ("reverse", "signal")]
+    assert found == [0.5, 1]
     notes = json.loads(out)["warnings"]
     assert not any("no answers for" in note for note in notes)
     assert [note for note in notes if note.startswith("no column 'subject'")]
     minimal = pl.read_csv(tmp_path / "a.csv").drop("gold")
     minimal.write_csv(tmp_path / "b.csv")
-    status, again, _ = consilience(
-        "score", tmp_path / "b.csv", "--suite", "rte", "--data", tmp_path / "dev.tsv", "--json"
-    )
-    assert (status, value(again, "accuracy", "rte-generated")) == (0, 1)
+    command = ("score", tmp_path / "b.csv", "--suite", "rte", "--data", tmp_path / "dev.tsv")
+    again = output(consilience, *command, "--json")
+    assert value(again, "accuracy", "rte-generated") == 1
     assert not any("'subject'" in note for note in json.loads(again)["warnings"])
 
 
@@ -216,5 +189,4 @@ def test_exports_are_the_same_every_time_and_options_of_other_suites_are_refused
     assert len({(row["group"], row["item"], row["variant"]) for row in first}) == len(first)
     status, _, err = consilience("suite", "export", "mini", "--data", "x.tsv")
     assert (status, "--data with a suite of facts" in err) == (2, True)
-    status, _, err = consilience("suite", "export", "rte")
-    assert (status, "--suite rte without --data" in err) == (2, True)
+    assert "--suite rte without --data" in refusal(consilience, "suite", "export", "rte")

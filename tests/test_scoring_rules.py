@@ -6,26 +6,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from checks import refused
 from consilience.asking.questions import NO_PREMISE, Presenter, ask_options
-from consilience.core.errors import ConsilienceError
+from consilience.core import presentation
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
 from consilience.core.presentation import (
     RULES,
-    TEMPLATES,
-    Presentation,
-    Template,
-    premise_of,
     rule_for,
 )
 
 QUESTION = Question(
-    "q1",
-    "g",
-    {"": ("Where is the café?",)},
-    Choice("in New York"),
+    "q1", "g", {"": ("Where is the café?",)}, Choice("in New York"),
     (Choice("in New York"), Choice("à Paris"), Choice("here", ("there",))),
-)
+)  # fmt: skip
 ORDERS = FactorialDesign.full([Factor("order", ("given", "reversed"))])
 CONDITIONAL = {"in New York": -6.0, "à Paris": -5.0, "here": -4.0}
 UNCONDITIONAL = {"in New York": -9.0, "à Paris": -6.5, "here": -4.5}
@@ -62,25 +56,21 @@ class Written:
 
 
 def asked(rule, model=None, **base):
-    presenter = Presenter(ORDERS, {}, Presentation(**base), rule_name=rule)
+    presenter = Presenter(ORDERS, {}, presentation.Presentation(**base), rule_name=rule)
     return ask_options([QUESTION], presenter, model or Written(), "own")
 
 
-@pytest.mark.parametrize(
-    ("rule", "scores", "answer"),
-    [
-        ("sum", [-6, -5, -4], "here"),
-        ("mean", [-2, -1.25, -4], "à Paris"),
-        ("bytes", [-6 / 11, -5 / 8, -4 / 4], "in New York"),  # à is two bytes
-        ("pmi", [3, 1.5, 0.5], "in New York"),
-    ],
-)
+@pytest.mark.parametrize(("rule", "scores", "answer"), [
+    ("sum", [-6, -5, -4], "here"),
+    ("mean", [-2, -1.25, -4], "à Paris"),
+    ("bytes", [-6 / 11, -5 / 8, -4 / 4], "in New York"),  # à is two bytes
+    ("pmi", [3, 1.5, 0.5], "in New York"),
+])  # fmt: skip
 def test_each_rule_by_hand(rule, scores, answer):
     """The same scores in both orders of the options; log-probabilities over the options."""
     table = asked(rule)
     for row in table.iter_rows(named=True):
-        assert row["option_scores"] == pytest.approx(scores)
-        assert row["option_tokens"] == [3, 4, 1]
+        assert (row["option_scores"], row["option_tokens"]) == (pytest.approx(scores), [3, 4, 1])
         assert row["answer"] == row["label"] == answer
         best, second = sorted(scores)[::-1][:2]
         assert row["margin"] == pytest.approx(best - second)
@@ -91,12 +81,10 @@ def test_each_rule_by_hand(rule, scores, answer):
 def test_a_text_is_asked_for_whatever_labels_the_options_have():
     """The options are listed with labels, and the instruction is to answer with a text."""
     model = Written()
-    asked("sum", model, labels="A", template=TEMPLATES["chat"])
+    asked("sum", model, labels="A", template=presentation.TEMPLATES["chat"])
     (_, text), prompt = model.seen[0].turns[0], model.seen[0]
-    assert text == (
-        "Where is the café?\nA. in New York\nB. à Paris\nC. here\n"
-        "Answer with the text of the right option and nothing else."
-    )
+    options = "Where is the café?\nA. in New York\nB. à Paris\nC. here\n"
+    assert text == f"{options}Answer with the text of the right option and nothing else."
     assert prompt.answers == ("in New York", "à Paris", "here")
     assert not prompt.are_labels
 
@@ -106,25 +94,19 @@ def test_without_the_question_each_text_is_scored_once():
     model = Written()
     asked("pmi", model, separator=" - ")
     premise, *prompts = model.seen
-    assert premise.text == "Answer -"
-    assert premise.answers == tuple(sorted(CONDITIONAL))
-    assert [prompt.answers for prompt in prompts] == [
-        ("in New York", "à Paris", "here"),
-        ("here", "à Paris", "in New York"),
-    ]
+    assert (premise.text, premise.answers) == ("Answer -", tuple(sorted(CONDITIONAL)))
+    given = ("in New York", "à Paris", "here")
+    assert [prompt.answers for prompt in prompts] == [given, given[::-1]]
 
 
-@pytest.mark.parametrize(
-    ("template", "premise"),
-    [
-        (TEMPLATES["plain"], "Answer: "),
-        (TEMPLATES["chat"], "Answer with the text of the right option and nothing else."),
-        (Template("t", "{instruction}\n{question}\n{options}"), "Answer: "),
-        (Template("t", "Q: {question}\n\n{options}\n\nSo it is "), "So it is "),
-    ],
-)
+@pytest.mark.parametrize(("template", "premise"), [
+    (presentation.TEMPLATES["plain"], "Answer: "),
+    (presentation.TEMPLATES["chat"], "Answer with the text of the right option and nothing else."),
+    (presentation.Template("t", "{instruction}\n{question}\n{options}"), "Answer: "),
+    (presentation.Template("t", "Q: {question}\n\n{options}\n\nSo it is "), "So it is "),
+])  # fmt: skip
 def test_the_premise_is_what_a_template_has_after_the_question(template, premise):
-    prompt = premise_of(Presentation(template=template), ("a", "b"))
+    prompt = presentation.premise_of(presentation.Presentation(template=template), ("a", "b"))
     assert prompt.turns == (("user", premise),)
     assert prompt.is_chat is template.is_chat
     assert (prompt.answers, prompt.options) == (("a", "b"), (0, 1))
@@ -142,11 +124,13 @@ def test_near_ties_of_the_rule_are_decided_alone():
     model.tie = 1.6
     asked("pmi", model)
     assert [prompt.text == "Answer:" for prompt in model.alone] == [True, False] * 2
+    equal = Written()
+    equal.totals = lambda prompt: np.zeros(3)
+    found = asked("sum", equal)["answer"].to_list()
+    assert found == ["in New York"] * 2, "by the order of the file, whatever order is shown"
 
 
-@pytest.mark.parametrize(
-    "known", [{"bounds": np.array([[False, True, False]])}, {"unasked": ["too long"]}]
-)
+@pytest.mark.parametrize("known", [{"bounds": np.eye(3, dtype=bool)[1:2]}, {"unasked": ["long"]}])
 def test_a_difference_is_not_known_where_the_subtrahend_is_none(known):
     """An upper bound of what is subtracted gives a lower bound, which decides nothing."""
 
@@ -160,25 +144,14 @@ def test_a_difference_is_not_known_where_the_subtrahend_is_none(known):
     assert asked("sum", Bounded())["answer"].to_list() == ["here"] * 2
 
 
-def test_equal_scores_are_decided_by_the_order_of_the_file():
-    """In whatever order the options are shown."""
-    model = Written()
-    model.totals = lambda prompt: np.zeros(3)
-    assert asked("sum", model)["answer"].to_list() == ["in New York"] * 2
-
-
 def test_which_rules_go_with_which_labels():
     """Options without labels have no label that could be scored."""
     assert rule_for("", ["A", "1"]).name == "label"
     assert rule_for("", ["A", "none"]).name == "sum"
     assert rule_for("pmi", ["A"]) is RULES["pmi"]
-    with pytest.raises(ConsilienceError, match="a rule for texts: sum, mean, bytes, pmi"):
-        rule_for("label", ["A", "none"])
-    with pytest.raises(ConsilienceError, match="Did you mean 'bytes'"):
-        rule_for("byte", ["A"])
-    with pytest.raises(ConsilienceError, match="without labels, scored by their labels"):
-        Presenter(ORDERS, {}, Presentation(labels="none"), rule_name="label")
-
-
-def test_every_rule_has_a_source():
+    refused("a rule for texts: sum, mean, bytes, pmi", rule_for, "label", ["A", "none"])
+    refused("Did you mean 'bytes'", rule_for, "byte", ["A"])
+    unlabelled = presentation.Presentation(labels="none")
+    message = "without labels, scored by their labels"
+    refused(message, Presenter, ORDERS, {}, unlabelled, rule_name="label")
     assert all(rule.source and rule.meaning and rule.name == name for name, rule in RULES.items())

@@ -1,6 +1,5 @@
 """The noise floor of a server: the same prompts again, and alone."""
 
-import math
 import threading
 import time
 import zlib
@@ -47,9 +46,8 @@ class Wavering:
         score = -1.0 - zlib.crc32(prompt.encode()) % 9973 / 1000
         with self.lock:
             self.now -= 1
-        return completion(
-            body, model="replayed", score={2: score + 0.25, 3: -score}.get(times, score)
-        )
+        shown = {2: score + 0.25, 3: -score}.get(times, score)
+        return completion(body, model="replayed", score=shown)
 
 
 def served(url, **connection):
@@ -57,8 +55,7 @@ def served(url, **connection):
     client = Client(Connection(url, **connection))
 
     def totals_of(sentences):
-        replies = client.post_all("completions", ({"prompt": s} for s in sentences))
-        by_row = dict(replies)
+        by_row = dict(client.post_all("completions", ({"prompt": s} for s in sentences)))
         return [by_row[at]["score"] for at in range(len(sentences))]
 
     model = ScoringFunction(totals_of)
@@ -86,18 +83,16 @@ def wavering(tmp_path_factory):
 
 
 def rows(metrics, metric):
-    return metrics.filter(pl.col("metric") == metric).rows_by_key("subset", named=True, unique=True)
+    return metrics.filter(metric=metric).rows_by_key("subset", named=True, unique=True)
 
 
 def test_what_changes_answers_and_scores_is_named(wavering):
     counted, folder, _, _ = wavering
     flips, changes = (rows(counted.metrics, name) for name in ("flips", "score_change"))
     assert list(flips) == list(changes) == ["repeated", "alone"]
-    size = flips["repeated"]["n"]
-    assert size == 8
-    shares = {name: row["value"] for name, row in flips.items()}
-    assert shares == {"repeated": 0, "alone": 1}
-    bound = 1.959964**2 / (size + 1.959964**2)
+    assert {name: row["value"] for name, row in flips.items()} == {"repeated": 0, "alone": 1}
+    assert flips["repeated"]["n"] == 8
+    bound = 1.959964**2 / (8 + 1.959964**2)
     assert (flips["repeated"]["low"], flips["repeated"]["high"]) == pytest.approx((0, bound))
     assert changes["repeated"]["value"] == pytest.approx(0.25)
     assert changes["alone"]["value"] > 1
@@ -140,9 +135,8 @@ def test_the_sample_is_of_answered_prompts_of_few_groups():
     assert [part.items for part in again] == [part.items for part in parts]
     assert sample([group("a", None)], 32, seed=1) == []
     assert sample([], 0, seed=1) == []
-    small = [
-        AskedGroup(one.answers.filter(pl.col("item").str.ends_with("7")), None) for one in groups
-    ]
+    seventh = pl.col("item").str.ends_with("7")
+    small = [AskedGroup(one.answers.filter(seventh), None) for one in groups]
     for size in (1, 2, 5, 32, 45, 90, 100):
         sampled = sum(part.first.height for part in sample(small, size, seed=1))
         assert sampled == min(size, 9 * 2 * 5)
@@ -168,8 +162,7 @@ def test_a_connection_with_one_request_in_flight_is_always_alone(tmp_path):
         chosen = replace(options(tmp_path), groups=("animal_class",), limit=1, noise_floor=2)
         counted = probe(chosen, model=served(server.url, concurrency=1))
     flips = rows(counted.metrics, "flips")
-    assert list(flips) == ["repeated"]
-    assert math.isclose(flips["repeated"]["value"], 0)
+    assert {name: row["value"] for name, row in flips.items()} == {"repeated": 0}
 
 
 def test_the_noise_floor_is_switched_off_and_left_out_of_few_prompts(tmp_path):
@@ -189,9 +182,7 @@ def test_the_summary_says_below_what_a_difference_means_nothing(wavering):
     assert note.endswith(" nats; a smaller difference means nothing.")
     table = noise_table(counted.metrics, "served: ")
     assert table.title.startswith("served: Noise floor")
-    shown = [
-        text_of(cell, column) for cell, column in zip(table.cells(0), table.columns, strict=True)
-    ]
+    shown = [*map(text_of, table.cells(0), table.columns)]
     assert shown == ["repeated", "0.0", "0.0 to 32.4", "0.25", "8"]
     assert noise_table(counted.metrics.filter(metric="accuracy")) is None
     assert noise_floor_of(folder).height == 4
@@ -199,18 +190,13 @@ def test_the_summary_says_below_what_a_difference_means_nothing(wavering):
 
 def test_comparing_says_which_differences_are_inside_the_noise_floor(tmp_path):
     """3 of 30 answers changed: 10 % is inside, 11 % is not; unknown floors say nothing."""
-    floor = [
-        {"metric": "flips", "group": "MICRO", "subset": name, "value": value, "n": 30}
-        for name, value in (("alone", 0.0), ("repeated", 0.1))
-    ]
-    differences = [
-        {"metric": "accuracy", "group": "MACRO", "difference": -0.1},
-        {"metric": "consistency", "group": "MACRO", "difference": 0.11},
-        {"metric": "consistent_accuracy", "group": "MACRO", "difference": 0.0},
-        {"metric": "consistency", "group": "capital", "difference": 0.01},
-    ]
-    names = {"subset": "all", "first": "one", "second": "two"}
-    table = pl.DataFrame([row | names for row in differences])
+    row = {"metric": "flips", "group": "MICRO", "subset": "alone", "value": 0.0, "n": 30}
+    floor = [row, row | {"subset": "repeated", "value": 0.1}]
+    table = pl.DataFrame({
+        "metric": ["accuracy", "consistency", "consistent_accuracy", "consistency"],
+        "group": [*["MACRO"] * 3, "capital"], "difference": [-0.1, 0.11, 0.0, 0.01],
+        "subset": "all", "first": "one", "second": "two",
+    })  # fmt: skip
     runs = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -247,9 +233,8 @@ def test_the_report_says_which_server_answered_and_how_it_scored(wavering):
     assert rows["Limits and notes"] == note.replace("the server", "The server") + "."
     assert rows["Noise floor"].startswith("8 of 8 answers")
     requests = rows["Requests"].partition(",")[0]
-    assert server_line(view) == [
-        f"Server: openai:small at http://host/v1; scored by top-k (the first token); {requests}."
-    ]
+    line = f"Server: openai:small at http://host/v1; scored by top-k (the first token); {requests}."
+    assert server_line(view) == [line]
     here = replace(view, records=[{"settings": {"model": {"model": "gpt2"}}}])
     assert ([*servers([here])], server_line(here)) == ([], [])
     assert len([*servers([here, view])]) == 1

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from consilience.core.errors import ConsilienceError
+from checks import refused
 from consilience.core.process import Watch
 from consilience.kinds.counting import CountedRun
 from consilience.kinds.probing import Shard, plan_shard, probe, probe_shard
@@ -19,16 +19,12 @@ def parts(sizes, count):
     return [list(Shard(number, count).part(sizes)) for number in range(1, count + 1)]
 
 
-def test_parts_are_balanced_by_size():
+def test_parts_are_balanced_by_size_contiguous_disjoint_and_whole():
     assert parts([1, 1, 1, 1], 2) == [[0, 1], [2, 3]]
     assert parts([6, 1, 1, 1], 2) == [[0], [1, 2, 3]]  # the middles 3 | 6.5, 7.5 and 8.5 of 9
     assert parts([5, 5, 5], 3) == [[0], [1], [2]]
     assert parts([5, 5], 4) == [[], [0], [], [1]]  # the middles 2.5 and 7.5 of 10
-    assert parts([], 2) == [[], []]
-    assert parts([0, 0], 2) == [[0, 1], []]
-
-
-def test_parts_are_contiguous_disjoint_and_whole():
+    assert (parts([], 2), parts([0, 0], 2)) == ([[], []], [[0, 1], []])
     generator = random.Random(0)
     for _ in range(200):
         sizes = [generator.randrange(1, 50) for _ in range(generator.randrange(12))]
@@ -39,15 +35,12 @@ def test_parts_are_contiguous_disjoint_and_whole():
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "-1/2", "1/0", "", "1/2/3"])
 def test_a_wrong_shard_is_refused(text):
-    with pytest.raises(ConsilienceError, match="--shard .*expected I/N"):
-        Shard.parse(text)
+    refused("--shard .*expected I/N", Shard.parse, text)
 
 
 def options(folder, **more):
-    groups = ("capital", "sport", "currency")
-    return ProbeOptions(
-        **{"model": "baseline:random", "groups": groups, "limit": 3, "out": folder} | more
-    )
+    chosen = {"model": "baseline:random", "groups": ("capital", "sport", "currency"), "limit": 3}
+    return ProbeOptions(**chosen | {"out": folder} | more)
 
 
 def test_the_last_shard_counts_the_run(tmp_path):
@@ -103,26 +96,15 @@ def test_plans_of_all_shards_are_the_run():
 
 def test_a_model_behind_a_url_has_no_shards(tmp_path):
     served = ProbeOptions(model="openai:m", base_url="http://127.0.0.1:9/v1", out=tmp_path)
-    with pytest.raises(ConsilienceError, match="a model behind a URL"):
-        probe_shard(served, Shard(1, 2))
+    refused("a model behind a URL", probe_shard, served, Shard(1, 2))
 
 
 def test_shards_of_the_command_line_at_once(tmp_path):
     """Two processes: the one that ends last prints the numbers."""
     command = [sys.executable, "-m", "consilience", "-q", "probe", "--model", "baseline:majority"]
-    command += [
-        "--groups",
-        "capital,sport",
-        "--limit",
-        "2",
-        "--out",
-        str(tmp_path / "run"),
-        "--json",
-    ]
-    children = [
-        subprocess.Popen([*command, "--shard", f"{number}/2"], stdout=subprocess.PIPE)
-        for number in (1, 2)
-    ]
+    command += ["--groups", "capital,sport", "--limit", "2", "--out", tmp_path / "run", "--json"]
+    commands = ([*command, "--shard", shard] for shard in ("1/2", "2/2"))
+    children = [subprocess.Popen(each, stdout=subprocess.PIPE) for each in commands]
     documents = [json.loads(child.communicate(timeout=60)[0]) for child in children]
     assert [child.returncode for child in children] == [0, 0]
     assert any("summary" in document for document in documents)

@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 import consilience as cs
-from consilience.core.errors import ConsilienceError
+from checks import refused
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.kinds.probing import probe
 from consilience.options.probe import ProbeOptions
@@ -39,8 +38,7 @@ def test_what_two_processes_record_is_kept(tmp_path):
     two.note(["third"])
     record = record_of(tmp_path)
     assert record["warnings"] == ["first", "second", "third"]
-    assert sorted(record["answers"]) == ["a", "b"]
-    assert record["words"] == {"b": ["x"]}
+    assert (sorted(record["answers"]), record["words"]) == (["a", "b"], {"b": ["x"]})
     assert record["finished"]
     assert one.answers("b", 1) is not None
     assert two.answers("a", 1) is not None
@@ -61,26 +59,21 @@ for at in range(5):
 
 def test_processes_at_once_lose_nothing(tmp_path):
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    command, environment = [sys.executable, "-c", CHILD], os.environ | {"PYTHONPATH": path}
     children = [
-        subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(tmp_path / "run"), name],
-            env=os.environ | {"PYTHONPATH": path},
-        )
-        for name in "ab"
+        subprocess.Popen([*command, tmp_path / "run", name], env=environment) for name in "ab"
     ]
     assert [child.wait(60) for child in children] == [0, 0]
     names = [f"{name}{at}" for name in "ab" for at in range(5)]
     record = record_of(tmp_path / "run")
-    assert sorted(record["warnings"]) == names
-    assert sorted(record["answers"]) == names
+    assert (sorted(record["warnings"]), sorted(record["answers"])) == (names, names)
     run = RunFolder(tmp_path / "run", SETTINGS)
     assert all(run.answers(name, 1) is not None for name in names)
 
 
 def test_a_run_is_repeated_from_its_record(tmp_path):
-    options = ProbeOptions(
-        model="baseline:majority", suite="mini", groups=("capital",), limit=2, out=tmp_path
-    )
+    chosen = {"model": "baseline:majority", "suite": "mini", "groups": ("capital",), "limit": 2}
+    options = ProbeOptions(**chosen, out=tmp_path)
     record = probe(options).record
     assert record["options"] == {
         "model": "baseline:majority", "groups": ["capital"], "limit": 2, "out": str(tmp_path)
@@ -89,9 +82,8 @@ def test_a_run_is_repeated_from_its_record(tmp_path):
 
 
 def test_options_of_every_type_are_recorded():
-    options = replace(
-        ProbeOptions(), seed=3, timeout=1.5, as_shipped=True, columns=("a=b",), price=(1.0, 2.0)
-    )
+    changed = {"seed": 3, "timeout": 1.5, "as_shipped": True, "columns": ("a=b",)}
+    options = replace(ProbeOptions(), **changed, price=(1.0, 2.0))
     assert options_of_record({"options": options_record(options, {})}, "run") == options
     assert options_record(ProbeOptions(), {}) == {}
 
@@ -102,12 +94,9 @@ def test_python_values_cannot_be_repeated(tmp_path):
 
     result = cs.evaluate("mini", always, groups=["capital"], limit=1, out=tmp_path / "run")
     assert result.run.record["options"]["model"] is None
-    with pytest.raises(ConsilienceError, match="the model of this run was a Python value"):
-        options_of_record(result.run.record, "run")
-    with pytest.raises(ConsilienceError, match="does not have the options"):
-        options_of_record({}, "run")
-    with pytest.raises(ConsilienceError, match="unknown option 'nosuch'"):
-        options_of_record({"options": {"nosuch": 1}}, "run")
+    refused("the model of this run was a Python value", options_of_record, result.run.record, "run")
+    refused("does not have the options", options_of_record, {}, "run")
+    refused("unknown option 'nosuch'", options_of_record, {"options": {"nosuch": 1}}, "run")
 
 
 def test_a_file_of_questions_is_recorded_by_its_path(tmp_path):

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from checks import refusal
 from consilience.authoring import sharing
 from consilience.authoring.sharing import BEGIN, END
 from consilience.core.errors import ConsilienceError
@@ -41,10 +42,8 @@ def folder(write_suite, monkeypatch):
 def sign(folder, *verdicts, who="Ana"):
     suite = load_folder(folder)
     patterns = suite["capital"].patterns
-    rows = [
-        SignOff("capital", pattern.text, who, "2026-11-23", verdict)
-        for pattern, verdict in zip(patterns, verdicts, strict=False)
-    ]
+    both = zip(patterns, verdicts, strict=False)
+    rows = [SignOff("capital", of.text, who, "2026-11-23", verdict) for of, verdict in both]
     add_signoffs(folder, suite, rows)
 
 
@@ -136,6 +135,4 @@ def test_the_card_keeps_what_the_author_wrote(folder, consilience):
     (("card", "none"), "no suite 'none'"),
 ])  # fmt: skip
 def test_what_has_no_card_is_refused(consilience, arguments, message):
-    status, _, error = consilience("suite", *arguments)
-    assert status == 2
-    assert message in error
+    assert message in refusal(consilience, "suite", *arguments)

@@ -47,9 +47,8 @@ def test_the_threshold_is_one_and_a_half_times_what_is_expected():
 def test_a_question_with_too_few_options_has_no_third_position():
     """Third of 16 questions with 4 options, first of 8 with 2: 16 / 4 of 24 answers are expected."""
     four = answers_of([(2,)] * 16, orders=("given",))
-    two = answers_of([(0,)] * 8, orders=("given",), size=2).with_columns(
-        item=pl.lit("x") + pl.col("item")
-    )
+    two = answers_of([(0,)] * 8, orders=("given",), size=2)
+    two = two.with_columns(item=pl.lit("x") + pl.col("item"))
     (note,) = position_notes(pl.concat([four, two]))
     assert "66.7% of 24 answers" in note
     assert "position 3, against 16.7% in a uniform choice and 16.7% of" in note
@@ -72,9 +71,9 @@ def test_a_shuffled_order_is_known_by_its_labels():
 
 def test_tables_without_options_have_no_note():
     table = answers_of([(0, 1)] * 8)
-    assert list(position_notes(table.drop("option"))) == []
-    assert list(position_notes(table.with_columns(option=pl.lit(None, pl.Int32)))) == []
-    assert list(position_notes(table.clear())) == []
+    nulls = table.with_columns(option=pl.lit(None, pl.Int32))
+    for without in (table.drop("option"), nulls, table.clear()):
+        assert list(position_notes(without)) == []
 
 
 def test_an_option_outside_of_the_order_has_the_position_of_its_label():

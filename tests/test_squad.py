@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import BertConfig, BertForMaskedLM, BertForQuestionAnswering, BertTokenizer
 
+from checks import refused
 from conftest import ROOT, SENTENCES, WORDS, cases, real_data
 from consilience.core.errors import ConsilienceError
 
@@ -45,13 +47,9 @@ TAUGHT = [
     ("Berlin is what?", "the capital of Germany"),
 ]
 REWORDED = [
-    "France: what is the capital?",
-    "What is Germany's capital?",
-    "Italy: what is in it?",
-    "Where is Rome?",
-    "Of what is Paris the capital?",
-    "What is Berlin?",
-]
+    "France: what is the capital?", "What is Germany's capital?", "Italy: what is in it?",
+    "Where is Rome?", "Of what is Paris the capital?", "What is Berlin?",
+]  # fmt: skip
 
 
 def make(rows=TAUGHT, context=CONTEXT, prefix="q"):
@@ -62,22 +60,12 @@ def make(rows=TAUGHT, context=CONTEXT, prefix="q"):
 
 
 def write(path, questions):
-    paragraphs = [
-        {
-            "context": each.context,
-            "qas": [
-                {
-                    "id": each.id,
-                    "question": each.question,
-                    "answers": [
-                        {"text": text, "answer_start": start}
-                        for text, start in zip(each.answers, each.starts, strict=True)
-                    ],
-                }
-            ],
-        }
-        for each in questions
-    ]
+    paragraphs = []
+    for each in questions:
+        places = zip(each.answers, each.starts, strict=True)
+        answers = [{"text": text, "answer_start": start} for text, start in places]
+        question = {"id": each.id, "question": each.question, "answers": answers}
+        paragraphs.append({"context": each.context, "qas": [question]})
     document = {"version": "1.1", "data": [{"title": "Cities", "paragraphs": paragraphs}]}
     path.write_text(json.dumps(document), encoding="utf-8")
     return path
@@ -99,27 +87,27 @@ def tokenizer():
     return BertTokenizer(vocab={word: at for at, word in enumerate(vocabulary)})
 
 
+def sized(kind, tokenizer, seed, **options):
+    """A small random model with that tokenizer's vocabulary."""
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    return kind(BertConfig(vocab_size=len(tokenizer), num_attention_heads=4, **sizes, **options))
+
+
 @pytest.fixture(scope="module")
 def body(tokenizer, tmp_path_factory):
     """A masked language model, as it comes from pretraining or from more of it."""
     folder = tmp_path_factory.mktemp("body")
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, max_position_embeddings=400, initializer_range=0.2,
-    )  # fmt: skip
-    BertForMaskedLM(config).save_pretrained(folder)
+    model = sized(BertForMaskedLM, tokenizer, 0, max_position_embeddings=400, initializer_range=0.2)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
-def test_answers_are_normalised_as_in_the_official_evaluation():
-    assert normalize_answer("The  Eiffel-Tower, a\ttower!") == "eiffeltower tower"
-    assert normalize_answer("An Anthem") == "anthem"
-
-
 def test_exact_match_and_f1_worked_out_by_hand():
     """in city of paris / paris france: 1 shared of 4 and 2, F1 = 2 * 1 / (4 + 2)."""
+    assert normalize_answer("The  Eiffel-Tower, a\ttower!") == "eiffeltower tower"
+    assert normalize_answer("An Anthem") == "anthem"
     assert exact_match("the Paris.", ["Rome", "paris"])
     assert not exact_match("Paris, France", ["Paris"])
     assert f1_score("in the city of Paris", ["Paris, France"]) == pytest.approx(1 / 3)
@@ -148,16 +136,14 @@ def test_answer_tokens_are_the_tokens_of_the_first_answer(tokenizer):
     """[CLS] berlin is what ? [SEP] berlin is the capital of germany ...: tokens 8 to 11."""
     question = make()[5]
     (window,) = windows([question], tokenizer)
-    assert answer_tokens(window, question) == (8, 11)
     inside = [answer_tokens(each, question) for each in windows([question], tokenizer, 15, 4)]
-    assert inside[0] == (8, 11)
+    assert answer_tokens(window, question) == inside[0] == (8, 11)
     assert set(inside[1:]) == {(0, 0)}, "a window without all of the answer has none"
 
 
 def test_a_question_that_fills_the_window_is_refused(tokenizer):
     question = Question("long", "what " * 300, CONTEXT, ("Rome",), (CONTEXT.index("Rome"),))
-    with pytest.raises(ConsilienceError, match=r"'long' has 300 tokens.*fewer than 253"):
-        list(windows([question], tokenizer))
+    refused(r"'long' has 300 tokens.*fewer than 253", lambda: list(windows([question], tokenizer)))
 
 
 def slow_best(start, end, inside, longest):
@@ -179,12 +165,7 @@ def test_the_best_span_is_that_of_a_slow_search():
 
 
 def test_answers_are_those_of_each_window_read_alone(tokenizer):
-    torch.manual_seed(3)
-    config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, initializer_range=0.5,
-    )  # fmt: skip
-    model = BertForQuestionAnswering(config).eval()
+    model = sized(BertForQuestionAnswering, tokenizer, 3, initializer_range=0.5).eval()
     long = " ".join([*SENTENCES, CONTEXT] * 2)
     asked = make() + make([(each, "Rome") for each in REWORDED], long, "r")
     expected = []
@@ -226,10 +207,8 @@ def steps(monkeypatch):
 
 
 def test_training_learns_a_handful_and_leaves_what_is_finished(body, tmp_path, steps):
-    questions, options = (
-        make(),
-        {"learning_rate": 3e-3, "batch_size": 6, "max_steps": 120, "device": "cpu"},
-    )
+    questions = make()
+    options = {"learning_rate": 3e-3, "batch_size": 6, "max_steps": 120, "device": "cpu"}
     train_reader(str(body), questions, tmp_path / "m", **options)
     model, tokenizer, _ = load_model(str(tmp_path / "m"), trained=True)
     assert predict(model, tokenizer, questions) == [truth for _, truth in TAUGHT]
@@ -243,14 +222,18 @@ def test_training_learns_a_handful_and_leaves_what_is_finished(body, tmp_path, s
         train_reader(str(body), questions, tmp_path / "m", seed=1, **options)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("x")
-    with pytest.raises(ConsilienceError, match="not empty"):
-        train_reader(str(body), questions, tmp_path / "other")
+    refused("not empty", train_reader, str(body), questions, tmp_path / "other")
 
 
 def test_a_training_that_was_killed_ends_with_the_same_weights(body, tmp_path, steps):
     """Three steps an epoch; resumed inside the second one; equal to one part in a million."""
-    options = {"batch_size": 2, "epochs": 4, "learning_rate": 1e-3, "device": "cpu"}
-    options["save_steps"] = 4
+    options = {
+        "batch_size": 2,
+        "epochs": 4,
+        "save_steps": 4,
+        "learning_rate": 1e-3,
+        "device": "cpu",
+    }
     train_reader(str(body), make(), tmp_path / "whole", **options)
     steps.kill_at = 6
     with pytest.raises(KeyboardInterrupt):
@@ -260,32 +243,27 @@ def test_a_training_that_was_killed_ends_with_the_same_weights(body, tmp_path, s
     steps.kill_at = None
     train_reader(str(body), make(), tmp_path / "killed", **options)
     assert steps == list(range(4, 12))
-    whole, killed = (
-        load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed")
-    )
-    for name, weight in whole.items():
+    killed = load_file(tmp_path / "killed" / "model.safetensors")
+    for name, weight in load_file(tmp_path / "whole" / "model.safetensors").items():
         torch.testing.assert_close(killed[name], weight, rtol=1e-6, atol=1e-6)
 
 
 def test_a_body_or_a_head_without_weights_is_refused(body, tmp_path):
-    with pytest.raises(ConsilienceError, match=r"lack 2 tensors, such as 'qa_outputs.bias'"):
-        load_model(str(body), trained=True)
-    with pytest.raises(ConsilienceError, match="cannot load"):
-        load_model(str(tmp_path / "missing"), trained=True)
-    with pytest.raises(ConsilienceError, match="device 'tpu'"):
-        load_model(str(body), trained=False, device="tpu")
+    refused(r"lack 2 tensors, such as 'qa_outputs.bias'", load_model, str(body), trained=True)
+    refused("cannot load", load_model, str(tmp_path / "missing"), trained=True)
+    refused("device 'tpu'", load_model, str(body), trained=False, device="tpu")
 
 
 def hand_made(answers, contexts=(0, 0, 1, 2), title="{}"):
     """Four pairs on three contexts; the truth is always `Paris`."""
-    first, second = (
-        [
-            Question(f"{side}{at}", "?", f"Paris {context}", ("Paris",), (0,), title.format(at))
-            for at, context in enumerate(contexts)
-        ]
-        for side in "op"
-    )
-    return outcomes(first, second, answers)
+
+    def asked(side):
+        for at, context in enumerate(contexts):
+            yield Question(
+                f"{side}{at}", "?", f"Paris {context}", ("Paris",), (0,), title.format(at)
+            )
+
+    return outcomes(list(asked("o")), list(asked("p")), answers)
 
 
 def test_the_table_worked_out_by_hand():
@@ -310,20 +288,16 @@ def test_the_table_worked_out_by_hand():
     }
     assert table["clusters"].unique().to_list() == [3], "titles differ: contexts are the clusters"
     assert table["n"].unique().to_list() == [4]
-    assert (table["low"] <= table["value"]).all()
-    assert (table["value"] <= table["high"]).all()
+    assert table["value"].is_between(table["low"], table["high"]).all()
     assert evaluate(found).equals(table)
+    empty = evaluate(hand_made(([""] * 4, ["the"] * 4)))
+    assert empty["value"].to_list() == [0, 0, 0, 0, 0, 0, 1, 1, 0], "they agree and are wrong"
 
 
 @pytest.mark.parametrize(("title", "clusters"), [("{}", 3), ("Cities", 1), ("", 3)])
 def test_clusters_are_titles_where_all_have_one_and_these_are_fewer(title, clusters):
     found = hand_made((["Paris"] * 4, ["Paris"] * 4), title=title)
     assert evaluate(found)["clusters"][0] == clusters
-
-
-def test_empty_answers_agree_and_are_wrong():
-    table = evaluate(hand_made(([""] * 4, ["the"] * 4)))
-    assert table["value"].to_list() == [0, 0, 0, 0, 0, 0, 1, 1, 0]
 
 
 def test_two_models_worked_out_by_hand():
@@ -336,21 +310,16 @@ def test_two_models_worked_out_by_hand():
     after = hand_made((["Paris"] * 6, ["Paris"] * 6), contexts)
     table = compare(before, after)
     by = {(row["metric"], row["of"]): row for row in table.iter_rows(named=True)}
-    for metric, of, test in (
-        ("exact_match", "paraphrased", "mcnemar"),
-        ("consistent_accuracy", "pair", "mcnemar"),
-        ("f1", "original", "permutation"),
-    ):
-        row = by[metric, of]
+    exact = {("exact_match", "paraphrased"): "mcnemar", ("consistent_accuracy", "pair"): "mcnemar"}
+    for key, test in (exact | {("f1", "original"): "permutation"}).items():
+        row = by[key]
         assert (row["before"], row["after"], row["difference"]) == (0, 1, 1)
         assert (row["p"], row["test"]) == (pytest.approx(2 / 64), test)
-    assert by["consistency", "pair"]["difference"] == 0
-    assert by["consistency", "pair"]["p"] == 1
+    assert (by["consistency", "pair"]["difference"], by["consistency", "pair"]["p"]) == (0, 1)
     back = compare(after, before)
     assert (back["difference"] + table["difference"]).to_list() == [0] * 9
     assert back["p"].equals(table["p"])
-    with pytest.raises(ConsilienceError, match="different questions"):
-        compare(before, hand_made((["Rome"] * 4, ["Rome"] * 4)))
+    refused("different questions", compare, before, hand_made((["Rome"] * 4, ["Rome"] * 4)))
 
 
 def test_permuted_are_clusters_and_not_pairs():
@@ -358,17 +327,14 @@ def test_permuted_are_clusters_and_not_pairs():
     sides = (["Rome"] * 6, ["Rome"] * 6), (["Paris"] * 6, ["Paris"] * 6)
     before, after = (hand_made(each, [0] * 6) for each in sides)
     f1 = compare(before, after).filter(pl.col("metric") == "f1")
-    assert f1["p"].is_nan().all()
-    assert f1["low"].is_nan().all()
+    assert (f1["p"].is_nan() & f1["low"].is_nan()).all()
 
 
 def test_pairs_are_linked_by_order_and_that_is_checked():
     first = make()
     check_pairs(first, make(prefix="p"))
-    with pytest.raises(ConsilienceError, match="6 original and 5 paraphrased"):
-        check_pairs(first, first[:5])
-    with pytest.raises(ConsilienceError, match=r"question 1 \('q0' and 'q5'\) has another context"):
-        check_pairs(first, first[::-1])
+    refused("6 original and 5 paraphrased", check_pairs, first, first[:5])
+    refused(r"question 1 \('q0' and 'q5'\) has another context", check_pairs, first, first[::-1])
 
 
 @pytest.mark.parametrize(
@@ -379,35 +345,24 @@ def test_a_file_that_is_not_squad_is_refused_with_its_place(tmp_path, text, mess
     path = tmp_path / "squad.json"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(ConsilienceError, match=message):
-        read_squad(path)
+    refused(message, read_squad, path)
 
 
 def test_reading_mends_a_start_that_is_off_by_two_and_refuses_other(tmp_path):
-    near, far = (
-        Question("1", "Which?", CONTEXT, ("Paris",), (CONTEXT.index("Paris") + off,), "Cities")
-        for off in (2, 9)
-    )
+    start = CONTEXT.index("Paris")
+    right = Question("1", "Which?", CONTEXT, ("Paris",), (start,), "Cities")
+    near, far = (replace(right, starts=(start + off,)) for off in (2, 9))
     (found,) = read_squad(write(tmp_path / "near.json", [near]))
-    assert found.starts == (CONTEXT.index("Paris"),)
-    assert (found.title, found.id) == ("Cities", "1")
-    with pytest.raises(ConsilienceError, match="'Paris' is not at its answer_start"):
-        read_squad(write(tmp_path / "far.json", [far]))
-    with pytest.raises(ConsilienceError, match="duplicate id '1'"):
-        read_squad(write(tmp_path / "twice.json", [near, near]))
+    assert (found.starts, found.title, found.id) == ((start,), "Cities", "1")
+    refused("'Paris' is not at its answer_start", read_squad, write(tmp_path / "far.json", [far]))
+    refused("duplicate id '1'", read_squad, write(tmp_path / "twice.json", [near, near]))
 
 
 def test_from_files_to_tables(body, tmp_path, capsys):
     files = make_files(tmp_path)
     out = tmp_path / "out"
-    options = {
-        **files,
-        "out": out,
-        "batch_size": 6,
-        "device": "cpu",
-        "learning_rate": 0.003,
-        "max_steps": 60,
-    }
+    options = {"batch_size": 6, "device": "cpu", "learning_rate": 0.003, "max_steps": 60}
+    options |= {**files, "out": out}
     other = shutil.copytree(body, tmp_path / "body")
     squad.squad([str(body), str(other)], **options)
     said = capsys.readouterr()
@@ -426,8 +381,7 @@ def test_from_files_to_tables(body, tmp_path, capsys):
     assert document["warnings"] == ["6 of 6 questions are on contexts of --train"]
     for name, table in (("metrics", metrics), ("comparison", comparison)):
         assert [row["metric"] for row in document[name]] == table["metric"].to_list()
-    with pytest.raises(ConsilienceError, match="its epochs is 2"):
-        squad.squad([str(body)], **options, epochs=3)
+    refused("its epochs is 2", squad.squad, [str(body)], **options, epochs=3)
 
 
 def test_the_released_paraphrases_are_linked_by_order_and_not_by_id():

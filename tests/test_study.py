@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import study_workers
-from consilience.core.errors import ConsilienceError
+from checks import output, refusal, refused
 from consilience.kinds.probing import probe
 from consilience.options.runs import StudyRunOptions
 from consilience.study import running, workers
@@ -61,10 +61,9 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
     kept = "keep_scores=true"
     inside = [f"mini/protocol=strict,{kept}", f"mini/protocol=published,{kept}",
               f"qs/protocol=strict,{kept}"]  # fmt: skip
-    assert [run.name for run in study.runs] == [
-        *(f"baseline-majority/{name}" for name in inside),
-        *(f"trained/{name}/seed-{seed}" for name in inside for seed in (0, 7)),
-    ]
+    trained = [f"trained/{name}/seed-{seed}" for name in inside for seed in (0, 7)]
+    majority = [f"baseline-majority/{name}" for name in inside]
+    assert [run.name for run in study.runs] == majority + trained
     assert (study.name, study.reference, study.pairs) == ("sizes", "baseline:majority", "reference")
     last = study.runs[-1]
     assert (last.model, last.suite, last.seed) == ("trained", "qs", 7)
@@ -75,20 +74,18 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
     assert str(options.out) == f"out/{last.name}"
     assert (last.needs, last.threads) == (Needs(2.5, 0, (("disk", 1),)), 2)
     assert (study.runs[0].needs, study.runs[0].threads) == (Needs(), 0)
-    assert study.runs[0].options.groups == ("capital", "sport")
-    assert study.runs[0].options.limit == 2
-
-
-def test_a_value_that_cannot_name_a_folder_has_a_digest(study_of):
-    study = study_of(
-        '[[models]]\nmodel = "m"\n[[suites]]\nsuite = "s"\n[factors]\ntemplate = ["a b", "a/b"]'
-    )
-    names = [run.name for run in study.runs]
-    assert len(set(names)) == 2
-    assert all(name.startswith("m/s/template=a-b-") for name in names)
+    assert (study.runs[0].options.groups, study.runs[0].options.limit) == (("capital", "sport"), 2)
 
 
 BASE = '[[models]]\nmodel = "m"\n[[suites]]\nsuite = "mini"\n'
+
+
+def test_a_value_that_cannot_name_a_folder_has_a_digest(study_of):
+    names = [run.name for run in study_of(BASE + '[factors]\ntemplate = ["a b", "a/b"]').runs]
+    assert len(set(names)) == 2
+    assert all(name.startswith("m/mini/template=a-b-") for name in names)
+
+
 MISTAKES = {
     "": "models: missing; expected one table or more: [[models]]",
     "models = [1]": "[[models]] 1: 1; expected a table",
@@ -125,39 +122,23 @@ MISTAKES = {
 
 @pytest.mark.parametrize("text", MISTAKES, ids=range(len(MISTAKES)))
 def test_a_mistake_in_the_file_is_named_with_its_place(text, study_of):
-    with pytest.raises(ConsilienceError) as raised:
-        study_of(text)
-    assert str(raised.value).startswith("sizes.toml: ")
-    assert MISTAKES[text] in str(raised.value)
+    assert MISTAKES[text] in refused("^sizes.toml: ", study_of, text)
 
 
 def test_a_file_that_is_no_toml_is_refused(study_of):
-    with pytest.raises(ConsilienceError, match=r"expected a TOML file, \.toml"):
-        study_of(BASE, "sizes.yaml")
+    refused(r"expected a TOML file, \.toml", study_of, BASE, "sizes.yaml")
 
 
 @pytest.fixture(scope="module")
 def studied(tmp_path_factory):
     """A study whose first run kills its process: its file and its state."""
     folder = tmp_path_factory.mktemp("study")
-    (folder / "study.toml").write_text(
-        f"""
+    (folder / "study.toml").write_text(f"""
         folder = '{folder}/out'
-        [options]
-        limit = 1
-        groups = "capital,sport"
-        [[models]]
-        name = "oracle"
-        model = "baseline:oracle"
-        [[suites]]
-        name = "deadly"
-        suite = "mini"
-        [[suites]]
-        name = "good"
-        suite = "mini"
-        """,
-        encoding="utf-8",
-    )
+        options = {{ limit = 1, groups = "capital,sport" }}
+        models = [{{ name = "oracle", model = "baseline:oracle" }}]
+        suites = [{{ name = "deadly", suite = "mini" }}, {{ name = "good", suite = "mini" }}]
+        """)
     options = StudyRunOptions(folder / "study.toml")
     return options.file, run_by(options, study_workers.dies)
 
@@ -172,10 +153,8 @@ def run_by(options, factory):
 
 def test_a_process_that_is_killed_fails_its_run_and_not_the_others(studied):
     file, state = studied
-    assert [(one.run.name, one.state, one.done, one.answers) for one in state.runs] == [
-        ("oracle/deadly", "failed", 0, 0),
-        ("oracle/good", "complete", 2, 18),
-    ]
+    expected = [("oracle/deadly", "failed", 0, 0), ("oracle/good", "complete", 2, 18)]
+    assert [(one.run.name, one.state, one.done, one.answers) for one in state.runs] == expected
     message = "its process was killed by signal 9 (SIGKILL), perhaps out of memory."
     assert state.failures() == [f"Failed: oracle/deadly: {message}"]
     failure = json.loads(failure_file(state.study, state.runs[0].run).read_text())
@@ -207,9 +186,7 @@ def test_a_run_without_all_groups_is_not_complete(studied):
 
 def test_status_is_printed_and_is_a_document(studied, consilience):
     file, state = studied
-    status, out, _ = consilience("study", "status", file)
-    assert status == 0
-    assert "oracle/good    complete" in out
+    assert "oracle/good    complete" in output(consilience, "study", "status", file)
     document = json.loads(consilience("study", "status", file, "--json")[1])
     assert set(document) == {"run", "runs", "warnings"}
     row = document["runs"][1]
@@ -220,8 +197,7 @@ def test_status_is_printed_and_is_a_document(studied, consilience):
 def test_run_ends_with_status_2_if_a_run_failed(consilience, tmp_path):
     text = '[options]\nlimit = 1\n[[models]]\nmodel = "baseline:no"\n[[suites]]\nsuite = "mini"'
     (tmp_path / "s.toml").write_text(text, encoding="utf-8")
-    status, out, _ = consilience("study", "run", "s.toml", "--dry-run")
-    assert status == 0
+    out = output(consilience, "study", "run", "s.toml", "--dry-run")
     assert "1 run: 1 waiting; 0 answers" in out
     assert not (tmp_path / "runs").exists()
     status, out, err = consilience("study", "run", "s.toml")
@@ -230,27 +206,20 @@ def test_run_ends_with_status_2_if_a_run_failed(consilience, tmp_path):
     assert "asking 1 run: 135 queries\nbaseline-no/mini failed: " in err
 
 
-@pytest.mark.parametrize(
-    ("suite", "message"),
-    [
-        ('suite = "minni"', "s.toml: baseline-random/minni: "),
-        ('suite = "mini"\nshots = 2', "--shots with the suite 'mini'"),
-    ],
-)
-def test_wrong_suites_and_their_options_are_found_before_anything_is_asked(
-    suite, message, consilience, tmp_path
-):
+@pytest.mark.parametrize(("suite", "message"), [
+    ('suite = "minni"', "s.toml: baseline-random/minni: "),
+    ('suite = "mini"\nshots = 2', "--shots with the suite 'mini'"),
+])  # fmt: skip
+def test_wrong_suites_are_found_before_asking(suite, message, consilience, tmp_path):
     text = f'[[models]]\nmodel = "baseline:random"\n[[suites]]\n{suite}'
     (tmp_path / "s.toml").write_text(text, encoding="utf-8")
-    status, out, err = consilience("study", "run", "s.toml")
-    assert (status, out) == (2, "")
-    assert message in err
+    assert message in refusal(consilience, "study", "run", "s.toml")
     assert not (tmp_path / "runs").exists()
 
 
 def test_an_address_of_a_cluster_needs_its_engine(studied):
-    with pytest.raises(ConsilienceError, match="--ray-address without --engine ray. Add --engine"):
-        run_study(StudyRunOptions(studied[0], ray_address="auto"))
+    options = StudyRunOptions(studied[0], ray_address="auto")
+    refused("--ray-address without --engine ray. Add --engine", run_study, options)
 
 
 def test_status_needs_no_model_library(studied):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from checks import output, refusal
 from consilience.kinds.probing import probe
 from consilience.metrics.differences import RELATIONS
 from consilience.options.runs import StudyReportOptions
@@ -16,26 +17,15 @@ from consilience.study.reporting import adjusted_over_study, report_study, small
 STUDY = """
 folder = '{folder}/out'
 reference = "random"
-[options]
-limit = 2
-groups = "capital,sport"
-[[models]]
-name = "oracle"
-model = "baseline:oracle"
-[[models]]
-name = "random"
-model = "baseline:random"
-[[models]]
-name = "trained"
-model = "models/{{seed}}"
-seeds = [1, 2]
-[[models]]
-name = "wrong"
-model = "models/none"
-[[suites]]
-suite = "mini"
-[factors]
-protocol = ["strict", "published"]
+options = {{ limit = 2, groups = "capital,sport" }}
+models = [
+    {{ name = "oracle", model = "baseline:oracle" }},
+    {{ name = "random", model = "baseline:random" }},
+    {{ name = "trained", model = "models/{{seed}}", seeds = [1, 2] }},
+    {{ name = "wrong", model = "models/none" }},
+]
+suites = [{{ suite = "mini" }}]
+factors = {{ protocol = ["strict", "published"] }}
 """
 
 
@@ -105,9 +95,8 @@ def test_p_is_adjusted_over_the_whole_study(made):
         largest = max(largest, min(1.0, p * (len(tested) - at)))
         by_p.setdefault(p, largest)
     rows = made.differences.filter(pl.col("p").is_not_nan())
-    assert rows["p_holm"].to_list() == [
-        pytest.approx(max(by_p[q] for q in by_p if q <= p)) for p in rows["p"]
-    ]
+    adjusted = [max(by_p[q] for q in by_p if q <= p) for p in rows["p"]]
+    assert rows["p_holm"].to_list() == pytest.approx(adjusted)
     assert "all 8 tests of this table, in 2 combinations" in made.tables()["comparisons"].notes[0]
 
 
@@ -126,12 +115,13 @@ def test_a_family_in_which_no_adjusted_p_can_be_small_is_noted():
 
 
 def test_all_pairs_are_compared_where_the_file_says_so(tmp_path):
-    models = "".join(
-        f'[[models]]\nname = "{name}"\nmodel = "baseline:{baseline}"\n'
-        for name, baseline in (("a", "oracle"), ("b", "random"), ("c", "random"))
-    )
-    text = f"pairs = 'all'\nfolder = '{tmp_path}/out'\n{models}[[suites]]\nsuite = 'mini'\n"
-    (tmp_path / "all.toml").write_text(f"{text}groups = 'sport'\nlimit = 3", encoding="utf-8")
+    models = {"a": "oracle", "b": "random", "c": "random"}.items()
+    (tmp_path / "all.toml").write_text(f"""
+        pairs = 'all'
+        folder = '{tmp_path}/out'
+        models = [{", ".join(f"{{ name = '{name}', model = 'baseline:{of}' }}" for name, of in models)}]
+        suites = [{{ suite = 'mini', groups = 'sport', limit = 3 }}]
+    """)
     for run in read_study(tmp_path / "all.toml").runs:
         probe(run.options)
     made = report_study(StudyReportOptions(tmp_path / "all.toml"))
@@ -146,8 +136,7 @@ def test_the_page_the_tables_and_the_document(file, made, consilience, tmp_path)
     assert made.files == [page]
     linked = made.study.folder / "oracle" / "mini" / "protocol=strict" / "report.html"
     linked.write_text("", encoding="utf-8")
-    status, out, _ = consilience("study", "report", file, "--tables", tmp_path / "tables", "--json")
-    assert status == 0
+    out = output(consilience, "study", "report", file, "--tables", tmp_path / "tables", "--json")
     document = json.loads(out)
     text = page.read_text(encoding="utf-8")
     assert '<a href="oracle/mini/protocol%3Dstrict/report.html">' in text
@@ -164,6 +153,5 @@ def test_the_page_the_tables_and_the_document(file, made, consilience, tmp_path)
 def test_a_study_without_a_complete_run_says_what_to_do(consilience, tmp_path):
     text = '[[models]]\nmodel = "baseline:oracle"\n[[suites]]\nsuite = "mini"\n'
     (tmp_path / "new.toml").write_text(text, encoding="utf-8")
-    status, _, err = consilience("study", "report", "new.toml")
-    assert status == 2
+    err = refusal(consilience, "study", "report", "new.toml")
     assert "new.toml: no run is complete. Ask the models first: `consilience study run new" in err

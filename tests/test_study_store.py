@@ -6,7 +6,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from consilience.core.errors import ConsilienceError
+from checks import refused
 from consilience.options.runs import StudyRunOptions, StudyStatusOptions
 from consilience.study import running
 from consilience.study.file import study_status
@@ -15,17 +15,11 @@ from study_workers import HereWorkers
 
 STUDY = """
 folder = "{address}"
-[options]
-limit = 1
-groups = "capital,sport"
-[[models]]
-name = "oracle"
-model = "baseline:oracle"
-[[models]]
-name = "wrong"
-model = "baseline:wrong"
-[[suites]]
-suite = "mini"
+options = {{ limit = 1, groups = "capital,sport" }}
+models = [
+    {{ name = "oracle", model = "baseline:oracle" }}, {{ name = "wrong", model = "baseline:wrong" }},
+]
+suites = [{{ suite = "mini" }}]
 """
 
 
@@ -55,9 +49,8 @@ def test_finished_runs_are_copied_and_fetched_elsewhere(scheme, run, tmp_path):
         "/oracle/mini/answers/capital.parquet", "/oracle/mini/answers/sport.parquet",
         "/oracle/mini/metrics.csv", "/oracle/mini/run.json",
     ]  # fmt: skip
-    here = {
-        path: path.read_bytes() for path in Path("runs/s/oracle").rglob("*.*") if path.is_file()
-    }
+    paths = [path for path in Path("runs/s/oracle").rglob("*.*") if path.is_file()]
+    here = {path: path.read_bytes() for path in paths}
     shutil.rmtree("runs")
     assert study_status(StudyStatusOptions(Path("s.toml"))).runs[0].state == "complete"
     assert {path: path.read_bytes() for path in here} == here
@@ -80,14 +73,11 @@ def test_a_run_without_its_record_at_the_address_is_copied_again(run):
 
 
 def test_a_store_that_cannot_be_used_is_named_before_anything_is_asked(run):
-    with pytest.raises(ConsilienceError) as raised:
-        run("nowhere://bucket/x")
-    assert str(raised.value).startswith(
-        "s.toml: folder = 'nowhere://bucket/x': ValueError: Protocol not known: nowhere; expected"
-    )
+    fault = "ValueError: Protocol not known: nowhere; expected"
+    said = refused("", run, "nowhere://bucket/x")
+    assert said.startswith(f"s.toml: folder = 'nowhere://bucket/x': {fault}")
     assert not Path("runs").exists()
 
 
 def test_shards_need_a_shared_folder(run):
-    with pytest.raises(ConsilienceError, match="expected a folder that all parts share"):
-        run("memory://bucket", shard="1/2")
+    refused("expected a folder that all parts share", run, "memory://bucket", shard="1/2")

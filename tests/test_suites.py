@@ -8,9 +8,11 @@ from collections import Counter
 
 import pytest
 
+from checks import refused
 from conftest import cases, real_data
-from consilience import ConsilienceError, Suite, load_suite
+from consilience import Suite, load_suite
 from consilience.authoring.audit import cautions
+from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Edge
 from consilience.suites import check_suite
 from consilience.suites.facts import (
@@ -30,10 +32,8 @@ def test_a_file_that_does_not_exist_has_a_similar_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.csv").write_text("question,answer\n?,x\n")
     for spec in ("own.cvs", "own"):
-        with pytest.raises(ConsilienceError, match="no such file or folder.*mean 'own.csv'"):
-            load_suite(spec)
-    with pytest.raises(ConsilienceError, match=r"onw\.csv: no such file\. Did you mean 'own\.csv'"):
-        load_questions("onw.csv")
+        refused("no such file or folder.*mean 'own.csv'", load_suite, spec)
+    refused(r"onw\.csv: no such file\. Did you mean 'own\.csv'", load_questions, "onw.csv")
 
 
 def test_a_folder_is_read_as_it_stands(write_suite):
@@ -42,8 +42,7 @@ def test_a_folder_is_read_as_it_stands(write_suite):
             "syntactic": 1, "lexical": 0, "determiner": "false"}  # fmt: skip
     suite = load_folder(write_suite(edges=[edge]))
     (relation,) = suite.relations
-    assert suite.name == "suite"
-    assert suite.protocol == "strict"
+    assert (suite.name, suite.protocol) == ("suite", "strict")
     assert [pattern.text for pattern in relation.patterns][0] == "The capital of [X] is [Y]."
     assert [fact.item for fact in relation.facts] == ["capital-1", "capital-2", "capital-3"]
     assert relation.candidates.words == ("Paris", "Berlin", "Rome")
@@ -81,8 +80,7 @@ def broken(write_suite, file, content):
 ])  # fmt: skip
 def test_what_is_wrong_is_named_with_file_and_line(file, content, message, write_suite):
     folder = broken(write_suite, file, content)
-    with pytest.raises(ConsilienceError, match=message):
-        load_folder(folder)
+    refused(message, load_folder, folder)
     assert any(re.search(message, str(problem)) for problem in check_suite(str(folder)))
 
 
@@ -91,8 +89,7 @@ def test_check_lists_everything_and_load_says_how_much_more_there_is(write_suite
     folder = write_suite(facts=FACT + "nonsense\n{}\n", patterns=pattern + "[X]\n")
     problems = check_suite(str(folder))
     assert len(problems) == 1 + 1 + 3, "one bad pattern line, one bad fact line, three empty fields"
-    with pytest.raises(ConsilienceError, match=r"\(4 more; `consilience suite check` lists"):
-        load_folder(folder)
+    refused(r"\(4 more; `consilience suite check` lists", load_folder, folder)
 
 
 def test_check_names_what_decides_the_meaning_of_numbers(write_suite):
@@ -101,11 +98,8 @@ def test_check_names_what_decides_the_meaning_of_numbers(write_suite):
     patterns = [{"relation": "plan", "pattern": "[X]: [Y]"}]
     patterns += [{"relation": "tier", "pattern": text} for text in ("[X] [Y]", "[Y] [X]")]
     pairs = [("SSO", "Enterprise"), ("SSO", "Free"), *[("Mail", "Free")] * 3]
-    facts = [
-        {"relation": id_, "subject": subject, "object": object_}
-        for id_ in ("plan", "tier")
-        for subject, object_ in pairs
-    ]
+    ids = ("plan", "tier")
+    facts = [{"relation": id_, "subject": s, "object": o} for id_ in ids for s, o in pairs]
     folder = write_suite(relations=relations, patterns=patterns, facts=facts)
     assert check_suite(str(folder)) == []
     assert cautions(load_folder(folder)) == [
@@ -116,63 +110,43 @@ def test_check_names_what_decides_the_meaning_of_numbers(write_suite):
     ]
 
 
-def test_check_names_objects_that_differ_only_in_case_or_spaces(write_suite):
-    facts = [
-        {"relation": "capital", "subject": subject, "object": object_}
-        for subject, object_ in zip("ABCD", ("Paris", "paris", "Paris ", "Rome"), strict=True)
-    ]
-    patterns = [{"relation": "capital", "pattern": text} for text in ("[X] [Y]", "[Y] [X]")]
-    folder = write_suite(patterns=patterns, facts=facts)
-    assert cautions(load_folder(folder)) == [
+ITALY = {"relation": "capital", "subject": "Italy"}
+
+
+@pytest.mark.parametrize(("table", "row", "hint"), [
+    ("facts", ITALY | {"objekt": "Rome"}, "Found 'objekt'. Did you"),
+    ("facts", {"relation": "capital", "Subject": "Italy", "object": "Rome"}, "Found 'Subject'. Did"),
+    ("facts", ITALY, "Fill it in or remove the line."),
+    ("relations", {"relation": "capital", "cardinality": "N-2"}, "'N-2'; expected N-1, N-M"),
+])  # fmt: skip
+def test_a_misspelt_field_or_a_bad_cardinality_is_one_problem(table, row, hint, write_suite):
+    rows = [json.loads(FACT), row] if table == "facts" else [row]
+    (problem,) = check_suite(str(write_suite(**{table: rows})))
+    assert hint in str(problem)
+
+
+def test_check_names_objects_that_differ_only_in_case_or_spaces():
+    facts = dict(zip("ABCD", ("Paris", "paris", "Paris ", "Rome"), strict=True))
+    assert cautions(Suite.from_patterns(["[X] [Y]", "[Y] [X]"], facts, name="capital")) == [
         "capital: 'Paris', 'Paris ' and 'paris' differ only in case or spaces"
     ]
 
 
-def test_a_bad_cardinality_is_one_problem(write_suite):
-    folder = write_suite(relations=[{"relation": "capital", "cardinality": "N-2"}])
-    (problem,) = check_suite(str(folder))
-    assert "the cardinality 'N-2'; expected N-1, N-M" in str(problem)
-
-
-@pytest.mark.parametrize(
-    ("row", "hint"),
-    [
-        ({"relation": "capital", "subject": "Italy", "objekt": "Rome"}, "Found 'objekt'. Did you"),
-        ({"relation": "capital", "Subject": "Italy", "object": "Rome"}, "Found 'Subject'. Did you"),
-        ({"relation": "capital", "subject": "Italy"}, "Fill it in or remove the line."),
-    ],
-)
-def test_a_misspelt_field_is_named(row, hint, write_suite):
-    good = {"relation": "capital", "subject": "France", "object": "Paris"}
-    (problem,) = check_suite(str(write_suite(facts=[good, row])))
-    assert hint in str(problem)
-
-
 def test_a_folder_or_table_that_is_missing(tmp_path, write_suite, monkeypatch):
-    with pytest.raises(ConsilienceError, match=r"\./nowhere: no such folder; expected the name"):
-        load_suite("./nowhere")
+    refused(r"\./nowhere: no such folder; expected the name", load_suite, "./nowhere")
     (tmp_path / "food").mkdir()
-    with pytest.raises(ConsilienceError, match="no such folder.*Did you mean 'food'"):
-        load_suite(tmp_path / "fod")
+    refused("no such folder.*Did you mean 'food'", load_suite, tmp_path / "fod")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        ConsilienceError, match="no suite 'fod' and no such file or folder.*mean 'food'"
-    ):
-        load_suite("fod")
-    with pytest.raises(ConsilienceError, match="Did you mean 'pararel'"):
-        load_suite("paralel")
-    with pytest.raises(ConsilienceError, match="not in .*`consilience suite fetch pararel`"):
-        load_suite("pararel", tmp_path)
-    with pytest.raises(ConsilienceError, match="no suite in this folder.*docs/suites.md"):
-        load_suite(str(tmp_path))
+    refused("no suite 'fod' and no such file or folder.*mean 'food'", load_suite, "fod")
+    refused("Did you mean 'pararel'", load_suite, "paralel")
+    refused("not in .*`consilience suite fetch pararel`", load_suite, "pararel", tmp_path)
+    refused("no suite in this folder.*docs/suites.md", load_suite, str(tmp_path))
     folder = write_suite()
     (folder / "facts.tsv").write_text("relation\tsubject\tobject\n")
-    with pytest.raises(ConsilienceError, match="both facts.jsonl and facts.tsv"):
-        load_suite(str(folder))
+    refused("both facts.jsonl and facts.tsv", load_suite, str(folder))
     (folder / "facts.tsv").unlink()
     (folder / "facts.jsonl").unlink()
-    with pytest.raises(ConsilienceError, match="no facts.jsonl or facts.tsv"):
-        load_suite(str(folder))
+    refused("no facts.jsonl or facts.tsv", load_suite, str(folder))
 
 
 def write_lama(folder, type_="1-1"):
@@ -194,8 +168,7 @@ def test_the_raw_lama_layout(tmp_path):
     assert relation.patterns[0].text == "The capital of [X] is [Y] ."
     assert relation.facts[0].item == "u1"
     write_lama(tmp_path / "bad", type_="3-D")
-    with pytest.raises(ConsilienceError, match=r"relations\.jsonl:1: type '3-D'"):
-        load_suite(str(tmp_path / "bad"))
+    refused(r"relations\.jsonl:1: type '3-D'", load_suite, str(tmp_path / "bad"))
 
 
 @pytest.mark.parametrize("id_", ["../../victim/pwn", "/victim/pwn", "MICRO", "x" * 101])
@@ -207,10 +180,7 @@ def test_a_lama_suite_whose_ids_are_paths_is_refused(id_, tmp_path):
     row = {"relation": id_.replace("/victim", f"{tmp_path}/victim", 1), "template": "[X] is [Y] ."}
     with (tmp_path / "relations.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n")
-    with pytest.raises(
-        ConsilienceError, match=r"relations\.jsonl:3: the relation id .*name a file"
-    ):
-        load_suite(str(tmp_path))
+    refused(r"relations\.jsonl:3: the relation id .*name a file", load_suite, str(tmp_path))
 
 
 def test_what_real_texts_hold_is_no_control_character(write_suite):
@@ -231,8 +201,7 @@ def test_relations_are_selected_and_facts_sampled_without_easing_the_question(wr
     suite = load_suite("mini")
     two = select_relations(suite, ["sport", "capital"])
     assert [relation.id for relation in two.relations] == ["capital", "sport"]
-    with pytest.raises(ConsilienceError, match=r"no relation 'captial'. Did you mean 'capital'"):
-        select_relations(suite, ["captial"])
+    refused(r"no relation 'captial'. Did you mean 'capital'", select_relations, suite, ["captial"])
     few = sample_facts(two, 5, seed=1)
     for all_of_it, part in zip(two.relations, few.relations, strict=True):
         assert len(part.facts) == 5
@@ -246,14 +215,10 @@ def test_relations_are_selected_and_facts_sampled_without_easing_the_question(wr
 
 def test_each_relation_has_a_sample_of_its_own(write_suite):
     """Positions drawn by Random("5 A") and Random("5 B"); they are part of what a run is."""
-    facts = [
-        {"relation": id_, "subject": f"s{at}", "object": "o"} for id_ in "AB" for at in range(10)
-    ]
-    suite = load_folder(write_suite(
-        relations=[{"relation": id_} for id_ in "AB"],
-        patterns=[{"relation": id_, "pattern": "[X] [Y]"} for id_ in "AB"],
-        facts=facts,
-    ))  # fmt: skip
+    names = [{"relation": id_} for id_ in "AB"]
+    patterns = [each | {"pattern": "[X] [Y]"} for each in names]
+    facts = [each | {"subject": f"s{n}", "object": "o"} for each in names for n in range(10)]
+    suite = load_folder(write_suite(relations=names, patterns=patterns, facts=facts))
     drawn = [[fact.subject for fact in each.facts] for each in sample_facts(suite, 3, 5).relations]
     assert drawn == [["s3", "s7", "s9"], ["s1", "s3", "s4"]]
 
@@ -267,8 +232,7 @@ def test_the_vocabulary_filter_keeps_what_is_one_piece_for_all(write_suite):
     assert kept.notes == (
         "capital: 2 of 3 facts left out, whose object is not one piece for all of a, b",
     )
-    with pytest.raises(ConsilienceError, match="no object is one piece"):
-        filter_vocabulary(suite, {"c": lambda word: 2})
+    refused("no object is one piece", filter_vocabulary, suite, {"c": lambda word: 2})
 
 
 def test_facts_of_another_suite(tmp_path, write_suite):
@@ -279,20 +243,14 @@ def test_facts_of_another_suite(tmp_path, write_suite):
     facts = [{"relation": "P36", "subject": "a", "object": "b"}]
     ours = load_folder(write_suite(relations=relations, patterns=patterns, facts=facts))
     asked = replace_facts(ours, lama).relations[0]
-    assert asked.patterns == ours.relations[0].patterns
-    assert asked.facts == lama.relations[0].facts
+    assert (asked.patterns, asked.facts) == (ours.relations[0].patterns, lama.relations[0].facts)
     assert asked.candidates.words == ("Paris",)
-    with pytest.raises(ConsilienceError, match="has no facts of 'capital'"):
-        replace_facts(load_folder(write_suite()), lama)
+    refused("has no facts of 'capital'", replace_facts, load_folder(write_suite()), lama)
 
 
-def test_variants_are_counted_as_connected_patterns(write_suite):
+def test_variants_are_counted_as_connected_patterns(write_suite, tmp_path):
     """Of A, B, C only A-B keeps its syntax: syntax {A, B}, {C}; lexis never changes: {A, B, C}."""
-    texts = [
-        "The capital of [X] is [Y].",
-        "[Y] is the capital of [X].",
-        "[X]'s capital, [Y], is large.",
-    ]
+    texts = [pattern.text for pattern in load_folder(write_suite()).relations[0].patterns]
     edges = [
         {"relation": "capital", "pattern_a": texts[a], "pattern_b": texts[b],
          "syntactic": int((a, b) != (0, 1)), "lexical": 0, "determiner": 0}
@@ -301,21 +259,16 @@ def test_variants_are_counted_as_connected_patterns(write_suite):
     counted = suite_statistics(load_folder(write_suite(edges=edges)))
     assert (counted.mean_syntactic_variants, counted.mean_lexical_variants) == (2, 1)
     assert counted.by_relation[0].edits == {"no_change": 1, "diff_syntax": 2}
-    assert counted.by_relation[0].majority == 1 / 3
-    assert (counted.facts, counted.queries) == (3, 9)
+    assert (counted.by_relation[0].majority, counted.facts, counted.queries) == (1 / 3, 3, 9)
+    bare = suite_statistics(load_folder(write_suite(tmp_path / "bare")))
+    assert math.isnan(bare.mean_syntactic_variants), "without edges nothing is said of variants"
 
 
 def test_subjects_and_objects_of_several_facts_are_counted():
     """Ada has a and b; a has Ada and Bob. The same fact in two rows counts once."""
     facts = [("Ada", "a"), ("Ada", "b"), ("Bob", "a"), ("Cid", "c"), ("Cid", "c")]
     (row,) = suite_statistics(Suite.from_patterns(["[X] is [Y]."], facts)).by_relation
-    assert (row.shared_subjects, row.shared_objects) == (1, 1)
-    assert (row.subjects, row.candidates) == (3, 3)
-
-
-def test_without_edges_nothing_is_said_of_variants(tmp_path, write_suite):
-    counted = suite_statistics(load_folder(write_suite(tmp_path / "bare")))
-    assert math.isnan(counted.mean_syntactic_variants)
+    assert (row.shared_subjects, row.shared_objects, row.subjects, row.candidates) == (1, 1, 3, 3)
 
 
 DETERMINERS = {"a", "an", "the", "its", "their", "that", "which", "whose"}
@@ -347,10 +300,8 @@ def test_every_pattern_of_the_bundled_suite_has_its_provenance():
     patterns = {(r.id, pattern.text) for r in load_suite("mini") for pattern in r.patterns}
     assert {(row.relation, row.pattern) for row in rows} == patterns
     assert Counter((row.origin, row.licence) for row in rows) == {
-        ("written", "Apache-2.0"): 130,
-        ("rewritten", "CC-BY-SA-4.0"): 3,
-        ("mined", "CC-BY-SA-4.0"): 2,
-    }
+        ("written", "Apache-2.0"): 130, ("rewritten", "CC-BY-SA-4.0"): 3, ("mined", "CC-BY-SA-4.0"): 2,
+    }  # fmt: skip
 
 
 def test_the_edges_of_the_bundled_suite_follow_from_its_annotations():
@@ -377,8 +328,7 @@ def test_the_real_release_is_as_it_was_counted():
     assert (counted.relations, counted.patterns) == (38, 328)
     assert (counted.min_patterns, counted.max_patterns) == (2, 20)
     means = (counted.mean_patterns, counted.mean_syntactic_variants, counted.mean_lexical_variants)
-    assert means == (328 / 38, 180 / 38, 229 / 38)
-    assert [f"{mean:.2f}" for mean in means] == ["8.63", "4.74", "6.03"]
+    assert means == (328 / 38, 180 / 38, 229 / 38), "8.63, 4.74 and 6.03"
     assert counted.facts == 26_813
     shipped = suite_statistics(load_suite(str(folder), as_shipped=True))
     assert (shipped.facts, shipped.queries) == (26_946, 224_010)
@@ -393,17 +343,14 @@ def test_the_real_release_is_as_it_was_counted():
     assert sum(pattern.object_last for pattern in patterns) == 213
     assert not check_suite(str(folder))
     found = cautions(load_suite(str(folder)))
-    assert len(found) == 31, (
-        "22 N-1 relations with several objects for a subject, 9 with duplicates"
-    )
+    assert len(found) == 31  # 22 N-1 relations with several objects of a subject, 9 duplicates
     assert "P36: 1 duplicate fact, such as" in "\n".join(found)
 
 
 def test_a_copy_of_mini_is_a_suite_of_facts(tmp_path):
     """Although its folder also has a table of questions."""
     copy = shutil.copytree(MINI, tmp_path / "copy")
-    assert check_suite(copy) == []
-    assert load_suite(copy).digest == load_suite("mini").digest
+    assert (check_suite(copy), load_suite(copy).digest) == ([], load_suite("mini").digest)
 
 
 def test_the_name_of_a_suite_or_task_is_never_that_of_a_folder(tmp_path, monkeypatch):
@@ -411,8 +358,6 @@ def test_the_name_of_a_suite_or_task_is_never_that_of_a_folder(tmp_path, monkeyp
         (tmp_path / name).mkdir()
         (tmp_path / name / "questions.csv").write_text("question,answer\nHow?,So\n")
     monkeypatch.chdir(tmp_path)
-    assert [is_questions(name) for name in ("mini", "pararel", "mrpc", "own")] == [False] * 3 + [
-        True
-    ]
+    assert [is_questions(each) for each in ("mini", "pararel", "mrpc", "own")] == [0, 0, 0, 1]
     assert is_questions("./mini")
     assert load_suite("mini").name == "mini"

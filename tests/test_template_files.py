@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from checks import refused
 from conftest import cases
 from consilience.asking.questions import templates_of, with_system
-from consilience.core.errors import ConsilienceError
 from consilience.core.items import Choice, Question
 from consilience.core.presentation import TEMPLATES, Presentation, Template, present
 
@@ -59,36 +59,25 @@ def test_a_system_prompt_is_that_of_the_chats_without_one(tmp_path):
     path = tmp_path / "own.toml"
     path.write_text(TOML, encoding="utf-8")
     templates = with_system(templates_of([str(path), "chat"]), "Answer.")
-    assert {name: template.system for name, template in templates.items()} == {
-        "exam": "",
-        "polite": "Be brief.",
-        "chat": "Answer.",
-    }
-    with pytest.raises(ConsilienceError, match="a system prompt without a chat"):
-        with_system(templates_of(["auto"]), "Answer.")
+    prompts = {name: template.system for name, template in templates.items()}
+    assert prompts == {"exam": "", "polite": "Be brief.", "chat": "Answer."}
+    refused("a system prompt without a chat", with_system, templates_of(["auto"]), "Answer.")
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("plian", "Did you mean 'plain'"),
-        ("What is it?", "a text with {question}"),
-        ("Q: {qestion}", "Did you mean 'question'"),
-        ("Q: {options}", "0 times {question} in the template 'Q: {options}'"),
-        ("{question} or {question}", "2 times {question}"),
-        ("absent.toml", "absent.toml"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "message"), [
+    ("plian", "Did you mean 'plain'"),
+    ("What is it?", "a text with {question}"),
+    ("Q: {qestion}", "Did you mean 'question'"),
+    ("Q: {options}", "0 times {question} in the template 'Q: {options}'"),
+    ("{question} or {question}", "2 times {question}"),
+    ("absent.toml", "absent.toml"),
+])  # fmt: skip
 def test_what_is_no_template_says_why(spec, message):
-    with pytest.raises(ConsilienceError) as error:
-        templates_of([spec])
-    assert message in str(error.value)
+    assert message in refused("", templates_of, [spec])
 
 
 @pytest.mark.parametrize(("content", "message"), cases("templates_bad"))
 def test_a_wrong_file_names_the_template(tmp_path, content, message):
     path = tmp_path / "own.json"
     path.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(ConsilienceError) as error:
-        templates_of([str(path)])
-    assert message in str(error.value)
+    assert message in refused("", templates_of, [str(path)])

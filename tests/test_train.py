@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 import torch
@@ -10,17 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
+from checks import refused
 from conftest import WORDS, cases
-from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite
+from consilience import Candidates, Fact, Pattern, Relation, Suite
 from consilience.core.errors import Loading
 from consilience.models.loading import Pretrained
 from consilience.suites.facts import sample_facts
-from consilience.train.batch_trainer import (
-    BatchTrainer,
-    TrainingFolder,
-    check_device,
-    training_arguments,
-)
+from consilience.train import batch_trainer
 from consilience.train.consistency import PositionHead, improve, last_best, make_trainer, plain_copy
 from consilience.train.objectives import (
     Steps,
@@ -34,12 +31,8 @@ from consilience.train.objectives import (
 )
 from consilience.train.plan import SAMPLE_SEED, Plan, Subject
 
-PATTERNS = tuple(
-    map(
-        Pattern.parse,
-        ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital is [Y]."),
-    )
-)
+TEXTS = ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital is [Y].")
+PATTERNS = tuple(map(Pattern.parse, TEXTS))
 
 
 def relation(id_, subjects="abcdefghijkl"):
@@ -65,7 +58,9 @@ def train(spec, folder, suite=SUITE, *, seeds=(), ablations=False, subject=None,
 def trainer_of(spec, folder, suite=SUITE, weight=1.0, **change):
     """A trainer before its first step."""
     subject = Subject(str(spec), suite, "strict", device="cpu")
-    return make_trainer(subject, replace(PLAN, **change), weight, TrainingFolder(folder, {}))
+    return make_trainer(
+        subject, replace(PLAN, **change), weight, batch_trainer.TrainingFolder(folder, {})
+    )
 
 
 def loaded(folder, kind="masked"):
@@ -107,12 +102,8 @@ def test_the_released_loss_sums_and_divides_by_the_columns():
     found = torch.randn(2, 3, 5)
     logprob = found.log_softmax(-1)
     expected = sum(
-        torch.nn.functional.kl_div(
-            logprob[:, a].T, logprob[:, b].exp().T, reduction="batchmean"
-        ).item()
-        for a in range(3)
-        for b in range(3)
-        if a != b
+        torch.nn.functional.kl_div(one.T, other.exp().T, reduction="batchmean").item()
+        for one, other in permutations(logprob.unbind(1), 2)
     )
     assert released_loss(found).item() == pytest.approx(expected, rel=1e-5)
     assert consistency_loss(found).item() == pytest.approx(expected * 5 / 6, rel=1e-5)
@@ -172,9 +163,6 @@ def test_every_fact_is_in_one_step_of_an_epoch_and_relations_take_turns(bert):
         for epoch in (steps.groups[:4], steps.groups[4:]):
             facts = [fact for of, group in epoch for fact in group if of == at]
             assert len(facts) == len(set(facts)) == 8
-
-
-def test_a_step_is_the_same_whenever_it_is_read(bert):
     one, again, other = steps_of(bert), steps_of(bert), steps_of(bert, seed=2)
     assert one[3]["sequences"] == again[3]["sequences"] == one[3]["sequences"]
     assert one[3]["sequences"] != other[3]["sequences"]
@@ -220,9 +208,8 @@ def test_a_causal_model_is_read_after_what_precedes_the_object(gpt2):
 
 def test_which_columns_are_compared(bert, gpt2):
     """A column is a word, of the released loss a row of the data, of a causal model a first token."""
-    one, rows = (
-        trained_relation(relation("A"), bert, "strict", loss) for loss in ("pairs", "released")
-    )
+    losses = ("pairs", "released")
+    one, rows = (trained_relation(relation("A"), bert, "strict", loss) for loss in losses)
     assert (one.tokens.shape, rows.tokens.shape) == ((3, 6), (3, 12))
     assert one.tokens.tolist() == [bert.tokenizer.convert_tokens_to_ids(WORDS)] * 3
     longer = {"Paris": "Parisian", "Oslo": "Osloan"}
@@ -236,23 +223,17 @@ def test_which_columns_are_compared(bert, gpt2):
 SAME = (Fact("1", "a", "Paris"), Fact("2", "b", "Paris"))
 
 
-@pytest.mark.parametrize(
-    ("kind", "change", "message"),
-    [
-        ("bert", {"patterns": PATTERNS[:1]}, "A has one pattern; expected two patterns"),
-        ("gpt2", {"patterns": PATTERNS[:2]}, "A has one pattern that ends in the object"),
-        ("gpt2", {"patterns": PATTERNS[1:2]}, "A has no pattern that ends in the object"),
-        (
-            "bert", {"facts": SAME, "candidates": Candidates.of(SAME)},
-            "A has one candidate of one token",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "change", "message"), [
+    ("bert", {"patterns": PATTERNS[:1]}, "A has one pattern; expected two patterns"),
+    ("gpt2", {"patterns": PATTERNS[:2]}, "A has one pattern that ends in the object"),
+    ("gpt2", {"patterns": PATTERNS[1:2]}, "A has no pattern that ends in the object"),
+    ("bert", {"facts": SAME, "candidates": Candidates.of(SAME)}, "A has one candidate of one token"),
+])  # fmt: skip
 def test_relations_that_cannot_disagree_are_refused(request, kind, change, message):
-    with pytest.raises(ConsilienceError, match=message):
-        trained_relation(
-            replace(relation("A"), **change), request.getfixturevalue(kind), "strict", "strict"
-        )
+    refused(
+        message, trained_relation, replace(relation("A"), **change), request.getfixturevalue(kind),
+        "strict", "strict",
+    )  # fmt: skip
 
 
 def test_facts_with_a_long_question_are_left_out_and_long_texts_truncated(bert):
@@ -272,17 +253,14 @@ def test_the_head_at_some_positions_has_the_logits_and_gradients_of_the_whole(fa
     rows, columns = torch.tensor([0, 0, 2]), torch.tensor([1, 4, 7])
     whole = model(input_ids=ids).logits[rows, columns]
     whole.logsumexp(-1).sum().backward()
-    before = {
-        name: weight.grad.clone()
-        for name, weight in model.named_parameters()
-        if weight.grad is not None
-    }
+    weights = {n: weight for n, weight in model.named_parameters() if weight.grad is not None}
+    before = {name: weight.grad.clone() for name, weight in weights.items()}
     model.zero_grad()
     found = PositionHead(model).logits(model, ids, torch.ones_like(ids), rows, columns)
     assert torch.allclose(found, whole, atol=1e-5)
     found.logsumexp(-1).sum().backward()
     for name, gradient in before.items():
-        assert torch.allclose(dict(model.named_parameters())[name].grad, gradient, atol=1e-4), name
+        assert torch.allclose(weights[name].grad, gradient, atol=1e-4), name
     assert torch.allclose(plain_copy(model)(input_ids=ids).logits[rows, columns], whole, atol=1e-5)
 
 
@@ -307,9 +285,8 @@ def test_the_loss_of_a_step_from_its_questions_and_words(loss, model_folder, tmp
     total = 0.0
     for one in range(patterns):
         for other in set(range(patterns)) - {one}:
-            first, second = (
-                answers[:, at, step["candidates"][at]].log_softmax(-1) for at in (one, other)
-            )
+            both = (answers[:, at, step["candidates"][at]] for at in (one, other))
+            first, second = (found_at.log_softmax(-1) for found_at in both)
             total += (second.exp() * (second - first)).sum().item()
     pairs = facts * patterns * (patterns - 1) / 2
     consistency = total / (step["candidates"].shape[1] if loss == "released" else pairs)
@@ -335,12 +312,9 @@ def test_what_changes_the_parts_of_the_loss(model_folder, tmp_path):
     assert 0 < parts["loss"][0] < 1
 
 
-@pytest.mark.parametrize(
-    ("family", "auto"), [("bert", AutoModelForMaskedLM), ("gpt2", AutoModelForCausalLM)]
-)
-def test_perplexity_of_a_model_without_a_preference_is_its_vocabulary(
-    family, auto, model_folder, tmp_path
-):
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_perplexity_without_a_preference_is_the_vocabulary(family, model_folder, tmp_path):
+    auto = AutoModelForMaskedLM if family == "bert" else AutoModelForCausalLM
     model = auto.from_pretrained(model_folder(family))
     for weight in model.parameters():
         weight.data.zero_()
@@ -350,16 +324,13 @@ def test_perplexity_of_a_model_without_a_preference_is_its_vocabulary(
     assert found == pytest.approx(model.config.vocab_size, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("tried", "best"),
-    [
-        ([(0.5, 0.9), (0.6, 0.1), (0.4, 1)], 1),
-        ([(0, 0.2), (0, 0.4), (0, 0.1)], 1),
-        ([(0, None), (0, -0.1), (0, None)], 1),
-        ([(0, 0.2), (0, 0.2), (0, None)], 1),
-        ([(0, None), (0, None)], 1),
-    ],
-)
+@pytest.mark.parametrize(("tried", "best"), [
+    ([(0.5, 0.9), (0.6, 0.1), (0.4, 1)], 1),
+    ([(0, 0.2), (0, 0.4), (0, 0.1)], 1),
+    ([(0, None), (0, -0.1), (0, None)], 1),
+    ([(0, 0.2), (0, 0.2), (0, None)], 1),
+    ([(0, None), (0, None)], 1),
+])  # fmt: skip
 def test_the_best_validation_of_equal_ones_the_last(tried, best):
     """Consistent accuracy, then chance-corrected consistency, which a constant model lacks."""
     names = ("consistent_accuracy", "corrected_consistency")
@@ -372,30 +343,28 @@ def test_the_best_validation_of_equal_ones_the_last(tried, best):
 
 def test_a_training_takes_the_device_that_is_named(model_folder, tmp_path):
     """``meta`` is a device of every torch, and no other is named so."""
-    check_device("meta")
-    arguments = training_arguments(PLAN, tmp_path, "meta", best_metric="accuracy")
+    batch_trainer.check_device("meta")
+    arguments = batch_trainer.training_arguments(PLAN, tmp_path, "meta", best_metric="accuracy")
     try:
         model = AutoModelForMaskedLM.from_pretrained(model_folder("bert"))
-        trainer = BatchTrainer(model, arguments, [], lambda item: item)
+        trainer = batch_trainer.BatchTrainer(model, arguments, [], lambda item: item)
         devices = {trainer.args.device, trainer.accelerator.device, model.device}
         assert devices == {torch.device("meta")}
     finally:
-        training_arguments(PLAN, tmp_path, "cpu", best_metric="accuracy")
+        batch_trainer.training_arguments(PLAN, tmp_path, "cpu", best_metric="accuracy")
     assert PartialState().device == torch.device("cpu")
 
 
 def test_a_device_is_not_named_for_several_processes(monkeypatch):
     monkeypatch.setenv("RANK", "0")
-    check_device("cpu")
-    with pytest.raises(ConsilienceError, match="the device 'meta' for several processes"):
-        check_device("meta")
+    batch_trainer.check_device("cpu")
+    refused("the device 'meta' for several processes", batch_trainer.check_device, "meta")
 
 
 @pytest.mark.parametrize(("change", "message"), cases("plans_bad"))
 def test_a_plan_that_cannot_be_carried_out(tmp_path, change, message):
     """It is refused before the model is loaded: there is none of this name."""
-    with pytest.raises(ConsilienceError, match=message):
-        train("no-such-model", tmp_path / "o", **change)
+    refused(message, train, "no-such-model", tmp_path / "o", **change)
     assert not (tmp_path / "o").exists()
 
 
@@ -403,10 +372,10 @@ def test_a_plan_that_cannot_be_carried_out(tmp_path, change, message):
 def test_validation_relations_with_several_right_answers_are_refused(validation, tmp_path):
     several = replace(SUITE.relations[2], cardinality="N-M")
     suite = replace(SUITE, relations=(*SUITE.relations[:2], several, SUITE.relations[3]))
-    with pytest.raises(ConsilienceError) as error:
-        train("no-such-model", tmp_path / "o", suite, train=("A",), validation=validation)
-    assert str(error.value).startswith("C in --validation-groups: a subject has several right ")
-    assert "expected N-1 relations. Known: A, B, D." in str(error.value)
+    refused(
+        r"^C in --validation-groups: a subject has several right .*expected N-1 relations\. Known: "
+        r"A, B, D\.", train, "no-such-model", tmp_path / "o", suite, train=("A",), validation=validation,
+    )  # fmt: skip
 
 
 def test_a_single_validation_fact_without_an_answer_is_no_end(model_folder, tmp_path):
@@ -414,10 +383,8 @@ def test_a_single_validation_fact_without_an_answer_is_no_end(model_folder, tmp_
     known = SUITE.relation("C")
     alone = sample_facts(replace(SUITE, relations=(known,)), 1, SAMPLE_SEED)
     (first,) = alone.relations[0].facts
-    facts = tuple(
-        replace(fact, object=fact.object[::-1] * 3) if fact == first else fact
-        for fact in known.facts
-    )
+    other = replace(first, object=first.object[::-1] * 3)
+    facts = tuple(other if fact == first else fact for fact in known.facts)
     part = replace(known, facts=facts, candidates=Candidates.of(facts))
     suite = replace(SUITE, relations=(*SUITE.relations[:2], part, SUITE.relations[3]))
     train(model_folder("bert"), tmp_path / "o", suite, epochs=1)
@@ -426,16 +393,13 @@ def test_a_single_validation_fact_without_an_answer_is_no_end(model_folder, tmp_
 
 def test_what_only_the_model_can_tell_is_refused(model_folder, tmp_path):
     spec = model_folder("bert")
-    with pytest.raises(ConsilienceError, match="fewer than 9 facts in every training relation"):
-        train(spec, tmp_path / "few", batch=9)
+    refused("fewer than 9 facts in every training relation", train, spec, tmp_path / "few", batch=9)
     known = relation("C")
     facts = tuple(replace(fact, object=fact.object[::-1] * 3) for fact in known.facts)
     unknown = replace(known, facts=facts, candidates=Candidates.of(facts))
     suite = replace(SUITE, relations=(*SUITE.relations[:2], unknown, SUITE.relations[3]))
-    with pytest.raises(ConsilienceError, match="no answer to any question of C"):
-        train(spec, tmp_path / "unknown", suite)
-    with pytest.raises(ConsilienceError, match="is a sequence-to-sequence model; expected a mask"):
-        train(model_folder("t5"), tmp_path / "o")
-    with pytest.raises(ConsilienceError, match="no such kind of model: 'packed:'.*'packaged'"):
-        train("packed:smollm2", tmp_path / "o")
+    refused("no answer to any question of C", train, spec, tmp_path / "unknown", suite)
+    mask = "is a sequence-to-sequence model; expected a mask"
+    refused(mask, train, model_folder("t5"), tmp_path / "o")
+    refused("no such kind of model: 'packed:'.*'packaged'", train, "packed:smollm2", tmp_path / "o")
     assert not (tmp_path / "o").exists()

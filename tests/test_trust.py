@@ -6,8 +6,8 @@ import tomllib
 
 import pytest
 
+from checks import output, refusal, refused
 from conftest import run_command
-from consilience import ConsilienceError
 from consilience.runs.folder import record_of
 from replay_server import replay
 
@@ -45,8 +45,7 @@ def of_run(command, run):
 def finished(tmp_path_factory):
     """A run of two relations, and two groups of questions with their file."""
     folder = tmp_path_factory.mktemp("finished")
-    status, _, err = run_command(*RUN, "--groups", "capital,sport", "--out", folder / "run")
-    assert status == 0, err
+    output(run_command, *RUN, "--groups", "capital,sport", "--out", folder / "run")
     return folder / "run"
 
 
@@ -60,8 +59,7 @@ def run(finished, tmp_path):
 @pytest.mark.parametrize("command", READERS + READERS_OF_FACTS, ids=" ".join)
 def test_a_finished_run_without_an_answers_file_is_not_counted(command, run, consilience):
     (run / "answers" / "sport.parquet").unlink()
-    status, out, err = consilience(*of_run(command, "run"))
-    assert (status, out) == (2, "")
+    err = refusal(consilience, *of_run(command, "run"))
     assert "1 answers file of a finished run missing: sport; expected the 2 that are in" in err
     assert err.count("error: ") == 1
 
@@ -79,15 +77,13 @@ def test_a_run_that_was_interrupted_is_counted_with_a_note(run, consilience):
     (run / "answers" / "sport.parquet").unlink()
     change(run, lambda record: record.update(finished=None))
     status, _, err = consilience("score", "run")
-    assert status == 0
-    assert "no answers for 1 relation: sport" in err
+    assert (status, "no answers for 1 relation: sport" in err) == (0, True)
 
 
 @pytest.mark.parametrize("version", [1, "2", None])
 def test_a_record_in_an_unknown_format_is_refused(version, run):
     change(run, lambda record: record["settings"].update(format=version))
-    with pytest.raises(ConsilienceError, match=f"a run in format {json.dumps(version)}; expected"):
-        record_of(run)
+    refused(f"a run in format {json.dumps(version)}; expected", record_of, run)
 
 
 def test_a_run_in_an_unknown_format_is_refused_by_all(run, consilience):
@@ -95,9 +91,9 @@ def test_a_run_in_an_unknown_format_is_refused_by_all(run, consilience):
     before = (run / "run.json").read_bytes()
     again = (*RUN, "--groups", "capital,sport", "--out", "{run}")
     for command in (*READERS, *READERS_OF_FACTS, ("verify", "{run}"), again):
-        status, out, err = consilience(*of_run(command, "run"))
-        assert (status, out) == (2, ""), command
-        assert "run.json: a run in format 3; expected format 2, which this version of" in err
+        err = refusal(consilience, *of_run(command, "run"))
+        message = "run.json: a run in format 3; expected format 2, which this version of"
+        assert message in err, command
     assert (run / "run.json").read_bytes() == before
 
 
@@ -123,17 +119,12 @@ def of_questions(tmp_path_factory):
     (folder / "q.csv").write_text(ASKED)
     asked = ("--suite", folder / "q.csv", "--vary", "order=rotations")
     for name, model in (("run", "first"), ("other", "random")):
-        status, _, err = run_command(
-            "probe", *asked, "--model", f"baseline:{model}", "--out", folder / name
-        )
-        assert status == 0, err
+        output(run_command, "probe", *asked, "--model", f"baseline:{model}", "--out", folder / name)
     return folder
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_question_that_changed_after_the_run_is_noted(
-    name, of_questions, consilience, monkeypatch
-):
+def test_a_question_that_changed_is_noted(name, of_questions, consilience, monkeypatch):
     """Every command that reads the run notes a changed gold; the other changes are alike."""
     monkeypatch.chdir(of_questions)
     file, made = of_questions / "q.csv", CHANGES[name]
@@ -182,12 +173,10 @@ def test_a_run_does_not_write_through_links(run, consilience, tmp_path):
 @pytest.fixture
 def hostile(tmp_path):
     """A model and a file whose code leaves a marker."""
-    marker = tmp_path / "marker"
-    code = CODE.format(marker=str(marker))
-    (tmp_path / "own.py").write_text(code)
-    model = tmp_path / "model"
+    marker, model = tmp_path / "marker", tmp_path / "model"
     model.mkdir()
-    (model / "own.py").write_text(code)
+    for folder in (tmp_path, model):
+        (folder / "own.py").write_text(CODE.format(marker=str(marker)))
     settings = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig"}}
     (model / "config.json").write_text(json.dumps(settings))
     return marker
@@ -205,9 +194,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("repeated", ATTACKS)
-def test_nothing_of_a_record_runs_code_or_sends_a_key(
-    repeated, run, hostile, consilience, monkeypatch
-):
+def test_a_record_runs_no_code_and_sends_no_key(repeated, run, hostile, consilience, monkeypatch):
     monkeypatch.setenv("MY_SECRET", "topsecretvalue")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mysecretkey")
     with replay(lambda *request: (404, {}, {})) as server:
@@ -223,9 +210,8 @@ def test_nothing_of_a_record_runs_code_or_sends_a_key(
         keys = {headers.get("authorization") for headers in server.headers}
     assert "its record asks for" not in err, "given again they are obeyed"
     if "url" in "".join(options):
-        assert keys == {
-            f"Bearer {'topsecretvalue' if 'MY_SECRET' in repeated else 'sk-mysecretkey'}"
-        }
+        key = "topsecretvalue" if "MY_SECRET" in repeated else "sk-mysecretkey"
+        assert keys == {f"Bearer {key}"}
     elif "own.py" in repeated:
         assert "own.py: not the file that the run was made with, so it was not run" in err
         assert not hostile.exists()
@@ -233,9 +219,7 @@ def test_nothing_of_a_record_runs_code_or_sends_a_key(
         assert hostile.exists()
 
 
-def test_the_code_of_a_run_is_run_where_it_is_given_again_and_the_same(
-    hostile, consilience, tmp_path
-):
+def test_the_code_of_a_run_is_run_if_given_again_and_the_same(hostile, consilience, tmp_path):
     (tmp_path / "pairs.tsv").write_text(PAIRS)
     forms = ("--perturbations", "own.py:polite")
     asked = ("--suite", "rte", "--data", "pairs.tsv", "--model", "baseline:majority", *forms)
@@ -252,9 +236,7 @@ def test_the_code_of_a_run_is_run_where_it_is_given_again_and_the_same(
     ("attack", "file"),
     [*((attack, "consilience.toml") for attack in ATTACKS), ("--base-url {url}", "pyproject.toml")],
 )
-def test_a_configuration_file_that_was_found_neither_runs_code_nor_sends_a_key(
-    attack, file, hostile, consilience, tmp_path, monkeypatch
-):
+def test_a_found_file_has_no_power(attack, file, hostile, consilience, tmp_path, monkeypatch):
     monkeypatch.setenv("MY_SECRET", "topsecretvalue")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mysecretkey")
     table = "[tool.consilience.probe]" if file == "pyproject.toml" else "[probe]"
@@ -284,10 +266,8 @@ def test_a_configuration_file_that_was_found_neither_runs_code_nor_sends_a_key(
 
 
 def test_a_configuration_file_that_was_found_does_not_upload_unasked(run, consilience, tmp_path):
-    text = (
-        '[publish]\nformat = "eee"\nmodel-id = "a/b"\npush = "a/b"\ncreate-pr = true\nyes = true\n'
-    )
-    (tmp_path / "consilience.toml").write_text(text)
+    lines = ("[publish]", 'format = "eee"', 'model-id = "a/b"', 'push = "a/b"', "create-pr = true")
+    (tmp_path / "consilience.toml").write_text("\n".join((*lines, "yes = true")))
     status, out, err = consilience("publish", run)
     assert (status, out, (run / "published").exists()) == (2, "", False)
     assert "consilience.toml: yes in a configuration file that was found, not named" in err

@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checks import refused
 from conftest import cases
-from consilience import ConsilienceError, Pattern
+from consilience import Pattern
 from consilience.core.factors import Edge
 from consilience.core.text import names_a_file
 from consilience.types import Candidates, Fact
@@ -35,8 +36,7 @@ def test_slots_inside_a_subject_are_text():
 
 @pytest.mark.parametrize("text", ["no slots", "[X] only", "[Y] only", "[X] [Y] [Y]", "[X] [X] [Y]"])
 def test_a_slot_that_is_missing_or_doubled_is_refused_with_its_place(text):
-    with pytest.raises(ConsilienceError, match=r"f\.jsonl:3: .*exactly one \[[XY]\]"):
-        Pattern.parse(text, where="f.jsonl:3")
+    refused(r"f\.jsonl:3: .*exactly one \[[XY]\]", Pattern.parse, text, where="f.jsonl:3")
 
 
 @pytest.mark.parametrize(("text", "last", "note"), cases("object_last"))
@@ -44,26 +44,21 @@ def test_object_last(text, last, note):
     assert Pattern.parse(text).object_last is last, note
 
 
-@pytest.mark.parametrize(
-    ("text", "article"),
-    [
-        ("[X] is a [Y].", "a"),
-        ("[X] is an [Y]-born person.", "an"),
-        ("[X] is A [Y].", None),
-        ("[X], (a [Y])", None),
-        ("[Y] is a [X].", None),
-        ("a big [Y] [X]", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "article"), [
+    ("[X] is a [Y].", "a"),
+    ("[X] is an [Y]-born person.", "an"),
+    ("[X] is A [Y].", None),
+    ("[X], (a [Y])", None),
+    ("[Y] is a [X].", None),
+    ("a big [Y] [X]", None),
+])  # fmt: skip
 def test_the_article_is_the_whole_word_before_the_one_with_the_object(text, article):
     assert Pattern.parse(text).article == article
 
 
 def test_every_combination_of_changes_has_an_edit_kind():
-    assert Edge(True, False, False).kind == "diff_syntax"
-    assert Edge(False, True, False).kind == "diff_lexical"
-    assert Edge(True, True, False).kind == "diff_both"
-    assert Edge(False, False, False).kind == "no_change"
+    kinds = {(a, b): Edge(a, b, False).kind for a in (True, False) for b in (True, False)}
+    assert [*kinds.values()] == ["diff_both", "diff_syntax", "diff_lexical", "no_change"]
     assert {Edge(a, b, True).kind for a in (0, 1) for b in (0, 1)} == {"diff_determiner"}
 
 
@@ -72,21 +67,10 @@ def test_candidates_come_in_order_of_first_appearance():
     assert Candidates.of(facts) == Candidates(("b", "a"), (2, 1))
 
 
-@pytest.mark.parametrize(
-    ("id_", "is_name"),
-    [
-        ("P36", True),
-        ("Z\u00fcrich 1", True),
-        ("\u00fc" * 50, True),
-        ("\u00fc" * 50 + "x", False),
-        ("", False),
-        ("..", False),
-        ("../../victim", False),
-        ("/absolute", False),
-        ("a\\b", False),
-        ("a\0b", False),
-        ("\udcff", False),
-    ],
-)
+@pytest.mark.parametrize(("id_", "is_name"), [
+    *((name, True) for name in ("P36", "Z\u00fcrich 1", "\u00fc" * 50)),
+    *((name, False) for name in ("\u00fc" * 50 + "x", "", "..", "../../victim", "/absolute")),
+    *((name, False) for name in ("a\\b", "a\0b", "\udcff")),
+])  # fmt: skip
 def test_an_id_that_names_a_file_stays_in_its_folder(id_, is_name):
     assert names_a_file(id_) == is_name

@@ -1,13 +1,14 @@
 """Answers in a model's own words: what is written, sampled, and made of it."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import polars as pl
 import pytest
 import torch
 
-from consilience import ConsilienceError
+from checks import refused
 from consilience.asking import questions as ask_questions
 from consilience.asking.questions import Presenter, answered, ask_writing, notes_on_writing
 from consilience.core.factors import Factor, FactorialDesign
@@ -17,7 +18,7 @@ from consilience.core.presentation import Presentation, Prompt, Template, presen
 from consilience.kinds.variants import Writer, as_writer, sample_factor
 from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
-from consilience.models.prompted import AnswerWriter, TokenNoise
+from consilience.models.prompted import AnswerWriter, Manner, TokenNoise
 
 CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }} | {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 TEXTS = ("Rome and Paris ?", "the capital Paris ?", "Rome and Rome ?", "the Italy ?")
@@ -103,10 +104,9 @@ def test_a_text_that_is_no_chat_ends_with_its_first_line(writer):
     model = writer("llama")
     spelled = {1: "\n", 2: " a", 3: " b\n", 4: "c"}
     model.tokenizer.decode = lambda ids, **_: "".join(spelled[token] for token in ids)
-    line, chat = ([manner] for manner in (prompts_manner(False), prompts_manner(True)))
-    assert not model._is_complete(line, 0, [1])
-    assert not model._is_complete(line, 0, [1, 2])
-    assert model._is_complete(line, 0, [1, 2, 3])
+    line, chat = [Manner(is_one_line=True)], [Manner(is_one_line=False)]
+    lines = [model._is_complete(line, 0, ids) for ids in ([1], [1, 2], [1, 2, 3])]
+    assert lines == [False, False, True]
     assert not model._is_complete(chat, 0, [1, 2, 3])
     assert model._is_complete(chat, 0, [2, model.ends[0]])
     assert model._decoded([1, 2, 3, 4], line[0]) == "a b"
@@ -122,10 +122,8 @@ def prompts_manner(is_chat):
 def test_samples_are_distributed_as_the_softmax_at_the_temperature():
     """Three tokens with logits 0, ln 2 and ln 4 at temperature 2: 1 to sqrt 2 to 2."""
     logits = np.log([1.0, 2.0, 4.0])
-    draws = [
-        int((logits + TokenNoise.of([5], sample, 0, 2.0).at(3, 3)).argmax())
-        for sample in range(4000)
-    ]
+    noises = (TokenNoise.of([5], sample, 0, 2.0).at(3, 3) for sample in range(4000))
+    draws = [int((logits + noise).argmax()) for noise in noises]
     expected = np.array([1, 2**0.5, 2]) / (3 + 2**0.5)
     shares = np.bincount(draws, minlength=3) / 4000
     assert np.abs(shares - expected).max() < 3 * np.sqrt(0.25 / 4000)
@@ -138,13 +136,8 @@ def test_noise_is_standard_gumbel_times_the_temperature_and_new_in_every_step():
     assert values.std() == pytest.approx(2 * np.pi / 6**0.5, abs=0.06)
     assert (noise.at(0, 5) == values[:5]).all()
     assert abs(np.corrcoef(values, noise.at(1, 20_000))[0, 1]) < 0.03
-    others = {
-        TokenNoise.of(ids, at, seed, 1).key
-        for ids in ([1], [1, 2])
-        for at in (1, 2)
-        for seed in (0, 1)
-    }
-    assert len(others) == 8
+    others = product(([1], [1, 2]), (1, 2), (0, 1))
+    assert len({TokenNoise.of(ids, at, seed, 1).key for ids, at, seed in others}) == 8
 
 
 class Scripted:
@@ -171,43 +164,38 @@ OPTIONS = Question(
 )
 
 
-def test_labels_and_texts_are_options_in_whatever_order_they_were_shown():
+def asked(model, questions, design, presentation=None, rule="normalized"):
+    presenter = Presenter(design, {}, presentation or Presentation())
+    return ask_writing(questions, presenter, model, "own", rule_of(rule))
+
+
+ORDERS = FactorialDesign.full([Factor("order", ("given", "rotation 1"))])
+
+
+@pytest.mark.parametrize(("texts", "labels", "option", "answer", "unmatched"), [
+    (("B", "B) Oslo"), "A", [1, 2], ["Paris", "Oslo"], [None, None]),
+    (("B) Paris", " \n"), "A", [1, None], ["Paris", "(no text)"], [None, "no text"]),
+    (("B", "oslo"), "none", [None, 2], ["b", "Oslo"], ["matches no choice", None]),
+])  # fmt: skip
+def test_labels_and_texts_are_options_in_any_order(texts, labels, option, answer, unmatched):
     """B is Paris as given and Oslo after one rotation; a text is the same option in both."""
-    design = FactorialDesign.full([Factor("order", ("given", "rotation 1"))])
-    model = Scripted("B", "B) Oslo")
-    table = ask_writing(
-        [OPTIONS], Presenter(design, {}, Presentation()), model, "own", rule_of("normalized")
-    )
-    assert table["option"].to_list() == [1, 2]
-    assert table["answer"].to_list() == ["Paris", "Oslo"]
-    assert table["label"].to_list() == ["B", "B"]
-    assert table["text"].to_list() == ["B", "B) Oslo"]
-    assert table["unmatched"].to_list() == [None, None]
-    model = Scripted("B) Paris", " \n")
-    table = ask_writing(
-        [OPTIONS], Presenter(design, {}, Presentation()), model, "own", rule_of("normalized")
-    )
-    assert table["option"].to_list() == [1, None]
-    assert table["answer"].to_list() == ["Paris", "(no text)"]
-    assert table["unmatched"].to_list() == [None, "no text"]
-    none = Presentation(labels="none")
-    table = ask_writing(
-        [OPTIONS], Presenter(design, {}, none), Scripted("B", "oslo"), "own", rule_of("normalized")
-    )
-    assert table["option"].to_list() == [None, 2]  # no labels were shown
-    assert table["answer"].to_list() == ["b", "Oslo"]
+    table = asked(Scripted(*texts), [OPTIONS], ORDERS, Presentation(labels=labels))
+    columns = table.select("option", "answer", "unmatched", "text").to_dict(as_series=False)
+    assert columns == {
+        "option": option, "answer": answer, "unmatched": unmatched, "text": list(texts),
+    }  # fmt: skip
+    if labels == "A":
+        assert table["label"].to_list() == ["B", "B"] if option[1] else ["B", None]
 
 
 def test_few_prompts_are_held_at_once(monkeypatch):
     """Two orders of three questions; three prompts at once are those of one question."""
-    design = FactorialDesign.full([Factor("order", ("given", "rotation 1"))])
     questions = [replace(OPTIONS, item=item) for item in ("q1", "q2", "q3")]
     monkeypatch.setattr(ask_questions, "PROMPTS_AT_ONCE", 3)
-    presenter, model = Presenter(design, {}, Presentation()), Scripted("A", "C")
+    presenter, model = Presenter(ORDERS, {}, Presentation()), Scripted("A", "C")
     table = ask_writing(questions, presenter, model, "own")
     assert table["item"].to_list() == ["q1", "q1", "q2", "q2", "q3", "q3"]
-    assert table["text"].to_list() == ["A", "C"] * 3
-    assert table["option"].to_list() == [0, 0] * 3
+    assert (table["text"].to_list(), table["option"].to_list()) == (["A", "C"] * 3, [0, 0] * 3)
 
 
 def test_open_questions_have_samples_aliases_and_their_own_words():
@@ -217,18 +205,17 @@ def test_open_questions_have_samples_aliases_and_their_own_words():
         Question("q2", "g", {"": ("too long?",)}, Choice("Go")),
     ]
     model = Scripted("golang.", "The C Language", "c language!")
-    table = ask_writing(
-        questions, Presenter(design, {}, Presentation()), model, "own", rule_of("normalized")
-    )
+    table = asked(model, questions, design)
     assert model.samples == [1, 2, 3]
     assert table["sample"].to_list() == ["1", "2", "3"] * 2
     assert table["answer"].to_list() == ["Go", "c language", "c language", None, None, None]
     assert table["gold_option"].to_list() == [None] * 6
     assert table["unmatched"].to_list() == [None, "not the gold", "not the gold", None, None, None]
     assert table["excluded"].to_list() == [None] * 3 + ["too long"] * 3
-    assert notes_on_writing(table) == [
+    (note,) = notes_on_writing(table)
+    assert note == (
         "2 of 3 written answers (66.7%) are not the gold answer; most often: 'c language' (2)"
-    ]
+    )
     assert notes_on_writing(table.filter(pl.col("unmatched").is_null())) == []
 
 
@@ -239,18 +226,14 @@ def test_answers_that_mean_the_same_are_merged_and_the_judge_is_measured():
     design = FactorialDesign.full(sample_factor(3, 1.0))
     scripted, judge = Scripted("big", "large", "green"), Same("big|large")
     writer = Writer(scripted, equivalence="test:big", judge=judge)
-    table = writer.ask(
-        [Question("q", "g", {"": ("?",)}, Choice("blue"))],
-        Presenter(design, {}, Presentation()),
-        "own",
-    )
+    question = Question("q", "g", {"": ("?",)}, Choice("blue"))
+    table = writer.ask([question], Presenter(design, {}, Presentation()), "own")
     assert table["answer"].to_list() == ["big", "big", "green"]
     assert table["text"].to_list() == ["big", "large", "green"]
     unmatched, merged = writer.notes(table)
     assert unmatched.startswith("3 of 3 written answers")
-    assert merged.startswith(
-        "1 answer merged with another of the same meaning (test:big); the judge's error on 1"
-    )
+    one = "1 answer merged with another of the same meaning (test:big); the judge's error on 1"
+    assert merged.startswith(one)
     assert "precision undefined, recall 0%" in merged
 
 
@@ -258,10 +241,8 @@ def test_answers_of_linked_questions_have_one_meaning_where_the_judge_merges_the
     """Big, right of q, and large, wrong of r, become one; s is linked to none."""
     from test_equivalence import Same
 
-    questions = [
-        Question(item, "g", {"": ("?",)}, Choice(gold))
-        for item, gold in (("q", "big"), ("r", "green"), ("s", "green"))
-    ]
+    golds = {"q": "big", "r": "green", "s": "green"}
+    questions = [Question(item, "g", {"": ("?",)}, Choice(gold)) for item, gold in golds.items()]
     scripted, judge = Scripted("Big", "large", "large"), Same("big|large")
     writer = Writer(scripted, judge=judge, links={"q": "q", "r": "q"})
     table = writer.ask(questions, Presenter(FactorialDesign.full([]), {}, Presentation()), "own")
@@ -282,9 +263,6 @@ def test_an_open_question_takes_a_sentence_where_no_rule_is_named():
 
 def test_samples_need_a_temperature_and_rules_have_names():
     assert sample_factor(1, 0.0) == []
-    with pytest.raises(ConsilienceError, match="--samples 3 at temperature 0"):
-        sample_factor(3, 0.0)
-    with pytest.raises(ConsilienceError, match="no rule 'first'"):
-        rule_of("first")
-    with pytest.raises(ConsilienceError, match="does not write answers"):
-        as_writer(object())
+    refused("--samples 3 at temperature 0", sample_factor, 3, 0.0)
+    refused("no rule 'first'", rule_of, "first")
+    refused("does not write answers", as_writer, object())

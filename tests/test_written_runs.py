@@ -6,7 +6,8 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from consilience import ConsilienceError, analyze_factors, open_run
+from checks import output, refusal, refused
+from consilience import analyze_factors, open_run
 from consilience.core.process import SILENT
 from consilience.kinds.probing import plan_probe, probe
 from consilience.options.probe import ProbeOptions
@@ -34,8 +35,7 @@ def test_a_run_of_sampled_texts_keeps_them_and_is_resumed(options, tmp_path):
     first = probe(asked, SILENT)
     (path,) = (tmp_path / "run" / "answers").glob("*.parquet")
     table = pl.read_parquet(path)
-    assert table["sample"].to_list() == ["1", "2", "3"] * 4
-    assert table["text"].null_count() == 0
+    assert (table["sample"].to_list(), table["text"].null_count()) == (["1", "2", "3"] * 4, 0)
     assert table["text"].n_unique() > 1
     settings = first.record["settings"]
     assert settings["writing"] == {"match": "contains", "samples": 3, "equivalence": None}
@@ -58,15 +58,13 @@ def test_examples_show_what_was_written_and_why_it_is_no_match(options, tmp_path
     file = tmp_path / "examples.csv"
     status, out, err = consilience("analyze", "examples", run, "--csv", file, "--examples", "9")
     assert status == 0, err
-    assert "pattern" not in out
-    assert "not the gold" in out
+    assert "pattern" not in out and "not the gold" in out
     assert "the rule: contains for open questions" in err
     replies = pl.read_csv(file)
     assert replies["text"].to_list() == table["text"].to_list()
     assert replies["unmatched"].to_list() == ["not the gold"] * 4
     assert "the capital Paris ?" in replies["prompt"][1]
-    status, _, err = consilience("analyze", "examples", run, "--kind", "other_gold")
-    assert status == 2
+    err = refusal(consilience, "analyze", "examples", run, "--kind", "other_gold")
     assert "expected right_and_wrong, same_wrong, scattered, always_right" in err
 
 
@@ -82,18 +80,14 @@ def test_options_are_written_with_generate(options, tmp_path):
 def test_the_share_of_answers_that_are_no_option_is_a_number(tmp_path, consilience):
     """One of four texts is no option; `score`, `score` of the run and the report have the number."""
     suite, answers, run = tmp_path / "own.csv", tmp_path / "answers.csv", tmp_path / "run"
-    suite.write_text(
-        "item,question,answer,options\n"
-        + "".join(f"q{at},Is {at} even?,yes,yes;no\n" for at in range(4)),
-        encoding="utf-8",
-    )
+    lines = [f"q{at},Is {at} even?,yes,yes;no\n" for at in range(4)]
+    suite.write_text("".join(["item,question,answer,options\n", *lines]), encoding="utf-8")
     texts = ("Yes.", "no", "no idea", "yes")
     rows = [f"q{at},base,{text}\n" for at, text in enumerate(texts)]
     answers.write_text("item,variant,answer\n" + "".join(rows), encoding="utf-8")
     table = ("score", answers, "--suite", suite, "--out", run, "--json")
     for command in (table, ("score", run, "--json")):
-        status, out, err = consilience(*command)
-        assert status == 0, err
+        out = output(consilience, *command)
         (row,) = (r for r in json.loads(out)["summary"]["rows"] if r["metric"] == "no_option")
         assert row["value"] == 1 / 4
         assert row["low"] < 1 / 4 < row["high"]
@@ -121,11 +115,8 @@ def test_the_longest_prompt_is_an_option(options, tmp_path):
 
 def test_a_run_has_groups_with_options_and_open_ones(options, tmp_path):
     """Written answers have further columns; the run is read as a whole, and counts the same."""
-    rows = (
-        "group,question,question_2,answer,options\n"
-        "closed,Rome and Paris ?,the Paris ?,Rome,Rome;Paris\n"
-        "open,the Italy ?,Italy ?,Italy,\n"
-    )
+    closed = "closed,Rome and Paris ?,the Paris ?,Rome,Rome;Paris\n"
+    rows = f"group,question,question_2,answer,options\n{closed}open,the Italy ?,Italy ?,Italy,\n"
     counted = probe(options(rows), SILENT)
     opened = open_run(tmp_path / "run")
     assert opened.answers["text"].null_count() == 2 * 2
@@ -144,5 +135,4 @@ def test_what_does_not_fit_is_refused_before_a_model_is_loaded(options):
         (OPEN, {"vary": ["sample=2"]}, "--samples 3 --temperature 0.7"),
         (OPEN, {"model": "baseline:majorty"}, "Did you mean 'majority'"),
     ):
-        with pytest.raises(ConsilienceError, match=expected):
-            probe(options(rows, **more), SILENT)
+        refused(expected, probe, options(rows, **more), SILENT)

@@ -154,9 +154,11 @@ def load_model(
             return loader(name)
         if scheme == "baseline":
             return load_baseline(name, seed)
-        from consilience.models.served import load_served_facts
+        from consilience.models.served import ServedFacts, TokenScorer, load_served
 
-        return load_served_facts(spec, connection, scoring)
+        model = load_served(spec, connection, scoring, in_chats=())
+        assert isinstance(model, TokenScorer)  # in chats no facts are asked
+        return ServedFacts(model)
     try:
         from consilience.models.causal import CausalModel
         from consilience.models.loading import load_pretrained

@@ -27,6 +27,7 @@ from consilience.types import Scores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Array = TypeVar("Array", bound=npt.NDArray[Any])
 MOST_TOKENS = 32_768  # Tokens in a batch on an accelerator; more are not faster
 MOST_WORKERS = 16  # Threads that drive a model; more would wait for Python's interpreter lock
 ACTIVATIONS = 40  # Numbers of the width of a layer that a token needs at once, estimated from above
@@ -167,14 +168,6 @@ def logits_of(model: PreTrainedModel, rows: list[list[int]]) -> torch.Tensor:
     return logits
 
 
-@torch.inference_mode()
-def next_token_logits(model: PreTrainedModel, rows: list[list[int]]) -> torch.Tensor:
-    """Logits (row, entry) of the token that follows token sequences of one length."""
-    ids = torch.tensor(rows, device=model.device)
-    logits: torch.Tensor = model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[:, -1]
-    return logits
-
-
 def sentence_logprobs(
     model: PreTrainedModel, start: int, sentences: list[list[int]], budget: Budget
 ) -> Floats:
@@ -214,10 +207,6 @@ def target_logprobs(logits: torch.Tensor, target: Sequence[int]) -> Floats:
     return logprob
 
 
-Input = TypeVar("Input")
-Array = TypeVar("Array", bound=npt.NDArray[Any])
-
-
 class ReadyModel:
     """What every family has: a loaded model that is ready to score."""
 
@@ -234,8 +223,8 @@ class ReadyModel:
 
     def settled(
         self,
-        logits_of: Callable[[list[Input]], Floats],
-        inputs: Sequence[Input],
+        logits_of: Callable[[list[Item]], Floats],
+        inputs: Sequence[Item],
         lengths: Sequence[int],
     ) -> Iterator[tuple[Ints, Floats]]:
         """Positions of inputs, with their logits (input, candidate), near ties decided."""

@@ -250,8 +250,7 @@ class PairClassifier(ReadyModel):
             )
 
     def _logits(self, forms: list[Encoded]) -> Floats:
-        logits: Floats = read(forms, self.model, self.input.reading).double().cpu().numpy()
-        return logits[:, self._columns]
+        return read(forms, self.model, self.input.reading)[:, self._columns]
 
 
 def load_pair_classifier(
@@ -278,20 +277,19 @@ def predict(
     """Positions of forms, with their logits (form, label), in batches of one length."""
 
     def score_batch(batch: Ints) -> Floats:
-        logits = read([encoded[at] for at in batch], model, reading)
-        scores: Floats = logits.double().cpu().numpy()
-        return scores
+        return read([encoded[at] for at in batch], model, reading)
 
     lengths = [len(form["input_ids"]) for form in encoded]
     yield from score_batches(score_batch, lengths, budget, model.device)
 
 
 @torch.inference_mode()
-def read(forms: Sequence[Encoded], model: PreTrainedModel, reading: PairFormat) -> torch.Tensor:
+def read(forms: Sequence[Encoded], model: PreTrainedModel, reading: PairFormat) -> Floats:
     """Logits (form, label) of a few forms."""
     inputs = collate(forms, int(getattr(model.config, "pad_token_id", None) or 0))
     moved = {name: tensor.to(model.device) for name, tensor in inputs.items()}
-    return logits_of(model, reading.pool, moved)
+    logits: Floats = logits_of(model, reading.pool, moved).double().cpu().numpy()
+    return logits
 
 
 def collate(forms: Sequence[Encoded], pad: int) -> dict[str, torch.Tensor]:

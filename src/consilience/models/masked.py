@@ -355,39 +355,32 @@ class PiecewiseModel(MaskedModel):
     def _read(self, filled: _FilledSlots, wanted: Bools, *, alone: bool = False) -> None:
         """Read sentences ``wanted`` (slot, node); ``alone``: one at a time, on one thread."""
         slots, nodes = np.nonzero(wanted)
-        depths = filled.tree.depths  # the first mask follows the tokens of a node
+        depths, device = filled.tree.depths, self.model.device
         lengths = [
             len(filled.slots[slot].ids) - 1 + len(filled.filling[node])
             for slot, node in zip(slots.tolist(), nodes.tolist(), strict=True)
         ]
 
+        @torch.inference_mode()
         def read_batch(batch: Ints) -> None:
             chosen = list(zip(slots[batch].tolist(), nodes[batch].tolist(), strict=True))
             tree, firsts = filled.tree, filled.tree.first_child
             children = [tree.children[firsts[node] : firsts[node + 1]] for _, node in chosen]
             row = np.repeat(np.arange(len(batch)), [len(nodes) for nodes in children])
             child = np.concatenate(children)
+            ids = [filled.sentence(*sentence) for sentence in chosen]
+            # the first mask follows the tokens of a node
+            where = [filled.slots[at].at + int(depths[node]) - 1 for at, node in chosen]
+            inputs = (torch.tensor(values, device=device) for values in (ids, where))
             with reproducibly() if alone else nullcontext():
-                filled.steps[slots[batch][row], child] = self._log_probs(
-                    [filled.sentence(*sentence) for sentence in chosen],
-                    [filled.slots[at].at + int(depths[node]) - 1 for at, node in chosen],
-                    row,
-                    tree.ids[child],
-                )
+                logits = self.at_mask.logits(*inputs, self._head)
+                steps = token_logprobs(logits, row, tree.ids[child])
+            filled.steps[slots[batch][row], child] = steps
 
         def work(batch: Ints) -> None:
             halving(read_batch, batch, lengths[batch[0]], self.budget)
 
         singles = (np.array([at]) for at in range(len(lengths)))
         batches = singles if alone else equal_length_batches(lengths, self.budget)
-        for _ in side_by_side(work, batches, self.model.device):
+        for _ in side_by_side(work, batches, device):
             pass
-
-    @torch.inference_mode()
-    def _log_probs(
-        self, sentences: list[list[int]], at: list[int], row: Ints, token: Ints
-    ) -> Floats:
-        """Log-probability (token,) of ``token`` at ``at`` (sentence,) of the sentences ``row``."""
-        device = self.model.device
-        ids, where = torch.tensor(sentences, device=device), torch.tensor(at, device=device)
-        return token_logprobs(self.at_mask.logits(ids, where, self._head), row, token)

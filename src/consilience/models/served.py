@@ -507,15 +507,6 @@ def load_served(
     raise UnprovedServerError(reasons)
 
 
-def load_served_facts(
-    spec: str, connection: Connection | None, scoring: str | None = None
-) -> ServedFacts:
-    """The model of that name, asked facts by the tokens of the server."""
-    model = load_served(spec, connection, scoring, in_chats=())
-    assert isinstance(model, TokenScorer)
-    return ServedFacts(model)
-
-
 def load_served_labels(
     spec: str,
     connection: Connection | None,

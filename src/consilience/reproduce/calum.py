@@ -66,8 +66,7 @@ COLUMNS = {
 WRITERS = ("T5-base", "T5-large")
 """Models that write the label and are not trained here: T5 was trained on all five tasks."""
 
-GENERATED = "-generated"
-"""Follows a task's name in the group of freely written answers."""
+GENERATED = "-generated"  # Follows a task's name in the group of freely written answers
 
 VARIANTS: Mapping[str, Sequence[str]] = {"Single": (), "Para": ("qqp", "mrpc"), "All": CALUM}
 """The tasks that a model is trained on in addition to its own (Section 6.1)."""
@@ -195,8 +194,7 @@ CLAIMS: Mapping[tuple[str, str], tuple[str, str]] = {
 The first and the last are claimed at .01; the other difference is "marginal".
 """
 
-VALUES = {name: RUNS_SCHEMA[name] for name in LONG}
-"""The schema of numbers for tests and gains."""
+VALUES = {name: RUNS_SCHEMA[name] for name in LONG}  # The schema of numbers for tests and gains
 
 
 def results(recipe: Recipe, work: Work) -> RecipeResult:

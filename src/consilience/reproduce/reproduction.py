@@ -50,8 +50,7 @@ from consilience.suites.pairs import CALUM, HUB
 PAIR_FILES = [f"{task}:{one}" for task in (*CALUM, *KOREAN) for one in (*SPLITS, "answers")]
 """Sets of sentence pairs that may be given as files, and what people answered."""
 
-NOT_COMPARABLE = "not comparable"
-"""The verdict on a number of fewer questions than the paper's."""
+NOT_COMPARABLE = "not comparable"  # The verdict on a number of fewer questions than the paper's
 
 FEWER = ("--limit", "-n", "--groups", "--facts-from", "--single-token")
 """How the options begin that choose some questions only."""
@@ -194,8 +193,7 @@ def _refuse(unknown: Collection[str], message: str, known: Collection[str]) -> N
 
 PARAREL = "pararel"
 
-ESTIMATED = ("probe", "improve", "finetune")
-"""Commands whose ``--dry-run`` estimates their time."""
+ESTIMATED = ("probe", "improve", "finetune")  # Commands whose ``--dry-run`` estimates their time
 
 UNCOUNTED = ("--facts-from", "--single-token", "--perturbations", "--as-shipped")
 """Options of ``probe`` that change the number of queries in a way that is not counted here."""
@@ -256,8 +254,7 @@ class Reproduction(Shown):
     files: Sequence[Path]
     record: Mapping[str, Any]
     plan: Sequence[str] = ()
-    is_absent: bool = False
-    """Whether a row or the whole table could not be made."""
+    is_absent: bool = False  # Whether a row or the whole table could not be made
     is_strict: bool = False
     is_dry: bool = False
 

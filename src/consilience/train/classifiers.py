@@ -610,8 +610,7 @@ def _start(threads: int, started: Any, accelerators: Sequence[str]) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = accelerators[number % len(accelerators)]
 
 
-TIMED_PAIRS = 64
-"""Sentence pairs whose validation is timed."""
+TIMED_PAIRS = 64  # Sentence pairs whose validation is timed
 
 
 @quiet_transformers()

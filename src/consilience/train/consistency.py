@@ -68,8 +68,7 @@ from consilience.train.plan import (
 )
 from consilience.types import Suite
 
-VALIDATED = ("accuracy", "consistency", "consistent_accuracy")
-"""The metrics of validation."""
+VALIDATED = ("accuracy", "consistency", "consistent_accuracy")  # The metrics of validation
 
 BEST_METRIC, TIE_METRIC = "consistent_accuracy", "corrected_consistency"
 """Choose the best checkpoint, lambda and seed, on the validation relations.
@@ -270,8 +269,7 @@ def plain_copy(model: Any) -> PreTrainedModel:
     return plain
 
 
-MODEL = "model"
-"""The folder of the best checkpoint of a training, a model like any other."""
+MODEL = "model"  # The folder of the best checkpoint of a training, a model like any other
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,8 +363,7 @@ def load_trainable(subject: Subject) -> Pretrained:
     return loaded
 
 
-TABLE = "table-7.csv"
-"""The file of the finished table."""
+TABLE = "table-7.csv"  # The file of the finished table
 
 
 @dataclass(frozen=True, slots=True)
@@ -623,8 +620,7 @@ def _measure(subject: Subject, suite: Suite, folder: Path) -> tuple[pl.DataFrame
     return answers, metrics
 
 
-TIMED_FACTS = 8
-"""Facts of each validation relation whose queries are timed."""
+TIMED_FACTS = 8  # Facts of each validation relation whose queries are timed
 
 
 @quiet_transformers()

@@ -270,8 +270,7 @@ def read_lines(path: Path) -> list[str]:
 GRID_BATCHES, GRID_RATES = (32, 64, 128), (5e-4, 1e-5, 5e-6)
 """The batch sizes and learning rates of the grid (CALUM paper, Appendix A.1)."""
 
-SEED = 0
-"""Seed of halves and samples, the same for every training."""
+SEED = 0  # Seed of halves and samples, the same for every training
 
 
 @dataclass(frozen=True, slots=True)

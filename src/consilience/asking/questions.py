@@ -159,11 +159,6 @@ def slices_of(
         yield some, group_of(some, presenter.design, asks, suite, schema)
 
 
-def prompt_count(questions: Sequence[Question], presenter: Presenter) -> int:
-    """The number of prompts of questions."""
-    return sum(len(group.asks) for _, group in slices_of(questions, presenter))
-
-
 def prompt_table(
     questions: Sequence[Question], presenter: Presenter, model: Reader
 ) -> pl.DataFrame:
@@ -462,10 +457,8 @@ class Judge(Interface):
 class LabelledPair:
     """Two answers to a question, and whether they mean the same."""
 
-    part: str  # ``tune``: thresholds may be chosen on it; ``test``: errors are reported on it
     pair: AnswerPair
     is_same: bool  # Whether whoever accepts one of the answers would accept the other
-    kind: str  # How the answers differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,12 +492,15 @@ class JudgeError:
 
 @cache
 def labelled_pairs(part: str = "") -> tuple[LabelledPair, ...]:
-    """The labelled pairs that come with the package; of one part where it is named."""
+    """The labelled pairs that come with the package; of one part where it is named.
+
+    Thresholds may be chosen on ``tune``; errors are reported on ``test``.
+    """
     table = pl.read_csv(LABELLED, separator="\t", quote_char=None, infer_schema=False)
-    columns = table.select("part", "question", "first", "second", "label", "kind")
+    columns = table.select("question", "first", "second", "label", "part")
     return tuple(
-        LabelledPair(of, (question, first, second), label == "same", kind)
-        for of, question, first, second, label, kind in columns.iter_rows()
+        LabelledPair((question, first, second), label == "same")
+        for question, first, second, label, of in columns.iter_rows()
         if part in ("", of)
     )
 

@@ -482,7 +482,6 @@ class Client:
             loop.call_soon_threadsafe(loop.stop)
 
     def _submit(self, batch: _Batch, index: int, body: Any) -> None:
-        """Send a request in the event loop, or take its reply from the journal."""
         key = None
         if batch.path not in FREE:
             if self.plan is not None:
@@ -579,7 +578,6 @@ class Client:
             self.usage.seconds = self._pace.seconds
 
     async def _send(self, request: _Request) -> Any:
-        """What one exchange with the server means: a value, ``Refused`` or ``Trouble``."""
         limit = self.connection.timeout
         try:
             async with asyncio.timeout(limit):

@@ -555,7 +555,6 @@ class Scorer:
                     yield rows[at], alone
 
     def _addressed(self, body: Body) -> Body:
-        """A request with the model's name and, where needed, a text."""
         if self.as_text:
             prompt = body["prompt"]
             ids = prompt[0] if isinstance(prompt[0], list) else prompt

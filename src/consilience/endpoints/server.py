@@ -232,9 +232,6 @@ class LlamaCppClient(Client):
     is_free = True
 
     def __init__(self, path: Path, scoring: str | None = None) -> None:
-        """``path``: a GGUF file."""
-        if not path.is_file():
-            raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
         xllamacpp = _library()
         folder = tempfile.mkdtemp(prefix="consilience-")
         socket = f"{folder}/s.sock"

@@ -21,9 +21,9 @@ from consilience.asking.questions import (
     Presenter,
     ask_options,
     notes_on_writing,
-    prompt_count,
     prompt_table,
     prompts_of,
+    slices_of,
 )
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.expectations import linked_questions
@@ -151,7 +151,8 @@ class OwnQuestions(base.Inquiry):
     @cached_property
     def groups(self) -> Mapping[str, int]:
         return {
-            name: prompt_count(items, self.presenter(name)) for name, items in self.by_group.items()
+            name: sum(len(asked.asks) for _, asked in slices_of(items, self.presenter(name)))
+            for name, items in self.by_group.items()
         }
 
     def load(self) -> None:

@@ -29,12 +29,7 @@ from consilience.core.errors import (
 )
 from consilience.core.items import Form, Ints, NoAnswer, Question
 from consilience.core.provenance import plugin
-from consilience.models.decisions import (
-    ROUTES,
-    DecisionModel,
-    connected,
-    load_decision_pipeline,
-)
+from consilience.models.decisions import ROUTES, DecisionModel, connected, load_decision_pipeline
 from consilience.models.functions import PromptBaseline, load_baseline, prompt_baseline
 from consilience.types import Candidates, Query, Scores
 

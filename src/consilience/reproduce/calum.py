@@ -417,7 +417,6 @@ def _draw_sheets(work: Work, task: str) -> Path:
 
 
 def _score_people(work: Work, task: str) -> Path:
-    """The metrics of the people who answered a task."""
     sheets = sheets_of(work.request, task)
     if not (sheets / "key.json").is_file():
         raise MissingError(f"{UNAVAILABLE}: people have to answer; calum-human makes their sheets")
@@ -550,7 +549,6 @@ def _number(
 
 
 def _counted(compared: Sequence[Comparison], relations: int) -> dict[str, Measured]:
-    """How often a claim holds, and tests over its units."""
     units: dict[str, list[float]] = {}
     for pair in compared:
         units.setdefault(pair.unit, []).append(pair.difference)
@@ -592,7 +590,6 @@ def _printed(tables: Mapping[str, pl.DataFrame]) -> dict[Place, Number]:
 
 
 def _ours(work: Work, tables: Mapping[str, pl.DataFrame]) -> dict[Place, Number]:
-    """The numbers of our runs of the same rows, as far as they are here."""
     numbers: dict[Place, Number] = {}
     columns = {key: column for column, key in COLUMNS.items()}
     tasks = {group: task for task, group in GROUPS.items()}

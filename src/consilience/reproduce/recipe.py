@@ -236,10 +236,7 @@ def _call(command: Sequence[str]) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr or ""
 
 
-ADDED = "added"
-
-KOREAN = ("kornli", "klue-nli", "klue-sts")
-
+ADDED, KOREAN = "added", ("kornli", "klue-nli", "klue-sts")
 SPLITS = ("train", "validation", "test")
 
 

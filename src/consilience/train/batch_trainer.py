@@ -290,11 +290,6 @@ def training_arguments(
     return arguments
 
 
-def set_interval(arguments: TrainingArguments, updates: int) -> None:
-    """Log, validate and save every so many updates."""
-    arguments.eval_steps = arguments.save_steps = arguments.logging_steps = updates
-
-
 class BatchTrainer(Trainer):
     """A Trainer whose data set has whole batches as items, and which validates by ``validate``."""
 

@@ -22,12 +22,7 @@ import torch
 from accelerate.state import PartialState
 from safetensors.torch import save_file
 from torch.utils.data import Dataset
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    TrainerCallback,
-    set_seed,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, set_seed
 
 from consilience.core.errors import ConsilienceError, Joined, Loading, Pool, Sampling, StopOn
 from consilience.core.items import Task
@@ -51,7 +46,6 @@ from consilience.train.batch_trainer import (
     TrainingFolder,
     check_device,
     quiet_transformers,
-    set_interval,
     time_training,
     trained,
     training_arguments,
@@ -408,8 +402,9 @@ class PairTrainer(BatchTrainer):
             self.training, size=plan.batch, epochs=plan.epochs, seed=plan.seed,
             sampling=plan.sampling, processes=arguments.world_size,
         )  # fmt: skip
-        set_interval(arguments, self.batches.per_epoch)
-        arguments.warmup_steps = round(plan.warmup * self.batches.per_epoch * plan.epochs)
+        interval = self.batches.per_epoch
+        arguments.eval_steps = arguments.save_steps = arguments.logging_steps = interval
+        arguments.warmup_steps = round(plan.warmup * interval * plan.epochs)
         self.products: dict[str, Any] = {}
         if arguments.device.type == "cpu" and not plan.bf16:
             self.products = folder.speed_up(heads.models)
@@ -505,7 +500,6 @@ class History(TrainerCallback):
         self._stop(history, control)
 
     def _stop(self, history: Sequence[dict[str, Any]], control: Any) -> None:
-        """Stop after ``patience`` epochs without a better validation."""
         if self.plan.patience:
             best = history.index(best_of(history, self.plan.stop_on))
             control.should_training_stop = len(history) - best - 1 >= self.plan.patience

@@ -33,6 +33,7 @@ from consilience.metrics.registry import headline_metrics
 from consilience.models import load_model
 from consilience.models.fast.products import speed_up_training
 from consilience.models.loading import Kind, Pretrained, load_pretrained
+from consilience.models.masked import positions
 from consilience.runs.folder import RunFolder
 from consilience.suites.facts import sample_facts, select_relations
 from consilience.train.batch_trainer import (
@@ -41,17 +42,16 @@ from consilience.train.batch_trainer import (
     TrainingFolder,
     check_device,
     quiet_transformers,
-    set_interval,
     time_training,
     trained,
     training_arguments,
     uses_cpu,
 )
 from consilience.train.objectives import (
+    LONGEST,
     LOSSES,
     Steps,
     collate,
-    longest_of,
     objective_of,
     perplexity,
     trained_relation,
@@ -329,7 +329,7 @@ def make_trainer(
         trained_relation(subject.suite.relation(id_), loaded, subject.protocol, plan.loss)
         for id_ in plan.train
     ]
-    longest, lines = longest_of(loaded.model), subject.lines[HELD_OUT:]
+    longest, lines = min(LONGEST, positions(loaded.model)), subject.lines[HELD_OUT:]
     steps = Steps(relations, loaded, plan, longest=longest, lines=lines)
     arguments = training_arguments(
         plan, folder.path, subject.device, best_metric=BEST_METRIC, weight_decay=0.0,
@@ -339,7 +339,8 @@ def make_trainer(
     accumulated = max(1, len(plan.train) * plan.accumulation // arguments.world_size)
     arguments.gradient_accumulation_steps = accumulated
     updates = math.ceil(len(steps) / (accumulated * arguments.world_size))
-    set_interval(arguments, max(1, updates // (2 * plan.epochs)))
+    interval = max(1, updates // (2 * plan.epochs))
+    arguments.eval_steps = arguments.save_steps = arguments.logging_steps = interval
     products: dict[str, Any] = {}
     if arguments.device.type == "cpu" and not plan.bf16:
         products = folder.speed_up({"model": loaded.model})["model"]
@@ -582,7 +583,6 @@ def is_first_process(subject: Subject) -> bool:
 def _train_rows(
     subject: Subject, plan: Plan, folder: Path, ablations: bool, watch: Watch = SILENT
 ) -> Iterator[Outcome]:
-    """Train the rows of Table 7 with the seed of the plan."""
     weight, path = 0.0, folder / f"seed-{plan.seed}"
     if plan.loss == "vote":
         watch.say(f"training the teacher, seed {plan.seed}")

@@ -399,7 +399,6 @@ def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | Li
 
 
 def _sources(options: FinetuneOptions) -> list[TaskPairs]:
-    """The pairs of the main task, then those of the other tasks."""
     from consilience.train.classifiers import TaskPairs
 
     def read(file: str, task: Task) -> Pairs:
@@ -425,7 +424,6 @@ def _sources(options: FinetuneOptions) -> list[TaskPairs]:
 
 
 def _notes(trainings: SeedTrainings, sources: Sequence[TaskPairs]) -> list[str]:
-    """The notes of the pairs, and how many of them were truncated."""
     first = next(iter(trainings.seeds.values()))
     notes = [
         note

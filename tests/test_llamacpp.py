@@ -110,7 +110,7 @@ def test_what_is_no_model_is_refused(tmp_path):
     (tmp_path / "bad.gguf").write_bytes(b"GGUF nonsense")
     with pytest.raises(ConsilienceError, match="llama.cpp cannot load 'bad.gguf'"):
         load_model(f"llamacpp:{tmp_path / 'bad.gguf'}")
-    with pytest.raises(ConsilienceError, match="names no file"):
+    with pytest.raises(ConsilienceError, match="names no GGUF file"):
         load_model("llamacpp:")
     with pytest.raises(ConsilienceError, match="no such file"):
         load_model(f"llamacpp:{tmp_path / 'none.gguf'}")

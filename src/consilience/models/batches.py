@@ -40,11 +40,11 @@ number of threads. The bounds are well above the differences that were measured 
 """
 
 
+@dataclass(slots=True)
 class Budget:
     """Number of tokens that a batch may hold; it starts from the memory and only shrinks."""
 
-    def __init__(self, tokens: int) -> None:
-        self.tokens = tokens
+    tokens: int
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> Budget:
@@ -151,8 +151,7 @@ def margins(scores: Floats) -> Floats:
     if scores.shape[1] < 2:
         return np.full(len(scores), np.inf)
     second, best = np.partition(scores, -2, axis=1)[:, -2:].T
-    difference: Floats = best - second
-    return difference
+    return np.asarray(best - second)
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
@@ -194,8 +193,7 @@ def token_logprobs(logits: torch.Tensor, rows: Ints, tokens: Ints) -> Floats:
     row = torch.from_numpy(rows).to(logits.device)
     token = torch.from_numpy(tokens).to(logits.device)
     steps = logits[row, token].double() - torch.logsumexp(logits, dim=-1)[row].double()
-    logprob: Floats = steps.cpu().numpy()
-    return logprob
+    return np.asarray(steps.cpu().numpy())
 
 
 def target_logprobs(logits: torch.Tensor, target: Sequence[int]) -> Floats:
@@ -203,8 +201,7 @@ def target_logprobs(logits: torch.Tensor, target: Sequence[int]) -> Floats:
     steps = logits[:, : len(target)].double().log_softmax(dim=-1)
     columns = torch.arange(len(target), device=logits.device)
     tokens = torch.tensor(target, device=logits.device)
-    logprob: Floats = steps[:, columns, tokens].sum(dim=1).cpu().numpy()
-    return logprob
+    return np.asarray(steps[:, columns, tokens].sum(dim=1).cpu().numpy())
 
 
 class ReadyModel:

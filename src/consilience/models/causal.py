@@ -163,8 +163,7 @@ class CausalModel(ReadyModel, FactModel):
             def next_logits(sentences: list[list[int]], columns: torch.Tensor = columns) -> Floats:
                 ids = torch.tensor(sentences, device=self.model.device)
                 logits = self.model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[:, -1]
-                values: Floats = logits[:, columns].double().cpu().numpy()
-                return values
+                return np.asarray(logits[:, columns].double().cpu().numpy())
 
             yield from self.score_slot(next_logits, inputs, sheet)
 

@@ -288,8 +288,7 @@ def read(forms: Sequence[Encoded], model: PreTrainedModel, reading: PairFormat) 
     """Logits (form, label) of a few forms."""
     inputs = collate(forms, int(getattr(model.config, "pad_token_id", None) or 0))
     moved = {name: tensor.to(model.device) for name, tensor in inputs.items()}
-    logits: Floats = logits_of(model, reading.pool, moved).double().cpu().numpy()
-    return logits
+    return np.asarray(logits_of(model, reading.pool, moved).double().cpu().numpy())
 
 
 def collate(forms: Sequence[Encoded], pad: int) -> dict[str, torch.Tensor]:

@@ -336,12 +336,10 @@ Rules = Mapping[str, Callable[[Any, Candidates | None], int]]
 class Baseline(Chooser):
     """A model that chooses by a rule; that of facts puts all probability on one candidate."""
 
-    def __init__(
-        self, name: str, seed: int, rules: Rules, words: Sequence[str] = (), *, of: str = ""
-    ) -> None:
+    def __init__(self, name: str, seed: int, rules: Rules, words: Sequence[str] = ()) -> None:
         if name not in rules:
             raise ConsilienceError(
-                f"no baseline '{name}'{of}",
+                f"no baseline '{name}' for what is asked",
                 expected=", ".join(f"baseline:{known}" for known in rules),
                 todo=did_you_mean(name, list(rules)),
             )
@@ -408,7 +406,6 @@ def label_baseline(
     first; ``constant`` with the first label; ``random`` with a label drawn for each text.
     """
     majority = Counter(pair.label for pair in pairs).most_common(1)[0][0]
-
     rules: Rules = {
         "majority": lambda form, candidates: labels.index(majority),
         "constant": lambda form, candidates: 0,
@@ -416,7 +413,7 @@ def label_baseline(
             range(len(labels)), seed, *(segment.text for segment in form)
         ),
     }
-    return PairBaseline(name, seed, rules, labels, of=" for sentence pairs")
+    return PairBaseline(name, seed, rules, labels)
 
 
 def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> PromptBaseline:
@@ -452,7 +449,7 @@ def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> Prom
         "first": lambda prompt, _: 0,
         "oracle": lambda prompt, _: prompt.gold,
     }
-    baseline = PromptBaseline(name, seed, rules, of=" for questions")
+    baseline = PromptBaseline(name, seed, rules)
     baseline.say = {
         "random": lambda prompt, sample: _drawn(golds[prompt.group], seed, sample, prompt.text),
         "majority": lambda prompt, sample: common[prompt.group],

@@ -214,8 +214,7 @@ class MaskedModel(ReadyModel, FactModel):
             ids, at = ids.pin_memory(), at.pin_memory()
         device = self.model.device
         ids, at = ids.to(device, non_blocking=True), at.to(device, non_blocking=True)
-        logits: Floats = self.at_mask.logits(ids, at, rows).double().cpu().numpy()
-        return logits
+        return np.asarray(self.at_mask.logits(ids, at, rows).double().cpu().numpy())
 
 
 def positions(model: PreTrainedModel) -> int:
@@ -269,8 +268,7 @@ class _FilledSlots:
 
     def totals(self) -> Floats:
         """The scores of the candidates (slot, candidate); NaN for one that is not finished."""
-        totals: Floats = self.steps[:, self.tree.nodes].sum(axis=2)
-        return totals
+        return np.asarray(self.steps[:, self.tree.nodes].sum(axis=2))
 
     def sentences_of(self, chosen: Bools) -> Bools:
         """All sentences (slot, node) of ``chosen`` (slot, candidate) candidates."""

@@ -80,13 +80,11 @@ def file_of(name: str) -> str:
     from consilience.models.sources import locate
 
     expected = "llamacpp:FILE.gguf or llamacpp:packaged:smollm2"
-    if not name:
-        raise ConsilienceError("--model llamacpp: names no file", expected=expected)
-    for path in locate(name).files.values():
+    for path in locate(name).files.values() if name else ():
         if path.suffix == ".gguf":
             return str(path)
-    todo = f"Leave llamacpp: out to load it here: --model {name}."
-    raise ConsilienceError(f"'{name}' is no GGUF file", expected=expected, todo=todo)
+    todo = "Leave llamacpp: out to load another model here."
+    raise ConsilienceError(f"'llamacpp:{name}' names no GGUF file", expected=expected, todo=todo)
 
 
 class Served:

@@ -39,7 +39,6 @@ class Presented:
     notes: tuple[str, ...]  # What a reader should know of the forms
 
     def in_variants(self, positions: Sequence[int]) -> Presented:
-        """The pairs in the forms at some positions."""
         forms = tuple(tuple(of_pair[at] for at in positions) for of_pair in self.forms)
         return replace(self, names=tuple(self.names[at] for at in positions), forms=forms)
 

@@ -227,7 +227,6 @@ class OptionPrompts:
         return self.tokens.around(shown)[0]
 
     def why_not(self, shown: Sequence[Prompt]) -> list[str | None]:
-        """Why each prompt cannot be asked; None where it can."""
         self.tokens.read_ahead(shown)
         return [self._why_not(prompt) for prompt in shown]
 

@@ -178,7 +178,6 @@ class Heads(torch.nn.Module):
         return {name: weight for name, weight in weights.items() if name not in self.aliases}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
-        """Load all weights of ``state_dict``."""
         known = set(self.state_dict())
         if known != set(state_dict):
             raise RuntimeError(f"weights of another model: {sorted(known ^ set(state_dict))[:3]}")

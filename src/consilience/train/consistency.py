@@ -241,7 +241,6 @@ class ConsistencyTrainer(BatchTrainer):
         return {name: x for name, x in values.items() if name != TIE_METRIC or not math.isnan(x)}
 
     def save(self) -> dict[str, Any]:
-        """Save the best checkpoint in ``model``; what is recorded of it."""
         done, model = validations(self.state.log_history), Path(str(self.args.output_dir)) / MODEL
         best = last_best([*done], done.__getitem__)
         equal = [step for step in done if done[step][BEST_METRIC] == done[best][BEST_METRIC]]
@@ -383,7 +382,6 @@ class Outcome:
 
     @property
     def training(self) -> Trained:
-        """The training with the chosen lambda."""
         return self.tried[self.weight]
 
 
@@ -408,7 +406,6 @@ class Improved:
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """The outcomes of all rows and seeds."""
         return [outcome for row in self.rows for outcome in row.outcomes]
 
     @property

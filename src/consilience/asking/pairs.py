@@ -131,14 +131,6 @@ def ask_text(
     return asker.ask_texts(group, model, read, progress=progress)
 
 
-def pair_prompts(presented: Presented, model: PairModel) -> pl.DataFrame:
-    """What a model is sent: ``item, variant, variant_index, prompt``, as in the answers table."""
-    asked = replace(presented, reasons=(None,) * len(presented.reasons))
-    return asker.prompt_table(pairs_of(asked, presented.task.name), model).drop(
-        "candidates", "options"
-    )
-
-
 def changed_answers(presented: Presented, answers: pl.DataFrame) -> pl.DataFrame:
     """Every answer that a perturbation changed, the most confident first (Tables 3, 4, 7 to 9).
 

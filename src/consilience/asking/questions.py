@@ -461,35 +461,6 @@ class LabelledPair:
     is_same: bool  # Whether whoever accepts one of the answers would accept the other
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeError:
-    """How often a judge is right about labelled pairs."""
-
-    pairs: int
-    true_same: int  # Pairs that are the same and judged the same
-    false_same: int  # Pairs that are different and judged the same
-    false_different: int  # Pairs that are the same and judged different
-
-    @property
-    def shares(self) -> dict[str, tuple[int, int]]:
-        """Precision and recall of "the same", and the share of wrong judgements: hits and total."""
-        wrong = self.false_same + self.false_different
-        return {
-            "precision": (self.true_same, self.true_same + self.false_same),
-            "recall": (self.true_same, self.true_same + self.false_different),
-            "error": (wrong, self.pairs),
-        }
-
-    @property
-    def note(self) -> str:
-        texts = []
-        for name, (hits, total) in self.shares.items():
-            low, high = wilson_interval(hits / max(1, total), total)
-            interval = f"{hits / total:.0%} ({low:.0%} to {high:.0%})" if total else "undefined"
-            texts.append(f"{name} {interval}")
-        return f"on {counted(self.pairs, 'pair')} labelled by hand: {', '.join(texts)}"
-
-
 @cache
 def labelled_pairs(part: str = "") -> tuple[LabelledPair, ...]:
     """The labelled pairs that come with the package; of one part where it is named.
@@ -505,13 +476,24 @@ def labelled_pairs(part: str = "") -> tuple[LabelledPair, ...]:
     )
 
 
-def error_of(judge: Judge, pairs: Sequence[LabelledPair]) -> JudgeError:
-    """How often a judge is right about labelled pairs."""
+def error_of(judge: Judge, pairs: Sequence[LabelledPair]) -> str:
+    """How often a judge is right about labelled pairs, with Wilson's 95 % intervals.
+
+    Precision and recall are those of "the same"; the error is the share of wrong judgements.
+    """
     judged = judge.same([labelled.pair for labelled in pairs])
     outcomes = Counter(zip((pair.is_same for pair in pairs), judged, strict=True))
-    return JudgeError(
-        len(pairs), outcomes[True, True], outcomes[False, True], outcomes[True, False]
-    )
+    right, false_same = outcomes[True, True], outcomes[False, True]
+    false_different, texts = outcomes[True, False], []
+    for name, hits, total in (
+        ("precision", right, right + false_same),
+        ("recall", right, right + false_different),
+        ("error", false_same + false_different, len(pairs)),
+    ):
+        low, high = wilson_interval(hits / max(1, total), total)
+        interval = f"{hits / total:.0%} ({low:.0%} to {high:.0%})" if total else "undefined"
+        texts.append(f"{name} {interval}")
+    return f"on {counted(len(pairs), 'pair')} labelled by hand: {', '.join(texts)}"
 
 
 def clusters(texts: Mapping[str, int], question: str, judge: Judge) -> list[list[str]]:

@@ -453,7 +453,7 @@ class Writer:
         """Notes on answers that match nothing, and on the judge and its error."""
         notes = notes_on_writing(answers)
         if self.judge is not None:
-            error = error_of(self.judge, labelled_pairs("test")).note
+            error = error_of(self.judge, labelled_pairs("test"))
             merged = counted(self._merged(answers), "answer")
             notes.append(
                 f"{merged} merged with another of the same meaning "

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.core.free_text import DEFAULT_RULE, Rule, match, matched_word, rule_of
+from consilience.core.free_text import DEFAULT_RULE, match, matched_word, rule_of
 from consilience.core.items import Form, Ints, Question, Scores, TextPair, as_lines
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted, fold_case, truncated
@@ -234,7 +234,9 @@ class PromptFunction(PlainReader, Function):
         return self.text(asked)
 
     def match(self, text: str, asked: Prompt, words: Sequence[str]) -> int | None:
-        return match_answer(text, asked, self.rule)
+        """The position of the answer that a text is: by label, text or alias."""
+        labels = asked.answers if asked.are_labels else ()
+        return match(text, asked.choices, self.rule, labels).position
 
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]
@@ -242,12 +244,6 @@ class PromptFunction(PlainReader, Function):
         for sample in sorted(set(samples)):
             rows = [row for row, of_prompt in enumerate(samples) if of_prompt == sample]
             yield np.array(rows), texts_of(self.function, [self.text(prompts[at]) for at in rows])
-
-
-def match_answer(text: str, prompt: Prompt, rule: Rule) -> int | None:
-    """The position of the answer that a text is: by label, text or alias."""
-    labels = prompt.answers if prompt.are_labels else ()
-    return match(text, prompt.choices, rule, labels).position
 
 
 def match_candidate(text: str, query: Query, words: Sequence[str]) -> str | None:

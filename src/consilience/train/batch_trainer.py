@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -425,14 +425,6 @@ class TrainingCost:
                 f"load, {self.update_seconds:.2g} s an update, {self.query_seconds:.2g} s a query)"
             )
         return lines
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields and the estimated seconds, for a JSON document."""
-        values = asdict(self) | {"seconds": self.seconds}
-        return {
-            name: None if isinstance(value, float) and math.isnan(value) else value
-            for name, value in values.items()
-        }
 
 
 def time_training(

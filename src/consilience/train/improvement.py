@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ from consilience.report.columns import (
     tests_of,
 )
 from consilience.report.comparison_tables import compared_on, comparison_table
-from consilience.report.export import Lines, Shown, rows_of
+from consilience.report.export import Lines, Shown, rows_of, without_nan
 from consilience.report.table import CI, Cell, Column, Table
 from consilience.runs.folder import default_folder
 from consilience.suites.pairs import Pairs, half_of, load_task, read_pairs, sample_pairs
@@ -186,7 +186,7 @@ class Improvement(Shown):
             for one in result.outcomes
         ]  # fmt: skip
         return {
-            "cost": self.cost and self.cost.to_dict(),
+            "cost": _record(self.cost),
             "before": rows_of(result.before), "perplexity": result.perplexity,
             "outcomes": outcomes, "table": rows_of(result.table), "notes": self.notes,
             "model": str(result.best.training.model),
@@ -198,9 +198,12 @@ class Improvement(Shown):
         return [*self.notes, *[note] * without]
 
 
+def _record(cost: TrainingCost | None) -> Any:
+    return cost and without_nan(asdict(cost) | {"seconds": cost.seconds})
+
+
 def _dry_run(cost: TrainingCost | None) -> Lines:
-    document = {"cost": cost and cost.to_dict()}
-    return Lines(document, *(cost.lines if cost else ()), DRY_RUN)
+    return Lines({"cost": _record(cost)}, *(cost.lines if cost else ()), DRY_RUN)
 
 
 def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | Lines | None:
@@ -334,7 +337,7 @@ class Finetuning(Shown):
     def document(self) -> dict[str, Any]:
         trainings, best = self.trainings, self.trainings.best
         return {
-            "cost": self.cost and self.cost.to_dict(),
+            "cost": _record(self.cost),
             "model": self.options.model, "task": self.task,
             "best": {"batch": best.batch, "learning_rate": best.learning_rate},
             "grid": [

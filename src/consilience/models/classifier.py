@@ -104,9 +104,7 @@ class PairInput:
             texts: list[list[str]] = [[as_string(form) for form in part]]
             if self.reading.joined == "pair":
                 texts = [[form[at].text for form in part] for at in (0, 1)]
-            columns: Any = self.tokenizer(
-                *texts, truncation=False, padding=False, verbose=False, split_special_tokens=True
-            )
+            columns: Any = self.tokenizer(*texts, verbose=False, split_special_tokens=True)
             names = [one for one in self.tokenizer.model_input_names if one in columns]
             for row in range(len(part)):
                 form = {one: list(columns[one][row]) for one in names if one != "attention_mask"}
@@ -190,7 +188,6 @@ def _ends(sentence: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
         sentence,
         add_special_tokens=False,
         return_offsets_mapping=True,
-        truncation=False,
         verbose=False,
         split_special_tokens=True,
     )

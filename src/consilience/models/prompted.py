@@ -488,13 +488,8 @@ class LabelWriter(PromptReader):
     def encode(self, forms: Sequence[Form]) -> list[Encoded]:
         if not forms:
             return []
-        encoded: Any = self.tokenizer(
-            [self.text(form) for form in forms],
-            add_special_tokens=not self.is_chat,
-            truncation=False,
-            padding=False,
-            verbose=False,
-        )
+        texts = [self.text(form) for form in forms]
+        encoded: Any = self.tokenizer(texts, add_special_tokens=not self.is_chat, verbose=False)
         return [{"input_ids": list(ids)} for ids in encoded["input_ids"]]
 
     def parts(self, shown: Sequence[Form]) -> list[Parts]:

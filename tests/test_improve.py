@@ -373,7 +373,7 @@ def test_durations_in_words(seconds, text):
     [
         (["--validation-groups", "A"], "A to train on and to validate on"),
         (["--lambda", "half"], "invalid value for '--lambda': 'half'; expected a number"),
-        (["--text", "missing.txt"], "missing.txt: no such file"),
+        (["--text", "missing.txt"], "missing.txt: cannot be read: No such file"),
         (
             ["--model", "openai:gpt"],
             "'openai:gpt' is a model behind a URL or in another program, which cannot",

@@ -258,8 +258,6 @@ def _folder_of(options: ImproveOptions, suite: Suite) -> Path:
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a text, or the ``text`` of JSON lines, without empty ones."""
-    if not path.is_file():
-        raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
     if path.suffix != ".jsonl":
         return [line.strip() for line in read_text(path).splitlines() if line.strip()]
     lines = []

@@ -366,12 +366,12 @@ class PiecewiseModel(MaskedModel):
             children = [tree.children[firsts[node] : firsts[node + 1]] for _, node in chosen]
             row = np.repeat(np.arange(len(batch)), [len(nodes) for nodes in children])
             child = np.concatenate(children)
-            ids = [filled.sentence(*sentence) for sentence in chosen]
+            texts = [filled.sentence(*sentence) for sentence in chosen]
             # the first mask follows the tokens of a node
-            where = [filled.slots[at].at + int(depths[node]) - 1 for at, node in chosen]
-            inputs = (torch.tensor(values, device=device) for values in (ids, where))
+            at_mask = [filled.slots[at].at + int(depths[node]) - 1 for at, node in chosen]
+            ids, where = (torch.tensor(values, device=device) for values in (texts, at_mask))
             with reproducibly() if alone else nullcontext():
-                logits = self.at_mask.logits(*inputs, self._head)
+                logits = self.at_mask.logits(ids, where, self._head)
                 steps = token_logprobs(logits, row, tree.ids[child])
             filled.steps[slots[batch][row], child] = steps
 

@@ -376,7 +376,7 @@ def test_durations_in_words(seconds, text):
         (["--text", "missing.txt"], "missing.txt: cannot be read: No such file"),
         (
             ["--model", "openai:gpt"],
-            "'openai:gpt' is a model behind a URL or in another program, which cannot",
+            "'openai:gpt' is behind a URL or in another program, which cannot",
         ),
         (["--text", "text.jsonl"], "text.jsonl:2: no 'text'"),
     ],

@@ -8,7 +8,7 @@ from consilience.asking.asker import UNCERTAIN, judge
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.usage import PlannedUsage
 from consilience.models import load_model
-from consilience.models.served import load_served_facts
+from consilience.models.served import ServedFacts, TokenScorer, load_served
 from reference import QUERIES, words_of
 from replay_server import replay
 from scoring_server import (
@@ -43,7 +43,9 @@ def local(folder):
 
 def served(url, folder=None, **more):
     connection = Connection(url, tokenizer=str(folder) if folder else None, **more)
-    return load_served_facts("openai:tiny", connection, more.get("scoring"))
+    model = load_served("openai:tiny", connection, more.get("scoring"), in_chats=())
+    assert isinstance(model, TokenScorer)
+    return ServedFacts(model)
 
 
 @pytest.mark.parametrize(("ways", "scoring", "takes_ids"), [

@@ -56,26 +56,30 @@ def test_only_unmatched_answers_of_one_item_are_merged():
     assert answering.merge_answers(table, questions, Same()).equals(table)
 
 
-def test_the_error_of_a_judge_is_counted_on_labelled_pairs():
-    """A judge that always says the same: all of the same are found, all different ones are wrong."""
+@pytest.mark.parametrize(
+    ("true_same", "false_same", "false_different", "text"),
+    [
+        (
+            3, 1, 2,
+            "on 10 pairs labelled by hand: precision 75% (30% to 95%), recall 60% (23% to 88%), "
+            "error 30% (11% to 60%)",
+        ),
+        (0, 0, 2, "precision undefined, recall 0%"),
+        (10, 0, 0, "precision 100% (72% to 100%), recall 100% (72% to 100%), error 0% "),
+    ],
+)  # fmt: skip
+def test_the_error_of_a_judge_is_counted(true_same, false_same, false_different, text):
+    """Pairs are the same or different, and judged so or otherwise."""
+    rest = 10 - true_same - false_same - false_different
+    outcomes = [(True, True)] * true_same + [(False, True)] * false_same
+    outcomes += [(True, False)] * false_different + [(False, False)] * rest
 
-    class Always:
-        identity, notes = {}, []
-
+    class Known:
         def same(self, pairs):
-            return [True] * len(pairs)
+            return [judged for _, judged in outcomes]
 
-    pairs = answering.labelled_pairs("test")
-    same = sum(pair.is_same for pair in pairs)
-    error = answering.error_of(Always(), pairs)
-    wrong = len(pairs) - same
-    shares = {"precision": (same, len(pairs)), "recall": (same, same), "error": (wrong, len(pairs))}
-    assert error.shares == shares
-    assert answering.JudgeError(10, 3, 1, 2).note == (
-        "on 10 pairs labelled by hand: precision 75% (30% to 95%), recall 60% (23% to 88%), "
-        "error 30% (11% to 60%)"
-    )
-    assert "precision undefined" in answering.JudgeError(10, 0, 0, 2).note
+    pairs = [answering.LabelledPair(("q", "a", "b"), is_same) for is_same, _ in outcomes]
+    assert text in answering.error_of(Known(), pairs)
 
 
 def test_the_labelled_pairs_are_enough_and_their_parts_share_no_question():

@@ -109,7 +109,7 @@ def test_fields_that_the_server_ignores_are_named(model, scoring):
 def test_what_is_no_model_is_refused(tmp_path):
     (tmp_path / "bad.gguf").write_bytes(b"GGUF nonsense")
     refused("llama.cpp cannot load 'bad.gguf'", load_model, f"llamacpp:{tmp_path / 'bad.gguf'}")
-    refused("names no file", load_model, "llamacpp:")
+    refused("names no GGUF file", load_model, "llamacpp:")
     refused("no such file", load_model, f"llamacpp:{tmp_path / 'none.gguf'}")
 
 

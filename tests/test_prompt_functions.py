@@ -5,16 +5,16 @@ import pytest
 from consilience.asking.questions import Presenter, ask_options, ask_writing
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
-from consilience.core.free_text import RULES, rule_of
+from consilience.core.free_text import rule_of
 from consilience.core.items import Choice, Question
 from consilience.core.presentation import Presentation, Template, present
 from consilience.models import is_chat_model, load_prompt_model
 from consilience.models.functions import (
     PromptFunction,
-    match_answer,
     prompt_baseline,
 )
 
+FUNCTION = PromptFunction(list, "normalized")
 OPTIONS = (Choice("Rust"), Choice("Go", ("Golang",)), Choice("C"))
 
 
@@ -131,17 +131,17 @@ def test_an_unknown_baseline_names_the_known_ones():
 ])  # fmt: skip
 def test_a_text_is_an_answer_by_label_text_or_alias(text, answer):
     prompt = present(QUESTIONS[0], Presentation())
-    assert match_answer(text, prompt, RULES["normalized"]) == answer
+    assert FUNCTION.match(text, prompt, ()) == answer
 
 
 def test_labels_are_those_that_were_shown():
     """C is the label of the third option shown, and the text of the second."""
     prompt = present(QUESTIONS[0], Presentation(order="rotation 1"))
     assert [choice.text for choice in prompt.choices] == ["Go", "C", "Rust"]
-    assert match_answer("A", prompt, RULES["normalized"]) == 0
+    assert FUNCTION.match("A", prompt, ()) == 0
     unlabelled = present(QUESTIONS[0], Presentation(order="rotation 1", labels="none"))
-    assert match_answer("A", unlabelled, RULES["normalized"]) is None
-    assert match_answer("C", unlabelled, RULES["normalized"]) == 1
+    assert FUNCTION.match("A", unlabelled, ()) is None
+    assert FUNCTION.match("C", unlabelled, ()) == 1
 
 
 def test_a_function_gets_texts_and_its_answers_are_counted():

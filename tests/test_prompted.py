@@ -11,9 +11,9 @@ from consilience.asking import questions as ask_questions
 from consilience.asking.questions import (
     Presenter,
     ask_options,
-    prompt_count,
     prompt_table,
     prompts_of,
+    slices_of,
 )
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
@@ -180,7 +180,7 @@ def test_few_prompts_are_held_at_once_and_the_tables_stay_the_same(monkeypatch):
     parts = tables()
     assert sizes == done == [60, 18, 18, 18, 6]
     assert all(one.equals(other) for one, other in zip(whole, parts, strict=True))
-    assert prompt_count(questions, presenter) == 60
+    assert sum(len(group.asks) for _, group in slices_of(questions, presenter)) == 60
     assert ask_options([], presenter, Counting(), "own").equals(whole[1].clear())
 
 

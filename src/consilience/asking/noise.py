@@ -114,8 +114,7 @@ def _answers(
     if "option" in table.columns:
         option = pl.col("option").cast(pl.String)
         table = table.with_columns(answer=pl.coalesce(option, "answer"))
-    answers: Answers = table["answer"].to_list()
-    return answers
+    return list(table["answer"])
 
 
 def flips_row(suite: str, variation: str, first: Answers, again: Answers) -> dict[str, object]:

@@ -38,7 +38,6 @@ class Presented:
     notes: tuple[str, ...]  # What a reader should know of the forms
 
     def in_variants(self, positions: Sequence[int]) -> Presented:
-        """The pairs in the forms at some positions."""
         forms = tuple(tuple(of_pair[at] for at in positions) for of_pair in self.forms)
         return replace(self, names=tuple(self.names[at] for at in positions), forms=forms)
 
@@ -129,14 +128,6 @@ def ask_text(
 
     group = pairs_of(presented, generated_group(presented.task))
     return asker.ask_texts(group, model, read, progress=progress)
-
-
-def pair_prompts(presented: Presented, model: PairModel) -> pl.DataFrame:
-    """What a model is sent: ``item, variant, variant_index, prompt``, as in the answers table."""
-    asked = replace(presented, reasons=(None,) * len(presented.reasons))
-    return asker.prompt_table(pairs_of(asked, presented.task.name), model).drop(
-        "candidates", "options"
-    )
 
 
 def changed_answers(presented: Presented, answers: pl.DataFrame) -> pl.DataFrame:

@@ -159,11 +159,6 @@ def slices_of(
         yield some, group_of(some, presenter.design, asks, suite, schema)
 
 
-def prompt_count(questions: Sequence[Question], presenter: Presenter) -> int:
-    """The number of prompts of questions."""
-    return sum(len(group.asks) for _, group in slices_of(questions, presenter))
-
-
 def prompt_table(
     questions: Sequence[Question], presenter: Presenter, model: Reader
 ) -> pl.DataFrame:
@@ -462,60 +457,43 @@ class Judge(Interface):
 class LabelledPair:
     """Two answers to a question, and whether they mean the same."""
 
-    part: str  # ``tune``: thresholds may be chosen on it; ``test``: errors are reported on it
     pair: AnswerPair
     is_same: bool  # Whether whoever accepts one of the answers would accept the other
-    kind: str  # How the answers differ
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeError:
-    """How often a judge is right about labelled pairs."""
-
-    pairs: int
-    true_same: int  # Pairs that are the same and judged the same
-    false_same: int  # Pairs that are different and judged the same
-    false_different: int  # Pairs that are the same and judged different
-
-    @property
-    def shares(self) -> dict[str, tuple[int, int]]:
-        """Precision and recall of "the same", and the share of wrong judgements: hits and total."""
-        wrong = self.false_same + self.false_different
-        return {
-            "precision": (self.true_same, self.true_same + self.false_same),
-            "recall": (self.true_same, self.true_same + self.false_different),
-            "error": (wrong, self.pairs),
-        }
-
-    @property
-    def note(self) -> str:
-        texts = []
-        for name, (hits, total) in self.shares.items():
-            low, high = wilson_interval(hits / max(1, total), total)
-            interval = f"{hits / total:.0%} ({low:.0%} to {high:.0%})" if total else "undefined"
-            texts.append(f"{name} {interval}")
-        return f"on {counted(self.pairs, 'pair')} labelled by hand: {', '.join(texts)}"
 
 
 @cache
 def labelled_pairs(part: str = "") -> tuple[LabelledPair, ...]:
-    """The labelled pairs that come with the package; of one part where it is named."""
+    """The labelled pairs that come with the package; of one part where it is named.
+
+    Thresholds may be chosen on ``tune``; errors are reported on ``test``.
+    """
     table = pl.read_csv(LABELLED, separator="\t", quote_char=None, infer_schema=False)
-    columns = table.select("part", "question", "first", "second", "label", "kind")
+    columns = table.select("question", "first", "second", "label", "part")
     return tuple(
-        LabelledPair(of, (question, first, second), label == "same", kind)
-        for of, question, first, second, label, kind in columns.iter_rows()
+        LabelledPair((question, first, second), label == "same")
+        for question, first, second, label, of in columns.iter_rows()
         if part in ("", of)
     )
 
 
-def error_of(judge: Judge, pairs: Sequence[LabelledPair]) -> JudgeError:
-    """How often a judge is right about labelled pairs."""
+def error_of(judge: Judge, pairs: Sequence[LabelledPair]) -> str:
+    """How often a judge is right about labelled pairs, with Wilson's 95 % intervals.
+
+    Precision and recall are those of "the same"; the error is the share of wrong judgements.
+    """
     judged = judge.same([labelled.pair for labelled in pairs])
     outcomes = Counter(zip((pair.is_same for pair in pairs), judged, strict=True))
-    return JudgeError(
-        len(pairs), outcomes[True, True], outcomes[False, True], outcomes[True, False]
-    )
+    right, false_same = outcomes[True, True], outcomes[False, True]
+    false_different, texts = outcomes[True, False], []
+    for name, hits, total in (
+        ("precision", right, right + false_same),
+        ("recall", right, right + false_different),
+        ("error", false_same + false_different, len(pairs)),
+    ):
+        low, high = wilson_interval(hits / max(1, total), total)
+        interval = f"{hits / total:.0%} ({low:.0%} to {high:.0%})" if total else "undefined"
+        texts.append(f"{name} {interval}")
+    return f"on {counted(len(pairs), 'pair')} labelled by hand: {', '.join(texts)}"
 
 
 def clusters(texts: Mapping[str, int], question: str, judge: Judge) -> list[list[str]]:

@@ -180,7 +180,6 @@ def _answered(reply: Any, field: str) -> Any:
 
 
 def _listed(reply: Any) -> list[tuple[str, float]]:
-    """The most probable first tokens of an answer, and their log-probabilities."""
     with rests_on("logprobs"):
         entries = named_tokens(reply["choices"][0]["logprobs"])
     if len(entries) < MOST_LISTED:

@@ -155,6 +155,7 @@ class Pace:
         return int(self._size)
 
     def take_at_most(self, most: int) -> None:
+        """Have so many in flight, unless the user chose a number, and never more."""
         self.most = most
         if not self._is_fixed:
             self._size = float(most)
@@ -408,7 +409,7 @@ class Client:
         self._base, self._key = base_url_of(connection), key_of(connection)
         self._transport, self._clock = transport, clock
         slow = min(LAST_REPLIES / 2, connection.timeout / 4)  # a queue grows to twice that
-        self._pace = Pace(connection.concurrency, clock, slow)
+        self.pace = Pace(connection.concurrency, clock, slow)
         self._allowance = Allowance(connection, self.usage)
         self._http: httpx2.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -434,7 +435,7 @@ class Client:
         refusals: list[Refused] = []
         try:
             while True:
-                while not is_read and waiting < AHEAD * self._pace.limit:
+                while not is_read and waiting < AHEAD * self.pace.limit:
                     index, body = next(source, (-1, None))
                     if is_read := index < 0:
                         break
@@ -467,11 +468,7 @@ class Client:
 
     def one_by_one(self) -> AbstractContextManager[None]:
         """Send each request after the reply to the one before it, until the end of the block."""
-        return self._pace.held(1)
-
-    def set_most_in_flight(self, most: int) -> None:
-        """Have so many requests in flight, unless the user chose a number, and never more."""
-        self._pace.take_at_most(most)
+        return self.pace.held(1)
 
     def close(self) -> None:
         loop, self._loop = self._loop, None
@@ -482,7 +479,6 @@ class Client:
             loop.call_soon_threadsafe(loop.stop)
 
     def _submit(self, batch: _Batch, index: int, body: Any) -> None:
-        """Send a request in the event loop, or take its reply from the journal."""
         key = None
         if batch.path not in FREE:
             if self.plan is not None:
@@ -552,10 +548,10 @@ class Client:
 
     async def _try(self, request: _Request) -> Any:
         if request.path in FREE:
-            started, tokens = await self._pace.enter(), 0
+            started, tokens = await self.pace.enter(), 0
         else:
             tokens = self._allowance.estimate(request.content, request.body)
-            started = await self._pace.enter(lambda: self._allowance.admits(tokens))
+            started = await self.pace.enter(lambda: self._allowance.admits(tokens))
             self.usage.requests += 1
         self._allowance.reserved += tokens
         request.in_flight = True
@@ -566,20 +562,19 @@ class Client:
             outcome = await self._send(request)
             if isinstance(outcome, Trouble):
                 if outcome.status in OVERLOADS or outcome.is_timeout:
-                    self._pace.overloaded(started, outcome.wait)
+                    self.pace.overloaded(started, outcome.wait)
             elif request.path not in FREE and not isinstance(outcome, Refused):
-                self._pace.replied(started)
+                self.pace.replied(started)
                 self._allowance.settle(tokens, request.content, outcome)
                 self._note_names(outcome)
             return outcome
         finally:
             request.in_flight = False
             self._allowance.reserved -= tokens
-            self._pace.leave()
-            self.usage.seconds = self._pace.seconds
+            self.pace.leave()
+            self.usage.seconds = self.pace.seconds
 
     async def _send(self, request: _Request) -> Any:
-        """What one exchange with the server means: a value, ``Refused`` or ``Trouble``."""
         limit = self.connection.timeout
         try:
             async with asyncio.timeout(limit):

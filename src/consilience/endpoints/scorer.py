@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -555,7 +555,6 @@ class Scorer:
                     yield rows[at], alone
 
     def _addressed(self, body: Body) -> Body:
-        """A request with the model's name and, where needed, a text."""
         if self.as_text:
             prompt = body["prompt"]
             ids = prompt[0] if isinstance(prompt[0], list) else prompt
@@ -609,9 +608,6 @@ class Proof:
     other_route: float | None = None
     total_probability: float | None = None
     refused: dict[str, str] = field(default_factory=dict)
-
-    def record(self) -> dict[str, Any]:
-        return asdict(self)
 
     @property
     def note(self) -> str:

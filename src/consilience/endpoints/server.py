@@ -80,8 +80,7 @@ class ServerTokenizer:
         return {"input_ids": ids[0] if isinstance(texts, str) else ids}
 
     def ids(self, text: str) -> list[int]:
-        ids: list[int] = self(text, add_special_tokens=False)["input_ids"]
-        return ids
+        return list(self(text, add_special_tokens=False)["input_ids"])
 
     def _requested(self, texts: Iterable[str], special: bool) -> Iterator[tuple[int, list[int]]]:
         bodies = ({"content": text, "add_special": special, "with_pieces": True} for text in texts)
@@ -185,7 +184,7 @@ class Server:
             self.context = _whole(props["default_generation_settings"], "n_ctx")
             self.tokenizer = ServerTokenizer(client, props)
             if slots := _whole(props, "total_slots"):
-                client.set_most_in_flight(slots + QUEUED)
+                client.pace.take_at_most(slots + QUEUED)
         else:
             reply = optional(client, "/tokenize", {"model": name, "prompt": "a"})
             if isinstance(reply, dict) and isinstance(reply.get("tokens"), list):
@@ -232,9 +231,6 @@ class LlamaCppClient(Client):
     is_free = True
 
     def __init__(self, path: Path, scoring: str | None = None) -> None:
-        """``path``: a GGUF file."""
-        if not path.is_file():
-            raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
         xllamacpp = _library()
         folder = tempfile.mkdtemp(prefix="consilience-")
         socket = f"{folder}/s.sock"

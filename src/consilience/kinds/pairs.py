@@ -13,6 +13,7 @@ from typing import Any, Self
 import polars as pl
 
 from consilience.asking import pairs as asking
+from consilience.asking.asker import prompt_table
 from consilience.asking.facts import Progress
 from consilience.asking.noise import Sample, pair_samples
 from consilience.core.errors import OTHER_OUT, ConsilienceError, Protocol
@@ -243,7 +244,9 @@ class SentencePairs(base.Inquiry):
         return pair_samples(self.presented, size, generator)
 
     def prompts(self, group: str) -> pl.DataFrame:
-        return asking.pair_prompts(self.presented, self.model)
+        asked = replace(self.presented, reasons=(None,) * len(self.presented.reasons))
+        prompts = prompt_table(asking.pairs_of(asked, self.task.name), self.model)
+        return prompts.drop("candidates", "options")
 
     def changed(self, answers: pl.DataFrame) -> pl.DataFrame:
         tables = answers.partition_by("group", maintain_order=True)

@@ -133,7 +133,7 @@ class OwnQuestions(base.Inquiry):
     @cached_property
     def groups(self) -> Mapping[str, int]:
         return {
-            name: asking.prompt_count(items, self.presenter(name))
+            name: sum(len(asked.asks) for _, asked in asking.slices_of(items, self.presenter(name)))
             for name, items in self.by_group.items()
         }
 

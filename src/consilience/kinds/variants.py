@@ -433,7 +433,7 @@ class Writer:
         """Notes on answers that match nothing, and on the judge and its error."""
         notes = asking.notes_on_writing(answers)
         if self.judge is not None:
-            error = asking.error_of(self.judge, asking.labelled_pairs("test")).note
+            error = asking.error_of(self.judge, asking.labelled_pairs("test"))
             merged = counted(self._merged(answers), "answer")
             notes.append(
                 f"{merged} merged with another of the same meaning "

@@ -29,12 +29,7 @@ from consilience.core.errors import (
 )
 from consilience.core.items import Form, Ints, NoAnswer, Question
 from consilience.core.provenance import plugin
-from consilience.models.decisions import (
-    ROUTES,
-    DecisionModel,
-    connected,
-    load_decision_pipeline,
-)
+from consilience.models.decisions import ROUTES, DecisionModel, connected, load_decision_pipeline
 from consilience.models.functions import PromptBaseline, load_baseline, prompt_baseline
 from consilience.types import Candidates, Query, Scores
 
@@ -154,9 +149,11 @@ def load_model(
             return loader(name)
         if scheme == "baseline":
             return load_baseline(name, seed)
-        from consilience.models.served import load_served_facts
+        from consilience.models.served import ServedFacts, TokenScorer, load_served
 
-        return load_served_facts(spec, connection, scoring)
+        model = load_served(spec, connection, scoring, in_chats=())
+        assert isinstance(model, TokenScorer)  # in chats no facts are asked
+        return ServedFacts(model)
     try:
         from consilience.models.causal import CausalModel
         from consilience.models.loading import load_pretrained

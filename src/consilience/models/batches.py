@@ -27,6 +27,7 @@ from consilience.types import Scores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Array = TypeVar("Array", bound=npt.NDArray[Any])
 MOST_TOKENS = 32_768  # Tokens in a batch on an accelerator; more are not faster
 MOST_WORKERS = 16  # Threads that drive a model; more would wait for Python's interpreter lock
 ACTIVATIONS = 40  # Numbers of the width of a layer that a token needs at once, estimated from above
@@ -39,11 +40,11 @@ number of threads. The bounds are well above the differences that were measured 
 """
 
 
+@dataclass(slots=True)
 class Budget:
     """Number of tokens that a batch may hold; it starts from the memory and only shrinks."""
 
-    def __init__(self, tokens: int) -> None:
-        self.tokens = tokens
+    tokens: int
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> Budget:
@@ -150,8 +151,7 @@ def margins(scores: Floats) -> Floats:
     if scores.shape[1] < 2:
         return np.full(len(scores), np.inf)
     second, best = np.partition(scores, -2, axis=1)[:, -2:].T
-    difference: Floats = best - second
-    return difference
+    return np.asarray(best - second)
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
@@ -164,14 +164,6 @@ def logits_of(model: PreTrainedModel, rows: list[list[int]]) -> torch.Tensor:
     """Logits (row, token, entry) of token sequences of one length."""
     ids = torch.tensor(rows, device=model.device)
     logits: torch.Tensor = model(input_ids=ids, use_cache=False).logits
-    return logits
-
-
-@torch.inference_mode()
-def next_token_logits(model: PreTrainedModel, rows: list[list[int]]) -> torch.Tensor:
-    """Logits (row, entry) of the token that follows token sequences of one length."""
-    ids = torch.tensor(rows, device=model.device)
-    logits: torch.Tensor = model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[:, -1]
     return logits
 
 
@@ -201,8 +193,7 @@ def token_logprobs(logits: torch.Tensor, rows: Ints, tokens: Ints) -> Floats:
     row = torch.from_numpy(rows).to(logits.device)
     token = torch.from_numpy(tokens).to(logits.device)
     steps = logits[row, token].double() - torch.logsumexp(logits, dim=-1)[row].double()
-    logprob: Floats = steps.cpu().numpy()
-    return logprob
+    return np.asarray(steps.cpu().numpy())
 
 
 def target_logprobs(logits: torch.Tensor, target: Sequence[int]) -> Floats:
@@ -210,12 +201,7 @@ def target_logprobs(logits: torch.Tensor, target: Sequence[int]) -> Floats:
     steps = logits[:, : len(target)].double().log_softmax(dim=-1)
     columns = torch.arange(len(target), device=logits.device)
     tokens = torch.tensor(target, device=logits.device)
-    logprob: Floats = steps[:, columns, tokens].sum(dim=1).cpu().numpy()
-    return logprob
-
-
-Input = TypeVar("Input")
-Array = TypeVar("Array", bound=npt.NDArray[Any])
+    return np.asarray(steps[:, columns, tokens].sum(dim=1).cpu().numpy())
 
 
 class ReadyModel:
@@ -234,8 +220,8 @@ class ReadyModel:
 
     def settled(
         self,
-        logits_of: Callable[[list[Input]], Floats],
-        inputs: Sequence[Input],
+        logits_of: Callable[[list[Item]], Floats],
+        inputs: Sequence[Item],
         lengths: Sequence[int],
     ) -> Iterator[tuple[Ints, Floats]]:
         """Positions of inputs, with their logits (input, candidate), near ties decided."""

@@ -287,8 +287,7 @@ def encode(
         "return_token_type_ids": False,
     }
     if not tokenizer.is_fast or not texts:
-        ids: list[list[int]] = tokenizer(list(texts), **options)["input_ids"] if texts else []
-        return ids
+        return list(tokenizer(list(texts), **options)["input_ids"]) if texts else []
     tokenizer(texts[0], **options)
     encoded = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=special)
     return [encoding.ids for encoding in encoded]
@@ -343,5 +342,4 @@ def log_softmax(logits: Floats) -> Floats:
     top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
         total = top + np.log(np.exp(known - top).sum(axis=1, keepdims=True))
-    normalised: Floats = logits - total
-    return normalised
+    return np.asarray(logits - total)

@@ -21,7 +21,6 @@ from consilience.core.patterns import Pattern
 from consilience.models.batches import (
     ReadyModel,
     StateReader,
-    next_token_logits,
     sentence_logprobs,
     settle_candidates,
     side_by_side,
@@ -160,10 +159,11 @@ class CausalModel(ReadyModel, FactModel):
             sheet = self._lookup.in_slot(words, anchor, merge=True)
             columns = torch.from_numpy(sheet.first_tokens[sheet.scored]).to(self.model.device)
 
+            @torch.inference_mode()
             def next_logits(sentences: list[list[int]], columns: torch.Tensor = columns) -> Floats:
-                logits = next_token_logits(self.model, sentences)[:, columns]
-                values: Floats = logits.double().cpu().numpy()
-                return values
+                ids = torch.tensor(sentences, device=self.model.device)
+                logits = self.model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[:, -1]
+                return np.asarray(logits[:, columns].double().cpu().numpy())
 
             yield from self.score_slot(next_logits, inputs, sheet)
 

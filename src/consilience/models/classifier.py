@@ -104,9 +104,7 @@ class PairInput:
             texts: list[list[str]] = [[as_string(form) for form in part]]
             if self.reading.joined == "pair":
                 texts = [[form[at].text for form in part] for at in (0, 1)]
-            columns: Any = self.tokenizer(
-                *texts, truncation=False, padding=False, verbose=False, split_special_tokens=True
-            )
+            columns: Any = self.tokenizer(*texts, verbose=False, split_special_tokens=True)
             names = [one for one in self.tokenizer.model_input_names if one in columns]
             for row in range(len(part)):
                 form = {one: list(columns[one][row]) for one in names if one != "attention_mask"}
@@ -190,7 +188,6 @@ def _ends(sentence: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
         sentence,
         add_special_tokens=False,
         return_offsets_mapping=True,
-        truncation=False,
         verbose=False,
         split_special_tokens=True,
     )
@@ -250,8 +247,7 @@ class PairClassifier(ReadyModel):
             )
 
     def _logits(self, forms: list[Encoded]) -> Floats:
-        logits: Floats = read(forms, self.model, self.input.reading).double().cpu().numpy()
-        return logits[:, self._columns]
+        return read(forms, self.model, self.input.reading)[:, self._columns]
 
 
 def load_pair_classifier(
@@ -278,20 +274,18 @@ def predict(
     """Positions of forms, with their logits (form, label), in batches of one length."""
 
     def score_batch(batch: Ints) -> Floats:
-        logits = read([encoded[at] for at in batch], model, reading)
-        scores: Floats = logits.double().cpu().numpy()
-        return scores
+        return read([encoded[at] for at in batch], model, reading)
 
     lengths = [len(form["input_ids"]) for form in encoded]
     yield from score_batches(score_batch, lengths, budget, model.device)
 
 
 @torch.inference_mode()
-def read(forms: Sequence[Encoded], model: PreTrainedModel, reading: PairFormat) -> torch.Tensor:
+def read(forms: Sequence[Encoded], model: PreTrainedModel, reading: PairFormat) -> Floats:
     """Logits (form, label) of a few forms."""
     inputs = collate(forms, int(getattr(model.config, "pad_token_id", None) or 0))
     moved = {name: tensor.to(model.device) for name, tensor in inputs.items()}
-    return logits_of(model, reading.pool, moved)
+    return np.asarray(logits_of(model, reading.pool, moved).double().cpu().numpy())
 
 
 def collate(forms: Sequence[Encoded], pad: int) -> dict[str, torch.Tensor]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.core.free_text import DEFAULT_RULE, Rule, match, matched_word, rule_of
+from consilience.core.free_text import DEFAULT_RULE, match, matched_word, rule_of
 from consilience.core.items import Form, Ints, Question, Scores, TextPair, as_lines
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted, fold_case, truncated
@@ -234,7 +234,9 @@ class PromptFunction(PlainReader, Function):
         return self.text(asked)
 
     def match(self, text: str, asked: Prompt, words: Sequence[str]) -> int | None:
-        return match_answer(text, asked, self.rule)
+        """The position of the answer that a text is: by label, text or alias."""
+        labels = asked.answers if asked.are_labels else ()
+        return match(text, asked.choices, self.rule, labels).position
 
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]
@@ -242,12 +244,6 @@ class PromptFunction(PlainReader, Function):
         for sample in sorted(set(samples)):
             rows = [row for row, of_prompt in enumerate(samples) if of_prompt == sample]
             yield np.array(rows), texts_of(self.function, [self.text(prompts[at]) for at in rows])
-
-
-def match_answer(text: str, prompt: Prompt, rule: Rule) -> int | None:
-    """The position of the answer that a text is: by label, text or alias."""
-    labels = prompt.answers if prompt.are_labels else ()
-    return match(text, prompt.choices, rule, labels).position
 
 
 def match_candidate(text: str, query: Query, words: Sequence[str]) -> str | None:
@@ -336,12 +332,10 @@ Rules = Mapping[str, Callable[[Any, Candidates | None], int]]
 class Baseline(Chooser):
     """A model that chooses by a rule; that of facts puts all probability on one candidate."""
 
-    def __init__(
-        self, name: str, seed: int, rules: Rules, words: Sequence[str] = (), *, of: str = ""
-    ) -> None:
+    def __init__(self, name: str, seed: int, rules: Rules, words: Sequence[str] = ()) -> None:
         if name not in rules:
             raise ConsilienceError(
-                f"no baseline '{name}'{of}",
+                f"no baseline '{name}' for what is asked",
                 expected=", ".join(f"baseline:{known}" for known in rules),
                 todo=did_you_mean(name, list(rules)),
             )
@@ -408,7 +402,6 @@ def label_baseline(
     first; ``constant`` with the first label; ``random`` with a label drawn for each text.
     """
     majority = Counter(pair.label for pair in pairs).most_common(1)[0][0]
-
     rules: Rules = {
         "majority": lambda form, candidates: labels.index(majority),
         "constant": lambda form, candidates: 0,
@@ -416,7 +409,7 @@ def label_baseline(
             range(len(labels)), seed, *(segment.text for segment in form)
         ),
     }
-    return PairBaseline(name, seed, rules, labels, of=" for sentence pairs")
+    return PairBaseline(name, seed, rules, labels)
 
 
 def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> PromptBaseline:
@@ -452,7 +445,7 @@ def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> Prom
         "first": lambda prompt, _: 0,
         "oracle": lambda prompt, _: prompt.gold,
     }
-    baseline = PromptBaseline(name, seed, rules, of=" for questions")
+    baseline = PromptBaseline(name, seed, rules)
     baseline.say = {
         "random": lambda prompt, sample: _drawn(golds[prompt.group], seed, sample, prompt.text),
         "majority": lambda prompt, sample: common[prompt.group],

@@ -258,5 +258,4 @@ class ParaphraseJudge:
         encoded = scorer.tokenizer(list(sentences), add_special_tokens=False, verbose=False)
         ids = [list(row) for row in encoded["input_ids"]]
         totals = sentence_logprobs(scorer.model, start_token(scorer.tokenizer), ids, scorer.budget)
-        means: Floats = totals / np.array([max(1, len(row)) for row in ids])
-        return means
+        return np.asarray(totals / np.array([max(1, len(row)) for row in ids]))

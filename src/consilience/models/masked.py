@@ -214,8 +214,7 @@ class MaskedModel(ReadyModel, FactModel):
             ids, at = ids.pin_memory(), at.pin_memory()
         device = self.model.device
         ids, at = ids.to(device, non_blocking=True), at.to(device, non_blocking=True)
-        logits: Floats = self.at_mask.logits(ids, at, rows).double().cpu().numpy()
-        return logits
+        return np.asarray(self.at_mask.logits(ids, at, rows).double().cpu().numpy())
 
 
 def positions(model: PreTrainedModel) -> int:
@@ -269,8 +268,7 @@ class _FilledSlots:
 
     def totals(self) -> Floats:
         """The scores of the candidates (slot, candidate); NaN for one that is not finished."""
-        totals: Floats = self.steps[:, self.tree.nodes].sum(axis=2)
-        return totals
+        return np.asarray(self.steps[:, self.tree.nodes].sum(axis=2))
 
     def sentences_of(self, chosen: Bools) -> Bools:
         """All sentences (slot, node) of ``chosen`` (slot, candidate) candidates."""
@@ -355,39 +353,32 @@ class PiecewiseModel(MaskedModel):
     def _read(self, filled: _FilledSlots, wanted: Bools, *, alone: bool = False) -> None:
         """Read sentences ``wanted`` (slot, node); ``alone``: one at a time, on one thread."""
         slots, nodes = np.nonzero(wanted)
-        depths = filled.tree.depths  # the first mask follows the tokens of a node
+        depths, device = filled.tree.depths, self.model.device
         lengths = [
             len(filled.slots[slot].ids) - 1 + len(filled.filling[node])
             for slot, node in zip(slots.tolist(), nodes.tolist(), strict=True)
         ]
 
+        @torch.inference_mode()
         def read_batch(batch: Ints) -> None:
             chosen = list(zip(slots[batch].tolist(), nodes[batch].tolist(), strict=True))
             tree, firsts = filled.tree, filled.tree.first_child
             children = [tree.children[firsts[node] : firsts[node + 1]] for _, node in chosen]
             row = np.repeat(np.arange(len(batch)), [len(nodes) for nodes in children])
             child = np.concatenate(children)
+            texts = [filled.sentence(*sentence) for sentence in chosen]
+            # the first mask follows the tokens of a node
+            at_mask = [filled.slots[at].at + int(depths[node]) - 1 for at, node in chosen]
+            ids, where = (torch.tensor(values, device=device) for values in (texts, at_mask))
             with reproducibly() if alone else nullcontext():
-                filled.steps[slots[batch][row], child] = self._log_probs(
-                    [filled.sentence(*sentence) for sentence in chosen],
-                    [filled.slots[at].at + int(depths[node]) - 1 for at, node in chosen],
-                    row,
-                    tree.ids[child],
-                )
+                logits = self.at_mask.logits(ids, where, self._head)
+                steps = token_logprobs(logits, row, tree.ids[child])
+            filled.steps[slots[batch][row], child] = steps
 
         def work(batch: Ints) -> None:
             halving(read_batch, batch, lengths[batch[0]], self.budget)
 
         singles = (np.array([at]) for at in range(len(lengths)))
         batches = singles if alone else equal_length_batches(lengths, self.budget)
-        for _ in side_by_side(work, batches, self.model.device):
+        for _ in side_by_side(work, batches, device):
             pass
-
-    @torch.inference_mode()
-    def _log_probs(
-        self, sentences: list[list[int]], at: list[int], row: Ints, token: Ints
-    ) -> Floats:
-        """Log-probability (token,) of ``token`` at ``at`` (sentence,) of the sentences ``row``."""
-        device = self.model.device
-        ids, where = torch.tensor(sentences, device=device), torch.tensor(at, device=device)
-        return token_logprobs(self.at_mask.logits(ids, where, self._head), row, token)

@@ -12,16 +12,16 @@ from jinja2.exceptions import TemplateError
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Form, Task, TaskKind, as_string
 from consilience.core.presentation import Prompt
+from consilience.models.decisions import OF_PAIRS
 
 MOST_WRITTEN = 32  # Tokens that a model may write unless another number is given
 LONGEST_LABEL = 20  # Tokens that a model may write; no label of the tasks has half as many
 REPLY = "{reply}"  # In a template: what follows is the beginning of the model's reply
 
 TEMPLATES: Mapping[TaskKind, str] = {
-    "NLI": "{text}\n\nHow does {second} relate to {first}? Answer with one of these labels and "
-    "nothing else: {labels}.\n{reply}Label:",
-    "STS": "{text}\n\nHow do {first} and {second} relate? Answer with one of these labels and "
-    "nothing else: {labels}.\n{reply}Label:",
+    kind: f"{{text}}\n\n{question} Answer with one of these labels and nothing else: {{labels}}.\n"
+    "{reply}Label:"
+    for kind, question in OF_PAIRS.items()
 }
 """The template for a model without a form of its own, if none is given; ours.
 
@@ -227,7 +227,6 @@ class OptionPrompts:
         return self.tokens.around(shown)[0]
 
     def why_not(self, shown: Sequence[Prompt]) -> list[str | None]:
-        """Why each prompt cannot be asked; None where it can."""
         self.tokens.read_ahead(shown)
         return [self._why_not(prompt) for prompt in shown]
 

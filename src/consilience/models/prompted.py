@@ -109,8 +109,7 @@ class CausalContinuation:
         written: Any = self._model.generate(
             input_ids=ids, attention_mask=torch.ones_like(ids), **options
         )
-        rows: list[list[int]] = written[:, ids.shape[1] :].tolist()
-        return rows
+        return list(written[:, ids.shape[1] :].tolist())
 
 
 class Seq2SeqContinuation:
@@ -349,8 +348,8 @@ class PromptReader(ReadyModel):
     @torch.inference_mode()
     def _alone(self, prompt: list[int], targets: Targets) -> Floats:
         ids = torch.tensor([prompt], device=self.model.device)
-        totals: Floats = self.continuation.totals(ids, self.continuation.encode(ids), targets)[0]
-        return totals
+        encoded = self.continuation.encode(ids)
+        return np.asarray(self.continuation.totals(ids, encoded, targets)[0])
 
     def _is_complete(self, manners: Sequence[Manner], row: int, written: list[int]) -> bool:
         if not written or written[-1] in (*self.ends, self.tokenizer.pad_token_id):
@@ -489,13 +488,8 @@ class LabelWriter(PromptReader):
     def encode(self, forms: Sequence[Form]) -> list[Encoded]:
         if not forms:
             return []
-        encoded: Any = self.tokenizer(
-            [self.text(form) for form in forms],
-            add_special_tokens=not self.is_chat,
-            truncation=False,
-            padding=False,
-            verbose=False,
-        )
+        texts = [self.text(form) for form in forms]
+        encoded: Any = self.tokenizer(texts, add_special_tokens=not self.is_chat, verbose=False)
         return [{"input_ids": list(ids)} for ids in encoded["input_ids"]]
 
     def parts(self, shown: Sequence[Form]) -> list[Parts]:

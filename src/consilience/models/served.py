@@ -80,13 +80,11 @@ def file_of(name: str) -> str:
     from consilience.models.sources import locate
 
     expected = "llamacpp:FILE.gguf or llamacpp:packaged:smollm2"
-    if not name:
-        raise ConsilienceError("--model llamacpp: names no file", expected=expected)
-    for path in locate(name).files.values():
+    for path in locate(name).files.values() if name else ():
         if path.suffix == ".gguf":
             return str(path)
-    todo = f"Leave llamacpp: out to load it here: --model {name}."
-    raise ConsilienceError(f"'{name}' is no GGUF file", expected=expected, todo=todo)
+    todo = "Leave llamacpp: out to load another model here."
+    raise ConsilienceError(f"'llamacpp:{name}' names no GGUF file", expected=expected, todo=todo)
 
 
 class Served:
@@ -505,15 +503,6 @@ def load_served(
             chosen.proof = replace(chosen.proof, refused=reasons)
             return chosen
     raise UnprovedServerError(reasons)
-
-
-def load_served_facts(
-    spec: str, connection: Connection | None, scoring: str | None = None
-) -> ServedFacts:
-    """The model of that name, asked facts by the tokens of the server."""
-    model = load_served(spec, connection, scoring, in_chats=())
-    assert isinstance(model, TokenScorer)
-    return ServedFacts(model)
 
 
 def load_served_labels(

@@ -73,8 +73,7 @@ COLUMNS = {
 WRITERS = ("T5-base", "T5-large")
 """Models that write the label and are not trained here: T5 was trained on all five tasks."""
 
-GENERATED = "-generated"
-"""Follows a task's name in the group of freely written answers."""
+GENERATED = "-generated"  # Follows a task's name in the group of freely written answers
 
 VARIANTS: Mapping[str, Sequence[str]] = {"Single": (), "Para": ("qqp", "mrpc"), "All": CALUM}
 """The tasks that a model is trained on in addition to its own (Section 6.1)."""
@@ -202,8 +201,7 @@ CLAIMS: Mapping[tuple[str, str], tuple[str, str]] = {
 The first and the last are claimed at .01; the other difference is "marginal".
 """
 
-VALUES = {name: RUNS_SCHEMA[name] for name in LONG}
-"""The schema of numbers for tests and gains."""
+VALUES = {name: RUNS_SCHEMA[name] for name in LONG}  # The schema of numbers for tests and gains
 
 
 def results(recipe: Recipe, work: Work) -> RecipeResult:
@@ -426,7 +424,6 @@ def _draw_sheets(work: Work, task: str) -> Path:
 
 
 def _score_people(work: Work, task: str) -> Path:
-    """The metrics of the people who answered a task."""
     sheets = sheets_of(work.request, task)
     if not (sheets / "key.json").is_file():
         raise MissingError(f"{UNAVAILABLE}: people have to answer; calum-human makes their sheets")
@@ -559,7 +556,6 @@ def _number(
 
 
 def _counted(compared: Sequence[Comparison], relations: int) -> dict[str, Measured]:
-    """How often a claim holds, and tests over its units."""
     units: dict[str, list[float]] = {}
     for pair in compared:
         units.setdefault(pair.unit, []).append(pair.difference)
@@ -601,7 +597,6 @@ def _printed(tables: Mapping[str, pl.DataFrame]) -> dict[Place, Number]:
 
 
 def _ours(work: Work, tables: Mapping[str, pl.DataFrame]) -> dict[Place, Number]:
-    """The numbers of our runs of the same rows, as far as they are here."""
     numbers: dict[Place, Number] = {}
     columns = {key: column for column, key in COLUMNS.items()}
     tasks = {group: task for task, group in GROUPS.items()}

@@ -27,8 +27,7 @@ TAKE_DATA_DIR = {
 UNAVAILABLE, NOT_SELECTED, NOT_RUN = "unavailable", "not selected", "not run"
 """Beginnings of the reason for a missing number: no model or data, left out, or a dry run."""
 
-BY_HAND = "counted by hand"
-"""The reason for a number of ours that only people can find."""
+BY_HAND = "counted by hand"  # The reason for a number of ours that only people can find
 
 
 class MissingError(Exception):
@@ -39,8 +38,7 @@ class MissingError(Exception):
 class Request:
     """A user's settings for a recipe."""
 
-    folder: Path
-    """The folder of runs and tables, for all recipes. Existing runs are reused."""
+    folder: Path  # The folder of runs and tables, for all recipes. Existing runs are reused.
     models: Mapping[str, str] = field(default_factory=dict)
     """Models that replace the paper's, by the paper's names."""
     added: Mapping[str, str] = field(default_factory=dict)
@@ -51,8 +49,7 @@ class Request:
     options: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """More arguments, by the name of the command."""
     data_dir: Path | None = None
-    device: str = "auto"
-    """The device of models that are probed; trainings run on cpu or auto."""
+    device: str = "auto"  # The device of models that are probed; trainings run on cpu or auto
     tolerance: float | None = None
     """Points within which a percentage counts as equal to the paper's; None for no judgement."""
     dry: bool = False
@@ -239,10 +236,7 @@ def _call(command: Sequence[str]) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr or ""
 
 
-ADDED = "added"
-
-KOREAN = ("kornli", "klue-nli", "klue-sts")
-
+ADDED, KOREAN = "added", ("kornli", "klue-nli", "klue-sts")
 SPLITS = ("train", "validation", "test")
 
 
@@ -250,8 +244,7 @@ SPLITS = ("train", "validation", "test")
 class RecipeResult:
     """The result of a recipe."""
 
-    numbers: Mapping[Key, Measured]
-    """Our numbers, by block, row and column of the paper's table."""
+    numbers: Mapping[Key, Measured]  # Our numbers, by block, row and column of the paper's table
     notes: Sequence[str] = ()
     files: Sequence[Path] = ()
 

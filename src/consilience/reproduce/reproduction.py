@@ -50,13 +50,6 @@ from consilience.suites.pairs import CALUM, HUB
 PAIR_FILES = [f"{task}:{one}" for task in (*CALUM, *KOREAN) for one in (*SPLITS, "answers")]
 """Sets of sentence pairs that may be given as files, and what people answered."""
 
-NOT_COMPARABLE = "not comparable"
-"""The verdict on a number of fewer questions than the paper's."""
-
-FEWER = ("--limit", "-n", "--groups", "--facts-from", "--single-token")
-"""How the options begin that choose some questions only."""
-
-
 ROW = {field.name for field in fields(Recipe)} - {"name", "models", "details"}
 """The keys of a recipe in ``recipes.toml`` beside ``models`` and those of its function."""
 
@@ -130,7 +123,7 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
     selected = pl.Series([is_selected(key) for key in keys], dtype=pl.Boolean)
     if any(map(asks_fewer, request.options.values())):
         in_both = pl.col("ours").is_not_nan() & pl.col("paper").is_not_nan()
-        verdict = pl.when(in_both).then(pl.lit(NOT_COMPARABLE)).otherwise("verdict")
+        verdict = pl.when(in_both).then(pl.lit("not comparable")).otherwise("verdict")
         numbers = numbers.with_columns(verdict=verdict)
     verdict = pl.when(selected).then("verdict").otherwise(pl.lit(NOT_SELECTED))
     return result, numbers.with_columns(verdict=verdict)
@@ -138,7 +131,8 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
 
 def asks_fewer(arguments: Sequence[str]) -> bool:
     """Whether arguments of a command choose some of its questions only."""
-    return any(word.startswith(FEWER) for word in arguments)
+    fewer = ("--limit", "-n", "--groups", "--facts-from", "--single-token")
+    return any(word.startswith(fewer) for word in arguments)
 
 
 def _missing_keys(recipe: Recipe, work: Work, measured: Collection[str]) -> list[Key]:
@@ -194,9 +188,6 @@ def _refuse(unknown: Collection[str], message: str, known: Collection[str]) -> N
 
 PARAREL = "pararel"
 
-ESTIMATED = ("probe", "improve", "finetune")
-"""Commands whose ``--dry-run`` estimates their time."""
-
 UNCOUNTED = ("--facts-from", "--single-token", "--perturbations", "--as-shipped")
 """Options of ``probe`` that change the number of queries in a way that is not counted here."""
 
@@ -208,7 +199,8 @@ def plan_lines(commands: Sequence[str], request: Request) -> Iterator[str]:
         yield "Data: not checked; sentence pairs are read from the Hub or from --data."
     if any(PARAREL in words for words in typed):
         yield from _on_pararel(typed, request)
-    if names := [name for name in ESTIMATED if any(name == words[1] for words in typed)]:
+    estimated = ("probe", "improve", "finetune")  # their ``--dry-run`` estimates the time
+    if names := [name for name in estimated if any(name == words[1] for words in typed)]:
         yield f"Time: add --dry-run to a command ({', '.join(names)}) to estimate it."
 
 
@@ -256,8 +248,7 @@ class Reproduction(Shown):
     files: Sequence[Path]
     record: Mapping[str, Any]
     plan: Sequence[str] = ()
-    is_absent: bool = False
-    """Whether a row or the whole table could not be made."""
+    is_absent: bool = False  # Whether a row or the whole table could not be made
     is_strict: bool = False
     is_dry: bool = False
 
@@ -294,13 +285,10 @@ class Reproduction(Shown):
         return self.warnings
 
     def exit_status(self) -> int:
-        return 3 if self.is_strict and not self.is_dry and self.has_failed else 0
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether a selected number is missing, or differs from the paper's."""
-        failed = self.numbers.remove(pl.col("verdict").is_in(PASSING))
-        return failed.height > 0 or (self.numbers.is_empty() and self.is_absent)
+        """3 where a selected number is missing or differs from the paper's, if that matters."""
+        failed = self.numbers.remove(pl.col("verdict").is_in(PASSING)).height > 0
+        failed |= self.numbers.is_empty() and self.is_absent
+        return 3 if self.is_strict and not self.is_dry and failed else 0
 
 
 def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
@@ -403,7 +391,6 @@ def _named(texts: Sequence[str] | None, option: str, expected: str) -> dict[str,
 
 
 def _warnings(recipe: Recipe, work: Work) -> list[str]:
-    """Differences from the paper's models and commands, and reasons for missing numbers."""
     absent, request = work.absent, work.request
     models = [
         f"{row}: replaced by {spec}; the paper's numbers are of another model"

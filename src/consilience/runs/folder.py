@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -261,7 +262,7 @@ class RunFolder:
         """Keep the replies of a model behind a URL until the run is complete, and their cost."""
         client: Client | None = getattr(model, "client", None)
         if proof := getattr(model, "proof", None):
-            self.describe("scoring", proof.record())
+            self.describe("scoring", asdict(proof))
         if client is not None and not client.is_free:
             self._client = client
             self._journal = client.journal = Journal(self.path / REPLIES)

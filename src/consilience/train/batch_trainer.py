@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -290,11 +290,6 @@ def training_arguments(
     return arguments
 
 
-def set_interval(arguments: TrainingArguments, updates: int) -> None:
-    """Log, validate and save every so many updates."""
-    arguments.eval_steps = arguments.save_steps = arguments.logging_steps = updates
-
-
 class BatchTrainer(Trainer):
     """A Trainer whose data set has whole batches as items, and which validates by ``validate``."""
 
@@ -430,14 +425,6 @@ class TrainingCost:
                 f"load, {self.update_seconds:.2g} s an update, {self.query_seconds:.2g} s a query)"
             )
         return lines
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields and the estimated seconds, for a JSON document."""
-        values = asdict(self) | {"seconds": self.seconds}
-        return {
-            name: None if isinstance(value, float) and math.isnan(value) else value
-            for name, value in values.items()
-        }
 
 
 def time_training(

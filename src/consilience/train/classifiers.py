@@ -22,12 +22,7 @@ import torch
 from accelerate.state import PartialState
 from safetensors.torch import save_file
 from torch.utils.data import Dataset
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    TrainerCallback,
-    set_seed,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, set_seed
 
 from consilience.core.errors import ConsilienceError, Joined, Loading, Pool, Sampling, StopOn
 from consilience.core.items import Task
@@ -50,7 +45,6 @@ from consilience.train.batch_trainer import (
     TrainingFolder,
     check_device,
     quiet_transformers,
-    set_interval,
     time_training,
     trained,
     training_arguments,
@@ -183,7 +177,6 @@ class Heads(torch.nn.Module):
         return {name: weight for name, weight in weights.items() if name not in self.aliases}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
-        """Load all weights of ``state_dict``."""
         known = set(self.state_dict())
         if known != set(state_dict):
             raise RuntimeError(f"weights of another model: {sorted(known ^ set(state_dict))[:3]}")
@@ -407,8 +400,9 @@ class PairTrainer(BatchTrainer):
             self.training, size=plan.batch, epochs=plan.epochs, seed=plan.seed,
             sampling=plan.sampling, processes=arguments.world_size,
         )  # fmt: skip
-        set_interval(arguments, self.batches.per_epoch)
-        arguments.warmup_steps = round(plan.warmup * self.batches.per_epoch * plan.epochs)
+        interval = self.batches.per_epoch
+        arguments.eval_steps = arguments.save_steps = arguments.logging_steps = interval
+        arguments.warmup_steps = round(plan.warmup * interval * plan.epochs)
         self.products: dict[str, Any] = {}
         if arguments.device.type == "cpu" and not plan.bf16:
             self.products = folder.speed_up(heads.models)
@@ -504,7 +498,6 @@ class History(TrainerCallback):
         self._stop(history, control)
 
     def _stop(self, history: Sequence[dict[str, Any]], control: Any) -> None:
-        """Stop after ``patience`` epochs without a better validation."""
         if self.plan.patience:
             best = history.index(best_of(history, self.plan.stop_on))
             control.should_training_stop = len(history) - best - 1 >= self.plan.patience
@@ -609,8 +602,7 @@ def _start(threads: int, started: Any, accelerators: Sequence[str]) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = accelerators[number % len(accelerators)]
 
 
-TIMED_PAIRS = 64
-"""Sentence pairs whose validation is timed."""
+TIMED_PAIRS = 64  # Sentence pairs whose validation is timed
 
 
 @quiet_transformers()

@@ -33,6 +33,7 @@ from consilience.metrics.registry import headline_metrics
 from consilience.models import load_model
 from consilience.models.fast.products import speed_up_training
 from consilience.models.loading import Kind, Pretrained, load_pretrained
+from consilience.models.masked import positions
 from consilience.runs.folder import RunFolder
 from consilience.suites.facts import sample_facts, select_relations
 from consilience.train.batch_trainer import (
@@ -41,17 +42,16 @@ from consilience.train.batch_trainer import (
     TrainingFolder,
     check_device,
     quiet_transformers,
-    set_interval,
     time_training,
     trained,
     training_arguments,
     uses_cpu,
 )
 from consilience.train.objectives import (
+    LONGEST,
     LOSSES,
     Steps,
     collate,
-    longest_of,
     objective_of,
     perplexity,
     trained_relation,
@@ -68,8 +68,7 @@ from consilience.train.plan import (
 )
 from consilience.types import Suite
 
-VALIDATED = ("accuracy", "consistency", "consistent_accuracy")
-"""The metrics of validation."""
+VALIDATED = ("accuracy", "consistency", "consistent_accuracy")  # The metrics of validation
 
 BEST_METRIC, TIE_METRIC = "consistent_accuracy", "corrected_consistency"
 """Choose the best checkpoint, lambda and seed, on the validation relations.
@@ -242,7 +241,6 @@ class ConsistencyTrainer(BatchTrainer):
         return {name: x for name, x in values.items() if name != TIE_METRIC or not math.isnan(x)}
 
     def save(self) -> dict[str, Any]:
-        """Save the best checkpoint in ``model``; what is recorded of it."""
         done, model = validations(self.state.log_history), Path(str(self.args.output_dir)) / MODEL
         best = last_best([*done], done.__getitem__)
         equal = [step for step in done if done[step][BEST_METRIC] == done[best][BEST_METRIC]]
@@ -270,8 +268,7 @@ def plain_copy(model: Any) -> PreTrainedModel:
     return plain
 
 
-MODEL = "model"
-"""The folder of the best checkpoint of a training, a model like any other."""
+MODEL = "model"  # The folder of the best checkpoint of a training, a model like any other
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +328,7 @@ def make_trainer(
         trained_relation(subject.suite.relation(id_), loaded, subject.protocol, plan.loss)
         for id_ in plan.train
     ]
-    longest, lines = longest_of(loaded.model), subject.lines[HELD_OUT:]
+    longest, lines = min(LONGEST, positions(loaded.model)), subject.lines[HELD_OUT:]
     steps = Steps(relations, loaded, plan, longest=longest, lines=lines)
     arguments = training_arguments(
         plan, folder.path, subject.device, best_metric=BEST_METRIC, weight_decay=0.0,
@@ -341,7 +338,8 @@ def make_trainer(
     accumulated = max(1, len(plan.train) * plan.accumulation // arguments.world_size)
     arguments.gradient_accumulation_steps = accumulated
     updates = math.ceil(len(steps) / (accumulated * arguments.world_size))
-    set_interval(arguments, max(1, updates // (2 * plan.epochs)))
+    interval = max(1, updates // (2 * plan.epochs))
+    arguments.eval_steps = arguments.save_steps = arguments.logging_steps = interval
     products: dict[str, Any] = {}
     if arguments.device.type == "cpu" and not plan.bf16:
         products = folder.speed_up({"model": loaded.model})["model"]
@@ -365,8 +363,7 @@ def load_trainable(subject: Subject) -> Pretrained:
     return loaded
 
 
-TABLE = "table-7.csv"
-"""The file of the finished table."""
+TABLE = "table-7.csv"  # The file of the finished table
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +382,6 @@ class Outcome:
 
     @property
     def training(self) -> Trained:
-        """The training with the chosen lambda."""
         return self.tried[self.weight]
 
 
@@ -410,7 +406,6 @@ class Improved:
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """The outcomes of all rows and seeds."""
         return [outcome for row in self.rows for outcome in row.outcomes]
 
     @property
@@ -585,7 +580,6 @@ def is_first_process(subject: Subject) -> bool:
 def _train_rows(
     subject: Subject, plan: Plan, folder: Path, ablations: bool, watch: Watch = SILENT
 ) -> Iterator[Outcome]:
-    """Train the rows of Table 7 with the seed of the plan."""
     weight, path = 0.0, folder / f"seed-{plan.seed}"
     if plan.loss == "vote":
         watch.say(f"training the teacher, seed {plan.seed}")
@@ -623,8 +617,7 @@ def _measure(subject: Subject, suite: Suite, folder: Path) -> tuple[pl.DataFrame
     return answers, metrics
 
 
-TIMED_FACTS = 8
-"""Facts of each validation relation whose queries are timed."""
+TIMED_FACTS = 8  # Facts of each validation relation whose queries are timed
 
 
 @quiet_transformers()

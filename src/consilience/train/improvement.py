@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ from consilience.report.columns import (
     tests_of,
 )
 from consilience.report.comparison_tables import compared_on, comparison_table
-from consilience.report.export import Lines, Shown, rows_of
+from consilience.report.export import Lines, Shown, rows_of, without_nan
 from consilience.report.table import CI, Cell, Column, Table
 from consilience.runs.folder import default_folder
 from consilience.suites.pairs import Pairs, half_of, load_task, read_pairs, sample_pairs
@@ -186,7 +186,7 @@ class Improvement(Shown):
             for one in result.outcomes
         ]  # fmt: skip
         return {
-            "cost": self.cost and self.cost.to_dict(),
+            "cost": _record(self.cost),
             "before": rows_of(result.before), "perplexity": result.perplexity,
             "outcomes": outcomes, "table": rows_of(result.table), "notes": self.notes,
             "model": str(result.best.training.model),
@@ -198,9 +198,12 @@ class Improvement(Shown):
         return [*self.notes, *[note] * without]
 
 
+def _record(cost: TrainingCost | None) -> Any:
+    return cost and without_nan(asdict(cost) | {"seconds": cost.seconds})
+
+
 def _dry_run(cost: TrainingCost | None) -> Lines:
-    document = {"cost": cost and cost.to_dict()}
-    return Lines(document, *(cost.lines if cost else ()), DRY_RUN)
+    return Lines({"cost": _record(cost)}, *(cost.lines if cost else ()), DRY_RUN)
 
 
 def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | Lines | None:
@@ -255,8 +258,6 @@ def _folder_of(options: ImproveOptions, suite: Suite) -> Path:
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a text, or the ``text`` of JSON lines, without empty ones."""
-    if not path.is_file():
-        raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
     if path.suffix != ".jsonl":
         return [line.strip() for line in read_text(path).splitlines() if line.strip()]
     lines = []
@@ -270,8 +271,7 @@ def read_lines(path: Path) -> list[str]:
 GRID_BATCHES, GRID_RATES = (32, 64, 128), (5e-4, 1e-5, 5e-6)
 """The batch sizes and learning rates of the grid (CALUM paper, Appendix A.1)."""
 
-SEED = 0
-"""Seed of halves and samples, the same for every training."""
+SEED = 0  # Seed of halves and samples, the same for every training
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +335,7 @@ class Finetuning(Shown):
     def document(self) -> dict[str, Any]:
         trainings, best = self.trainings, self.trainings.best
         return {
-            "cost": self.cost and self.cost.to_dict(),
+            "cost": _record(self.cost),
             "model": self.options.model, "task": self.task,
             "best": {"batch": best.batch, "learning_rate": best.learning_rate},
             "grid": [
@@ -400,7 +400,6 @@ def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | Li
 
 
 def _sources(options: FinetuneOptions) -> list[TaskPairs]:
-    """The pairs of the main task, then those of the other tasks."""
     from consilience.train.classifiers import TaskPairs
 
     def read(file: str, task: Task) -> Pairs:
@@ -426,7 +425,6 @@ def _sources(options: FinetuneOptions) -> list[TaskPairs]:
 
 
 def _notes(trainings: SeedTrainings, sources: Sequence[TaskPairs]) -> list[str]:
-    """The notes of the pairs, and how many of them were truncated."""
     first = next(iter(trainings.seeds.values()))
     notes = [
         note

@@ -154,7 +154,6 @@ class CausalObjective:
     def questions(
         self, tokenizer: PreTrainedTokenizerBase, facts: Sequence[Fact], patterns: Sequence[Pattern]
     ) -> tuple[list[list[int]], list[int]]:
-        """Token ids of each fact in each pattern, and the position at which it is answered."""
         lefts = [p.around_object(fact.subject)[0].rstrip() for fact in facts for p in patterns]
         start = start_token(tokenizer)
         questions = [[start, *ids] for ids in encode(tokenizer, lefts)]
@@ -163,7 +162,6 @@ class CausalObjective:
     def words(
         self, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int, seed: str
     ) -> Words:
-        """Every next word to predict."""
         start = start_token(tokenizer)
         whole = [[start, *ids[:longest]] for ids in encode(tokenizer, texts)]
         return Words(
@@ -176,7 +174,6 @@ class CausalObjective:
     def scorer(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, protocol: Protocol
     ) -> LanguageModel:
-        """The model as ``probe`` uses it."""
         return CausalModel(Pretrained("causal", model, tokenizer, {"model": "in training"}))
 
 
@@ -197,12 +194,8 @@ def objective_of(loaded: Pretrained) -> Objective:
 
 
 LONGEST = 128
-"""Tokens of the longest sequence; a longer text is truncated, a longer question left out."""
-
-
-def longest_of(model: PreTrainedModel) -> int:
-    """``LONGEST``, or as many tokens as the model has positions, where these are fewer."""
-    return min(LONGEST, positions(model))
+"""Tokens of the longest sequence, where a model has as many positions; a longer text is truncated,
+a longer question left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +362,8 @@ def perplexity(spec: str, lines: Sequence[str], loading: Loading) -> float:
     """
     loaded = load_pretrained(spec, loading)
     model = loaded.model.eval()
-    words = objective_of(loaded).words(lines, loaded.tokenizer, longest_of(model), "0")
+    longest = min(LONGEST, positions(model))
+    words = objective_of(loaded).words(lines, loaded.tokenizer, longest, "0")
     predicted: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for row, column, label in zip(words.rows, words.columns, words.labels, strict=True):
         predicted[row].append((column, label))

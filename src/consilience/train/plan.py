@@ -27,8 +27,7 @@ DEFAULT_WEIGHTS: Mapping[Loss, Sequence[float]] = {
 }
 """The lambdas to try with each loss; all but those of ``vote`` are in the ParaRel paper (8.2)."""
 
-IMPROVED = "improved"
-"""The name of the plan itself, next to its ablations."""
+IMPROVED = "improved"  # The name of the plan itself, next to its ablations
 
 LEAST, GREATEST = sys.float_info.min, sys.float_info.max
 

@@ -82,8 +82,7 @@ class Tree:
     @property
     def has_children(self) -> Bools:
         """(node,) Whether something follows a node: a model need read no other."""
-        flags: Bools = np.diff(self.first_child) > 0
-        return flags
+        return np.asarray(np.diff(self.first_child) > 0)
 
     @property
     def inner(self) -> Ints:
@@ -101,8 +100,7 @@ class Tree:
     def path_sums(self, steps: Floats) -> Floats:
         """Sum of ``steps`` (node,) over the tokens of each sequence (sequence,)."""
         inside = np.arange(self.nodes.shape[1]) < self.lengths[:, None]
-        sums: Floats = np.where(inside, steps[self.nodes], 0).sum(axis=1)
-        return sums
+        return np.asarray(np.where(inside, steps[self.nodes], 0).sum(axis=1))
 
     def child_steps(self, nodes: Ints, logits: torch.Tensor) -> tuple[Ints, Ints, Floats]:
         """Log-probabilities of the children of ``nodes``, from ``logits`` (node, entry).
@@ -168,8 +166,7 @@ class PartialScores:
         """Unfinished candidates (query, candidate) that may come within ``slack`` of the best."""
         totals = self.totals()
         best = np.where(np.isnan(totals), -np.inf, totals).max(axis=1, keepdims=True)
-        live: Bools = np.isnan(totals) & (self.bounds() >= best - slack)
-        return live
+        return np.asarray(np.isnan(totals) & (self.bounds() >= best - slack))
 
     def ranks(self, live: Bools) -> Ints:
         """Rank (query, candidate) by bound among the ``live`` candidates of a query; best 0."""
@@ -382,8 +379,7 @@ class TreeReader:
         self._slot = np.full(len(tree.ids), -1)
 
     def is_read(self, nodes: Ints) -> Bools:
-        is_read: Bools = self._slot[nodes] >= 0
-        return is_read
+        return np.asarray(self._slot[nodes] >= 0)
 
     def read(self, nodes: Ints) -> None:
         in_parts(self._pass, nodes, 1, self._budget)
@@ -515,8 +511,7 @@ def _shared_nodes(tree: Tree, size: int) -> Ints:
     is_shared = queries_of > 1
     is_shared[np.unique(nodes[counts == per_query])] = True
     is_shared[0] = True
-    inner: Ints = np.flatnonzero(is_shared & tree.has_children)
-    return inner
+    return np.flatnonzero(is_shared & tree.has_children)
 
 
 def tree_scorer(model: PreTrainedModel, start: int, budget: Budget) -> TreeScorer | None:
@@ -611,8 +606,7 @@ class TokenNoise:
         # The third word of the counter is the step: no step takes as many numbers as 2**128.
         bits = np.random.Philox(key=self.key, counter=step << 128).random_raw(size)
         uniform = ((bits >> np.uint64(11)) + 0.5) * 2.0**-53  # between 0 and 1, never either
-        noise: Floats = -self.temperature * np.log(-np.log(uniform))
-        return noise
+        return np.asarray(-self.temperature * np.log(-np.log(uniform)))
 
     def added_to(self, logits: torch.Tensor, step: int) -> torch.Tensor:
         """The logits (token,) of a step with the noise added."""

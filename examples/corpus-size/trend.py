@@ -27,7 +27,6 @@ from consilience.analysis.patterns import number_of, short_number
 from consilience.files.write import csv_of, write_whole
 from consilience.kinds import facts_of
 from consilience.metrics.counts import Counts, ResampleCache, prepared_seeds
-from consilience.metrics.resampling import Spread
 from consilience.metrics.statistics import LEVEL, NAN, Floats, logit_interval
 from consilience.runs.run import Run, split_label
 
@@ -127,8 +126,8 @@ class Family:
         count = seeds.pop()
         self.counts = [counts[at : at + count] for at in range(0, len(counts), count)]
 
-    def number(self, metrics: Mapping[str, float]) -> tuple[Floats, list[list[Spread]], int]:
-        """Means over relations (size, seed), how they vary, and the number of relations."""
+    def number(self, metrics: Mapping[str, float]) -> tuple[Floats, list[str]]:
+        """Means over relations (size, seed), and these relations."""
         keys = [(name, "all") for name in metrics]
         every = [counts for seeds in self.counts for counts in seeds]
         groups = [
@@ -140,57 +139,44 @@ class Family:
                 for key in keys
             )
         ]
-        weights = list(metrics.values())
-        values, spreads = [], []
-        for seeds in self.counts if len(groups) > 1 else []:
-            cells = [self._cell(counts, groups, keys, weights) for counts in seeds]
-            values.append([value for value, _ in cells])
-            spreads.append([spread for _, spread in cells])
-        return np.array(values), spreads, len(groups)
 
-    def _cell(
-        self,
-        counts: Counts,
-        groups: Sequence[str],
-        keys: Sequence[tuple[str, str]],
-        weights: Sequence[float],
-    ) -> tuple[float, Spread]:
-        """The number of one run, and how it varies."""
-        values, spreads = [], []
-        for key in keys:
-            shares = {group: counts.shares[group][key] for group in groups}
-            draws = {group: counts.draws[group][key] for group in groups}
-            spreads.append(counts.resampling.over(shares, draws)[0])
-            values.append(np.mean([share.value for share in shares.values()]))
-        return float(np.dot(weights, values)), weighted(spreads, weights)
+        def mean(counts: Counts) -> float:
+            shares = [[counts.shares[group][key].value for group in groups] for key in keys]
+            return float(np.dot(list(metrics.values()), np.mean(shares, axis=1)))
 
+        runs = self.counts if len(groups) > 1 else []
+        return np.array([[mean(counts) for counts in seeds] for seeds in runs]), groups
 
-def weighted(spreads: Sequence[Spread], weights: Sequence[float]) -> Spread:
-    """The weighted sum of numbers, under the same resamples."""
-    parts = zip(spreads, weights, strict=True)
-    sums = [(spread.relations * w, spread.within * w, spread.across * w) for spread, w in parts]
-    relations, within, across = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
-    return Spread(relations, within, across, spreads[0].clusters)
+    def replicates(
+        self, metrics: Mapping[str, float], groups: Sequence[str], of_sizes: Sequence[float]
+    ) -> Floats:
+        """The weighted sum of the sizes, each the mean over its seeds, under the same resamples."""
+        sides, weights = [], []
+        for seeds, of_size in zip(self.counts, of_sizes, strict=True):
+            for counts in seeds:
+                for name, of_metric in metrics.items():
+                    shares = {group: counts.shares[group][name, "all"] for group in groups}
+                    draws = {group: counts.draws[group][name, "all"] for group in groups}
+                    sides.append((shares, draws))
+                    weights.append(of_size * of_metric / len(seeds))
+        return self.counts[0][0].resampling.over(*sides, weights=weights)[0].replicates
 
 
 def estimates(family: Family) -> pl.DataFrame:
     """Each number at each size, and its slope (``tenfold``)."""
     rows = []
     for name, metrics in NUMBERS.items():
-        values, spreads, relations = family.number(metrics)
-        if relations < 2:
+        values, groups = family.number(metrics)
+        if len(groups) < 2:
             continue
         bounds = (-1.0, 1.0) if name in SIGNED else (0.0, 1.0)
-        of_sizes = [weighted(seeds, [1 / len(seeds)] * len(seeds)) for seeds in spreads]
-        for of, size, weights in zip(
-            map(short_number, family.sizes), of_sizes, np.eye(len(of_sizes)), strict=True
-        ):
-            at_size = estimate(values, weights, size.replicates, relations, bounds)
-            rows.append({"number": name, "of": of} | asdict(at_size))
-        weights = contrast(family.sizes)
-        slope = weighted(of_sizes, weights.tolist())
-        trend = estimate(values, weights, slope.replicates, relations)
-        rows.append({"number": name, "of": "tenfold"} | asdict(trend))
+        sizes = zip(map(short_number, family.sizes), np.eye(len(family.sizes)), strict=True)
+        for of, weights in (*sizes, ("tenfold", contrast(family.sizes))):
+            drawn = family.replicates(metrics, groups, weights.tolist())
+            found = estimate(
+                values, weights, drawn, len(groups), bounds if of != "tenfold" else None
+            )
+            rows.append({"number": name, "of": of} | asdict(found))
     return pl.DataFrame(rows)
 
 

@@ -308,13 +308,16 @@ class Resampling:
         }
 
     def over(
-        self, *sides: tuple[Mapping[str, Share], Mapping[str, TwoWayReplicates]]
+        self,
+        *sides: tuple[Mapping[str, Share], Mapping[str, TwoWayReplicates]],
+        weights: Sequence[float] = (),
     ) -> tuple[Number, Number]:
         """How the mean over groups varies, and how all counts together vary by their subjects.
 
-        ``sides``: shares and draws by group; of two sides their difference, second minus first. The
-        mean varies as under resampled groups, scaled to the variance V(groups) + V(subjects,
-        jointly) - V(subjects of each group), which is at least V(groups).
+        ``sides``: shares and draws by group; ``weights``: of their sum; without them two sides give
+        their difference, second minus first. The mean varies as under resampled groups, scaled to
+        the variance V(groups) + V(subjects, jointly) - V(subjects of each group), which is at least
+        V(groups).
         """
         means, totals, sizes, clusters = [], [], [], 0
         for shares, draws in sides:
@@ -329,19 +332,21 @@ class Resampling:
                     for share in shares.values()
                 ]
                 clusters = sum(not math.isnan(share.value) for share in shares.values())
-            weights = self._relations[:, [groups.index(group) for group in shares]]
+            drawn = self._relations[:, [groups.index(group) for group in shares]]
             once = np.ones((1, len(shares)), dtype=np.float32)
             together = across if self._have_common else within
-            ways = ((weights, relations), (once, within), (once, together))
+            ways = ((drawn, relations), (once, within), (once, together))
             empty = next(iter(shares.values())).empty
-            means.append([_macro(weights, replicates, empty) for weights, replicates in ways])
+            means.append([_macro(each, replicates, empty) for each, replicates in ways])
             hits = np.sum([group.hits for group in across], axis=0)
             totals.append(quotient(hits, np.sum([group.total for group in across], axis=0)))
             sizes.append(min(sum(group.clusters for group in across), self._size))
-        mean, total = means[0], totals[0]
-        if len(sides) > 1:
-            mean = [second - first for first, second in zip(*means, strict=True)]
-            total = totals[1] - totals[0]
+
+        def weighted(parts: Iterable[Floats]) -> Floats:
+            of_sides = weights or (-1.0, 1.0)[-len(sides) :]
+            return np.sum([w * part for w, part in zip(of_sides, parts, strict=True)], axis=0)
+
+        mean, total = [weighted(parts) for parts in zip(*means, strict=True)], weighted(totals)
         replicates = mean[0]
         of_groups, alone, jointly = (
             float(np.var(values[~np.isnan(values)])) if not np.isnan(values).all() else 0.0

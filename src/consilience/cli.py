@@ -24,8 +24,7 @@ NAMES = (
 )  # fmt: skip
 """The first words of all commands, in the order of the help."""
 
-SHELLS = ("bash", "zsh", "fish")
-"""Shells that complete the names of commands and options."""
+SHELLS = ("bash", "zsh", "fish")  # Shells that complete the names of commands and options
 
 
 def command() -> None:

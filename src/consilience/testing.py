@@ -44,14 +44,11 @@ LONGEST_TEXT, LONGEST_ANSWER = 1_500, 200
 class Case:
     """A suite, or a group or an item of it, as the parameter of a test."""
 
-    suite: Any
-    """The suite, as ``evaluate`` takes it."""
+    suite: Any  # The suite, as ``evaluate`` takes it
     options: Mapping[str, Any] = field(hash=False)
     """The options of ``evaluate`` that choose its items and variants."""
-    group: str = ""
-    """The group; empty for the whole suite."""
-    item: str = ""
-    """The item; empty for all items."""
+    group: str = ""  # The group; empty for the whole suite
+    item: str = ""  # The item; empty for all items
 
     def __str__(self) -> str:
         return self.item or self.group

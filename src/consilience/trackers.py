@@ -22,11 +22,9 @@ from consilience.results.evaluation import open_run
 from consilience.results.reporting import Result
 from consilience.runs.run import Run
 
-PROJECT = "consilience"
-"""The project, or the experiment of mlflow, of a run that is begun here."""
+PROJECT = "consilience"  # The project, or the experiment of mlflow, of a run that is begun here
 
-MOST_ROWS = 1_000
-"""Rows of a table of items."""
+MOST_ROWS = 1_000  # Rows of a table of items
 
 QUIET = {"embed": False, "auto_log_cpu": False, "auto_log_gpu": False}
 """Options of a run of trackio that is begun: no page in a notebook, and nothing of the machine."""
@@ -36,10 +34,8 @@ QUIET = {"embed": False, "auto_log_cpu": False, "auto_log_gpu": False}
 class Tracked:
     """What a tracker is given of a run."""
 
-    name: str
-    """What a run is called that is begun for it."""
-    parameters: Mapping[str, str]
-    """The model, the suite and how answers were counted."""
+    name: str  # What a run is called that is begun for it
+    parameters: Mapping[str, str]  # The model, the suite and how answers were counted
     metrics: Mapping[str, float]
     """The headline numbers by ``SUITE/METRIC`` or ``SUITE/METRIC/SUBSET``, fractions from 0 to 1;
     with ``/low`` and ``/high`` the bounds of their 95 % intervals."""

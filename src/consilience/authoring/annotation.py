@@ -53,11 +53,9 @@ from consilience.suites.pairs import (
 from consilience.suites.proposals import SignOff, Verdict, add_signoffs
 from consilience.types import Fact, Relation, Suite
 
-LabelIndices = npt.NDArray[np.int64]
-"""Answers as positions among the labels; -1 for none."""
+LabelIndices = npt.NDArray[np.int64]  # Answers as positions among the labels; -1 for none
 
-Question = tuple[str, str]
-"""An item and the variant in which it is asked."""
+Question = tuple[str, str]  # An item and the variant in which it is asked
 
 COLUMNS = ("question", "text_1", "text_2", "answer")
 
@@ -89,8 +87,7 @@ class SheetItem:
     """A sentence pair that is asked."""
 
     gold: str
-    texts: Mapping[str, tuple[str, str]]
-    """The two texts by variant, as annotators read them."""
+    texts: Mapping[str, tuple[str, str]]  # The two texts by variant, as annotators read them
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,8 +310,7 @@ class ScoredSheets:
     annotators: tuple[str, ...]
     metrics: pl.DataFrame
     warnings: tuple[str, ...]
-    answers: LabelIndices
-    """Positions among the labels (variant, item, annotator); -1 for none."""
+    answers: LabelIndices  # Positions among the labels (variant, item, annotator); -1 for none
 
 
 def score_sheets(folder: Path, seed: int = 0) -> ScoredSheets:

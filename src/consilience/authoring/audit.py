@@ -110,8 +110,7 @@ def check_reference() -> Table:
 # What is fixed.
 
 Cells = dict[str, Any]
-Renamed = Mapping[tuple[str, str], str]
-"""Relation and pattern -> the corrected pattern."""
+Renamed = Mapping[tuple[str, str], str]  # Relation and pattern -> the corrected pattern
 
 TABLES = {
     "patterns": (("pattern",), ("relation", "pattern")),
@@ -127,11 +126,9 @@ TABLES = {
 class Change:
     """A line of a table that was corrected."""
 
-    where: str
-    """``file:line``, as the file was before."""
+    where: str  # ``file:line``, as the file was before
     before: str
-    after: str
-    """The text as it is now; empty for a row that was removed as a duplicate."""
+    after: str  # The text as it is now; empty for a row that was removed as a duplicate
     duplicate_of: str = ""
     """``file:line`` of the row that a removed one repeats, and whether its Unicode form differs."""
 

@@ -112,8 +112,7 @@ V = TypeVar("V")
 class Finding:
     """Something in a suite that a person should look at."""
 
-    group: str
-    """The relation or the group of questions; empty for the whole suite."""
+    group: str  # The relation or the group of questions; empty for the whole suite
     evidence: str
     places: tuple[str, ...] = ()
     """Where: ``file:line`` below the folder of the suite; empty where that is not known."""

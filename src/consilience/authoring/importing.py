@@ -92,10 +92,8 @@ class SourceFact:
     relation: str
     subject: str
     object: str
-    item: str = ""
-    """Its id, the same in all languages; empty without one."""
-    language: str = ""
-    """The language that it is written in; empty where the source has none."""
+    item: str = ""  # Its id, the same in all languages; empty without one
+    language: str = ""  # The language that it is written in; empty where the source has none
     where: str = ""
 
 
@@ -123,8 +121,7 @@ class Content:
     names: list[Name] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
     cardinalities: dict[str, Cardinality] = field(default_factory=dict)
-    language: str = ""
-    """The language of the facts; empty where the source names none."""
+    language: str = ""  # The language of the facts; empty where the source names none
     problems: Problems = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 

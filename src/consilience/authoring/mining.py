@@ -24,13 +24,11 @@ if TYPE_CHECKING:
 WORD = re.compile(rf"[{WITHOUT_SPACES}]|(?:[^\W{WITHOUT_SPACES}]|[{MARKS}])+|[^\w\s]")
 """A character of a script without spaces, a word, or a punctuation mark."""
 
-Span = tuple[int, int]
-"""Start and end of a name in a sentence, in characters."""
+Span = tuple[int, int]  # Start and end of a name in a sentence, in characters
 
 T = TypeVar("T")
 
-Facts = Mapping[str, Sequence[tuple[str, str]]]
-"""Relation -> its facts (subject, object)."""
+Facts = Mapping[str, Sequence[tuple[str, str]]]  # Relation -> its facts (subject, object)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +92,7 @@ class FactIndex:
     relations: tuple[str, ...]
     relation_of: list[int]
     facts_of: Mapping[tuple[str, str], tuple[int, ...]]
-    objects_of: Mapping[str, set[str]]
-    """Subject -> its objects in all relations."""
+    objects_of: Mapping[str, set[str]]  # Subject -> its objects in all relations
     trie: NameTrie
     without_search: int
 
@@ -174,8 +171,7 @@ class Skeleton:
 
     slots: dict[int, tuple[str, Tokens]]
     path: tuple[Token, ...]
-    top: Token
-    """The word that governs both slots."""
+    top: Token  # The word that governs both slots
     dropped: frozenset[int] = frozenset()
     """Positions of words that are left out in favour of another conjunct."""
     chosen: frozenset[int] = frozenset()
@@ -498,8 +494,7 @@ class Mined:
 
     index: FactIndex
     supports: dict[str, Support] = field(default_factory=dict)
-    sentences: int = 0
-    """Sentences that hold a fact, all of which were parsed."""
+    sentences: int = 0  # Sentences that hold a fact, all of which were parsed
     pairs: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     by_relation: Counter[str] = field(default_factory=Counter)

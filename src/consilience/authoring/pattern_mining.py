@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
 
 ROWS_AT_ONCE = 10_000
-PEEK = 1_000
-"""Lines of a text file that decide whether blank lines separate its texts."""
+PEEK = 1_000  # Lines of a text file that decide whether blank lines separate its texts
 
 
 def read_sentences(
@@ -205,8 +204,7 @@ def with_title(sentence: str, title: str) -> str:
 
 ARTICLE = re.compile(r"\b(?:an?|the)\s+", re.IGNORECASE)
 
-COPULA = frozenset(["is"])
-"""What mining adds to an apposition, so a sentence need not have it."""
+COPULA = frozenset(["is"])  # What mining adds to an apposition, so a sentence need not have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +237,7 @@ class ExampleQuery:
     text: str
     swapped: str
     words: frozenset[str]
-    index: FactIndex
-    """Facts whose names are names, however they are parsed."""
+    index: FactIndex  # Facts whose names are names, however they are parsed
 
     @classmethod
     def of(cls, pattern: Pattern, index: FactIndex) -> ExampleQuery:

@@ -165,8 +165,7 @@ def draft_rewrites(
 
 # The meaning score.
 
-FEWEST_RELATIONS = 5
-"""Relations without which no interval is given: the bootstrap resamples them."""
+FEWEST_RELATIONS = 5  # Relations without which no interval is given: the bootstrap resamples them
 
 LEAST_AUC = 0.7
 """The lower bound of the AUC from which scores may refuse rewrites: acceptable discrimination
@@ -239,12 +238,9 @@ class Separation:
     """How well meaning scores tell paraphrases from controls."""
 
     positives: int
-    controls: int
-    """Pairs of patterns of two relations, filled with the same subjects and objects."""
-    auc: float
-    """The probability that a positive pair scores higher than a control; 0.5 for a coin."""
-    low: float
-    """Lower bound of its 95 % interval, over relations; NaN with too few of them."""
+    controls: int  # Pairs of patterns of two relations, filled with the same subjects and objects
+    auc: float  # The probability that a positive pair scores higher than a control; 0.5 for a coin
+    low: float  # Lower bound of its 95 % interval, over relations; NaN with too few of them
     high: float
     threshold: float | None
     """The score with the greatest sum of sensitivity and specificity; None where the lower bound

@@ -26,11 +26,9 @@ from consilience.core.errors import ConsilienceError, shortened
 POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 """What polars raises for a damaged file; a panic is a BaseException, which Exception misses."""
 
-UNPACKED = 256 << 20
-"""Bytes that a compressed table of any size may unpack to."""
+UNPACKED = 256 << 20  # Bytes that a compressed table of any size may unpack to
 
-TIMES = 100
-"""Beyond that, how many times its size a compressed table may unpack to."""
+TIMES = 100  # Beyond that, how many times its size a compressed table may unpack to
 
 DEEPEST = 100
 ROWS = 1 << 20
@@ -38,8 +36,7 @@ ROWS = 1 << 20
 TIMES_PARQUET = 1_000
 """How many times its size a Parquet file may unpack to; it keeps equal texts once."""
 
-ROWS_A_BYTE = 16
-"""Beyond that, rows for each byte of a Parquet file."""
+ROWS_A_BYTE = 16  # Beyond that, rows for each byte of a Parquet file
 
 
 def read_text(path: Path) -> str:
@@ -105,8 +102,7 @@ def parse_json(text: str | bytes, *, last_wins: bool = False) -> Any:
     return whole_characters(value) if HALF.search(document) else value
 
 
-HALF = re.compile(r"\\u[dD][89a-fA-F]")
-"""How JSON and YAML write half a surrogate pair."""
+HALF = re.compile(r"\\u[dD][89a-fA-F]")  # How JSON and YAML write half a surrogate pair
 
 
 def whole_characters(value: Any) -> Any:
@@ -409,8 +405,7 @@ def _refuse_bomb(path: Path) -> None:
                 )
 
 
-CELLS = 1 << 22
-"""Cells of a sheet, empty ones included, from the first to the last row and column."""
+CELLS = 1 << 22  # Cells of a sheet, empty ones included, from the first to the last row and column
 
 _SHEET_TAG = re.compile(
     rb"""<(?:[\w.-]+:)?(?:(row|c)((?:[^>"']|"[^"]*"|'[^']*')*+)>|v\b[^>]*>\s*(\d{1,9})\s*<)"""

@@ -29,13 +29,11 @@ from consilience.files.read import Faults, FirstFault, read_rows
 
 SIMILAR = 0.82
 
-SHORT = 4
-"""The fewest letters of the beginning of a name that are taken for it, such as ``lang``."""
+SHORT = 4  # The fewest letters of the beginning of a name that are taken for it, such as ``lang``
 
 GROUP_NAME = "a short name that can name a file and is not MACRO or MICRO"
 
-Problems = Faults
-"""Everything that is wrong with a suite, in the order of its files."""
+Problems = Faults  # Everything that is wrong with a suite, in the order of its files
 
 
 @dataclass(frozen=True, slots=True)

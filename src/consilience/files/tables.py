@@ -36,8 +36,7 @@ DOCUMENT = ("group", "item", "subject", "variant", "variant_index", "gold")
 SAMPLE = (*DOCUMENT, "options", "as_questions", "seed")
 """What the metadata of a sample say; of facts, how many wrong options were drawn, by which seed."""
 
-INSPECT = ".eval"
-"""How the name of a log of inspect_ai ends."""
+INSPECT = ".eval"  # How the name of a log of inspect_ai ends
 
 LOG_NAMES = ("samples_*.jsonl", "*/samples_*.jsonl", f"*{INSPECT}")
 """What logs are called in the folder that a harness writes."""

@@ -53,8 +53,7 @@ from consilience.results.comparing import (
 from consilience.runs.run import Run, open_runs, split_label
 from consilience.types import Suite
 
-INTERVAL = "90 % CI"
-"""The heading of an interval whose bounds are one-sided 95 % bounds."""
+INTERVAL = "90 % CI"  # The heading of an interval whose bounds are one-sided 95 % bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +61,19 @@ class GateCheck:
     """A rule on the numbers of one group, or of all."""
 
     rule: str
-    group: str
-    """The group; ``MACRO`` for means over groups, ``MICRO`` for all items together."""
+    group: str  # The group; ``MACRO`` for means over groups, ``MICRO`` for all items together
     of: str
     value: float
     baseline: float
-    low: float
-    """Lower one-sided 95 % bound of the number, or of its difference; NaN without one."""
+    low: float  # Lower one-sided 95 % bound of the number, or of its difference; NaN without one
     high: float
     limit: float
     verdict: Verdict
-    reason: str
-    """Why, as a sentence without a full stop."""
+    reason: str  # Why, as a sentence without a full stop
     needed: int | None = None
     """How many items or groups would decide an undecided rule; None where that is not known."""
     unit: str = ""
-    runs: tuple[GateCheck, ...] = ()
-    """The checks of single runs, where each was judged alone."""
+    runs: tuple[GateCheck, ...] = ()  # The checks of single runs, where each was judged alone
 
     @property
     def is_relative(self) -> bool:
@@ -105,15 +100,11 @@ class PlanRow:
 
     rule: str
     of: str
-    design: str
-    """What is other than in the runs that the plan is made from."""
+    design: str  # What is other than in the runs that the plan is made from
     value: float
-    groups: int | None
-    """None where the number is not a mean over groups, or none are enough."""
-    items: int | None
-    """How many items, of each group if there are groups; None if none are enough."""
-    repeats: int | None
-    """How many runs are averaged; None if none are enough."""
+    groups: int | None  # None where the number is not a mean over groups, or none are enough
+    items: int | None  # How many items, of each group if there are groups; None if none are enough
+    repeats: int | None  # How many runs are averaged; None if none are enough
     power: float
     """The probability of a pass if the true value is the assumed one; NaN if it is never 80 %."""
 
@@ -152,8 +143,7 @@ def _text(text: str) -> str:
     return re.sub("[\ufffe\uffff]", "\N{REPLACEMENT CHARACTER}", visible(text))
 
 
-Tables = Mapping[str, Sequence[Prepared]]
-"""The answers of runs by label, of each seed."""
+Tables = Mapping[str, Sequence[Prepared]]  # The answers of runs by label, of each seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +245,7 @@ def precise(row: Mapping[str, object], *, is_relative: bool) -> Precise:
     )  # fmt: skip
 
 
-MOST = 2 / 3
-"""The share of a fall that a note on few groups is about."""
+MOST = 2 / 3  # The share of a fall that a note on few groups is about
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -264,8 +253,7 @@ class Gate(Shown):
     """The checks of a run, or of several of the same model."""
 
     of: GateRuns
-    checks: Sequence[GateCheck]
-    """A check of each rule, by group where a rule is about several."""
+    checks: Sequence[GateCheck]  # A check of each rule, by group where a rule is about several
     undecided: Undecided
     notes: Sequence[str]
 

@@ -27,11 +27,9 @@ Verdict = Literal["pass", "fail", "undecided"]
 ERROR_RATE = 0.05
 """The probability with which each one-sided bound is on the wrong side of the true value."""
 
-FAR = 30.0
-"""A noncentrality beyond which the power is 0 or 1."""
+FAR = 30.0  # A noncentrality beyond which the power is 0 or 1
 
-MOST = 100_000_000
-"""More clusters than this are no plan."""
+MOST = 100_000_000  # More clusters than this are no plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +48,15 @@ class Precise:
     """A number, or a difference of two, with what its interval is made of."""
 
     value: float
-    bounds: tuple[float, float]
-    """The least and the greatest value that it can have."""
-    reach: float
-    """The most that the answers to an item can change a mean of such items."""
-    error: float
-    """The standard error; 0 where nothing varies, NaN where it is not known."""
-    clusters: int
-    """How many groups the value is the mean over; else how many subjects were counted."""
-    units: int
-    """How many subjects were counted, in all groups."""
+    bounds: tuple[float, float]  # The least and the greatest value that it can have
+    reach: float  # The most that the answers to an item can change a mean of such items
+    error: float  # The standard error; 0 where nothing varies, NaN where it is not known
+    clusters: int  # How many groups the value is the mean over; else how many subjects were counted
+    units: int  # How many subjects were counted, in all groups
     within_error: float = NAN
     """The standard error over the items of the same groups; NaN but for a mean over groups."""
     is_difference: bool = False
-    skewness: float = 0.0
-    """Of a mean over groups: the skewness of their values."""
+    skewness: float = 0.0  # Of a mean over groups: the skewness of their values
 
     @property
     def is_over_groups(self) -> bool:
@@ -228,12 +220,9 @@ class GateRule:
 
     text: str
     metric: str
-    subset: str
-    """The form, factor, edit or kind of expectations; ``all`` for all together."""
-    group: str
-    """The group; empty for the groups that the headline numbers are about."""
-    threshold: Threshold
-    """The limit; for a comparison that of the difference, run minus baseline."""
+    subset: str  # The form, factor, edit or kind of expectations; ``all`` for all together
+    group: str  # The group; empty for the groups that the headline numbers are about
+    threshold: Threshold  # The limit; for a comparison that of the difference, run minus baseline
     is_relative: bool
 
 

@@ -63,14 +63,12 @@ MESSAGES = {
     "system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant,
 }  # fmt: skip
 
-DISTRACTORS = 3
-"""Wrong options of a fact that is asked as a question."""
+DISTRACTORS = 3  # Wrong options of a fact that is asked as a question
 
 OF_QUESTIONS = ("as_questions", "seed", "columns", "data_dir")
 """The options that decide which questions a suite has."""
 
-OF_FILES = {"format", "out"}
-"""The options of ``suite export`` that say what it writes."""
+OF_FILES = {"format", "out"}  # The options of ``suite export`` that say what it writes
 
 
 @task

@@ -22,8 +22,7 @@ Row = Sequence[Any]
 the variant, how many variants the item has, the variants that this one is compared with, the
 answer, and whether it is right."""
 
-Item = dict[int, Row]
-"""The rows of an item by the position of the variant."""
+Item = dict[int, Row]  # The rows of an item by the position of the variant
 
 NAN = float("nan")
 

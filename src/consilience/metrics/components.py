@@ -19,8 +19,7 @@ from consilience.metrics.registry import Tally, hits_of_total, quotient, ratio
 from consilience.metrics.resampling import ClusterCounts, cluster_matrix
 from consilience.metrics.statistics import NAN, Bools, Draws, Floats, Ints, bootstrap_interval
 
-Factors = tuple[str, ...]
-"""A factor alone, or several in combination."""
+Factors = tuple[str, ...]  # A factor alone, or several in combination
 
 
 def decompose(values: Floats, factors: Sequence[str]) -> tuple[Floats, dict[Factors, Floats]]:
@@ -73,18 +72,15 @@ class Estimate:
     value: float
     low: float
     high: float
-    n: int
-    """How many things were counted."""
-    n_excluded: int
-    """How many were left out, because an answer is missing."""
+    n: int  # How many things were counted
+    n_excluded: int  # How many were left out, because an answer is missing
 
 
 @dataclass(frozen=True, slots=True)
 class ItemNumbers:
     """Numbers of each item, whose sums give a value as those of a ``Tally`` do."""
 
-    columns: Floats
-    """The numbers (item, column); an item with NaN is left out."""
+    columns: Floats  # The numbers (item, column); an item with NaN is left out
     finish: Callable[[Floats], tuple[Floats, Floats]] = hits_of_total
     bounds: tuple[float, float] = (0.0, 1.0)
     """The least and the greatest possible value; intervals stay between them."""
@@ -161,8 +157,7 @@ Effect = Literal[
 - within questions: all parts but that between questions: the variation over variants.
 """
 
-Part = tuple[Outcome, Effect, Factors]
-"""The outcome, the kind of part, and the factors."""
+Part = tuple[Outcome, Effect, Factors]  # The outcome, the kind of part, and the factors
 
 Cell = TypeVar("Cell", np.int64, np.bool_)
 

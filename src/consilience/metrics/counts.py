@@ -46,8 +46,7 @@ TEXT_SCORES = ("text_logprob", "gold_text_logprob")
 
 FACT = ["group", "item", "subject", "gold"]
 
-NAMED = 3
-"""The number of relations that such a note names."""
+NAMED = 3  # The number of relations that such a note names
 
 COMPARED = 10_000
 """The largest number of different answers that are compared with other spellings of objects."""
@@ -457,8 +456,7 @@ class Counts:
 
     shares: Mapping[str, Mapping[Key, Share]]
     draws: Mapping[str, Mapping[Key, TwoWayReplicates]]
-    proportions: frozenset[Key]
-    """The metrics whose hits are counted among the total."""
+    proportions: frozenset[Key]  # The metrics whose hits are counted among the total
     resampling: Resampling
 
 
@@ -570,8 +568,7 @@ class Prepared:
         return counted
 
 
-Answers = pl.DataFrame | Prepared
-"""The answers of one run."""
+Answers = pl.DataFrame | Prepared  # The answers of one run
 
 
 def prepared(answers: Answers, suite: Suite, cache: ResampleCache | None = None) -> Prepared:

@@ -507,8 +507,7 @@ def _gaps(members: Sequence[Instance]) -> Floats:
     return gaps
 
 
-Units = Sequence[Sequence[Instance]]
-"""The instances of each expectation."""
+Units = Sequence[Sequence[Instance]]  # The instances of each expectation
 
 
 def _cluster_names(units: Units) -> npt.NDArray[np.object_]:

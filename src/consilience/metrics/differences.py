@@ -111,16 +111,14 @@ SUBJECTS = "sign flips of subjects"
 
 RELATIONS = "paired permutation of relations"
 
-Test = tuple[str | None, float]
-"""Which test, and its p."""
+Test = tuple[str | None, float]  # Which test, and its p
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """One metric of two models, in one group or in several together."""
 
-    shares: tuple[tuple[Share, Share], ...]
-    """Of both models, for each seed."""
+    shares: tuple[tuple[Share, Share], ...]  # Of both models, for each seed
     flips: tuple[Floats, ...] = ()
     """``flip`` of each seed; none of a metric without subjects, or with ``only``."""
     only: tuple[int, int] | None = None
@@ -269,8 +267,7 @@ def accuracy_changes(
 OF_THE_SUITE = ("uniform_consistency", "top_label")
 """Metrics of the questions themselves; they are not compared between runs."""
 
-Seeds = Answers | Sequence[Answers]
-"""The answers of one model: of one run, or of several seeds."""
+Seeds = Answers | Sequence[Answers]  # The answers of one model: of one run, or of several seeds
 
 
 def compare(

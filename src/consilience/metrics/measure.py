@@ -188,8 +188,7 @@ def _in_order(rows: Sequence[dict[str, object]], suite: Suite) -> list[dict[str,
     return [{"suite": suite.name, **row} for row in sorted(rows, key=rank)]
 
 
-NEARLY_CONSTANT = 0.9
-"""Share of the most frequent answer above which consistency is uninformative."""
+NEARLY_CONSTANT = 0.9  # Share of the most frequent answer above which consistency is uninformative
 
 FEWEST_QUESTIONS = 20
 """Questions of a group from which the interval of corrected consistency is right: it contains the

@@ -40,11 +40,9 @@ def article_fits(relation: Relation) -> pl.Expr:
     return ~pl.any_horizontal(*unfit) if unfit else pl.lit(True)
 
 
-OF_OPTIONS = "option_scores"
-"""The column with the score of each option, in the order of the file."""
+OF_OPTIONS = "option_scores"  # The column with the score of each option, in the order of the file
 
-WHOLE = 1e-3
-"""How far from 1 a sum of probabilities may be, such as that of rounded ones."""
+WHOLE = 1e-3  # How far from 1 a sum of probabilities may be, such as that of rounded ones
 
 
 def option_probabilities(table: pl.DataFrame) -> Floats:
@@ -77,8 +75,7 @@ def option_probabilities(table: pl.DataFrame) -> Floats:
     return probabilities
 
 
-View = Literal["tuples", "pairs"]
-"""Accuracy is counted on ``tuples``, agreement on ``pairs``."""
+View = Literal["tuples", "pairs"]  # Accuracy is counted on ``tuples``, agreement on ``pairs``
 
 SCORES = ("logprob", "gold_logprob", "gold_rank", "margin")
 """Columns of the answers table that a metric may read."""
@@ -95,27 +92,19 @@ MANY_VARIANTS = 100
 class Grid:
     """Answers and golds of a group as codes, with the scores of its run where there are any."""
 
-    answers: Ints
-    """The answer (item, variant); -1 for none."""
-    golds: Ints
-    """The gold (item, variant); -1 where the item was not asked in the variant."""
-    compared: Ints | None
-    """The variants that are compared (pair, 2); None if every two are."""
+    answers: Ints  # The answer (item, variant); -1 for none
+    golds: Ints  # The gold (item, variant); -1 where the item was not asked in the variant
+    compared: Ints | None  # The variants that are compared (pair, 2); None if every two are
     subjects: npt.NDArray[np.object_]
     """The subject of each item (item,); items of one subject are not independent."""
-    words: Ints
-    """The codes of the answers that occur (answer,)."""
+    words: Ints  # The codes of the answers that occur (answer,)
     n_candidates: float
-    invalid: tuple[int, ...] = ()
-    """The codes of answers that are none of the group's labels."""
-    positive: int = -1
-    """The code of the label whose F1 is counted; -1 for none."""
-    instances: Counted = ()
-    """The instances of each expectation of the group."""
+    invalid: tuple[int, ...] = ()  # The codes of answers that are none of the group's labels
+    positive: int = -1  # The code of the label whose F1 is counted; -1 for none
+    instances: Counted = ()  # The instances of each expectation of the group
     scores: Mapping[str, Floats] = field(default_factory=dict)
     """Each of ``SCORES`` that a metric reads (item, variant); NaN where a query has none."""
-    is_ragged: bool = False
-    """Whether an item may lack variants (``Design.is_ragged``)."""
+    is_ragged: bool = False  # Whether an item may lack variants (``Design.is_ragged``)
     distributions: Floats | None = None
     """The probability of each option (item, variant, option); None of a run without scores of
     options, NaN where an answer has none, and 0 after the last option of an item."""
@@ -417,12 +406,9 @@ class Share:
 
     hits: float
     total: float
-    n: int
-    """How many things were counted."""
-    left_out: int
-    """How many things were left out, because an answer is missing."""
-    empty: float = float("nan")
-    """The value if the total is 0."""
+    n: int  # How many things were counted
+    left_out: int  # How many things were left out, because an answer is missing
+    empty: float = float("nan")  # The value if the total is 0
 
     @property
     def value(self) -> float:
@@ -457,17 +443,14 @@ def columns_of_total(sums: Floats) -> tuple[Floats, Floats]:
 class Tally:
     """What a metric counts."""
 
-    counts: npt.NDArray[np.floating]
-    """What is counted (unit, column)."""
+    counts: npt.NDArray[np.floating]  # What is counted (unit, column)
     clusters: npt.NDArray[np.object_] | None
     """The subject of each unit (unit,); units of one cluster are not independent.
 
     None where resampling the clusters does not show how precise the value is.
     """
-    n: int
-    """How many things were counted."""
-    left_out: int = 0
-    """How many things were left out, because an answer is missing."""
+    n: int  # How many things were counted
+    left_out: int = 0  # How many things were left out, because an answer is missing
     finish: Callable[[Floats], tuple[Floats, Floats]] = hits_of_total
     """Hits (...) and total (...) from sums over units (..., column).
 
@@ -532,39 +515,28 @@ Count = Callable[[Grid], Tally | None]
 class Metric:
     """How a metric is counted and shown."""
 
-    count: Count
-    """What is counted in a grid; None where the metric does not apply."""
-    view: View
-    """The grid that it reads."""
-    label: str
-    """The heading of its column."""
-    meaning: str
-    """What the value means, in a few words."""
-    short: str = ""
-    """The heading on a narrow screen; empty for the label."""
+    count: Count  # What is counted in a grid; None where the metric does not apply
+    view: View  # The grid that it reads
+    label: str  # The heading of its column
+    meaning: str  # What the value means, in a few words
+    short: str = ""  # The heading on a narrow screen; empty for the label
     level: Level = "main"
-    better: Better | None = None
-    """Which values are better; None where it cannot be said."""
+    better: Better | None = None  # Which values are better; None where it cannot be said
     bounds: tuple[float, float] = (0.0, 1.0)
     """The least and the greatest value that it can have; its intervals stay between them."""
-    binary: bool = False
-    """Whether an item counts once, as a hit or not."""
-    one_form: bool = False
-    """Whether it is of each form alone, instead of two forms together."""
+    binary: bool = False  # Whether an item counts once, as a hit or not
+    one_form: bool = False  # Whether it is of each form alone, instead of two forms together
     by_form: bool = False
     """Whether it is also counted of each perturbed form together with the original."""
-    by_edit: bool = False
-    """Whether it is also counted by kinds of edits."""
-    by_expectation: bool = False
-    """Whether it is also counted by kinds of expectations."""
+    by_edit: bool = False  # Whether it is also counted by kinds of edits
+    by_expectation: bool = False  # Whether it is also counted by kinds of expectations
     scores: tuple[str, ...] = ()
     """The columns of the answers table that it reads as ``Grid.scores``."""
     alias_of: str = ""
     """The metric that has this name on N-M relations; empty for a metric of its own."""
 
 
-METRICS: dict[str, Metric] = {}
-"""The metrics that are counted."""
+METRICS: dict[str, Metric] = {}  # The metrics that are counted
 
 DESCRIPTIONS: dict[str, Metric] = {}
 """These and their other names, in the order in which tables show them."""

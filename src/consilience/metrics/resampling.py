@@ -30,11 +30,9 @@ from consilience.metrics.statistics import (
     resamples,
 )
 
-Hits = tuple[Floats, Floats]
-"""Hits and totals (replicate,)."""
+Hits = tuple[Floats, Floats]  # Hits and totals (replicate,)
 
-Key = tuple[str, str]
-"""(metric, subset)"""
+Key = tuple[str, str]  # (metric, subset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +51,7 @@ class Replicates:
 
 Tallies = Mapping[Key, Tally]
 
-Finished = list[dict[Key, Hits]]
-"""Hits and totals of each metric, in parts of the replicates."""
+Finished = list[dict[Key, Hits]]  # Hits and totals of each metric, in parts of the replicates
 
 DENSE = 0.1
 """Share of clusters above which a column is faster to sum with its zeros than without them."""
@@ -199,22 +196,17 @@ T = TypeVar("T")
 class TwoWayReplicates:
     """A metric of a group under two ways to resample subjects."""
 
-    within: Replicates
-    """Subjects are resampled independently in each group."""
-    across: Replicates
-    """Subjects are resampled jointly across groups."""
+    within: Replicates  # Subjects are resampled independently in each group
+    across: Replicates  # Subjects are resampled jointly across groups
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
     """How a value, or the difference of two, varies."""
 
-    replicates: Floats
-    """Its values when subjects or groups are resampled (replicate,)."""
-    clusters: int
-    """How many of these there are."""
-    units: int
-    """How many subjects were counted, in all groups."""
+    replicates: Floats  # Its values when subjects or groups are resampled (replicate,)
+    clusters: int  # How many of these there are
+    units: int  # How many subjects were counted, in all groups
     within: Floats | None = None
     """Of a mean over groups: its values when the subjects of the same groups are resampled."""
 
@@ -235,8 +227,7 @@ class ClusterSampler:
         return np.concatenate(parts, axis=1, dtype=np.float64)
 
 
-Runs = Sequence[ClusterCounts]
-"""The counts of a group in one run or several."""
+Runs = Sequence[ClusterCounts]  # The counts of a group in one run or several
 
 
 class Resampling:
@@ -344,7 +335,7 @@ class Resampling:
 
         def weighted(parts: Iterable[Floats]) -> Floats:
             of_sides = weights or (-1.0, 1.0)[-len(sides) :]
-            return np.sum([w * part for w, part in zip(of_sides, parts, strict=True)], axis=0)
+            return np.asarray(sum(w * part for w, part in zip(of_sides, parts, strict=True)))
 
         mean, total = [weighted(parts) for parts in zip(*means, strict=True)], weighted(totals)
         replicates = mean[0]

@@ -117,14 +117,11 @@ class ChanceOfAll(Chance):
         return weights
 
 
-REPLICATES = 2000
-"""The number of bootstrap samples."""
+REPLICATES = 2000  # The number of bootstrap samples
 
-CELLS = 4_000_000
-"""About how many numbers are in memory at the same time."""
+CELLS = 4_000_000  # About how many numbers are in memory at the same time
 
-KEPT = 2**28
-"""At most this many bytes of resampled clusters are kept."""
+KEPT = 2**28  # At most this many bytes of resampled clusters are kept
 
 CACHED = 2**19
 """About how many numbers are computed at once, so that they fit the processor's cache."""
@@ -197,17 +194,13 @@ def parts_of(rows: int, width: int, cells: int = CACHED) -> Iterator[int]:
         yield min(most, rows - start)
 
 
-LEVEL = 0.95
-"""The share of intervals that contain the true value."""
+LEVEL = 0.95  # The share of intervals that contain the true value
 
-TIE = 1e-12
-"""Values that differ by less are the same."""
+TIE = 1e-12  # Values that differ by less are the same
 
-POWER = 0.8
-"""The probability with which the minimum detectable difference is detected."""
+POWER = 0.8  # The probability with which the minimum detectable difference is detected
 
-SYMMETRIC = 1e-6
-"""Values with a skewness nearer to 0 than this have none."""
+SYMMETRIC = 1e-6  # Values with a skewness nearer to 0 than this have none
 
 
 def bootstrap_interval(
@@ -389,11 +382,9 @@ def detectable_difference(error: float, clusters: int) -> float:
     return float(quantiles.sum()) * error
 
 
-PERMUTATIONS = 9999
-"""The number of random permutations; all are used if there are fewer."""
+PERMUTATIONS = 9999  # The number of random permutations; all are used if there are fewer
 
-FEW = 6
-"""With fewer clusters no permutation test can reach p < 0.05."""
+FEW = 6  # With fewer clusters no permutation test can reach p < 0.05
 
 
 def mcnemar(first_only: int, second_only: int) -> float:
@@ -488,8 +479,7 @@ class TTest:
     high: float
     t: float
     freedom: float
-    p: float
-    """Two-sided."""
+    p: float  # Two-sided
 
 
 def student_t(first: Sequence[float], second: Sequence[float]) -> TTest:

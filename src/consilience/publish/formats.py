@@ -75,10 +75,8 @@ class PublicSuite:
     kind: str
     digest: str
     suite: Suite
-    licence: str
-    """An SPDX expression; empty where none is stated."""
-    url: str = ""
-    """Where it is published, as it states; empty where it states nothing."""
+    licence: str  # An SPDX expression; empty where none is stated
+    url: str = ""  # Where it is published, as it states; empty where it states nothing
     dataset: str = ""
     """Its data set on the Hub, with its configuration and split; empty for one elsewhere."""
     config: str = ""
@@ -97,8 +95,7 @@ class PublicSuite:
 class PublicRun:
     """All that may be published of a run."""
 
-    model: str
-    """The model's id on the Hub, or one of the same form: ``ORGANISATION/NAME``."""
+    model: str  # The model's id on the Hub, or one of the same form: ``ORGANISATION/NAME``
     model_facts: Mapping[str, str]
     """What is known of it: ``MODEL_FIELDS``, and ``source``: Hub, local files or server."""
     suite: PublicSuite
@@ -111,10 +108,8 @@ class PublicRun:
     summary: Summary
     metrics: pl.DataFrame
     notes: Sequence[str]
-    changes: Sequence[str]
-    """Notes on a suite that is not as it was when it was asked."""
-    answers: pl.DataFrame
-    """All answers; of several seeds with a column ``seed``."""
+    changes: Sequence[str]  # Notes on a suite that is not as it was when it was asked
+    answers: pl.DataFrame  # All answers; of several seeds with a column ``seed``
     prompts: pl.DataFrame | None
     """The prompts: ``group, item, variant, prompt``; None where they may not be published."""
 
@@ -270,8 +265,7 @@ def _with_section(text: str, run: PublicRun) -> str:
     return f"{text.rstrip()}\n\n{section}\n"
 
 
-MARK = "<!-- written by `consilience publish` -->"
-"""In a data card that may be written again."""
+MARK = "<!-- written by `consilience publish` -->"  # In a data card that may be written again
 
 MEANINGS: Mapping[str, str] = {
     "answers": "A row for each item in each variant: the answer, the gold and the scores.",

@@ -58,8 +58,7 @@ class Push:
 
     repository: str
     type: Literal["model", "dataset"]
-    visibility: str
-    """Who sees it: ``public``, ``private``, ``new, private`` or ``new, public``."""
+    visibility: str  # Who sees it: ``public``, ``private``, ``new, private`` or ``new, public``
     as_pull_request: bool
     files: Files
     replaced: frozenset[str]
@@ -364,13 +363,10 @@ class Publication(Shown):
     folder: Path
     files: Files
     notes: Sequence[str]
-    push: Push | None = None
-    """What would be sent; None without ``--push``."""
-    address: str = ""
-    """The address of the commit or the pull request; empty where nothing was sent."""
+    push: Push | None = None  # What would be sent; None without ``--push``
+    address: str = ""  # The address of the commit or the pull request; empty where nothing was sent
     record: Mapping[str, Any] = field(default_factory=dict)
-    is_agreed: bool = False
-    """Whether the files are sent without asking."""
+    is_agreed: bool = False  # Whether the files are sent without asking
 
     @property
     def paths(self) -> list[Path]:

@@ -39,8 +39,7 @@ from consilience.report.table import (
 
 INK = "currentColor"  # of text and lines: that of the text around a figure
 
-Spec = dict[str, Any]
-"""A figure as Vega-Lite, or a part of one."""
+Spec = dict[str, Any]  # A figure as Vega-Lite, or a part of one
 
 
 class InScript(json.JSONEncoder):
@@ -128,12 +127,9 @@ _visible_text = lru_cache(maxsize=2**16)(visible)
 class Figure:
     """A chart."""
 
-    id: str
-    """Its name on the page and as a file."""
-    title: str
-    """Its title as a file; empty if the chart has one."""
-    chart: Spec
-    """The chart, as wide as in a file."""
+    id: str  # Its name on the page and as a file
+    title: str  # Its title as a file; empty if the chart has one
+    chart: Spec  # The chart, as wide as in a file
     caption: str
     is_fluid: bool = True
     """Whether its plane is as wide as the page has room for; else the chart only shrinks."""
@@ -210,11 +206,9 @@ Part = Table | Figure | Facts | Text | Points | Links | Folded | Tiles | Beside
 class Section:
     """A part of the page with a heading, which is also in the menu."""
 
-    id: str
-    """Its anchor."""
+    id: str  # Its anchor
     heading: str
-    intro: str
-    """One paragraph below the heading; may be empty."""
+    intro: str  # One paragraph below the heading; may be empty
     parts: Sequence[Part]
 
 
@@ -222,10 +216,8 @@ class Section:
 class Page:
     """A report."""
 
-    title: str
-    """The question that the page answers, about which models."""
-    subtitle: str
-    """The suite and its size."""
+    title: str  # The question that the page answers, about which models
+    subtitle: str  # The suite and its size
     sections: Sequence[Section]
     notes: Sequence[str] = (
         "All numbers are percentages unless the heading says otherwise. Made by consilience.",
@@ -250,12 +242,9 @@ class HtmlCell:
     """A cell of a table as the page shows it."""
 
     text: str
-    is_number: bool
-    """Whether it is right-aligned."""
-    number: float | None
-    """What rows are sorted by; None for text and for no data, which comes last."""
-    interval: str = ""
-    """The interval below a number; empty without one."""
+    is_number: bool  # Whether it is right-aligned
+    number: float | None  # What rows are sorted by; None for text and for no data, which comes last
+    interval: str = ""  # The interval below a number; empty without one
 
 
 def html_rows(table: Table) -> Sequence[Sequence[HtmlCell]]:

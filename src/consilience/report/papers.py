@@ -19,14 +19,12 @@ NAN = math.nan
 class Measured:
     """A number of ours, in the unit that the paper prints."""
 
-    value: float
-    """The number; NaN for no data."""
+    value: float  # The number; NaN for no data
     std: float = NAN
     low: float = NAN
     """Lower bound of its 95 % interval; NaN for a number that has none, such as a count."""
     high: float = NAN
-    unit: str = ""
-    """The unit of a number that the paper does not have."""
+    unit: str = ""  # The unit of a number that the paper does not have
 
 
 Key = tuple[str, str, str]  # block of a table, row, column, as the paper prints them

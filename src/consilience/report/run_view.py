@@ -301,13 +301,10 @@ def level_table(views: Sequence[FactorView], title: str) -> Table:
 class RunView:
     """What is shown of one run, of one seed or several."""
 
-    name: str
-    """Its label: the model, or what the user calls the run."""
-    records: Sequence[Mapping[str, Any]]
-    """``run.json`` of each seed; empty for a table of answers."""
+    name: str  # Its label: the model, or what the user calls the run
+    records: Sequence[Mapping[str, Any]]  # ``run.json`` of each seed; empty for a table of answers
     suite: Suite
-    metrics: pl.DataFrame
-    """The metrics table (``METRICS_SCHEMA``)."""
+    metrics: pl.DataFrame  # The metrics table (``METRICS_SCHEMA``)
     summary: Summary
     baseline: Mapping[Key, float] = field(default_factory=dict)
     """Every metric of the majority baseline."""
@@ -323,8 +320,7 @@ class RunView:
     protocol: Protocol = "strict"
     by_other: pl.DataFrame = field(default_factory=pl.DataFrame)
     """The metrics of the same answers by the other protocol."""
-    edits: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """What each kind of edit costs."""
+    edits: pl.DataFrame = field(default_factory=pl.DataFrame)  # What each kind of edit costs
     items: pl.DataFrame = field(default_factory=pl.DataFrame)
     """The agreement among the answers to each fact."""
     examples: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -336,8 +332,7 @@ class RunView:
     """Examples of violated expectations (``EXAMPLES``)."""
     vectors: pl.DataFrame | None = None
     """Mean V-measures and their correlations with consistency, if the run has vectors."""
-    drawing: Spec | None = None
-    """The vectors of one relation, drawn."""
+    drawing: Spec | None = None  # The vectors of one relation, drawn
     factors: Sequence[FactorView] = ()
     """What each factor changes, of a run on questions: a view for each design of factors."""
 

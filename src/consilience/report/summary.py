@@ -58,22 +58,15 @@ FORM_ROWS = {"reverse": ("C_R", "label kept in reverse"), "signal": ("C_S", "lab
 class SummaryRow:
     """One headline number, a fraction; NaN without data or without an interval."""
 
-    label: str
-    """What a reader calls the number."""
+    label: str  # What a reader calls the number
     metric: str
-    subset: str
-    """The form of the sentence pairs; ``all`` for all forms or patterns together."""
-    value: float
-    """The mean over seeds where there are several."""
-    std: float
-    """Standard deviation over seeds; NaN for one seed."""
-    low: float
-    """Lower bound of the 95 % confidence interval."""
+    subset: str  # The form of the sentence pairs; ``all`` for all forms or patterns together
+    value: float  # The mean over seeds where there are several
+    std: float  # Standard deviation over seeds; NaN for one seed
+    low: float  # Lower bound of the 95 % confidence interval
     high: float
-    baseline: float
-    """The value of the majority baseline."""
-    meaning: str
-    """What the number counts, in about five words."""
+    baseline: float  # The value of the majority baseline
+    meaning: str  # What the number counts, in about five words
     chance: float = NAN
     """The value that is expected by chance; NaN but for consistency over all forms, violations."""
     group: str = ""

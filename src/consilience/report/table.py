@@ -32,12 +32,9 @@ class Column:
 
     heading: str
     kind: Kind = "text"
-    short: str = ""
-    """The heading on a narrow screen; empty for the same one."""
-    digits: int = 1
-    """Digits after the decimal point of a share, points or a number."""
-    is_extra: bool = False
-    """Whether a narrow screen leaves it out before other columns."""
+    short: str = ""  # The heading on a narrow screen; empty for the same one
+    digits: int = 1  # Digits after the decimal point of a share, points or a number
+    is_extra: bool = False  # Whether a narrow screen leaves it out before other columns
 
     @property
     def is_number(self) -> bool:
@@ -49,17 +46,13 @@ class Column:
 class Cell:
     """One text, number or interval; the bounds are shown where there is no value."""
 
-    value: str | float | None = None
-    """The text or number; None or NaN if there is none."""
+    value: str | float | None = None  # The text or number; None or NaN if there is none
     std: float = NAN
     low: float = NAN
     high: float = NAN
-    digits: int | None = None
-    """Digits after the decimal point; None for those of the column."""
-    mark: str = ""
-    """What is appended to the number, such as a reference to a note."""
-    is_best: bool = False
-    """Whether the number is shown in bold."""
+    digits: int | None = None  # Digits after the decimal point; None for those of the column
+    mark: str = ""  # What is appended to the number, such as a reference to a note
+    is_best: bool = False  # Whether the number is shown in bold
 
     @property
     def has_interval(self) -> bool:
@@ -84,18 +77,13 @@ class Table:
     """Rows under headings, in the order in which they are shown."""
 
     title: str
-    columns: Sequence[Column]
-    """The columns; the first one names the row."""
-    rows: Sequence[Sequence[Value]]
-    """A value for each column."""
-    notes: Sequence[str] = ()
-    """What a reader should know, below the table."""
+    columns: Sequence[Column]  # The columns; the first one names the row
+    rows: Sequence[Sequence[Value]]  # A value for each column
+    notes: Sequence[str] = ()  # What a reader should know, below the table
     blocks: Sequence[str] = ()
     """The block of each row, which has a heading of its own; empty without blocks."""
-    rules: Collection[int] = ()
-    """Rows that a line follows on a screen."""
-    sortable: bool = True
-    """Whether a reader of the page may sort the rows."""
+    rules: Collection[int] = ()  # Rows that a line follows on a screen
+    sortable: bool = True  # Whether a reader of the page may sort the rows
 
     def cells(self, row: int) -> list[Cell]:
         return [value if isinstance(value, Cell) else Cell(value) for value in self.rows[row]]

@@ -441,8 +441,7 @@ class RelationStatistics:
     patterns: int
     syntactic_variants: float
     """Kinds of patterns by syntax (``variants``); NaN where edges are not known."""
-    lexical_variants: float
-    """Kinds of patterns by lemmas; NaN where edges are not known."""
+    lexical_variants: float  # Kinds of patterns by lemmas; NaN where edges are not known
     facts: int
     subjects: int
     candidates: int

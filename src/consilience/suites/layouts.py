@@ -45,8 +45,7 @@ FAULTS_OF_CONNECTIONS = (
 ATTEMPTS = 4
 CHUNK = 1 << 16
 
-SILENCE = 60.0
-"""Seconds without a byte after which an attempt ends."""
+SILENCE = 60.0  # Seconds without a byte after which an attempt ends
 
 SLOWEST = 10_000
 """Bytes a second: a file may take ``SILENCE`` and its size over this, all attempts together."""
@@ -326,8 +325,7 @@ def _with_cardinality(cardinality: Cardinality) -> dict[str, str]:
 N_TO_1 = _with_cardinality("N-1")
 """The 31 relations that the paper reports consistency for, with Wikidata's name of each."""
 
-N_TO_M = _with_cardinality("N-M")
-"""The 7 relations that the paper reports determinism for."""
+N_TO_M = _with_cardinality("N-M")  # The 7 relations that the paper reports determinism for
 
 MIXED_OBJECTS: dict[str, frozenset[str]] = {
     "P101": frozenset({"folklore", "Judaism", "diplomat", "Hebrew", "cave"}),
@@ -427,8 +425,7 @@ class Layout:
     """The folder with the files, at or below a given one; None where they are not there."""
     read: Callable[[Path, Problems], Suite]
     """Reads the suite below its root, and reports everything that is wrong with it."""
-    release: str = ""
-    """The release whose digests its files must have (``SOURCES``)."""
+    release: str = ""  # The release whose digests its files must have (``SOURCES``)
 
 
 LAYOUTS = (
@@ -525,8 +522,7 @@ def places_in(root: Path) -> Places:
     return Places(patterns, {key: tuple(places) for key, places in facts.items()})
 
 
-THE_SAME = ("name", "language", "digest")
-"""What suites have in common that are the same."""
+THE_SAME = ("name", "language", "digest")  # What suites have in common that are the same
 
 
 def save_suite(suite: Suite, folder: str | Path) -> Path:

@@ -86,8 +86,7 @@ class Perturbation:
             ) from error
 
 
-PERTURBATIONS: dict[str, Perturbation] = {}
-"""Of sentence pairs."""
+PERTURBATIONS: dict[str, Perturbation] = {}  # Of sentence pairs
 
 ORDER = "Only the order changes; the indicators say which sentence is which."
 SYMBOL = "Only the symbols around the indicators change, which have no meaning of their own."

@@ -40,24 +40,16 @@ class Proposal:
     origin: Origin
     source: str = ""
     """What it comes from: the name of a corpus, a file or a model; no absolute path."""
-    licence: str = ""
-    """An SPDX id or the words of the source; empty where it states none."""
-    parent: str = ""
-    """The pattern that it was rewritten from."""
-    edit: str = ""
-    """The edit kind that separates it from ``parent`` or from the base pattern."""
-    language: str = ""
-    """Its language (BCP 47); empty for that of the suite."""
-    form: str = ""
-    """The written form of the object that it needs, such as ``dative``."""
-    subject_form: str = ""
-    """The written form of the subject that it needs."""
-    evidence: tuple[str, ...] = ()
-    """Short texts that speak for it, such as sentences of a corpus."""
+    licence: str = ""  # An SPDX id or the words of the source; empty where it states none
+    parent: str = ""  # The pattern that it was rewritten from
+    edit: str = ""  # The edit kind that separates it from ``parent`` or from the base pattern
+    language: str = ""  # Its language (BCP 47); empty for that of the suite
+    form: str = ""  # The written form of the object that it needs, such as ``dative``
+    subject_form: str = ""  # The written form of the subject that it needs
+    evidence: tuple[str, ...] = ()  # Short texts that speak for it, such as sentences of a corpus
     scores: Mapping[str, float] = field(default_factory=dict)
     """Numbers of the step that proposed it, such as ``facts`` or ``meaning``; all finite."""
-    where: str = ""
-    """``file:line`` where it was read; not written."""
+    where: str = ""  # ``file:line`` where it was read; not written
 
     def row(self) -> dict[str, object]:
         """The columns that are not empty, in the order in which they are written."""
@@ -194,12 +186,10 @@ class SignOff:
     relation: str
     pattern: str
     who: str
-    when: str
-    """The day, as an ISO date."""
+    when: str  # The day, as an ISO date
     verdict: Verdict
     reason: str = ""
-    sheet: str = ""
-    """When the person's sheet was made, in UTC (ISO 8601); empty without a sheet."""
+    sheet: str = ""  # When the person's sheet was made, in UTC (ISO 8601); empty without a sheet
 
     @property
     def key(self) -> tuple[str, str, str]:

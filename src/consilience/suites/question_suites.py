@@ -477,8 +477,7 @@ class GroupStatistics:
     questions: int
     min_phrasings: int
     max_phrasings: int
-    min_options: int
-    """Fewest options of a question; 0 for open questions."""
+    min_options: int  # Fewest options of a question; 0 for open questions
     max_options: int
     majority: float
     """Share of the questions whose gold is at the most frequent position; NaN without options."""

@@ -51,8 +51,7 @@ COLUMN_JOIN = "+"
 OPTION_NAMES = ("option", "choice", "candidate", "alternative", "answer", "ending")
 """What columns with options are called elsewhere, without case and the plural."""
 
-SIMILAR = 0.88
-"""From this similarity (``difflib``) a column is taken for a misspelt one."""
+SIMILAR = 0.88  # From this similarity (``difflib``) a column is taken for a misspelt one
 
 SIMILAR_PHRASING = 0.8
 """From this similarity a name before its number is a phrasing; a swap of letters has 0.875."""
@@ -569,13 +568,11 @@ EXPECTATION_COLUMNS = (
 FILE_STEM = "expectations"
 """What a file of expectations, and the list of them in a file of questions, is called."""
 
-ARROW, AND, OR = "->", "&", "|"
-"""In a map: ``yes & yes -> yes | maybe``."""
+ARROW, AND, OR = "->", "&", "|"  # In a map: ``yes & yes -> yes | maybe``
 
 MOST_RULES = 1_000
 
-BOOLEANS = {"True": "yes", "False": "no"}
-"""What YAML makes of yes and no."""
+BOOLEANS = {"True": "yes", "False": "no"}  # What YAML makes of yes and no
 
 
 def expectation_file(path: Path) -> Path | None:

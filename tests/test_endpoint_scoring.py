@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from checks import refused
-from consilience.asking.asker import UNCERTAIN, judge
+from consilience.asking.asker import UNCERTAIN
+from consilience.asking.facts import judge
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.usage import PlannedUsage
 from consilience.models import load_model

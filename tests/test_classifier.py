@@ -85,7 +85,7 @@ def test_special_tokens_in_a_sentence_are_read_as_text(family, load):
 def test_where_labels_stand():
     assert label_positions(("a", "b"), {0: "B", 1: "A"}, None) == [1, 0]
     assert label_positions(("a", "b"), {0: "x", 1: "y"}, ["b", "a"]) == [1, 0]
-    with pytest.raises(ConsilienceError, match="the model's labels are .*--model-labels"):
+    with pytest.raises(ConsilienceError, match="3 labels in --model-labels; .* the model's 2"):
         label_positions(("a", "b"), {0: "x", 1: "y"}, ["b", "a", "c"])
     with pytest.raises(ConsilienceError, match="the model's labels are a, b, c; expected a, b"):
         label_positions(("a", "b"), {0: "a", 1: "b", 2: "c"}, None)

@@ -273,7 +273,7 @@ FRAME = pd.DataFrame({"subject": ["Redis", "PostgreSQL", "MySQL"], "object": [63
     (lambda: cs.evaluate(PORTS, lambda prompts: prompts[:1]), "returned 1 value for 6 inputs"),
     (
         lambda: cs.evaluate(PORTS, lambda prompts: [1] * 6),
-        "returned 1 for 6 inputs; expected a list with one text",
+        "returned 1 for input 1 of 6 inputs; expected a list with one text",
     ),
     (lambda: cs.evaluate(PORTS, ports, keep_scores=True), "Leave out keep_scores"),
     (lambda: cs.evaluate(PORTS, ports, candidates="vocabulary"), 'with candidates="objects"'),

@@ -85,8 +85,8 @@ def present_pairs(
     for count in sorted({*same.values()}):
         alike = ", ".join(name for name in names if same[name] == count)
         notes.append(
-            f"{alike}: the same tokens as the original in {count} of {len(pairs)} items, which "
-            "this model's tokenizer cannot tell apart"
+            f"{alike}: the same tokens as the original in {count} of {len(pairs)} items; "
+            "the tokenizer or the truncation makes them equal"
         )
     return Presented(task, tuple(pairs), names, tuple(forms), tuple(reasons), tuple(notes))
 

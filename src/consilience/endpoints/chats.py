@@ -125,7 +125,7 @@ class Chats:
         return Proof(name, STRATEGIES[name][0], True, requests, repeated, None, total)
 
     def _prove_listed(self) -> tuple[float, float]:
-        """How far equal chats differ whose first tokens are listed, and the sum of these."""
+        """The largest difference of equal chats in nats, and of listed probabilities the sum."""
         repeated, masses = 0.0, [0.0]
         for question, answer in KNOWN_LISTED:
             first, again = (
@@ -215,7 +215,8 @@ def why_not_enforced(options: Sequence[str]) -> str | None:
     """Why a chat with these answers cannot be asked; None where it can."""
     size, characters = len(options), sum(map(len, options))
     if size > MOST_OPTIONS or (size > MANY and characters > MOST_CHARACTERS):
-        return f"{size:,} options of {characters:,} characters, more than an enum takes"
+        most = f"{MOST_OPTIONS:,}, or {MOST_CHARACTERS:,} characters of more than {MANY}"
+        return f"{size:,} options of {characters:,} characters, and an enum takes {most}"
     return "two options have the same text" if len({*options}) < len(options) else None
 
 

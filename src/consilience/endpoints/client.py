@@ -51,7 +51,7 @@ def base_url_of(connection: Connection) -> str:
     shown = text.rpartition("@")[2]
     todo = f"Write {text.removesuffix(route)}; the route is added to it." if route else ""
     raise ConsilienceError(
-        f"'{shown}'" if shown else "empty",
+        (f"'{shown}'" if shown else "empty") + ", after a user or a password" * ("@" in text),
         expected=f"a URL such as {EXAMPLE}, without a user, a password, a query and a route",
         where="--base-url",
         todo=todo if is_right else f"Write it as {EXAMPLE}; name a key with --api-key-env.",
@@ -637,7 +637,9 @@ class Client:
         found = f"cannot connect: {self._shown(error)}"
         if self._successes:
             return Trouble(0, found)
-        todo = "Check --base-url, that the server runs, and that SSL_CERT_FILE has its authority."
+        todo = "Check --base-url, and that the server runs."
+        if "certificate" in found.lower():
+            todo = "Use the host name of its certificate; SSL_CERT_FILE may name its authority."
         expected = f"a server at {self._base}"
         raise self._error(request, found, expected=expected, todo=todo) from None
 

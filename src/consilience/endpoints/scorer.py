@@ -87,7 +87,7 @@ def rests_on(field: str) -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise UnprovedError(field, "the server ignored it") from error
+        raise UnprovedError(field, "the server ignored it, or replied in another form") from error
 
 
 def _choices(reply: Any) -> list[Any]:
@@ -595,8 +595,8 @@ class Proof:
     """What the proof of a strategy found, by so many requests.
 
     ``gives``: what a reader of the scores should know. ``as_text``: whether prompts are sent as
-    texts. Without scores None: ``repeated`` and ``other_route``, the largest differences of equal
-    requests and of two routes in nats; ``total_probability``, the sum of some next tokens.
+    texts. ``repeated`` and ``other_route``: the largest differences of equal requests and of two
+    routes in nats; ``total_probability``: of some next tokens; None where there are none.
     ``refused``: why strategies that were tried before it are not used, by their name.
     """
 

@@ -7,6 +7,7 @@ are decided by a pass of their own, and the numbers become ``Scores`` for the qu
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -207,7 +208,9 @@ def target_logprobs(logits: torch.Tensor, target: Sequence[int]) -> Floats:
 class ReadyModel:
     """What every family has: a loaded model that is ready to score."""
 
-    head_is_packed = True  # Whether the output embedding is sped up too (``fast.speed_up``)
+    head_is_packed = (
+        True  # Whether the output embedding is sped up too (``fast.products.speed_up``)
+    )
 
     def __init__(self, loaded: Pretrained) -> None:
         self.model = loaded.model.eval()
@@ -295,3 +298,34 @@ def settle_candidates(totals: Floats, tie: float, score_alone: Callable[[int, in
         for candidate in np.flatnonzero(near[row]).tolist():
             with reproducibly():
                 totals[row, candidate] = score_alone(row, candidate)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenNoise:
+    """Gumbel noise for the logits of one text; the largest sum of both is a sample.
+
+    If every logit divided by the temperature gets independent standard Gumbel noise, the token
+    with the largest sum is distributed as the softmax (Gumbel-max trick; Maddison, Tarlow and
+    Minka 2014, Section 2). The noise of a text is drawn from its own counter-based generator, so a
+    sample is the same in every batch and order.
+    """
+
+    key: int  # Seeds the generator: 128 bits of SHA-256 over seed, prompt and sample
+    temperature: float  # Divides the logits; the noise is multiplied by it instead
+
+    @classmethod
+    def of(cls, prompt: Sequence[int], sample: int, seed: int, temperature: float) -> TokenNoise:
+        """The noise of a sample after a prompt, given as token ids."""
+        named = f"{seed} {sample} {' '.join(map(str, prompt))}"
+        return cls(int.from_bytes(hashlib.sha256(named.encode()).digest()[:16]), temperature)
+
+    def at(self, step: int, size: int) -> Floats:
+        """The noise (token,) of a step from 0, in nats: temperature times standard Gumbel."""
+        # The third word of the counter is the step: no step takes as many numbers as 2**128.
+        bits = np.random.Philox(key=self.key, counter=step << 128).random_raw(size)
+        uniform = ((bits >> np.uint64(11)) + 0.5) * 2.0**-53  # between 0 and 1, never either
+        return np.asarray(-self.temperature * np.log(-np.log(uniform)))
+
+    def added_to(self, logits: torch.Tensor, step: int) -> torch.Tensor:
+        """The logits (token,) of a step with the noise added."""
+        return logits + torch.from_numpy(self.at(step, len(logits))).to(logits)

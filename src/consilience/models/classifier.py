@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Joined, Loading, Pool
 from consilience.core.items import Floats, Form, Ints, as_lines, as_string
+from consilience.core.text import counted
 from consilience.files.read import parse_json
 from consilience.models.batches import Budget, ReadyModel, score_batches
 from consilience.models.candidates import group_rows, log_softmax
@@ -327,9 +328,14 @@ def label_positions(
 ) -> list[int]:
     """Position of each of the task's labels among the model's, whatever the case."""
     names = list(model_labels or (str(id2label[number]) for number in sorted(id2label)))
+    if len(names) != len(id2label):
+        raise ConsilienceError(
+            f"{counted(len(names), 'label')} in --model-labels",
+            expected=f"the model's {len(id2label)}",
+        )
     positions = {name.casefold(): position for position, name in enumerate(names)}
     is_known = all(label.casefold() in positions for label in labels)
-    if not is_known or not len(names) == len(id2label) == len(labels):
+    if not is_known or len(names) != len(labels):
         raise ConsilienceError(
             f"the model's labels are {', '.join(names)}",
             expected=", ".join(labels),

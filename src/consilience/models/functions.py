@@ -309,18 +309,18 @@ def call(function: Callable[[list[Any]], Any], inputs: list[Any], kind: type) ->
             f"{counted(len(inputs), 'input')}, from '{first}' to '{last}'",
             todo="Correct the function. With a folder for the run, complete groups are kept.",
         ) from error
-    found, odd = f"a value of type {type(values).__name__}", [values]
+    found, odd = f"a value of type {type(values).__name__} for", [values]
     if hasattr(values, "__iter__") and not isinstance(values, str | Mapping):
         values, kinds = list(values), str if kind is str else int | float | np.floating
         odd = [
-            value
-            for value in values
+            f"{value!r} for input {at} of"
+            for at, value in enumerate(values, 1)
             if not isinstance(value, kinds) or (not isinstance(value, str) and np.isnan(value))
         ]
-        found = repr(odd[0]) if odd else counted(len(values), "value")
+        found = odd[0] if odd else f"{counted(len(values), 'value')} for"
     if odd or len(values) != len(inputs):
         raise ConsilienceError(
-            f"the function returned {found} for {counted(len(inputs), 'input')}",
+            f"the function returned {found} {counted(len(inputs), 'input')}",
             expected=f"a list with one {'text' if kind is str else 'number'} for each",
         )
     return list(values)

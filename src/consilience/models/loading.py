@@ -249,14 +249,13 @@ def load_pretrained(
     return loaded
 
 
-def _refuse_absent(spec: str, absent: Collection[str], kind: str) -> None:
+def _refuse_absent(spec: str, absent: Collection[str], kind: str, todo: str = "") -> None:
     if absent:
         raise ConsilienceError(
             f"the weights of '{spec}' lack {len(absent)} tensors of a {kind}, such as "
             f"'{min(absent)}'",
-            expected="a checkpoint with all its weights, its head included",
-            todo="Use the checkpoint that it was trained as, or train a classifier with "
-            "`consilience finetune`.",
+            expected="a checkpoint with all its weights",
+            todo="Use the checkpoint that it was trained as." + todo,
         )
 
 
@@ -286,7 +285,8 @@ def load_classifier(
                     setattr(model, name, part.to(model.device, model.dtype))
         # poolers are trained with the head
         absent = {name for name in absent if name.startswith(body) and "pooler" not in name}
-    _refuse_absent(spec, absent, "classifier")
+    train = "" if new_head is not None else " Or train a classifier with `consilience finetune`."
+    _refuse_absent(spec, absent, "classifier", train)
     if loaded.kind == "causal" and not hasattr(loaded.model, "score"):
         raise ConsilienceError(
             f"'{spec}' is a decoder, and {type(loaded.model).__name__} does not read one token",

@@ -300,7 +300,7 @@ class PiecewiseModel(MaskedModel):
     def score_words(
         self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
     ) -> Iterator[Scores]:
-        """``totals`` are pseudo-log-likelihoods, without ``every`` of candidates that may win."""
+        """``totals``: pseudo-log-likelihoods; NaN for what cannot win, unless ``every`` is set."""
         index = {word: position for position, word in enumerate(words)}
         refused, slots = self._slots(queries, words, self._pieces)
         yield from refused

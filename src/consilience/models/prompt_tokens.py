@@ -240,7 +240,7 @@ class OptionPrompts:
         return self.too_long(len(ids) + more)
 
     def too_long(self, tokens: int) -> str | None:
-        is_long = self.longest and tokens > self.longest
+        is_long = self.longest is not None and tokens > self.longest
         return f"{tokens} tokens, and the model takes {self.longest}" if is_long else None
 
 

@@ -26,6 +26,7 @@ from consilience.core.items import Floats, Form, Ints, Scores, Task, as_string, 
 from consilience.core.presentation import Prompt
 from consilience.models.batches import (
     ReadyModel,
+    TokenNoise,
     equal_length_batches,
     halving,
     logits_of,
@@ -35,13 +36,7 @@ from consilience.models.batches import (
 )
 from consilience.models.classifier import Encoded, fit
 from consilience.models.fast.products import reproducibly
-from consilience.models.fast.trees import (
-    Prompts,
-    TokenNoise,
-    TreeScorer,
-    room_for_tokens,
-    tree_scorer,
-)
+from consilience.models.fast.trees import Prompts, TreeScorer, room_for_tokens, tree_scorer
 from consilience.models.loading import Kind, Pretrained
 from consilience.models.masked import positions
 from consilience.models.prompt_tokens import (

@@ -350,7 +350,10 @@ class RunFolder:
         if self._client is not None:
             price = self._client.connection.price
             record["cost"] = cost_record(self._client.usage, price, self._cost_before)
-            record["served_as"] = sorted({*record.get("served_as", ()), *self._client.models})
+            names = sorted({*record.get("served_as", ()), *self._client.models})
+            record["served_as"] = names
+            if len(names) > 1:
+                self._add_notes(record, [f"the replies are of several models: {', '.join(names)}"])
 
     def finish(self, metrics: pl.DataFrame) -> None:
         write.write_whole(self.path / "metrics.csv", write.csv_of(metrics))

@@ -11,7 +11,6 @@ the best candidate is scored in full, and every candidate that is left out is kn
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -26,7 +25,13 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from consilience.core.items import Bools, Floats, Ints
-from consilience.models.batches import Budget, in_parts, sentence_logprobs, token_logprobs
+from consilience.models.batches import (
+    Budget,
+    TokenNoise,
+    in_parts,
+    sentence_logprobs,
+    token_logprobs,
+)
 from consilience.models.fast.products import one_thread
 
 
@@ -580,37 +585,6 @@ def room_for_tokens(model: PreTrainedModel) -> int:
     layers = config.num_hidden_layers * model.dtype.itemsize
     token = 2 * layers * heads * (getattr(config, "head_dim", None) or width)
     return int(room // token)
-
-
-@dataclass(frozen=True, slots=True)
-class TokenNoise:
-    """Gumbel noise for the logits of one text; the largest sum of both is a sample.
-
-    If every logit divided by the temperature gets independent standard Gumbel noise, the token
-    with the largest sum is distributed as the softmax (Gumbel-max trick; Maddison, Tarlow and
-    Minka 2014, Section 2). The noise of a text is drawn from its own counter-based generator, so a
-    sample is the same in every batch and order.
-    """
-
-    key: int  # Seeds the generator: 128 bits of SHA-256 over seed, prompt and sample
-    temperature: float  # Divides the logits; the noise is multiplied by it instead
-
-    @classmethod
-    def of(cls, prompt: Sequence[int], sample: int, seed: int, temperature: float) -> TokenNoise:
-        """The noise of a sample after a prompt, given as token ids."""
-        named = f"{seed} {sample} {' '.join(map(str, prompt))}"
-        return cls(int.from_bytes(hashlib.sha256(named.encode()).digest()[:16]), temperature)
-
-    def at(self, step: int, size: int) -> Floats:
-        """The noise (token,) of a step from 0, in nats: temperature times standard Gumbel."""
-        # The third word of the counter is the step: no step takes as many numbers as 2**128.
-        bits = np.random.Philox(key=self.key, counter=step << 128).random_raw(size)
-        uniform = ((bits >> np.uint64(11)) + 0.5) * 2.0**-53  # between 0 and 1, never either
-        return np.asarray(-self.temperature * np.log(-np.log(uniform)))
-
-    def added_to(self, logits: torch.Tensor, step: int) -> torch.Tensor:
-        """The logits (token,) of a step with the noise added."""
-        return logits + torch.from_numpy(self.at(step, len(logits))).to(logits)
 
 
 class Prompts:

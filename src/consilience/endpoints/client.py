@@ -640,8 +640,7 @@ class Client:
         todo = "Check --base-url, and that the server runs."
         if "certificate" in found.lower():
             todo = "Use the host name of its certificate; SSL_CERT_FILE may name its authority."
-        expected = f"a server at {self._base}"
-        raise self._error(request, found, expected=expected, todo=todo) from None
+        raise self._error(request, found, f"a server at {self._base}", todo) from None
 
     def _shown(self, error: Exception) -> str:
         return self._key.removed_from(str(error)) or type(error).__name__

@@ -651,7 +651,6 @@ def prove(server: Server) -> tuple[Scorer, Proof]:
 
 
 def _proof(scorer: Scorer) -> Proof:
-    """The proof of one strategy; ``UnprovedError`` where it fails."""
     client, tokenizer, strategy = scorer.server.client, scorer.server.tokenizer, scorer.strategy
     before = client.usage.requests
     sentence, nonsense, *others = (

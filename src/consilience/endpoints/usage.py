@@ -365,7 +365,6 @@ class Journal:
         raise self._error(sqlite3.DatabaseError("a reply that is no JSON"))
 
     def _error(self, error: sqlite3.Error) -> ConsilienceError:
-        """The message of a table that is locked, cannot be written or is damaged."""
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return ConsilienceError(

@@ -191,7 +191,6 @@ class CausalModel(ReadyModel, FactModel):
 def _by_subject(
     queries: Sequence[Query], rows: list[int], most: int
 ) -> Iterator[dict[str, list[int]]]:
-    """The rows of each subject, for at most ``most`` rows at a time."""
     for start in range(0, len(rows), most):
         rows_of: defaultdict[str, list[int]] = defaultdict(list)
         for row in rows[start : start + most]:

@@ -285,8 +285,7 @@ def load_classifier(
                     setattr(model, name, part.to(model.device, model.dtype))
         # poolers are trained with the head
         absent = {name for name in absent if name.startswith(body) and "pooler" not in name}
-    train = "" if new_head is not None else " Or train a classifier with `consilience finetune`."
-    _refuse_absent(spec, absent, "classifier", train)
+    _refuse_absent(spec, absent, "classifier", " Or use `consilience finetune`." * (not new_head))
     if loaded.kind == "causal" and not hasattr(loaded.model, "score"):
         raise ConsilienceError(
             f"'{spec}' is a decoder, and {type(loaded.model).__name__} does not read one token",

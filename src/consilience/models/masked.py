@@ -233,8 +233,6 @@ MOST_STEPS = 2**22  # Numbers (slot, candidate, token) that are held at once
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A sentence with one mask."""
-
     rows: list[int]  # The queries with this sentence
     golds: list[int]  # Positions of their golds among the candidates
     ids: list[int]

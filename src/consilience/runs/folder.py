@@ -71,8 +71,7 @@ KINDS: Mapping[str, Fits] = {
 }
 """Kinds of JSON values in words, and whether a value is one."""
 
-Fields = Mapping[str, Sequence[str]]
-"""Names of fields by their kind, one of ``KINDS`` or one of them "or null"; others are free."""
+Fields = Mapping[str, Sequence[str]]  # Names by their kind in ``KINDS``, also "or null"
 
 RUN: Fields = {
     "an object": ("settings", "options", "products", "scoring"),
@@ -350,9 +349,8 @@ class RunFolder:
         if self._client is not None:
             price = self._client.connection.price
             record["cost"] = cost_record(self._client.usage, price, self._cost_before)
-            names = sorted({*record.get("served_as", ()), *self._client.models})
-            record["served_as"] = names
-            if len(names) > 1:
+            record["served_as"] = sorted({*record.get("served_as", ()), *self._client.models})
+            if len(names := record["served_as"]) > 1:
                 self._add_notes(record, [f"the replies are of several models: {', '.join(names)}"])
 
     def finish(self, metrics: pl.DataFrame) -> None:
@@ -478,7 +476,6 @@ def _now() -> str:
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Notes on what is not as when the run began."""
     texts = {
         "versions": "with other versions of libraries",
         "git": "at another revision of consilience",

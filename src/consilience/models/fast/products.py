@@ -19,7 +19,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch.nn.functional import linear
@@ -190,8 +190,7 @@ def _time(
 
 def _product(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``linear`` by oneDNN: ``hidden`` (..., in), ``weight`` (out, in), packed or not."""
-    result: Tensor = torch.ops.mkldnn._linear_pointwise(hidden, weight, bias, "none", [], "")
-    return result
+    return cast(Tensor, torch.ops.mkldnn._linear_pointwise(hidden, weight, bias, "none", [], ""))
 
 
 def _weight(layer: Any) -> Tensor:
@@ -228,8 +227,7 @@ def _logits(model: PreTrainedModel) -> Tensor:
     if isinstance(end := getattr(model.config, "eos_token_id", None), int):
         ids[0, -1] = end
     extra = {"decoder_input_ids": ids} if model.config.is_encoder_decoder else {}
-    logits: Tensor = model(input_ids=ids, **extra).logits
-    return logits
+    return cast(Tensor, model(input_ids=ids, **extra).logits)
 
 
 def _multiply(layer: Any, packed: Tensor, hidden: Tensor) -> Tensor:
@@ -244,8 +242,7 @@ def _multiply(layer: Any, packed: Tensor, hidden: Tensor) -> Tensor:
 
 def _trained(layer: Any, hidden: Tensor) -> Tensor:
     apply: Any = _TrainedProduct.apply
-    product: Tensor = apply(hidden, layer.weight, layer.bias)
-    return product
+    return cast(Tensor, apply(hidden, layer.weight, layer.bias))
 
 
 class _TrainedProduct(torch.autograd.Function):

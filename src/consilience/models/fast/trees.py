@@ -207,8 +207,6 @@ BLOCK = 64  # Neighbouring tokens that gather their keys together; in a tree the
 
 @dataclass(slots=True)
 class _Pass:
-    """One row of tokens on its way through the model."""
-
     layers: list[tuple[torch.Tensor, torch.Tensor]]
     """Stored keys and values (slot, key head, width), by layer."""
     capacity: int  # Slots to allocate at once, at least

@@ -144,6 +144,15 @@ def test_the_key_comes_back_and_sheets_do_not_tell_what_it_holds(tmp_path):
     assert read_key(tmp_path / "sheets" / "key.json") == key
 
 
+@pytest.mark.parametrize("content", ['{"of": "something else"}', "no JSON"])
+def test_a_folder_with_another_key_json_is_left_as_it_is(content, tmp_path):
+    (tmp_path / "key.json").write_text(content)
+    with pytest.raises(ConsilienceError, match="a folder that is not empty") as caught:
+        write_sheets(made_key(), tmp_path)
+    assert caught.value.kind == "occupied"
+    assert [path.read_text() for path in tmp_path.iterdir()] == [content]
+
+
 def test_a_browser_keeps_the_answers_of_each_sheet_apart(tmp_path):
     key = made_key(5, 2, ("reverse",))
     for folder in ("first", "again"):
@@ -363,6 +372,17 @@ def test_what_is_no_sheet_is_refused(sheets):
         score_sheets(sheets)
     (sheets / "annotator-1.csv").write_text('question,text_1,text_2,answer\n1,"a"b,c,d\n')
     with pytest.raises(ConsilienceError, match="cannot be read as a table"):
+        score_sheets(sheets)
+
+
+@pytest.mark.parametrize("name", ["task", "labels", "made"])
+def test_what_a_key_lacks_is_named(sheets, name):
+    key = json.loads((sheets / "key.json").read_text())
+    del key[name]
+    (sheets / "key.json").write_text(json.dumps(key))
+    with pytest.raises(
+        ConsilienceError, match=f"key.json: no key of sheets: no '{name}'; expected"
+    ):
         score_sheets(sheets)
 
 

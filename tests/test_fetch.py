@@ -5,6 +5,7 @@ import hashlib
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 
@@ -150,6 +151,34 @@ def test_a_server_that_drips_ends_by_timeout(deed, hostile, tmp_path, monkeypatc
     refused(message, fetch, "pararel", tmp_path, base=hostile(deed))
     assert time.monotonic() - began < 5
     assert not (tmp_path / "pararel" / "a" / "one.txt").exists()
+
+
+@pytest.mark.parametrize("end", ["returns", "breaks off"])
+def test_what_ends_when_the_time_is_over_is_neither_used_nor_tried_again(
+    end, server, tmp_path, monkeypatch
+):
+    """The thread goes on between the end of the time and the look at what it did."""
+    attempts = []
+
+    class Event(threading.Event):
+        def set(self):
+            super().set()
+            time.sleep(0.2)
+
+    def download(url, part, size, over):
+        attempts.append(url)
+        part.write_bytes(b"half a file")
+        over.wait()
+        if end == "breaks off":
+            raise ConnectionError(end)
+
+    monkeypatch.setattr(module, "_download", download)
+    monkeypatch.setattr(module, "SILENCE", 0.1)
+    monkeypatch.setattr(module, "threading", SimpleNamespace(Thread=threading.Thread, Event=Event))
+    message = r"one\.txt: cannot be fetched: no 4,400 bytes in 1 seconds"
+    refused(message, fetch, "pararel", tmp_path, base=server.url)
+    assert len(attempts) == 1
+    assert [path.name for path in (tmp_path / "pararel" / "a").iterdir()] == ["one.txt.part"]
 
 
 @pytest.mark.parametrize("deed", ["endless", "length"])

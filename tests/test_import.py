@@ -116,6 +116,7 @@ def test_lama_brings_its_facts(tmp_path):
         },
         {"relation": "P47", "template": "[X] borders [Y] .", "label": "neighbour", "type": "N-M"},
         {"relation": "date", "template": "[X] ([Y]).", "label": "a date", "type": "N-1"},
+        {"relation": "P19", "label": "place of birth"},
     )
     fact = {"sub_label": "France", "obj_label": "Paris", "uuid": "u1"}
     jsonl(root / "TREx" / "P36.jsonl", fact, fact | {"uuid": "u2"}, {"sub_label": "Italy"})
@@ -127,8 +128,9 @@ def test_lama_brings_its_facts(tmp_path):
         ("P36", "capital", "N-1"), ("P47", "neighbour", "N-M")]  # fmt: skip
     assert [fact.item for fact in suite.relation("P36").facts] == ["u1"]
     assert plan.known_facts == 1, "the same subject and object"
-    assert len(plan.refused) == 2
+    assert len(plan.refused) == 3
     assert re.search(r"P36\.jsonl:3: no field 'obj_label'", str(plan.refused[0]))
+    assert re.search(r"relations\.jsonl:4: no field 'template'", str(plan.refused[1]))
     assert not check_suite(tmp_path / "suite")
 
 
@@ -213,6 +215,9 @@ def test_languages_of_mpararel_share_their_facts(tmp_path):
     ]
     assert json.loads((tmp_path / "de" / "suite.json").read_text())["language"] == "de"
     assert not alone.names
+    jsonl(root / "tuples" / "de" / "templates.jsonl", {"relation": "P36"})
+    (refused,) = imported(root, tmp_path / "again", language=["de"]).refused
+    assert "templates.jsonl:1: no field 'template'" in str(refused)
     with pytest.raises(
         ConsilienceError, match="no folder for the language 'dee'. Did you mean 'de'"
     ):

@@ -225,6 +225,8 @@ def test_graphs_that_are_not_graphs(tmp_path, pickle_graph):
         refused("refused", read_graph, path)
     pickle_graph(path, TEXTS, {(0, 1): ("yes", False, False)})
     refused("not booleans", read_graph, path)
+    pickle_graph(path, TEXTS, {(0, 1): (True, {}, False)})
+    refused(r"edge flags \[{}, {}\] are not booleans", read_graph, path)
     pickle_graph(path, TEXTS, {(0, 1): (True, False, False)}, one_way=True)
     refused("one direction only", read_graph, path)
     refused("cannot be read: No such file", read_graph, tmp_path / "none.graph")

@@ -192,9 +192,10 @@ def test_what_real_texts_hold_is_no_control_character(write_suite):
 
 
 def test_the_folder_of_a_suite_is_its_name(write_suite, tmp_path):
-    with pytest.raises(ConsilienceError, match=r"U\+001B, in the name of the suite") as caught:
+    with pytest.raises(ConsilienceError, match=r"U\+001B, in the name of the folder") as caught:
         load_folder(write_suite(tmp_path / "a\x1b[2J"))
     assert "\x1b" not in str(caught.value)
+    assert load_folder(write_suite(tmp_path / " ")).name == " "
 
 
 def test_relations_are_selected_and_facts_sampled_without_easing_the_question(write_suite):

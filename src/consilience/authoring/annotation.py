@@ -9,6 +9,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -59,8 +60,7 @@ Question = tuple[str, str]  # An item and the variant in which it is asked
 
 COLUMNS = ("question", "text_1", "text_2", "answer")
 
-PAGE = Path(__file__).with_name("annotation.html")
-"""The page that asks; ``@SHEET@`` is replaced by its data."""
+PAGE = Path(__file__).with_name("annotation.html")  # ``@SHEET@`` is replaced by its data
 
 _RELATED = (
     "If “{0}” is true, is “{1}” true (entailment), false (contradiction), or either (neutral)?",
@@ -103,8 +103,7 @@ class SheetKey:
     sheets: Mapping[str, tuple[Question, ...]] = field(repr=False)
     patterns: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
     """Of a suite of facts, the relation and the pattern that an item is about."""
-    made: str = field(default="", compare=False)
-    """When ``write_sheets`` wrote the sheets, in UTC; empty before."""
+    made: str = field(default="", compare=False)  # When they were written, in UTC; empty before
 
     @property
     def variants(self) -> list[str]:
@@ -173,7 +172,9 @@ def write_sheets(key: SheetKey, folder: Path) -> None:
     again: a browser keeps their answers apart.
     """
     key_file = folder / "key.json"
-    old = read_key(key_file) if key_file.is_file() else None
+    old = None
+    with suppress(ConsilienceError):  # there is no key, or that of something else
+        old = read_key(key_file)
     if old != key:
         refuse_occupied(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -214,6 +215,8 @@ def read_key(path: Path) -> SheetKey:
     """The key that ``write_sheets`` wrote."""
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
+        if missing := {*SheetKey.__slots__} - {"patterns", *content}:
+            raise KeyError(min(missing))
         items = {
             name: SheetItem(item["gold"], {form: (a, b) for form, (a, b) in item["texts"].items()})
             for name, item in content["items"].items()
@@ -235,8 +238,9 @@ def read_key(path: Path) -> SheetKey:
         ):
             raise ValueError("incomplete")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+        reason = f": no {error}" if isinstance(error, KeyError) else ""
         raise ConsilienceError(
-            "no key of sheets" if path.is_file() else "no such file",
+            f"no key of sheets{reason}" if path.is_file() else "no such file",
             expected="the key of the sheets",
             where=str(path),
             todo="Name the folder that `consilience suite annotate sheet` or `patterns` wrote.",
@@ -598,8 +602,7 @@ def _controls(
 
 SHOWN = 20  # patterns
 
-Answer = tuple[str, str, str, Verdict]
-"""A relation, a pattern, a person, and whether the person accepted the pattern."""
+Answer = tuple[str, str, str, Verdict]  # Relation, pattern, person, and what the person says of it
 
 
 def verdicts(scored: ScoredSheets) -> Iterator[Answer]:

@@ -114,8 +114,7 @@ class Finding:
 
     group: str  # The relation or the group of questions; empty for the whole suite
     evidence: str
-    places: tuple[str, ...] = ()
-    """Where: ``file:line`` below the folder of the suite; empty where that is not known."""
+    places: tuple[str, ...] = ()  # ``file:line`` in the folder of the suite; empty if not known
     count: int = 1
     check: str = ""
     severity: Severity = "note"
@@ -345,12 +344,10 @@ def shared_facts(material: FactMaterial) -> Iterator[Finding]:
             yield material.found(material.suite[two], evidence, facts=facts)
 
 
-FALSE_ALARMS = 0.05
-"""The share of relations with equivalent patterns in which a pattern is reported."""
+FALSE_ALARMS = 0.05  # Share of relations with equivalent patterns in which one is reported
 
 FEWEST = 5
-LEAST_SCALE = 0.01
-"""The least deviation that counts as one: similarities within a point are the same."""
+LEAST_SCALE = 0.01  # Least deviation that counts: similarities within a point are the same
 
 DRAWS = 20_000
 

@@ -53,7 +53,10 @@ Rows = Sequence[Mapping[str, object]]
 
 
 def append_rows(folder: Path, tables: Mapping[str, Rows]) -> None:
-    """Add rows to all tables of a folder, or to none of them; a missing table becomes JSONL."""
+    """Add rows to the tables of a folder; a table that is not there becomes a JSONL file.
+
+    All rows are prepared before the first file is written.
+    """
     files: dict[Path, bytes] = {}
     for table, rows in tables.items():
         path = find_table(folder, table) or folder / f"{table}.jsonl"
@@ -114,8 +117,8 @@ class Content:
     """What the files of an import hold, in their order."""
 
     options: ImportOptions
-    languages: Sequence[str]
-    """The languages to read; of a source without languages, the one of its patterns."""
+    languages: Sequence[str]  # Those to read; of a source without languages, that of its patterns
+    columns: Mapping[str, str]  # Our names of a table's columns -> its own
     patterns: list[Proposal] = field(default_factory=list)
     facts: list[SourceFact] = field(default_factory=list)
     names: list[Name] = field(default_factory=list)
@@ -551,7 +554,7 @@ def _row(values: Mapping[str, object], *names: str) -> dict[str, object]:
 
 def import_patterns(options: ImportOptions) -> ImportPlan:
     """Read a source, compare it with the suite folder, and add what is new."""
-    source, content = options.path, Content(options, options.language)
+    source, content = options.path, Content(options, options.language, columns_of(options.columns))
     if not source.exists():
         raise ConsilienceError("no such file or folder", where=str(source), todo="Check the path.")
     found = (name for name, of in FORMATS.items() if of.matches(source))
@@ -642,7 +645,8 @@ def _read_file(path: Path, content: Content, relation: str = "", language: str =
         cells = ((f"{path}:{at}", {"pattern": line.strip()}) for at, line in lines if line.strip())
         rows = (Row(where, of_line, content.problems) for where, of_line in cells)
     for row in rows:
-        _add_row(row, path, content, relation, language)
+        if relation or row.pattern("template"):
+            _add_row(row, path, content, relation, language)
 
 
 def _add_row(
@@ -729,7 +733,7 @@ def _read_lama(content: Content) -> None:
         type_ = str(row.cells.get("type", "N-1"))
         if type_ not in LAMA_CARDINALITIES:
             row.report(f"type '{type_}'", expected="1-1, N-1 or N-M")
-        elif relation := _add_row(row, path, content):
+        elif row.pattern("template") and (relation := _add_row(row, path, content)):
             content.cardinalities[relation] = LAMA_CARDINALITIES[type_]
             facts = path.parent / "TREx" / f"{relation}.jsonl"
             if facts.is_file():
@@ -787,7 +791,7 @@ TABLE_COLUMNS: Mapping[str, str] = {
 
 
 def _read_table(content: Content) -> None:
-    columns, path = columns_of(content.options.columns), content.options.path
+    columns, path = content.columns, content.options.path
     for name in columns:
         if name not in TABLE_COLUMNS:
             raise unknown_name(f"--columns {name}={columns[name]}", name, TABLE_COLUMNS)

@@ -150,8 +150,7 @@ CORE = {
 
 SUBJECTS = {"nsubj", "nsubjpass", "nsubj:pass", "csubj", "expl"}
 
-MODIFIERS = {"amod", "compound", "advmod", "npadvmod", "nmod", "quantmod"}
-"""Labels of what a pattern may have or not."""
+MODIFIERS = {"amod", "compound", "advmod", "npadvmod", "nmod", "quantmod"}  # May be left out
 
 CLAUSES = {"relcl", "acl", "acl:relcl", "appos"}
 VERBS = ("VERB", "AUX")
@@ -172,8 +171,7 @@ class Skeleton:
     slots: dict[int, tuple[str, Tokens]]
     path: tuple[Token, ...]
     top: Token  # The word that governs both slots
-    dropped: frozenset[int] = frozenset()
-    """Positions of words that are left out in favour of another conjunct."""
+    dropped: frozenset[int] = frozenset()  # Positions of words left out for another conjunct
     chosen: frozenset[int] = frozenset()
 
 
@@ -477,7 +475,6 @@ class Support:
     evidence: dict[int, list[str]] = field(default_factory=dict)
 
     def add(self, facts: Sequence[int], index: FactIndex, sentence: FactSentence) -> None:
-        """Count a sentence."""
         self.facts.update(facts)
         self.texts += sentence.text != self.last_text
         self.last_text = sentence.text

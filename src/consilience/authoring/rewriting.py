@@ -41,8 +41,7 @@ INSTRUCTION = (
 )
 
 NEW = "\nNew sentence:"
-LENGTHS = (0.5, 2.0)
-"""The least and the greatest length of a rewrite, in tokens of its base pattern."""
+LENGTHS = (0.5, 2.0)  # Least and greatest length of a rewrite, in tokens of its base pattern
 
 LABEL = re.compile(r"^(?:[-*\u2022]|\(?\d{1,2}[.):])?\s*(?:[^\[\]:]{1,80}:\s+)?")
 """What models write before a sentence and is no part of it: a list mark, and words with a colon."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import polars as pl
 
@@ -124,13 +124,19 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
 def _about(folder: Path) -> tuple[str, str]:
     """The name and the language in ``suite.json``; else that of the folder, and English."""
     about = folder / "suite.json"
-    name: Any = folder.resolve().name
-    language: Any = ENGLISH
+    if not about.is_file():
+        name = folder.resolve().name
+        if control := control_in(name):
+            raise ConsilienceError(
+                f"{control} in the name of the folder, which names the suite",
+                where=ascii(str(folder)),
+                todo="Rename the folder.",
+            )
+        return name, ENGLISH
     try:
-        if about.is_file():
-            content = parse_json(read_text(about))
-            refuse_misspelt(dict(content), ABOUT, str(about), "key")
-            name, language = content["name"], content.get("language") or ENGLISH
+        content = parse_json(read_text(about))
+        refuse_misspelt(dict(content), ABOUT, str(about), "key")
+        name, language = content["name"], content.get("language") or ENGLISH
         if not isinstance(name, str) or not name.strip():
             raise ValueError("no name")
     except (ValueError, KeyError, TypeError) as error:
@@ -138,11 +144,7 @@ def _about(folder: Path) -> tuple[str, str]:
             "not a JSON object with a 'name'", where=str(about), todo="Correct or remove the file."
         ) from error
     if control := control_in(name):
-        raise ConsilienceError(
-            f"{control} in the name of the suite",
-            where=str(about) if about.is_file() else ascii(str(folder)),
-            todo="Change the name.",
-        )
+        raise ConsilienceError(f"{control} in 'name'", where=str(about), todo="Remove it.")
     if not isinstance(language, str) or not is_language_tag(language):
         raise ConsilienceError(
             f"'language' is {json.dumps(language)}",
@@ -439,8 +441,7 @@ class RelationStatistics:
     label: str
     cardinality: str
     patterns: int
-    syntactic_variants: float
-    """Kinds of patterns by syntax (``variants``); NaN where edges are not known."""
+    syntactic_variants: float  # Kinds of patterns by syntax; NaN where edges are not known
     lexical_variants: float  # Kinds of patterns by lemmas; NaN where edges are not known
     facts: int
     subjects: int

@@ -128,12 +128,13 @@ def _fetch_file(url: str, target: Path, file: ReleasedFile) -> None:
     while it reads headers.
     """
     part = target.with_name(target.name + ".part")
-    over = threading.Event()
+    over, is_right = threading.Event(), threading.Event()
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            _attempt(url, part, file, over)
+            if _attempt(url, part, file, over):
+                is_right.set()
         except BaseException as error:
             failed.append(error)
 
@@ -146,15 +147,17 @@ def _fetch_file(url: str, target: Path, file: ReleasedFile) -> None:
         over.set()
     for error in failed:
         raise error
-    if thread.is_alive():
+    if not is_right.is_set():
         raise _unreachable(url, f"no {file.size:,} bytes in {seconds:.0f} seconds")
     part.replace(target)
 
 
-def _attempt(url: str, part: Path, file: ReleasedFile, over: threading.Event) -> None:
-    """Download what ``part`` lacks, in at most ``ATTEMPTS`` attempts; what is not right raises."""
+def _attempt(url: str, part: Path, file: ReleasedFile, over: threading.Event) -> bool:
+    """Complete ``part`` in at most ``ATTEMPTS`` attempts; False where the time is over before."""
     reason = ""
     for _ in range(ATTEMPTS):
+        if over.is_set():
+            return False
         try:
             part.parent.mkdir(parents=True, exist_ok=True)
             _download(url, part, file.size, over)
@@ -174,8 +177,10 @@ def _attempt(url: str, part: Path, file: ReleasedFile, over: threading.Event) ->
                 where=str(part),
                 todo="Make room or choose another --data-dir; existing files are kept.",
             ) from error
-        if over.is_set() or file.is_right(part):
-            return
+        if over.is_set():
+            return False
+        if file.is_right(part):
+            return True
         reason, size = "the connection ended early", part.stat().st_size
         if size >= file.size:
             part.unlink()
@@ -289,9 +294,9 @@ def read_graph(path: Path) -> tuple[list[str], dict[tuple[int, int], Edge]]:
             for a, neighbours in graph._adj.items()
             for b, kind in ((b, attributes["edge_type"]) for b, attributes in neighbours.items())
         }
-        flags = {getattr(edge, name) for edge in directed.values() for name in Edge.__slots__}
-        if not all(isinstance(flag, bool) for flag in flags):
-            raise ValueError(f"edge flags {flags} are not booleans")
+        flags = [getattr(edge, name) for edge in directed.values() for name in Edge.__slots__]
+        if wrong := [flag for flag in flags if not isinstance(flag, bool)]:
+            raise ValueError(f"edge flags {wrong[:3]} are not booleans")
     except OSError as error:
         raise ConsilienceError(
             f"cannot be read: {error.strerror}", where=str(path), todo="Check the path."
@@ -520,9 +525,6 @@ def places_in(root: Path) -> Places:
                 )
                 facts[relation, subject, object_].append(location)
     return Places(patterns, {key: tuple(places) for key, places in facts.items()})
-
-
-THE_SAME = ("name", "language", "digest")  # What suites have in common that are the same
 
 
 def save_suite(suite: Suite, folder: str | Path) -> Path:

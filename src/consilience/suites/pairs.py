@@ -46,8 +46,7 @@ class Perturbation:
     """Makes the form: of a ``Form``, or of a pattern's text with ``[X]`` and ``[Y]``."""
     source: Mapping[str, str] = field(default_factory=dict)
     """Where a user's perturbation is from, for the record of a run; empty for a built-in one."""
-    column: str = ""
-    """The column of the data that holds the rewritten sentence; empty for a function."""
+    column: str = ""  # The column of the data with the rewritten sentence; empty for a function
 
     def form_of(self, pair: TextPair, form: Form) -> Form:
         """The perturbed form of a sentence pair, whose original form is ``form``."""

@@ -38,8 +38,7 @@ class Proposal:
     relation: str
     pattern: str
     origin: Origin
-    source: str = ""
-    """What it comes from: the name of a corpus, a file or a model; no absolute path."""
+    source: str = ""  # The name of a corpus, file or model that it comes from; no absolute path
     licence: str = ""  # An SPDX id or the words of the source; empty where it states none
     parent: str = ""  # The pattern that it was rewritten from
     edit: str = ""  # The edit kind that separates it from ``parent`` or from the base pattern

@@ -479,8 +479,7 @@ class GroupStatistics:
     max_phrasings: int
     min_options: int  # Fewest options of a question; 0 for open questions
     max_options: int
-    majority: float
-    """Share of the questions whose gold is at the most frequent position; NaN without options."""
+    majority: float  # Share of golds at the most frequent position; NaN without options
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,13 +97,14 @@ def recognised(
     wrong = dict.fromkeys(absent.values(), "COLUMN")
     mapping = _mapping({**columns, **wrong, **meant}, in_python=in_python)
     column, name = next(iter([*absent.items(), *((name, name) for name in meant)]))
+    todo = f"Rename the columns if they are something else, or name them: {mapping}."
+    if absent:
+        todo = MAKE_A_SUITE if holds_facts(cells) else f"Name the column that has it: {mapping}."
     raise ConsilienceError(
         f"no column '{column}' among {', '.join(map(str, cells))}",
         expected=f"{COLUMNS[name]} in '{column}'",
         where=where,
-        todo=MAKE_A_SUITE
-        if absent and holds_facts(cells)
-        else f"Rename what is something else. Name the column that has it: {mapping}.",
+        todo=todo,
     )
 
 
@@ -688,7 +689,6 @@ TAKES = {
 
 
 def _with_rules(row: Row, draft: Expectation, questions: list[Question]) -> Expectation:
-    """The expectation with what its answers are expected to be."""
     given = [name for name in TAKES if row.cells.get(name)]
     for name in given:
         if draft.kind not in TAKES[name]:

@@ -254,6 +254,17 @@ def test_facts_whose_objects_are_one_text_in_a_language_are_left_out_and_listed(
         jsonl(root / "tuples" / language / "P17.jsonl", row)
     again = imported(root, folder)
     assert not again.facts and "are both 'Georgien'" in again.refused[0].found, "also in the folder"
+    for language in ("en", "de"):
+        fact = {"sub_label": "Oslo", "obj_label": "Europe", "lineid": 1}
+        jsonl(root / "tuples" / language / "P30.jsonl", fact)
+        jsonl(root / "patterns" / language / "P30.jsonl", {"pattern": patterns[language]})
+    alone = imported(root, tmp_path / "alone", groups=["P30"])
+    assert [fact.object for fact in alone.facts] == ["Europe"] and not alone.refused
+    assert {pattern.relation for pattern in alone.patterns} == {"P30"}
+    with pytest.raises(
+        ConsilienceError, match="--groups P31; expected P17, P30.*Did you mean .P30"
+    ):
+        imported(root, tmp_path / "none", groups=["P30", "P31"])
 
 
 def test_proposals_keep_their_provenance_also_in_tables_with_tabs(write_suite, tmp_path):

@@ -151,6 +151,15 @@ class Content:
         error = ConsilienceError(found, expected=expected, where=where, todo=todo)
         self.problems.append(error)
 
+    def select(self, relations: Sequence[str]) -> None:
+        """Leave out the patterns and facts of other relations."""
+        known = {one.relation for one in self.patterns} | {one.relation for one in self.facts}
+        for id_ in relations:
+            if known and id_ not in known:
+                raise unknown_name(f"--groups {id_}", id_, sorted(known), str(self.options.path))
+        self.patterns = [pattern for pattern in self.patterns if pattern.relation in relations]
+        self.facts = [fact for fact in self.facts if fact.relation in relations]
+
     def relation_row(self, id_: str) -> dict[str, object]:
         """A relation as the source describes it, else the ParaRel paper; else as its facts are."""
         label = self.labels.get(id_) or (N_TO_1 | N_TO_M).get(id_, id_)
@@ -175,7 +184,7 @@ def align_languages(content: Content) -> None:
     versions: dict[tuple[str, str], dict[str, SourceFact]] = defaultdict(dict)
     for fact in content.facts:
         versions[fact.relation, fact.item].setdefault(fact.language, fact)
-    languages = dict.fromkeys(fact.language for fact in content.facts)
+    languages = dict.fromkeys(fact.language for fact in content.facts if fact.language)
     if not languages:
         return
     first = "en" if "en" in languages else next(iter(languages))
@@ -567,6 +576,9 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
             todo="Name the format with --format.",
         )
     FORMATS[name].read(content)
+    if options.groups:
+        content.select(options.groups)
+    align_languages(content)
     if not (content.patterns or content.facts or content.problems):
         raise ConsilienceError(
             f"no pattern and no fact, read as {name}",
@@ -771,7 +783,6 @@ def _read_languages(content: Content) -> None:
                 _read_file(path, content, path.stem, language)
             if (templates := folder / "templates.jsonl").is_file():
                 _read_file(templates, content, language=language)
-    align_languages(content)
 
 
 TABLE_COLUMNS: Mapping[str, str] = {

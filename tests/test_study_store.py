@@ -185,7 +185,9 @@ def test_no_older_record_stands_beside_new_answers(count, seeds, monkeypatch):
     (study, files), root = seeds, "/seeds/oracle/mini"
     write_seeds("new")
     with monkeypatch.context() as patch:
-        patch.setattr(MemoryFileSystem, "pipe_file", broken_after(MemoryFileSystem.pipe_file, count))
+        patch.setattr(
+            MemoryFileSystem, "pipe_file", broken_after(MemoryFileSystem.pipe_file, count)
+        )
         refused("the disk is gone", copy_run, study, study.runs[0])
     there = [path for path in files.find(root) if path.endswith("run.json")]
     assert all(b"new" in files.cat_file(path) for path in there)

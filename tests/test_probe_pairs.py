@@ -374,7 +374,7 @@ def test_baselines_of_sentence_pairs(name, expected, perturb, tmp_path):
     assert right is None or (values["accuracy"], values["consistency"]) == (right, 1)
     status, _, err = perturb("baseline:oracle", out="other")
     assert status == 2
-    assert "no baseline 'oracle' for what is asked" in err
+    assert "no baseline 'oracle' for sentence pairs" in err
 
 
 @pytest.fixture

@@ -5,11 +5,12 @@ import pytest
 
 from checks import refused
 from consilience.asking.asker import UNCERTAIN
-from consilience.asking.facts import judge
+from consilience.asking.facts import ask, judge
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.usage import PlannedUsage
 from consilience.models import load_model
 from consilience.models.served import ServedFacts, TokenScorer, load_served
+from consilience.types import Fact, Relation
 from reference import QUERIES, words_of
 from replay_server import replay
 from scoring_server import (
@@ -140,6 +141,21 @@ def test_candidates_that_are_not_listed_have_bounds(folder, local, ways):
                 assert judged["excluded"][0] in (UNCERTAIN, "the gold is not among the candidates")
             kinds.add((bool(bounds.any()), judged["excluded"][0]))
         assert (True, UNCERTAIN) in kinds
+
+
+def test_answers_count_the_candidates_of_which_only_a_bound_is_known(folder):
+    """A server that scores every candidate has no bounds, and its answers no such column."""
+    facts = tuple(Fact(str(at), query.subject, "Rome") for at, query in enumerate(SOME))
+    relation = Relation("r", "r", "N-1", (SOME[0].pattern,), facts, {}, WORDS)
+    queries = [relation.query(relation.patterns[0], fact) for fact in facts]
+    with scoring_server(folder, OPENAI) as server:
+        model = served(server.url, folder)
+        known = {int(one.rows[0]): one.bounds for one in model.score(queries, WORDS, every=False)}
+        counts = [0 if known[at] is None else known[at].sum() for at in range(len(facts))]
+        assert ask(relation, model, "s")["n_bounds"].to_list() == counts
+    assert max(counts) > 0
+    with scoring_server(folder, VLLM) as server:
+        assert "n_bounds" not in ask(relation, served(server.url, folder), "s").columns
 
 
 @pytest.mark.parametrize(("ways", "message"), [

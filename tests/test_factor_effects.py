@@ -390,7 +390,9 @@ def test_the_section_draws_every_number_of_the_table():
     assert rows.filter(name="noise")["value"].to_list() == [0.98, 0.98]
     lead, figure, table, folded_indices, folded, levels, notes = factor_parts(views)
     assert len(lead.paragraphs) == 2
-    assert lead.paragraphs[0].startswith("first: ")
+    assert lead.paragraphs[0].startswith(
+        "first: The order of the options (order) changes answers most: "
+    )
     (indices,) = folded_indices.parts
     assert notes.items[0] == "first: no POSIX: the answers have no score of every option"
     assert (len(table.rows), len(indices.rows), len(folded.parts[0].rows)) == (10, 4, 2)

@@ -64,7 +64,9 @@ def test_what_a_template_says(writer):
     for text in ("", "no place", "{text} {text}"):
         refused("expected exactly one {text}", writer, "llama", template=text)
     for text in ("{reply} {text}", "{text} {reply} {reply}"):
-        with pytest.raises(ConsilienceError, match="at most one {reply} after it"):
+        with pytest.raises(
+            ConsilienceError, match="where the pair stands, and at most one {reply} after it"
+        ):
             writer("llama", template=text)
 
 

@@ -374,17 +374,19 @@ def test_baselines_of_sentence_pairs(name, expected, perturb, tmp_path):
     assert right is None or (values["accuracy"], values["consistency"]) == (right, 1)
     status, _, err = perturb("baseline:oracle", out="other")
     assert status == 2
-    assert "no baseline 'oracle' for what is asked" in err
+    assert "no baseline 'oracle' for sentence pairs" in err
 
 
 @pytest.fixture
 def bad(tmp_path, classifier, model_folder, finetuned):
     """Models and files by name, most of which cannot be asked."""
+    (tmp_path / "unfinished" / "seed-0").mkdir(parents=True)
     return {
         "good": classifier("bert", SAME),
         "three": classifier("bert", TASKS["mnli"].labels),
         "one more": classifier("bert", (*SAME, "other")),
         "seeds": finetuned,
+        "unfinished": tmp_path / "unfinished",
         "encoder": model_folder("bert"),
         "t5": model_folder("t5"),
         "llama": model_folder("llama"),

@@ -402,18 +402,22 @@ def test_help_shows_the_functions_first():
     assert parameters["runs"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
-CALLS = """from consilience.commands.runs import improve; from consilience.results.evaluation import evaluate
+CALLS = """from consilience.commands.runs import improve, write_report; from consilience.results.evaluation import evaluate
 improve(model="m", suite="mini", out="runs/x")
 improve(model="m", suite="mini", modle="x")
 improve(model="m", suite=3)
 evaluate("mini", "baseline:majority", limit=4)
 evaluate("mini", modle="x")
+evaluate("mini", "baseline:majority", ["typo"])
+write_report(["a", "b"], "page.html", figures="figures")
+write_report("a")
+write_report("a", "page.html", "figures")
 """
 
 
 def test_a_type_checker_sees_the_options_of_a_function(tmp_path):
     """Of the modules that declare it; all others are left out, because they take a minute."""
-    names = "commands/runs app/command options/__init__ core/errors core/process options/shared options/training options/probe results/evaluation"
+    names = "commands/runs options/runs app/command options/__init__ core/errors core/process options/shared options/training options/probe results/evaluation"
     modules = [ROOT / "src" / "consilience" / f"{name}.py" for name in names.split()]
     (tmp_path / "calls.py").write_text(CALLS)
     command = [sys.executable, "-m", "mypy", "--follow-imports=skip", "--cache-dir", tmp_path]
@@ -422,8 +426,13 @@ def test_a_type_checker_sees_the_options_of_a_function(tmp_path):
         capture_output=True, text=True, check=False, cwd=ROOT,
     )  # fmt: skip
     errors = re.findall(r"calls\.py:(\d+): error: (.*)", ran.stdout)
-    assert [line for line, _ in errors] == ["3", "4", "6"], ran.stdout
+    assert [*dict.fromkeys(line for line, _ in errors)] == ["3", "4", "6", "7", "9", "10"], (
+        ran.stdout
+    )
     assert 'Unexpected keyword argument "modle" for "improve"' in errors[0][1]
+    assert 'Too many positional arguments for "evaluate"' in errors[3][1]
+    assert 'Missing positional argument "out" in call to "write_report"' in errors[4][1]
+    assert 'Too many positional arguments for "write_report"' in errors[5][1]
 
 
 def test_public_names_are_those_that_type_checkers_see():

@@ -257,6 +257,7 @@ def test_a_dry_run_tells_the_data_and_the_queries(consilience, release, tmp_path
     for folder, more, expected in (
         (release, [], [f"# Queries: {counts[0]:,}. "]),
         (release, ["--with", "probe=--limit 1"], [f"# Queries: {counts[1]:,}. "]),
+        (release, ["--with", "probe=-n1"], [f"# Queries: {counts[1]:,}. "]),
         (release, ["--with", "probe=--as-shipped"], ["# Queries: not counted with --as-shipped."]),
         (tmp_path / "no", [], ["# Data: missing: the suite 'pararel' is not in "]),
     ):
@@ -532,8 +533,9 @@ def test_a_users_model_is_one_more_row_of_the_papers_table(consilience, release,
     """Only that model is run; the paper's rows are shown. 100 differs from 45.8 by 54.2 points."""
     command = [
         "reproduce", "pararel-table-3", "--data-dir", release, "--out", tmp_path / "r",
+        "--add", "mine=baseline:oracle",
     ]  # fmt: skip
-    status, out, err = consilience(*command, "--add", "mine=baseline:oracle", "--strict")
+    status, out, err = consilience(*command, "--strict")
     assert status == 0, err
     assert len(here) == 1
     lines = [" ".join(line.split()) for line in out.splitlines()]
@@ -542,12 +544,14 @@ def test_a_users_model_is_one_more_row_of_the_papers_table(consilience, release,
     assert "unavailable" not in out + err
     for tolerance, expected in (
         (["--tolerance", "54.2"], (0, "within")),
+        (["--tolerance", "54.1"], (3, "outside")),
         ([], (3, "differs")),
     ):
         options = ["--replace", "BERT-base=baseline:oracle", "--only", "BERT-base,Accuracy"]
         status, out, _ = consilience(*command, *options, "--strict", *tolerance, "--json")
         rows = {(row["row"], row["column"]): row for row in json.loads(out)["numbers"]}
         assert (status, rows["BERT-base", "Accuracy"]["verdict"]) == expected
+        assert rows["mine", "Accuracy"]["verdict"] == "ours only"
 
 
 def test_a_users_model_that_cannot_be_loaded_is_a_row_and_strict_fails(

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from checks import output, refusal, refused
 from consilience import load_suite
 from consilience.core.free_text import rule_of
+from consilience.kinds import exported_lines
 from consilience.kinds.answers import answers_to_facts, answers_to_pairs
+from consilience.options.suites import ExportOptions
 from consilience.suites.pairs import load_task
 
 NORMALIZED = rule_of("normalized")
@@ -190,3 +193,6 @@ def test_exports_are_the_same_every_time_and_options_of_other_suites_are_refused
     status, _, err = consilience("suite", "export", "mini", "--data", "x.tsv")
     assert (status, "--data with a suite of facts" in err) == (2, True)
     assert "--suite rte without --data" in refusal(consilience, "suite", "export", "rte")
+    for file in ("a.csv", "a.jsonl"):  # before a file is written
+        message = "--suite rte without --data"
+        refused(message, exported_lines, ExportOptions(suite="rte", out=Path(file)))

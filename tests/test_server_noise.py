@@ -219,7 +219,7 @@ def test_the_report_says_which_server_answered_and_how_it_scored(wavering):
         "strategy": "top-k", "gives": "the first token", "requests": 9, "repeated": 1e-6,
         "other_route": None, "total_probability": 0.345, "refused": {"echo": "it is ignored"},
     }  # fmt: skip
-    note = "the server gave only a bound of some candidates in 3 of 72 answers"
+    note = "the server takes no temperature: its answers are sampled"
     view = RunView("small", [record], counted.suite, counted.metrics, counted.summary, {}, [note])
     [facts] = servers([view])
     rows = dict(facts.rows)

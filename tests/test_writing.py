@@ -113,12 +113,6 @@ def test_a_text_that_is_no_chat_ends_with_its_first_line(writer):
     assert model._decoded([1, 2, 3, 4], chat[0]) == "a b\nc"
 
 
-def prompts_manner(is_chat):
-    from consilience.models.prompted import Manner
-
-    return Manner(is_one_line=not is_chat)
-
-
 def test_samples_are_distributed_as_the_softmax_at_the_temperature():
     """Three tokens with logits 0, ln 2 and ln 4 at temperature 2: 1 to sqrt 2 to 2."""
     logits = np.log([1.0, 2.0, 4.0])
@@ -185,7 +179,7 @@ def test_labels_and_texts_are_options_in_any_order(texts, labels, option, answer
         "option": option, "answer": answer, "unmatched": unmatched, "text": list(texts),
     }  # fmt: skip
     if labels == "A":
-        assert table["label"].to_list() == ["B", "B"] if option[1] else ["B", None]
+        assert table["label"].to_list() == (["B", "B"] if option[1] else ["B", None])
 
 
 def test_few_prompts_are_held_at_once(monkeypatch):

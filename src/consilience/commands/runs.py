@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.app.command import Lazy, command, group
-from consilience.options import TableBy, Watched, opt, options_of, runs, takes, typed
+from consilience.options import FilePath, TableBy, Watched, opt, options_of, runs, takes, typed
 from consilience.options.probe import ProbeOptions
-from consilience.options.runs import ReportOptions
 from consilience.options.training import FinetuneOptions, ImproveOptions
 
 if TYPE_CHECKING:
@@ -23,7 +22,11 @@ if TYPE_CHECKING:
     from consilience.study import reporting as study_pages
     from consilience.study import running
     from consilience.train import improvement
+
+    class _PageOptions(runs.ReportOptions):
+        out: FilePath  # no page by default
 else:
+    _PageOptions = runs.ReportOptions
     analyses = Lazy("results.analyses")
     comparing = Lazy("results.comparing")
     evaluation = Lazy("results.evaluation")
@@ -160,10 +163,10 @@ def verify_run(options: runs.VerifyOptions) -> verifying.Verification:
     return verifying.verify(options, options.watch)
 
 
-@command(ReportOptions, "report", panel="Measure", examples=(
+@command(runs.ReportOptions, "report", panel="Measure", examples=(
     "report runs/bert",
     "report runs/before runs/after --out both.html --figures figures"))
-def report(options: ReportOptions) -> export.Lines:
+def report(options: runs.ReportOptions) -> export.Lines:
     """Make one page on a run, or on several side by side: numbers, figures, examples, cautions.
 
     It is one file that opens without a network, on a phone and on paper. docs/report.md
@@ -176,13 +179,13 @@ def report(options: ReportOptions) -> export.Lines:
     return export.Lines(document, *files, notes=made.notes)
 
 
-@typed(ReportOptions)
+@typed(_PageOptions)
 def write_report(runs: Any, out: str | PathLike[str], **options: Any) -> Path:
     """Write one run, or several with the first as the reference, as one HTML page; its path.
 
     A run is a result, a ``Run`` or a folder. ``options`` are those of ``consilience report``.
     """
-    chosen = options_of(ReportOptions, {"runs": runs, "out": out, **options})
+    chosen = options_of(_PageOptions, {"runs": runs, "out": out, **options})
     return reporting.save_report(reporting.report(chosen, chosen.watch), chosen)[0]
 
 
@@ -207,8 +210,7 @@ def publish_run(options: runs.PublishOptions) -> publication.Publication:
     return publication.publish(options, options.watch)
 
 
-group(
-    "study", "Ask many models many suites from one file, and report all runs together.",
+group("study", "Ask many models many suites from one file, and report all runs together.",
     "Measure")
 
 
@@ -305,10 +307,8 @@ def list_tables() -> dict[str, str]:
     return {name: known[name].title for name in sorted(known)}
 
 
-group(
-    "analyze", "Analyze a finished run: by pattern, edit, example, accuracy or hidden states.",
+group("analyze", "Analyze a finished run: by pattern, edit, example, accuracy or hidden states.",
     "Measure")
-
 TABLE = ("csv", "json")
 
 

@@ -93,10 +93,12 @@ def refuse_other_kinds(run: Run) -> None:
 
 def suite_notes(run: Run, suite: Suite) -> list[str]:
     """A note where the whole suite of a run is not as it was when it was asked; none without it."""
-    if kind_of_run(run).is_as_asked(run, suite):
+    kind, effect = kind_of_run(run), "numbers are of the old texts and gold answers"
+    if kind.is_as_asked(run, suite):
         return []
-    what = f"the suite '{suite.name}'" if suite.words.pool else "the file of sentence pairs"
-    return [f"{what} is not as it was when {run.label} was asked; numbers may differ"]
+    effect = "numbers may differ" if kind is Facts else effect
+    what = "the file of sentence pairs" if kind is SentencePairs else f"the suite '{suite.name}'"
+    return [f"{what} is not as it was when {run.label} was asked; {effect}"]
 
 
 def protocol_notes(run: Run, protocol: Protocol) -> list[str]:
@@ -167,15 +169,18 @@ def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
 
 
 def exported_lines(options: ExportOptions) -> Iterator[str]:
-    """The prompts as the lines of a file; in CSV, lists are JSON in one cell."""
-    is_csv = options.out is not None and options.out.suffix == ".csv"
-    if (options.format or ("csv" if is_csv else "jsonl")) == "jsonl":
-        for row in export_prompts(options):
-            yield json.dumps(row, ensure_ascii=False) + "\n"
-        return
+    """The prompts as the lines of a file. An option of another suite raises at once."""
+    is_csv, rows = options.out is not None and options.out.suffix == ".csv", export_prompts(options)
+    if (options.format or ("csv" if is_csv else "jsonl")) == "csv":
+        return _csv_lines(rows)
+    return (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _csv_lines(rows: Iterator[ExportedRow]) -> Iterator[str]:
+    """The lines of CSV; lists are JSON in one cell."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator="\n")
-    for number, row in enumerate(export_prompts(options)):
+    for number, row in enumerate(rows):
         if not number:
             writer.writerow(row)
         writer.writerow(map(_cell, row.values()))

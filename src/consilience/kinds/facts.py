@@ -204,10 +204,8 @@ class Facts(base.Inquiry):
         suite = suites.load_suite(name or str(source), data_dir, as_shipped=as_shipped)
         if settings.get("languages"):
             suite = selection.select_languages(suite, settings["languages"])
-        if settings.get("perturbations"):
-            suite = selection.with_asked_patterns(
-                suite, run.seeds[0].answers, settings["perturbations"]
-            )
+        if names := settings.get("perturbations"):
+            suite = selection.with_asked_patterns(suite, run.seeds[0].answers, names)
         if not run.record and "as_questions" not in run.answers.columns:
             with_facts(run.answers, suite)  # a table of somebody: its rows are the suite's
         return suite, protocol or run.protocol or suite.protocol
@@ -308,12 +306,16 @@ def _source_of(suite: Suite, spec: str, data_dir: Path | None) -> dict[str, str]
 def _languages_of(vary: Sequence[str] | None) -> list[str] | None:
     """The languages of ``--vary language=L,L``; None for all. Another factor of facts raises."""
     values = dict(factor.partition("=")[::2] for factor in vary or ())
-    others = [name for name in values if name != "language"]
-    if others:
+    if others := [name for name in values if name != "language"]:
         raise ConsilienceError(
             f"--vary {others[0]} with a suite of facts",
             expected="--vary language=L,L: facts are asked in all patterns of these languages",
             todo="Leave it out, or ask facts as questions: `consilience probe --as-questions K`.",
         )
     value = values.get("language", "all")
-    return None if value == "all" else [part.strip() for part in value.split(",")]
+    languages = [part.strip() for part in value.split(",") if part.strip()]
+    if not languages:
+        raise ConsilienceError(
+            "--vary language= without a language", expected="all, or tags such as language=de,ja"
+        )
+    return None if value == "all" else languages

@@ -387,7 +387,9 @@ def _models(spec: str, task: str) -> dict[str, str]:
                 f"no model for the task '{task}'",
                 expected=", ".join(heads) or "a finished training",
                 where=str(seed),
-                todo="Name one with --suite, or rerun the same `consilience finetune`.",
+                todo=f"Name one with --suite: {heads[0]}."
+                if heads
+                else "Rerun the same `consilience finetune` to finish it.",
             )
     return {seed.name: str(seed / task) for seed in seeds}
 

@@ -26,7 +26,6 @@ from consilience.suites.question_suites import GroupOfQuestions
 from consilience.suites.questions import Questions
 
 ALL = "all"
-
 MORE_LEVELS: Mapping[str, str] = {
     "language": "Add phrasings in another language, with a column 'language' in the file",
     "paraphrase": "Add another phrasing, with a column 'question_2' in the file",
@@ -245,14 +244,11 @@ def template_names(spec: str | None) -> list[str]:
 class Prompting:
     """How questions become prompts, and how their options are scored."""
 
-    templates: Mapping[str, presentation.Template]
-    """The templates that are used, the base template first."""
-    rule_name: str = ""
-    """A scoring rule; empty for ``label``, or ``sum`` where options have no labels."""
+    templates: Mapping[str, presentation.Template]  # Those that are used, the base template first
+    rule_name: str = ""  # A scoring rule; empty: ``label``, or ``sum`` where options have no labels
     shots: int = 0  # How many solved questions precede each question
     seed: int = 0  # Decides shuffled orders and the draws of examples
-    labels: str = presentation.Presentation().labels
-    """The style of the labels where it does not vary."""
+    labels: str = presentation.Presentation().labels  # Their style where it does not vary
 
     @classmethod
     def of(
@@ -377,8 +373,7 @@ def sample_factor(samples: int, temperature: float) -> list[Factor]:
             f"--samples {samples} at temperature 0, where all samples are the same",
             todo="Add --temperature 0.7, or leave --samples out.",
         )
-    levels = tuple(str(number + 1) for number in range(samples))
-    return [Factor("sample", levels)] if samples > 1 else []
+    return [Factor("sample", _numbers(samples))] if samples > 1 else []
 
 
 def as_writer(model: object) -> WritingModel:
@@ -398,12 +393,9 @@ class Writer:
     """A model that is asked, and the judge of its answers."""
 
     model: WritingModel
-    match: str | None = None
-    """The rule that finds the answer in a text (``free_text.RULES``); None for the usual ones."""
+    match: str | None = None  # Finds the answer in a text (``free_text.RULES``); None: the usual
     equivalence: str | None = None
-    judge: asking.Judge | None = (
-        None  # Says which answers mean the same; None where only equal ones do
-    )
+    judge: asking.Judge | None = None  # Says what means the same; None where only equal answers do
     links: Mapping[str, str] = field(default_factory=dict)
     """Open items that are expected to have the same or different answers -> the component."""
 
@@ -423,11 +415,9 @@ class Writer:
         if self.judge is None:
             return answers
         merged = asking.merge_answers(answers, questions, self.judge)
-        return (
-            asking.with_meanings(merged, questions, self.judge, self.links)
-            if self.links
-            else merged
-        )
+        if not self.links:
+            return merged
+        return asking.with_meanings(merged, questions, self.judge, self.links)
 
     def notes(self, answers: pl.DataFrame) -> list[str]:
         """Notes on answers that match nothing, and on the judge and its error."""

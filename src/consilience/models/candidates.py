@@ -32,8 +32,7 @@ class CandidateTokens:
     same: Ints  # (candidate,) Position of the first candidate with the same tokens
     reasons: Mapping[str, str]  # Why a candidate is excluded, by candidate
     entries: tuple[str | None, ...] | None = None  # Of candidates of one token
-    several: tuple[str, ...] = ()
-    """Candidates of several tokens that take part; ``published`` keeps their first token only."""
+    several: tuple[str, ...] = ()  # Of several tokens that take part; `published` keeps the first
 
     @property
     def scored(self) -> Ints:

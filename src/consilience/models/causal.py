@@ -57,8 +57,7 @@ class _Chunk:
 
     rows: list[list[int]]  # The queries of each input
     golds: list[int]  # Positions among the scored candidates; -1 for none or several
-    sentences: list[list[int]]
-    """Token ids: the sentences of the first input's candidates, then the second's, and so on."""
+    sentences: list[list[int]]  # Token ids: of the first input's candidates, then the next's ...
 
 
 class CausalModel(ReadyModel, FactModel):

@@ -44,13 +44,10 @@ Body = dict[str, Any]  # The JSON value of a request
 Send = Callable[[Sequence[Body]], Iterator[tuple[int, Any]]]
 MOST_OPTIONS = 255  # Options of a question that both APIs take at most; a server may take fewer
 ROUNDING = 0.01  # How far from 1 the sum of probabilities may be, because servers round them
-
-OF_PAIRS: Mapping[TaskKind, str] = {
+OF_PAIRS: Mapping[TaskKind, str] = {  # What is asked about a pair, which is the context
     "NLI": "How does {second} relate to {first}?",
     "STS": "How do {first} and {second} relate?",
 }
-"""The question about a sentence pair, with the indicators of the task; its context is the pair."""
-
 NAME = "q1"  # What the question is called in a request
 Answer = Mapping[str, float] | str  # The probability of each option by its name; or why none
 
@@ -124,7 +121,7 @@ def _decisions_entry(reply: Any) -> Any:
     return answer
 
 
-ROUTES: Mapping[str, Route] = {
+ROUTES: Mapping[str, Route] = {  # By the prefix of the models that have the route
     "systemone": Route(
         "systemone",
         _systemone_body,
@@ -138,15 +135,18 @@ ROUTES: Mapping[str, Route] = {
         lambda entry: ((one["value"], one.get("probability")) for one in entry["probabilities"]),
     ),
 }
-"""The routes, by the prefix of the models that they have."""
 
 
 def fault_of(probabilities: Mapping[str, Any], names: Sequence[str]) -> str | None:
     """Why the probabilities of an answer are not those of these options; None where they are."""
-    odd = [name for name in names if name not in probabilities]
-    odd += [name for name in probabilities if name not in names]
-    if odd:
-        return f"the server renamed, added or left out an option: '{odd[0]}'"
+    lacking = [name for name in names if name not in probabilities]
+    others = [name for name in probabilities if name not in names]
+    if lacking and others:
+        return f"the server renamed an option: '{others[0]}' is there, and no '{lacking[0]}'"
+    if lacking:
+        return f"the server gave no probability of '{lacking[0]}'"
+    if others:
+        return f"the server gave a probability of '{others[0]}', which is no option"
     for name, value in probabilities.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (is_number and 0 <= value <= 1 + ROUNDING):

@@ -24,9 +24,7 @@ SENTENCE, CHOICES = "{sentence}", "{candidates}"  # In a template
 QUOTED = 60  # Characters of a text that a note or an error quotes
 CELLS = 4_000_000  # Scores that are held in memory at once, unless one query has more
 Choices = tuple[Sequence[int | None], Sequence[str]]  # Chosen positions, and texts
-
-TwoTexts = tuple[str, str]
-"""The two texts of a form, as a model reads them: ``("Premise: ...", "Hypothesis: ...")``."""
+TwoTexts = tuple[str, str]  # Of a form, as a model reads it: ("Premise: ...", "Hypothesis: ...")
 
 
 class Chooser:
@@ -332,10 +330,12 @@ Rules = Mapping[str, Callable[[Any, Candidates | None], int]]
 class Baseline(Chooser):
     """A model that chooses by a rule; that of facts puts all probability on one candidate."""
 
+    asked = "facts"
+
     def __init__(self, name: str, seed: int, rules: Rules, words: Sequence[str] = ()) -> None:
         if name not in rules:
             raise ConsilienceError(
-                f"no baseline '{name}' for what is asked",
+                f"no baseline '{name}' for {self.asked}",
                 expected=", ".join(f"baseline:{known}" for known in rules),
                 todo=did_you_mean(name, list(rules)),
             )
@@ -356,10 +356,13 @@ class Baseline(Chooser):
 class PairBaseline(PlainPairs, Baseline):
     """A baseline for sentence pairs."""
 
+    asked = "sentence pairs"
+
 
 class PromptBaseline(PlainReader, Baseline):
     """A baseline for questions; ``say``: what it writes to an open one, as a sample of a number."""
 
+    asked = "questions"
     say: Callable[[Prompt, int], str]
 
     def write(

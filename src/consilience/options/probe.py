@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from typing import Any
 
 from consilience.core.errors import (
@@ -26,6 +27,7 @@ SERVED = (*BEHIND_A_URL, "llamacpp")
 
 # fmt: off
 class ProbeOptions(Options):
+    _: KW_ONLY
     suite: str = opt(
         "Ask this suite: mini, pararel, a task of sentence pairs, a file or a folder of "
         "questions, or a folder of facts.", default="mini", metavar="S", short="-s",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import Literal
 
@@ -87,6 +88,7 @@ class VerifyOptions(Watched):
 
 class ReportOptions(Watched):
     runs: shared.RunSpecs
+    _: KW_ONLY
     out: OptionalPath = opt(
         "Write the page to this file [default: report.html in the folder of the run].",
         default=None, metavar="FILE", short="-o", panel="Output")

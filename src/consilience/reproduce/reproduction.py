@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -187,7 +188,6 @@ def _refuse(unknown: Collection[str], message: str, known: Collection[str]) -> N
 
 
 PARAREL = "pararel"
-
 UNCOUNTED = ("--facts-from", "--single-token", "--perturbations", "--as-shipped")
 """Options of ``probe`` that change the number of queries in a way that is not counted here."""
 
@@ -212,7 +212,7 @@ def _on_pararel(typed: Sequence[Sequence[str]], request: Request) -> Iterator[st
         return
     yield f"Data: {suites.suite_folder(PARAREL, suites.data_dir(request.data_dir))}"
     probes = [
-        [part for word in words for part in word.split("=", 1)]
+        [part for word in words for part in re.split(r"=|(?<=^-n)(?=\d)", word, maxsplit=1)]  # -n5
         for words in typed
         if words[1] == "probe" and PARAREL in words
     ]

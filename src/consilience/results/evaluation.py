@@ -6,7 +6,7 @@ import io
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -51,14 +51,14 @@ Frame = Any  # of pandas or polars
 Texts = Callable[[list[str]], Sequence[str]] | Callable[[list[TwoTexts]], Sequence[str]]
 """A function from prompts to texts, or from two texts of sentence pairs to labels."""
 
-
 if TYPE_CHECKING:
 
     class Evaluation(ProbeOptions):
         """The options of ``evaluate``: those of ``probe``, some of which may be values."""
 
         suite: Taken[str | Path | Suite | Questions | Frame, str] = "mini"  # type: ignore[assignment]
-        model: Taken[str | Path | LanguageModel | Texts, str] = ""  # type: ignore[assignment]
+        model: Taken[str | Path | LanguageModel | Texts, str] = "packaged:smollm2"  # type: ignore[assignment]
+        _: KW_ONLY
         columns: Any = None
         watch: Watch = SILENT
 else:

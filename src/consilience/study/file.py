@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from itertools import combinations, product
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
@@ -17,7 +17,7 @@ import polars as pl
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.text import counted, listed, names_a_file
 from consilience.files.read import POLARS_FAULTS, parse_json, read_document
-from consilience.files.write import path_of
+from consilience.files.write import path_of, write_whole
 from consilience.options import Output, option_fields, refuse_unknown
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import StudyStatusOptions
@@ -354,28 +354,38 @@ RECORD = "run.json"
 def copy_run(study: Study, run: StudyRun, *, is_fetched: bool = False) -> None:
     """Copy a finished run to the address of the study, or from there; without an address nothing.
 
-    A run that is there already is not copied. Its record is copied last: where a record is, the run
-    is whole.
+    What is finished here is stored, and not fetched. Records are copied last, after older ones were
+    removed from the address: where all records are, one of each seed, the run is whole.
     """
     if not study.address:
+        return
+    here = sorted(path.read_bytes() for path in run.folder.rglob(RECORD))
+    seeds = [] if (run.folder / RECORD).exists() else seed_folders(Path(run.options.model))
+    if is_fetched == (_is_finished(here) and len(here) >= len(seeds)):
         return
     from fsspec.core import url_to_fs
 
     try:
         files, root = url_to_fs(study.address)
-        there, here = (files, f"{root.rstrip('/')}/{run.name}"), url_to_fs(str(run.folder))
-        (files, root), (others, target) = (there, here) if is_fetched else (here, there)
-        records, existing = _records(files, root), _records(others, target)
-        is_there = _is_finished(existing) if is_fetched else existing == records
-        if is_there or not _is_finished(records):
-            return
-        paths = sorted(files.find(root), key=lambda path: (path.endswith(f"/{RECORD}"), path))
-        for path in paths:
-            name = path.removeprefix(f"{root}/")
-            if ".." in name.split("/"):
-                raise ValueError(f"a file '{path}', which would leave the folder")
-            others.makedirs(f"{target}/{name}".rpartition("/")[0], exist_ok=True)
-            others.pipe_file(f"{target}/{name}", files.cat_file(path))
+        root = f"{root.rstrip('/')}/{run.name}"
+        paths = sorted(files.find(root) if files.exists(root) else [], key=_is_record)
+        there = {path: files.cat_file(path) for path in filter(_is_record, paths)}
+        if is_fetched and _is_finished(there.values()):
+            for path in paths:
+                name = PurePosixPath(path).relative_to(root)
+                if ".." in name.parts:
+                    raise ValueError(f"a file '{path}', which would leave the folder")
+                (run.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                write_whole(run.folder / name, files.cat_file(path))
+        elif not is_fetched and sorted(there.values()) != here:
+            for path in there:
+                files.rm_file(path)
+            for file in sorted(filter(Path.is_file, run.folder.rglob("*")), key=_is_record):
+                target = f"{root}/{file.relative_to(run.folder).as_posix()}"
+                files.makedirs(target.rpartition("/")[0], exist_ok=True)
+                files.pipe_file(target, file.read_bytes())
+    except ConsilienceError:
+        raise
     except Exception as error:  # each file system has errors of its own
         raise ConsilienceError(
             f"{type(error).__name__}: {error}".splitlines()[0],
@@ -386,18 +396,15 @@ def copy_run(study: Study, run: StudyRun, *, is_fetched: bool = False) -> None:
         ) from error
 
 
-def _records(files: Any, folder: str) -> list[bytes]:
-    names = files.find(folder) if files.exists(folder) else []
-    return sorted(files.cat_file(path) for path in names if path.endswith(f"/{RECORD}"))
+def _is_record(path: str | Path) -> bool:
+    return PurePosixPath(path).name == RECORD
 
 
-def _is_finished(records: list[bytes]) -> bool:
+def _is_finished(records: Iterable[bytes]) -> bool:
     """Whether there are records, and all say that their run is finished."""
-    with suppress(ValueError):
-        documents = [parse_json(record) for record in records]
-        return bool(documents) and all(
-            isinstance(one, dict) and one.get("finished") for one in documents
-        )
+    with suppress(ValueError, AttributeError):  # AttributeError: it is no object
+        finished = [parse_json(record).get("finished") for record in records]
+        return bool(finished) and all(finished)
     return False
 
 

@@ -85,8 +85,7 @@ def headlines_table(rows: Sequence[StudyRow], study: str) -> Table:
         values += [] if row.missing else [row.items, row.noise_floor]
         shown.append([*values, *[""] * len(columns)][: len(columns)])
     missing = [f"{row.model} on {row.cell}" for row in rows if row.missing]
-    notes = list(_meanings(known, metrics))
-    notes += [f"Missing: {', '.join(missing)}."] if missing else []
+    notes = [*_meanings(known, metrics), *[f"Missing: {', '.join(missing)}."] * bool(missing)]
     title = f"{study}: {counted(len(known), 'run')} in percent"
     title += f", {len(missing)} missing" if missing else ""
     return Table(title, columns, shown, notes, [row.cell for row in rows])
@@ -155,11 +154,8 @@ def study_page(report: StudyReport, folder: Path) -> export.Page:
         warnings[label] = [*dict.fromkeys([*record_notes(run), *counted_run.notes])]
         records.append((label, run.record))
     about += [export.Links(links)] if links else []
-    about += (
-        [export.Folded("Notes on single runs", [export.Points(notes)])]
-        if (notes := by_run(warnings))
-        else []
-    )
+    if notes := by_run(warnings):
+        about.append(export.Folded("Notes on single runs", [export.Points(notes)]))
     sections += [export.Section("runs", "Runs", "", about), again(records)]
     models = len(dict.fromkeys(row.model for row in report.rows))
     subtitle = f"{models} models, {len(cells)} combinations of suite and factors"
@@ -373,10 +369,8 @@ def _compared(
 
 def _headlines(compared: Comparison, first: CountedRun) -> pl.DataFrame:
     """The rows of a comparison on headline numbers: of sentence pairs those of each task."""
-    words = compared.suite.words
-    table = (
-        compared.table if words.is_pooled else with_undefined_means(compared.table, compared.suite)
-    )
+    words, table = compared.suite.words, compared.table
+    table = table if words.is_pooled else with_undefined_means(table, compared.suite)
     metrics = {row.metric: at for at, row in enumerate(first.summary.rows) if row.subset == "all"}
     rows = table.filter((pl.col("subset") == "all") & pl.col("metric").is_in(list(metrics)))
     rows = rows.filter(group=words.pool) if words.pool in rows["group"] else rows

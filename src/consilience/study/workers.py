@@ -247,7 +247,7 @@ class RayWorkers:
     def __init__(
         self,
         address: str | None = None,
-        count: int | None = None,
+        count: int | None = None,  # None for as many at once as the cluster has processors
         inform: Callable[[str], None] = lambda line: None,
     ) -> None:
         with needs_extra("ray"):
@@ -507,7 +507,6 @@ class _Dispatcher:
             self._call(self.workers[-1], "ready", worker.make)
 
     def _call(self, worker: _Hired, kind: str, method: Callable[..., Any], *arguments: Any) -> None:
-
         def call() -> None:
             try:
                 event = kind, attempted(method, *arguments)

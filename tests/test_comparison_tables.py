@@ -89,6 +89,11 @@ def test_runs_with_another_limit_are_compared_on_the_facts_that_both_have(consil
         assert "few used --limit 4" in err + out and "all used no --limit" in err + out
         rows = json.loads(out)["differences"]
         assert {row["n"] for row in rows if row["metric"] == "accuracy"} == {1, 4}
+    for name, limit in (("a/seed-0", 4), ("a/seed-1", 4), ("b/seed-0", 4), ("b/seed-1", 6)):
+        consilience(*probe, name, "--limit", limit)
+    for first, second in ("ab", "ba"):  # a later seed has more facts than the first
+        status, _, err = consilience("compare", first, second)
+        assert (status, "compared on the 4 facts that all runs have (" in err) == (0, True)
     err = refusal(consilience, "compare", "other", "all")
     assert "no fact that all runs have in the same variants" in err
     assert "other used --groups continent; all used --groups capital. Use the same option" in err

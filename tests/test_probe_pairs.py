@@ -531,7 +531,7 @@ def test_the_noise_floor_of_pairs(options, classifier, taught, perturb, tmp_path
     floor = pl.read_csv(tmp_path / "run" / "metrics.csv").filter(pl.col("metric") == "flips")
     assert floor["subset"].to_list() == [*VARIATIONS, "bfloat16"]
     assert floor["n"].to_list() == [24] * 6 and floor["value"][:2].to_list() == [0, 0]
-    assert " of 24 answers (95 % interval " in out + err
+    assert "Noise floor: up to " in out + err
     made = report(ReportOptions([str(tmp_path / "run")]))  # the noise floor is of no task
     assert "caveats" in [section.id for section in made.page.sections]
 

@@ -154,7 +154,8 @@ def test_the_accuracy_says_how_many_facts_it_is_over():
         ("published", "3 of 7 facts: 4"),
     ):
         found = facts_left_out(answers, measure(answers, suite, protocol), suite)
-        hint = "have no answer (of several tokens: see --multi-token left-to-right)."
+        more = "--multi-token left-to-right asks for those of several tokens"
+        hint = f"have no answer (see the notes; {more})."
         assert found == f"Accuracy is over {counts} {hint}"
     without = answers.drop("excluded")
     found = facts_left_out(without, measure(without, suite, "strict"), suite)
@@ -293,15 +294,18 @@ def test_strict_does_not_depend_on_the_order_of_rows_or_names_of_answers(order, 
         ),
         (lambda t: t.with_columns(gold=pl.lit(None, pl.String)), "row 1: no 'gold'"),
         (lambda t: t.clear(), "no rows"),
-        (lambda t: t.with_columns(gold=pl.lit(1.5)), "'gold' is of type Float64; expected text"),
+        (
+            lambda t: t.with_columns(gold=pl.lit(1.5)),
+            "'gold' is of type Float64; expected text.*Save it as",
+        ),
         (lambda t: t.with_columns(answer=pl.lit(["a"])), "'answer' is of type List"),
         (
             lambda t: t.with_columns(gold_token=pl.lit(["a"])),
-            "'gold_token' is of type List.*expected text or numbers",
+            "'gold_token' is of type List.*expected text or numbers.*Correct the column, or leave it",
         ),
         (
             lambda t: t.with_columns(n_candidates=pl.lit([1])),
-            "'n_candidates' is of type List.*expected text or numbers",
+            "'n_candidates' is of type List.*expected text or numbers.*Correct the column",
         ),
         (
             lambda t: t.with_columns(gold=pl.Series(["a"] * 11 + ["z"])),

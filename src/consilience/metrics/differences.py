@@ -472,8 +472,8 @@ def _row(
     """A row of the table; ``numbers``: how each seed's difference varies."""
     (first, second), (test, p) = difference.values, difference.test
     bounds = difference_bounds(DESCRIPTIONS[key[0]].bounds)
-    sizes = {"clusters": numbers[0].clusters, "units": numbers[0].units}  # of the first seed
-    numbers = [replace(number, **sizes) for number in numbers]
+    clusters, units = numbers[0].clusters, numbers[0].units  # those of the first seed
+    numbers = [replace(number, clusters=clusters, units=units) for number in numbers]
     precision = precision_of(difference.difference, numbers, bounds)
     shares = [share for both in difference.shares for share in both]
     return {

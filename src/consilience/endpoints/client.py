@@ -13,8 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -472,26 +471,16 @@ class Client:
                 finally:
                     ended.cancel()
 
-    def one_by_one(self) -> AbstractContextManager[None]:
-        """Send each request after the reply to the one before it, until the end of the block."""
-        return self.pace.held(1)
-
     def close(self) -> None:
-        if (ended := self._end()) is not None:
-            ended.result(LAST_REPLIES)
-
-    def __del__(self) -> None:
-        self._end()
-
-    def _end(self) -> Future[None] | None:
-        """Close the connections and end the thread, at once; None if there is no thread."""
+        """End the connections and the thread, without waiting for them."""
         loop, self._loop = self._loop, None
         http, self._http = self._http, None
-        if loop is None or sys.is_finalizing():
-            return None
-        ended = asyncio.run_coroutine_threadsafe(http.aclose() if http else asyncio.sleep(0), loop)
-        ended.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
-        return ended
+        if loop is not None and not sys.is_finalizing():
+            last = http.aclose() if http else asyncio.sleep(0)
+            ended = asyncio.run_coroutine_threadsafe(last, loop)
+            ended.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
+
+    __del__ = close  # also where nobody closed it
 
     def _submit(self, batch: _Batch, index: int, body: Any) -> None:
         key = None

@@ -470,18 +470,18 @@ class Result(Shown):
         runs = distinct_runs([self, *others])
         return compare_opened(runs, self.suite, self.protocol, 0)
 
-    def report(self, page: str | Path, **options: Any) -> Path:
+    def report(self, page: str | Path) -> Path:
         """Write the run as one HTML page that needs no network; the path of the page.
 
-        ``options`` are those of the command ``report``.
+        ``write_report`` does so with the options of the command ``report``.
         """
         path = path_of(page, "the page")
         keywords = {"runs": [f"{self.label}={self.run.path}"], "out": path}
         with TemporaryDirectory(prefix="consilience-") as folder:
-            if not self.run.settings and "suite" not in options:  # a table does not name its suite
+            if not self.run.settings:  # a table does not name its suite
                 keywords["suite"] = save_suite(self.suite, Path(folder, self.suite.name))
                 keywords["protocol"] = self.protocol
-            chosen = options_of(ReportOptions, {**keywords, **options})
+            chosen = options_of(ReportOptions, keywords)
             save_report(report(chosen), chosen)
         return path
 

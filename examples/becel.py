@@ -10,7 +10,7 @@ from pathlib import Path
 folder = Path("boolq-negational")
 folder.mkdir(exist_ok=True)
 questions, expectations = [], []
-with open("negational.tsv", encoding="utf-8", newline="") as file:
+with Path("negational.tsv").open(encoding="utf-8", newline="") as file:
     for row in csv.DictReader(file, delimiter="\t"):
         item = row["index"]
         for name, text, label in (

@@ -6,7 +6,10 @@ from consilience.core.errors import ConsilienceError
 
 
 def refused(message, call, *arguments, **options):
-    """The call ends with one of our errors whose text has a match of that regular expression."""
+    """The call ends with one of our errors whose text has a match of that regular expression.
+
+    An empty one is any: the text, which is returned, is checked by the test.
+    """
     __tracebackhide__ = True
     with pytest.raises(ConsilienceError, match=message or None) as caught:
         call(*arguments, **options)

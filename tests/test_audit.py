@@ -36,7 +36,7 @@ def of_facts(*facts, **more):
     return checks.FactMaterial(Suite.from_patterns({"r": ["[X] [Y]."]}, {"r": list(facts)}), **more)
 
 
-@pytest.mark.parametrize(("name", "texts", "wrong"), cases("audit_patterns"))  # fmt: skip
+@pytest.mark.parametrize(("name", "texts", "wrong"), cases("audit_patterns"))
 def test_what_is_wrong_with_patterns(name, texts, wrong):
     assert len(findings(of_patterns(*texts), name)) == wrong
 
@@ -59,7 +59,7 @@ def test_a_pattern_of_another_relation_is_found_by_its_words_and_by_its_parse():
     assert len(both) == 2
 
 
-@pytest.mark.parametrize(("name", "facts", "wrong"), cases("audit_facts"))  # fmt: skip
+@pytest.mark.parametrize(("name", "facts", "wrong"), cases("audit_facts"))
 def test_what_is_wrong_with_facts(name, facts, wrong):
     assert sum(one.count for one in findings(of_facts(*facts), name)) == wrong
 
@@ -119,7 +119,7 @@ def question(item, group, texts, gold, *others, context=""):
     return Question(item, group, {"": texts}, right, (right, *map(Choice, others)), context)
 
 
-@pytest.mark.parametrize(("name", "items", "wrong"), cases("audit_questions"))  # fmt: skip
+@pytest.mark.parametrize(("name", "items", "wrong"), cases("audit_questions"))
 def test_what_is_wrong_with_questions(name, items, wrong):
     material = Questions("s", tuple(question(*item) for item in items))
     assert sum(one.count for one in findings(material, name)) == wrong

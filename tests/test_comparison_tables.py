@@ -77,6 +77,15 @@ def test_a_detectable_difference_above_the_scale_is_shown_as_such():
     assert [number_text(x, "detectable") for x in (0.123, 1, 1.059)] == ["12.3", "100.0", ">100"]
 
 
+def test_the_clusters_of_a_difference_are_those_of_the_first_seed():
+    """A second seed with fewer answers has fewer subjects."""
+    seeds = compare(
+        {"a": [VARIED, PARTLY], "b": [SAME, SAME]}, make_suite(), "strict", precision=True
+    )
+    counted = seeds.filter(pl.col("metric") == "consistency", group="MICRO", subset="all")
+    assert counted.select("clusters", "units").rows() == [(4, 4)]
+
+
 def test_runs_with_another_limit_are_compared_on_the_facts_that_both_have(consilience, tmp_path):
     probe = ("probe", "-m", "baseline:majority", "--groups", "capital", "-o")
     consilience(*probe, "few", "--limit", 4)
@@ -89,6 +98,11 @@ def test_runs_with_another_limit_are_compared_on_the_facts_that_both_have(consil
         assert "few used --limit 4" in err + out and "all used no --limit" in err + out
         rows = json.loads(out)["differences"]
         assert {row["n"] for row in rows if row["metric"] == "accuracy"} == {1, 4}
+    for name, limit in (("a/seed-0", 4), ("a/seed-1", 4), ("b/seed-0", 4), ("b/seed-1", 6)):
+        consilience(*probe, name, "--limit", limit)
+    for first, second in ("ab", "ba"):  # a later seed has more facts than the first
+        status, _, err = consilience("compare", first, second)
+        assert (status, "compared on the 4 facts that all runs have (" in err) == (0, True)
     err = refusal(consilience, "compare", "other", "all")
     assert "no fact that all runs have in the same variants" in err
     assert "other used --groups continent; all used --groups capital. Use the same option" in err

@@ -331,32 +331,21 @@ BOTH = {
     "vary": "paraphrase=2", "generate": True, "noise_floor": 2,
 }  # fmt: skip
 PLANNED = {
-    "with repeats": (SGLANG, {"suite": "mini", "groups": "continent", "limit": 5}),
+    "with repeats": (SGLANG, CONTINENTS | {"limit": 5}),
     "with many repeats": (
         SGLANG,
-        {"suite": "mini", "groups": "continent", "limit": 2, "noise_floor": 10},
+        CONTINENTS | {"limit": 2, "noise_floor": 10},
     ),
     "next tokens": (
         VLLM - {"prompt_logprobs", "echo"},
-        {"suite": "mini", "groups": "continent", "limit": 1},
+        CONTINENTS | {"limit": 1},
     ),
-    "listed tokens": (SGLANG - {"echo"}, {"suite": "mini", "groups": "continent", "limit": 1}),
+    "listed tokens": (SGLANG - {"echo"}, CONTINENTS | {"limit": 1}),
     "written": (
         SGLANG,
         {"suite": "mini-open", "groups": "capital", "limit": 1, "max_new_tokens": 2},
     ),
-    "both": (
-        SGLANG,
-        {
-            "suite": "mini-questions",
-            "groups": "capital",
-            "limit": 3,
-            "max_new_tokens": 2,
-            "vary": "paraphrase=2",
-            "generate": True,
-            "noise_floor": 2,
-        },
-    ),
+    "both": (SGLANG, BOTH),
 }
 
 

@@ -113,10 +113,6 @@ def test_components_of_correctness_by_hand():
     assert sum(parts["correctness", *each]["share"] for each in effects) == pytest.approx(1)
 
 
-def total_of(numbers):
-    return numbers.value(numbers.columns.sum(axis=0))
-
-
 def test_a_total_effect_is_what_the_pairs_of_the_factor_say():
     """(1 - 1/L) (1 - consistency) for L levels, from pairs as from the decomposition."""
     design = FactorialDesign.full([Factor("order", ("given", "reversed", "BAC")), LABELS])

@@ -13,7 +13,7 @@ import consilience as cs
 from checks import output, refused
 from consilience.core.errors import ConsilienceError
 from consilience.gating.gate import GateCheck, as_junit
-from consilience.gating.rules import Precise, Threshold, clusters_for_power
+from consilience.gating.rules import Precise, Threshold, clusters_for_power, parse_rules
 from consilience.metrics.statistics import skewed_reach, skewness
 from consilience.suites.layouts import save_suite
 from report_builders import pair_run
@@ -305,6 +305,24 @@ def test_no_rule_and_more_passes_than_runs_are_refused(ports, options, message):
     refused(message, gate, folder, write("thirty", 30), **options)
 
 
+def test_a_rule_has_single_spaces():
+    (parsed,) = parse_rules(["consistency  >=  0.5"])
+    assert parsed.text == "consistency >= 0.5"
+
+
+def test_a_missing_baseline_is_found_before_runs_are_opened(tmp_path):
+    rule = ["consistency no worse than baseline by 3 points"]
+    refused("without a baseline.* --baseline RUN", cs.gate, tmp_path / "no-run", rule=rule)
+
+
+def test_runs_in_other_variants_are_refused_with_what_they_vary(tmp_path):
+    runs = [
+        cs.evaluate("mini-questions", "baseline:first", groups=["capital"], vary=[factor], limit=2)
+        for factor in ("order=rotations", "paraphrase")
+    ]
+    refused("runs in different variants: .* --vary", cs.gate, runs, rule=["accuracy <= 0.5"])
+
+
 def test_power_is_that_of_the_t_test_on_the_logit_scale():
     """60 subjects, value 0.8: the power to show 0.7, and the subjects for 80 %."""
     number, limit = Precise(0.8, (0, 1), 1, math.sqrt(0.16 / 60), 60, 60), Threshold(0.7, True)
@@ -390,7 +408,7 @@ def test_the_baseline_itself_is_planned_and_keeps_rules_with_a_limit(ports, cons
     relative = "consistency no worse than baseline by 5 points"
     status, out, err = consilience("gate", *options, relative)
     assert (status, out) == (2, "")
-    assert "without a baseline; expected another run" in err
+    assert f"{run} is the run and the baseline; expected another run" in err
     assert f"{file} has baseline = '{run}'." in err
     assert consilience("gate", *options, relative, "--plan")[0] == 0
 

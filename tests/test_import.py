@@ -32,7 +32,7 @@ def texts(folder, relation="capital"):
     return [pattern.text for pattern in load_suite(folder).relation(relation).patterns]
 
 
-@pytest.mark.parametrize(("a", "b", "how"), cases("likeness"))  # fmt: skip
+@pytest.mark.parametrize(("a", "b", "how"), cases("likeness"))
 def test_likeness_of_two_patterns(a, b, how):
     assert likeness(a, b) == likeness(b, a) == how
     assert likeness(a, a) == "duplicate"
@@ -394,7 +394,7 @@ def test_an_import_that_refuses_everything_fails(consilience, write_suite, tmp_p
     assert (status, json.loads(out)["written"]) == (2, False)
 
 
-@pytest.mark.parametrize(("name", "text", "options", "message"), cases("imports_bad"))  # fmt: skip
+@pytest.mark.parametrize(("name", "text", "options", "message"), cases("imports_bad"))
 def test_what_cannot_be_imported_has_a_message(name, text, options, message, tmp_path):
     (tmp_path / name).write_text(text)
     with pytest.raises(ConsilienceError, match=message):

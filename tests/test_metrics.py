@@ -154,7 +154,8 @@ def test_the_accuracy_says_how_many_facts_it_is_over():
         ("published", "3 of 7 facts: 4"),
     ):
         found = facts_left_out(answers, measure(answers, suite, protocol), suite)
-        hint = "have no answer (of several tokens: see --multi-token left-to-right)."
+        more = "--multi-token left-to-right asks for those of several tokens"
+        hint = f"have no answer (see the notes; {more})."
         assert found == f"Accuracy is over {counts} {hint}"
     without = answers.drop("excluded")
     found = facts_left_out(without, measure(without, suite, "strict"), suite)
@@ -174,12 +175,6 @@ def test_numbers_may_stand_for_text():
 
 WORDS = ["apple", "pear", "orange", "fig"]
 ANY_PATTERNS = ("[X] is a [Y].", "[X] is an [Y] .", "[Y] is [X].", "the [Y], [X]")
-
-
-ROWS = st.tuples(
-    st.sampled_from(["s1", "s2", "s3", "s4", "s5"]),
-    *(st.sampled_from(WORDS), st.tuples(*[st.sampled_from(WORDS)] * len(ANY_PATTERNS))),
-)
 
 
 def released_rules(rows, patterns, edges):
@@ -238,7 +233,7 @@ def released_rules(rows, patterns, edges):
     return found, {kind: edit_hits[kind] / n for kind, n in edit_total.items()}
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     st.lists(
         st.tuples(
@@ -293,15 +288,18 @@ def test_strict_does_not_depend_on_the_order_of_rows_or_names_of_answers(order, 
         ),
         (lambda t: t.with_columns(gold=pl.lit(None, pl.String)), "row 1: no 'gold'"),
         (lambda t: t.clear(), "no rows"),
-        (lambda t: t.with_columns(gold=pl.lit(1.5)), "'gold' is of type Float64; expected text"),
+        (
+            lambda t: t.with_columns(gold=pl.lit(1.5)),
+            "'gold' is of type Float64; expected text.*Save it as",
+        ),
         (lambda t: t.with_columns(answer=pl.lit(["a"])), "'answer' is of type List"),
         (
             lambda t: t.with_columns(gold_token=pl.lit(["a"])),
-            "'gold_token' is of type List.*expected text or numbers",
+            "'gold_token' is of type List.*expected text or numbers.*Correct the column, or leave it",
         ),
         (
             lambda t: t.with_columns(n_candidates=pl.lit([1])),
-            "'n_candidates' is of type List.*expected text or numbers",
+            "'n_candidates' is of type List.*expected text or numbers.*Correct the column",
         ),
         (
             lambda t: t.with_columns(gold=pl.Series(["a"] * 11 + ["z"])),

@@ -254,6 +254,23 @@ def test_runs_over_other_texts_are_not_compared(classifier, perturb, consilience
     assert f"{three} has the items in another order than {one}; whether their second" in err
 
 
+def test_runs_with_another_limit_are_compared_and_other_second_sentences_may_be_noted(
+    classifier, perturb, consilience, tmp_path
+):
+    """Of one file they are the same sentences; of two files that is not known."""
+    model, other = classifier("bert", SAME), tmp_path / "other.jsonl"
+    rows = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
+    changed = [row | {"sentence2": "Oslo"} for row in rows]
+    other.write_text("".join(json.dumps(row) + "\n" for row in changed))
+    assert perturb(model, out="one")[0] == perturb(model, "--limit", 5, out="two")[0] == 0
+    assert perturb(model, "--limit", 5, data=other, out="three")[0] == 0
+    for name, note in (("two", ""), ("three", "three) has other items than ")):
+        status, _, err = consilience("compare", tmp_path / "one", tmp_path / name)
+        assert (status, "compared on the 5 sentence pairs that all runs have" in err) == (0, True)
+        assert (note in err, "another order" in err) == (True, False)
+        assert ("whether their second sentences are the same is not known" in err) == bool(note)
+
+
 def test_one_model_and_its_seeds_do_not_share_a_folder(finetuned, perturb, tmp_path):
     assert perturb(finetuned / "seed-1")[0] == 0
     metrics = (tmp_path / "run" / "metrics.csv").read_bytes()
@@ -516,7 +533,7 @@ def test_the_noise_floor_of_pairs(options, classifier, taught, perturb, tmp_path
     floor = pl.read_csv(tmp_path / "run" / "metrics.csv").filter(pl.col("metric") == "flips")
     assert floor["subset"].to_list() == [*VARIATIONS, "bfloat16"]
     assert floor["n"].to_list() == [24] * 6 and floor["value"][:2].to_list() == [0, 0]
-    assert " of 24 answers (95 % interval " in out + err
+    assert "Noise floor: up to " in out + err
     made = report(ReportOptions([str(tmp_path / "run")]))  # the noise floor is of no task
     assert "caveats" in [section.id for section in made.page.sections]
 

@@ -25,10 +25,10 @@ from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
 from consilience.publish import publication
 from consilience.publish.formats import (
-    AGGREGATE,
-    INSTANCE,
+    EEE_AGGREGATE,
+    EEE_INSTANCE,
+    EEE_SCHEMAS,
     MODEL_FIELDS,
-    SCHEMAS,
     _metric,
     may_be_shared,
     sample_hash,
@@ -130,7 +130,7 @@ def texts_in(publication):
 
 
 def problems(schema, document):
-    known = json.loads(SCHEMAS.joinpath(schema).read_text())
+    known = json.loads(EEE_SCHEMAS.joinpath(schema).read_text())
     return [error.message for error in Draft7Validator(known).iter_errors(document)]
 
 
@@ -148,8 +148,10 @@ def test_the_direction_of_a_metric_is_that_of_gates(metric, is_lower):
 def test_records_fit_the_published_schemas_of_every_eval_ever(made, name):
     published = made(name, "eee", licence="CC-BY-4.0", organization="My-Org")
     record = json.loads(text_of(published, ".json"))
-    assert not problems(AGGREGATE, record)
-    assert problems(AGGREGATE, {**record, "more": 1}), "the schema refuses what it does not know"
+    assert not problems(EEE_AGGREGATE, record)
+    assert problems(EEE_AGGREGATE, {**record, "more": 1}), (
+        "the schema refuses what it does not know"
+    )
     assert record["source_metadata"]["evaluator_relationship"] == "first_party"
     ids = [result["evaluation_result_id"] for result in record["evaluation_results"]]
     assert len(set(ids)) == len(ids) > 3
@@ -158,7 +160,7 @@ def test_records_fit_the_published_schemas_of_every_eval_ever(made, name):
     samples = [json.loads(line) for line in lines.splitlines()]
     assert details["total_rows"] == len(samples)
     assert len({(s["sample_id"], s["metadata"].get("seed")) for s in samples}) == len(samples)
-    assert not [fault for sample in samples for fault in problems(INSTANCE, sample)]
+    assert not [fault for sample in samples for fault in problems(EEE_INSTANCE, sample)]
     assert {s["evaluation_id"] for s in samples} == {record["evaluation_id"]}
     assert {s.get("evaluation_result_id", ids[0]) for s in samples} <= {*ids}
     assert (published.folder / details["file_path"]).read_text() == lines

@@ -148,7 +148,7 @@ def test_a_missing_row_of_a_variant_that_is_asked_is_a_missing_answer(tmp_path, 
     reason = "no answer" if is_blank else "no row in the table"
     assert counted.notes[:2] == [
         "questions without a row, not counted: open 1 of 1",
-        f"1 of 16 queries have no answer (city 1); such as c: {reason}",
+        f"1 of 16 queries have no answer (city 1); such as city c: {reason}",
     ]
 
 

@@ -8,6 +8,7 @@ from polars.testing import assert_frame_equal
 
 import consilience as cs
 from checks import refused
+from consilience.results import reporting
 
 FRAME = {
     "stem": ["What do bees make?", "Who wrote Hamlet?", "Is Kyoto in Japan?"],
@@ -106,6 +107,17 @@ def test_a_result_has_figures_a_page_and_factors(tmp_path, result):
     assert "2 groups, 3 questions" in page and "order=rotation 2" in page
     table = cs.analyze_factors(result).tables["consistency"]
     assert table.select("factor", "value").rows() == [("paraphrase", 1.0), ("order", 0.0)]
+
+
+def test_too_many_variants_for_a_figure_are_refused_with_a_command_that_has_them(
+    result, monkeypatch
+):
+    """``analyze patterns`` is for facts."""
+    monkeypatch.setattr(reporting, "MANY_VARIANTS", 2)
+    said = refused("expected 2 to 2, which a figure can show", result.plot.agreement, "culture")
+    assert "analyze" not in said
+    facts = cs.evaluate("mini", "baseline:majority", groups=["capital"], limit=2)
+    refused("`consilience analyze patterns` has their mean agreement", facts.plot.agreement)
 
 
 def test_answers_to_questions_are_scored_and_compared(result, questions, tmp_path):

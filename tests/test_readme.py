@@ -28,7 +28,10 @@ OWN_SUITE = {
 
 @pytest.fixture
 def reader(consilience, monkeypatch, tmp_path, model_folder, classifier):
-    """``reader(command)``: what a command prints, where a reader has what the README names."""
+    """``reader(command)``: what a command prints, where a reader has what the README names.
+
+    Tiny models stand in for the packaged one and for those of the Hub.
+    """
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my-suite").mkdir()

@@ -240,6 +240,12 @@ def test_vectors_are_read_as_they_were_written(tmp_path):
     np.testing.assert_array_equal(first.array, array[:6])
 
 
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    kept = RelationVectors("capital", (0,), np.zeros((9, 1, 5), np.float32), INDEX)
+    assert str(tmp_path / "file") in refused("", write_vectors, tmp_path / "file", kept)
+
+
 def test_vectors_that_are_not_there_or_not_of_their_index_are_refused(tmp_path):
     kept = RelationVectors("capital", (0,), np.zeros((9, 1, 5), np.float32), INDEX)
     refused("cannot be read", read_vectors, tmp_path, "capital")

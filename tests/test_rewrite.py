@@ -194,8 +194,8 @@ def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
         "fluency": -1, "sample": 1, "seed": 0, "temperature": 0.7,
     }  # fmt: skip
     strict = RewriteOptions("five", "w", tmp_path / "p.jsonl", samples=2, fillings=1, min_meaning=4)
-    refused = rewriting.rewrite_suite(FIVE, writer, WordJudge(), strict, measured_on=FIVE)
-    assert refused.reasons == {"slots": 5, "meaning": 5}
+    result = rewriting.rewrite_suite(FIVE, writer, WordJudge(), strict, measured_on=FIVE)
+    assert result.reasons == {"slots": 5, "meaning": 5}
     assert options.out.read_text() == ""
     nothing = ScriptedWriter({})
     few = rewriting.rewrite_suite(SUITE, nothing, WordJudge(), options, measured_on=SUITE)

@@ -260,7 +260,7 @@ def test_correlation_of_ranks_and_values():
 
 # Coverage: how often does a 95 % interval hold the true value, on data of known origin?
 
-SIMULATIONS = 200
+SIMULATIONS = 400
 
 
 def hits(probabilities, generator):
@@ -410,7 +410,7 @@ def test_models_that_differ_in_bias_alone_are_no_finding(share, metric):
     generator, found = np.random.default_rng(5), []
     names = [f"s{n}" for n in range(200)]
     every = Signs(names, 0)
-    for _ in range(60):
+    for _ in range(80):
         one, two = (
             {"m": METRICS[metric].count(grid_of_codes(beside_chance(generator, 200, each, 0.6)))}
             for each in ((share, 1 - share), (1 - share, share))

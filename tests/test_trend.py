@@ -1,6 +1,7 @@
 """The trend of numbers over the size of the training text: by hand, and of runs of a command."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -9,6 +10,7 @@ import pytest
 from checks import refused
 from conftest import ROOT
 from consilience.kinds.probing import probe
+from consilience.metrics.registry import Share
 from consilience.options.probe import ProbeOptions
 from consilience.runs.run import Run
 
@@ -92,3 +94,21 @@ def test_one_seed_has_an_interval_over_relations_only(runs):
     assert 0 < row["low"] < row["value"] < row["high"]
     mixed = [one, Run.open(runs / "1K"), one]
     refused("runs of 1 and 2 seeds", example.Family, mixed, [1, 10, 100], None)
+
+
+def test_a_number_that_resamples_leave_undefined_at_one_size_is_no_part_of_another(runs):
+    """Where few answers differ, some resamples have none that do: 0/0 there, and only there."""
+    one = Run.open(runs / "1K").seeds[0]
+    family = example.Family([one, one, one], [1, 10, 100], None)
+    metrics, groups = {"accuracy": 1.0}, ["capital", "currency", "continent"]
+    expected = family.replicates(metrics, groups, [1.0, 0.0, 0.0])
+    (counts,) = family.counts[2]
+    nothing = {group: dict(counts.draws[group]) for group in groups}
+    for group in groups:
+        both = nothing[group]["accuracy", "all"]
+        undefined = replace(both.within, total=np.zeros_like(both.within.total))
+        nothing[group]["accuracy", "all"] = replace(both, within=undefined, across=undefined)
+    shares = {group: {("accuracy", "all"): Share(0, 0, 0, 0)} for group in groups}
+    family.counts[2] = [replace(counts, draws=nothing, shares=shares)]
+    drawn = family.replicates(metrics, groups, [1.0, 0.0, 0.0])
+    assert not np.isnan(drawn).any() and (drawn == expected).all()

@@ -150,10 +150,13 @@ class Family:
     def replicates(
         self, metrics: Mapping[str, float], groups: Sequence[str], of_sizes: Sequence[float]
     ) -> Floats:
-        """The weighted sum of the sizes, each the mean over its seeds, under the same resamples."""
+        """The weighted sum of the sizes, each the mean over its seeds, under the same resamples.
+
+        A size of weight 0 is no part of it, also where it is NaN.
+        """
         sides, weights = [], []
         for seeds, of_size in zip(self.counts, of_sizes, strict=True):
-            for counts in seeds:
+            for counts in seeds if of_size else ():
                 for name, of_metric in metrics.items():
                     shares = {group: counts.shares[group][name, "all"] for group in groups}
                     draws = {group: counts.draws[group][name, "all"] for group in groups}

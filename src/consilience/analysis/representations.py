@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from consilience.core.errors import ConsilienceError
 from consilience.files.read import parquet_metadata, read_parquet
-from consilience.files.write import path_in, write_whole
+from consilience.files.write import make_folder, path_in, write_whole
 from consilience.metrics.statistics import NAN
 from consilience.types import Query, Relation
 
@@ -91,7 +91,7 @@ def write_vectors(folder: Path, vectors: RelationVectors) -> None:
     digest = hashlib.sha256(content.getbuffer()).hexdigest()
     layers = " ".join(map(str, vectors.layers))
     vectors.index.write_parquet(table, metadata={"vectors": digest, "layers": layers})
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_whole(path_in(folder, vectors.relation, ".npy"), content.getvalue())
     write_whole(path_in(folder, vectors.relation, ".parquet"), table.getvalue())
 

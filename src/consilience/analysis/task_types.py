@@ -80,7 +80,7 @@ def read_runs(
         if is_measured:
             table = _measured(cells, name, file, perturbations)
         else:
-            table = cells if of_file == LONG else _long(cells, file)
+            table = cells if of_file == LONG else _long(cells, file, perturbations)
             _check_names(table, file, {"task": list(tasks), "subset": ["all", *perturbations]})
         tables.append(_numbers(table, file).select(list(RUNS_SCHEMA)))
     rows = pl.concat(tables)
@@ -89,10 +89,9 @@ def read_runs(
         model, task, metric, subset = duplicates.select(KEYS).row(0)
         raise ConsilienceError(
             f"duplicate {metric} ({subset}) of {model} on {task}",
-            expected="each number once",
-            where=", ".join(map(str, paths)),
+            expected="each number once", where=", ".join(map(str, paths)),
             todo="Leave one out, or give the models different names.",
-        )
+        )  # fmt: skip
     return rows
 
 
@@ -123,10 +122,9 @@ def _measured(
     """The metrics table of a run; rows over several tasks are left out."""
     if not set(table["subset"]) & set(perturbations):
         raise ConsilienceError(
-            "no number of perturbed pairs",
+            "no number of perturbed pairs", where=str(file),
             expected="the metrics of a run that asked sentence pairs and perturbed ones",
-            where=str(file),
-        )
+        )  # fmt: skip
     return table.filter(~pl.col("group").is_in(["MACRO", "MICRO"])).with_columns(
         task="group", model="model" if "model" in table.columns else pl.lit(name)
     )
@@ -144,13 +142,17 @@ def _check_names(table: pl.DataFrame, file: Path, known: Mapping[str, list[str]]
                 raise ConsilienceError(f"no {column} '{name}'", where=where, todo=hint)
 
 
-def _long(table: pl.DataFrame, file: Path) -> pl.DataFrame:
+def _long(table: pl.DataFrame, file: Path, perturbations: Collection[str]) -> pl.DataFrame:
     """A wide table, with a row for each of its numbers."""
     values = [name for name in table.columns if name not in (*WIDE, "line")]
-    if not values:
+    known = ["accuracy", *perturbations]
+    wrong = [name for name in values if name not in known]
+    if wrong or not values:
         raise ConsilienceError(
-            "no column of numbers", expected="accuracy, reverse, signal, ...", where=str(file)
-        )
+            f"a column '{wrong[0]}'" if wrong else "no column of numbers",
+            expected="accuracy or a perturbation", where=str(file),
+            todo=did_you_mean(wrong[0].lower(), known) if wrong else "",
+        )  # fmt: skip
     long = table.unpivot(on=values, index=[*WIDE, "line"], variable_name="subset")
     accuracy = pl.col("subset") == "accuracy"
     return long.with_columns(
@@ -182,11 +184,9 @@ def _numbers(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     bad = table.filter(value.is_not_nan(), (value > 1) | is_negative)
     if not bad.is_empty():
         raise ConsilienceError(
-            f"the value {bad['value'][0]:g}",
-            expected="a fraction from 0 to 1",
-            where=f"{file}:{bad['line'][0]}",
-            todo="Give fractions: 0.872 for 87.2 %.",
-        )
+            f"the value {bad['value'][0]:g}", expected="a fraction from 0 to 1",
+            where=f"{file}:{bad['line'][0]}", todo="Give fractions: 0.872 for 87.2 %.",
+        )  # fmt: skip
     return table
 
 

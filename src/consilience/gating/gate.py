@@ -48,6 +48,7 @@ from consilience.results.comparing import (
     comparable,
     noise_notes,
     refuse_mixed,
+    refuse_other_variants,
     settings_notes,
 )
 from consilience.runs.run import Run, open_runs, split_label
@@ -139,7 +140,6 @@ def as_junit(suite: str, checks: Sequence[GateCheck], *, undecided_fails: bool) 
 
 
 def _text(text: str) -> str:
-    """A text of XML, with U+FFFD for each character that XML cannot hold."""
     return re.sub("[\ufffe\uffff]", "\N{REPLACEMENT CHARACTER}", visible(text))
 
 
@@ -196,18 +196,23 @@ class GateRuns:
         return compare(models, self.suite, self.protocol, self.seed, precision=True)
 
 
+def is_its_own_baseline(options: GateOptions) -> bool:
+    """Whether one of the runs is the baseline, as when rules are first tried on the baseline."""
+    specs = (*options.runs, options.baseline or "")
+    *runs, baseline = [Path(split_label(spec)[1]).resolve() for spec in specs]
+    return bool(options.baseline) and baseline in runs
+
+
 def open_gate_runs(options: GateOptions) -> GateRuns:
     """Open the runs and the baseline; runs of other models or other questions raise.
 
-    A run that is the baseline itself, as when rules are first tried, has none.
+    A run that is the baseline itself has none.
     """
-    specs = [*options.runs, *([options.baseline] if options.baseline else [])]
-    paths = [Path(split_label(spec)[1]).resolve() for spec in specs]
-    if options.baseline and paths[-1] in paths[:-1]:
-        specs.pop()
-    opened = open_runs(specs)
+    given = [] if is_its_own_baseline(options) or not options.baseline else [options.baseline]
+    opened = open_runs([*options.runs, *given])
     runs, baseline = opened[: len(options.runs)], next(iter(opened[len(options.runs) :]), None)
     refuse_mixed(opened)
+    refuse_other_variants(opened)
     models = {run.label: run.settings.get("model", {}).get("model") for run in runs}
     if len({model for model in models.values() if model}) > 1:
         raise ConsilienceError(
@@ -338,18 +343,25 @@ def gate(options: GateOptions) -> Gate:
     """
     rules, many = parse_rules(options.rule), len(options.runs)
     relative = [rule for rule in rules if rule.is_relative]
+    if relative and not options.baseline:
+        raise ConsilienceError(
+            f"the rule '{relative[0].text}' without a baseline",
+            expected="a run to compare with",
+            todo="Name it: --baseline RUN.",
+            option="baseline",
+        )
+    if relative and is_its_own_baseline(options):
+        raise ConsilienceError(
+            f"{options.baseline} is the run and the baseline",
+            expected="another run, which is compared with the baseline",
+            todo="Name a later run; --plan takes the baseline, and says how much data is needed.",
+            option="baseline",
+        )
     if options.passes is not None and options.passes > many:
         raise ConsilienceError(
             f"--passes {options.passes} of {counted(many, 'run')}", expected=f"at most {many}"
         )
     of = open_gate_runs(options)
-    if relative and of.baseline is None:
-        raise ConsilienceError(
-            f"the rule '{relative[0].text}' without a baseline",
-            expected="another run to compare with",
-            todo="Name it: --baseline RUN; --plan says how much data the rules need.",
-            option="baseline",
-        )
     together = [of.labels] if options.passes is None else [[label] for label in of.labels]
     numbers = [of.numbers(labels) for labels in together]
     differences = [of.differences(labels) for labels in together] if relative else []
@@ -536,9 +548,8 @@ class GatePlan(Shown):
         }  # fmt: skip
         rows = [asdict(row) for row in self.rows]
         for row in rows:
-            row["design"] = (
-                row["design"].replace("groups", f"{group}s").replace("items", f"{item}s")
-            )
+            for noun, name in (("groups", group), ("items", item)):
+                row["design"] = row["design"].replace(noun, f"{name}s")
             if row["groups"] is None and not math.isnan(row["power"]):
                 row["groups"] = ""
         notes = [
@@ -547,13 +558,9 @@ class GatePlan(Shown):
             "for 80 %."
         ]
         if has_groups:
-            notes.append(
-                f"{item}s: in each {group}; without a number of {group}s, in all together."
-            )
+            notes += [f"{item}s: in each {group}; without a number of {group}s, in all together."]
         if any(math.isnan(row.power) for row in self.rows):
-            notes.append(
-                "A dash means that no number is enough, or that the variation is not known."
-            )
+            notes += ["A dash means that no number is enough, or that the variation is not known."]
         title = f"Plan from {self.of.name}, in percent"
         return frame_table(rows, title, columns, notes, sortable=False)
 
@@ -652,7 +659,6 @@ def _repeated(number: Precise, alone: Sequence[Precise]) -> Callable[[int], Prec
     """
 
     def within(number: Precise) -> float:
-        """The variance over the items of the same groups."""
         return (number.within_error if number.is_over_groups else number.error) ** 2
 
     many = len(alone)

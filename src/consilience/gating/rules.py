@@ -106,12 +106,9 @@ class Precise:
         squares = self.error**2 * size * (size - 1)
         squares += size / (size + 1) * (self.value - moved) ** 2
         return replace(
-            self,
-            value=(size * self.value + moved) / (size + 1),
-            error=math.sqrt(squares / (size * (size + 1))),
-            clusters=size + 1,
-            units=size + 1,
-        )
+            self, value=(size * self.value + moved) / (size + 1),
+            error=math.sqrt(squares / (size * (size + 1))), clusters=size + 1, units=size + 1,
+        )  # fmt: skip
 
     def verdict(self, threshold: Threshold) -> Verdict:
         """Pass or fail if both bounds are on that side of the threshold, else undecided."""
@@ -206,11 +203,8 @@ FORMS = (
 )
 
 NUMBER = r"(?P<number>-?(?:\d+(?:\.\d*)?|\.\d+))"
-
 ABSOLUTE = re.compile(rf"(?P<name>[^<>=≥≤]+?)\s*(?P<way>>=|<=|≥|≤)\s*{NUMBER}\s*(?P<percent>%?)")
-
 RELATIVE = re.compile(rf"(?P<name>.+?)\s+no (?P<way>\w+) than baseline by {NUMBER} (?:points?|%)")
-
 NAME = re.compile(r"(.+?)(?: of (.+?))?(?: in (.+?))?")
 
 

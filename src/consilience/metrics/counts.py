@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -47,6 +47,8 @@ TEXT_SCORES = ("text_logprob", "gold_text_logprob")
 FACT = ["group", "item", "subject", "gold"]
 
 NAMED = 3  # The number of relations that such a note names
+
+NFC = partial(unicodedata.normalize, "NFC")
 
 COMPARED = 10_000
 """The largest number of different answers that are compared with other spellings of objects."""
@@ -107,12 +109,9 @@ def _check_columns(answers: pl.DataFrame) -> None:
     for name in NEEDED:
         if name not in answers.columns:
             raise missing_column(
-                name,
-                answers.columns,
-                expected=", ".join(NEEDED),
-                where="the answers table",
+                name, answers.columns, expected=", ".join(NEEDED), where="the answers table",
                 todo="Make a run of it: consilience score FILE --suite S --out RUN",
-            )
+            )  # fmt: skip
     if answers.is_empty():
         raise ConsilienceError("no rows", where="the answers table")
     for name in (*NEEDED, *OPTIONAL, *SCORES):
@@ -124,7 +123,9 @@ def _check_columns(answers: pl.DataFrame) -> None:
             f"the column '{name}' is of type {dtype}",
             expected=f"text or {'whole ' * needed}numbers",
             where="the answers table",
-            todo="Save it as text; whole numbers with a gap become fractions in some tools.",
+            todo="Save it as text; whole numbers with a gap become fractions in some tools."
+            if needed
+            else "Correct the column, or leave it out.",
         )
 
 
@@ -200,15 +201,13 @@ def is_blank() -> pl.Expr:
     return pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
 
 
-def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """Rows in the order of the suite, in groups whose facts are all in the suite.
+def _placed(facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """The facts of groups in which a subject has several, with their ``place`` in the suite.
 
-    Only groups in which a subject has several of the ``facts``: elsewhere the order is all the
-    same. A fact is found by its item, subject and gold, else by subject and gold.
+    Elsewhere the order is all the same. A fact is found by its item, subject and gold, else by
+    subject and gold; ``place`` is null where the suite does not have it.
     """
     several = facts.filter(facts.select("group", "subject").is_duplicated())["group"].unique()
-    if several.is_empty():
-        return table
     rows = [
         (relation.id, fact.item, fact.subject, fact.object, place)
         for relation in suite.relations
@@ -218,19 +217,35 @@ def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.Data
     schema = {**dict.fromkeys(FACT, pl.String), "place": pl.Int64}
     known, text = pl.DataFrame(rows, schema, orient="row"), ["group", "subject", "gold"]
     by_text = known.group_by(text).agg(pl.col("place").min().alias("other"))
-    placed = (
+    return (
         facts.filter(pl.col("group").is_in(several.to_list()))
         .join(known, on=FACT, how="left", maintain_order="left")
         .join(by_text, on=text, how="left", maintain_order="left")
         .with_columns(place=pl.coalesce("place", "other"))
-        .filter(pl.col("place").is_not_null().all().over("group"))
-        .select("group", "item", "place")
     )
+
+
+def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """Rows in the order of the suite, in groups whose facts are all in the suite."""
+    has_all = pl.col("place").is_not_null().all().over("group")
+    placed = _placed(facts, suite).filter(has_all).select("group", "item", "place")
+    if placed.is_empty():
+        return table
     joined = table.join(placed, on=["group", "item"], how="left", maintain_order="left")
-    positions = joined["place"].fill_null(0)
-    if placed.is_empty() or (positions.diff().fill_null(0) >= 0).all():
+    if (joined["place"].fill_null(0).diff().fill_null(0) >= 0).all():
         return table
     return joined.sort("place", maintain_order=True, nulls_last=True).drop("place")
+
+
+def order_remark(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
+    """A note if the order of the rows decides which fact of a subject ``published`` counts."""
+    facts = answers.select(pl.col(FACT).cast(pl.String)).unique(maintain_order=True)
+    lacking = _placed(facts, suite).filter(pl.col("place").is_null())
+    if groups := lacking["group"].unique(maintain_order=True).to_list():
+        yield (
+            f"not all facts of {', '.join(groups)} are the suite's: of several facts of one "
+            "subject there, the last in the order of the rows counts"
+        )
 
 
 def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
@@ -251,6 +266,8 @@ def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
         near = next((answer for answer in answers if _plain(answer) in known), answers[0])
         word = known.get(_plain(near))
         spelled = f", which the suite spells '{word}'" if word is not None else ""
+        if word is not None and NFC(near) == NFC(word):
+            spelled += " in another Unicode form (NFC or NFD)"
         problems.append(
             f"{relation.id}: {rows['len'].sum():,} of {total[relation.id]:,} answers are not among "
             f"its objects, such as '{near}'{spelled}"
@@ -261,7 +278,7 @@ def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
 
 def _plain(word: str) -> str:
     """A word in a normal form: without outer spaces, without case, in Unicode form NFC."""
-    return fold_case(unicodedata.normalize("NFC", word.strip()))
+    return fold_case(NFC(word.strip()))
 
 
 def instances_of(table: pl.DataFrame, suite: Suite) -> dict[str, list[tuple[Instance, ...]]]:
@@ -509,7 +526,6 @@ class Prepared:
 
     @cached_property
     def rows(self) -> dict[str, pl.DataFrame]:
-        """The rows of each group that has some."""
         return {relation.id: rows for relation, rows in self.relations}
 
     def of_kind(self, kind: Cardinality) -> list[Relation]:
@@ -539,7 +555,6 @@ class Prepared:
         return self._keep(protocol, ("views", relation.id), make)
 
     def tallies(self, relation: Relation, protocol: Protocol) -> Mapping[Key, Tally]:
-        """Every metric of a relation."""
         name = "tallies", relation.id
         return self._keep(protocol, name, lambda: count(self.views(relation, protocol), relation))
 
@@ -557,7 +572,6 @@ class Prepared:
         return self._keep(protocol, ("counts", kind, seed), make)
 
     def forget(self, protocol: Protocol) -> None:
-        """Drop the counts of a protocol."""
         self._kept = {key: counts for key, counts in self._kept.items() if key[0] != protocol}
 
     def _keep(self, protocol: Protocol, name: object, make: Callable[[], T]) -> T:

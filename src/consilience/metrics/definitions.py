@@ -520,7 +520,6 @@ def _cluster_names(units: Units) -> npt.NDArray[np.object_]:
 
 
 def _missing(units: Units) -> int:
-    """How many instances lack an answer."""
     return sum(not one.is_answered for unit in units for one in unit)
 
 
@@ -579,7 +578,6 @@ class ExpectedViolations:
         return refused, got, violated, np.where(known > 0, known, 1)
 
     def __call__(self, sums: Floats) -> tuple[Floats, Floats]:
-        """Hits (...) and total (...)."""
         refused, got, violated, known = self._parts(sums)
         of_all = refused * got / known
         hits: Floats = (self._factors * of_all - (self._factors - 1) * violated).sum(axis=-1)

@@ -472,24 +472,18 @@ def _row(
     """A row of the table; ``numbers``: how each seed's difference varies."""
     (first, second), (test, p) = difference.values, difference.test
     bounds = difference_bounds(DESCRIPTIONS[key[0]].bounds)
+    clusters, units = numbers[0].clusters, numbers[0].units  # those of the first seed
+    numbers = [replace(number, clusters=clusters, units=units) for number in numbers]
     precision = precision_of(difference.difference, numbers, bounds)
     shares = [share for both in difference.shares for share in both]
     return {
-        "metric": key[0],
-        "subset": key[1],
-        "group": group,
-        "first_value": first,
-        "second_value": second,
-        "difference": difference.difference,
-        "test": test,
-        "p": p,
+        "metric": key[0], "subset": key[1], "group": group, "first_value": first,
+        "second_value": second, "difference": difference.difference, "test": test, "p": p,
         "detectable": detectable_difference(precision["error"], precision["clusters"]),
         "n": min(share.n for share in shares),
         "n_excluded": max(share.left_out for share in shares),
-        "seeds": len(difference.shares),
-        "p_seeds": difference.p_seeds,
-        **precision,
-    }
+        "seeds": len(difference.shares), "p_seeds": difference.p_seeds, **precision,
+    }  # fmt: skip
 
 
 def _adjusted_over_groups(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:

@@ -21,6 +21,7 @@ from consilience.metrics.counts import (
     is_averaged,
     is_blank,
     name_of,
+    order_remark,
     prepared_seeds,
 )
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Share
@@ -137,14 +138,10 @@ def precision_of(
     low, high = bootstrap_interval(value, replicates, clusters, bounds, proportion=is_proportion)
     within = [number.within for number in numbers if number.within is not None]
     return {
-        "low": low,
-        "high": high,
-        "error": bootstrap_error(replicates, clusters),
+        "low": low, "high": high, "error": bootstrap_error(replicates, clusters),
         "within_error": within_error(np.mean(within, axis=0), clusters, units) if within else NAN,
-        "skewness": 0.0,
-        "clusters": clusters,
-        "units": units,
-    }
+        "skewness": 0.0, "clusters": clusters, "units": units,
+    }  # fmt: skip
 
 
 def _row(
@@ -158,18 +155,12 @@ def _row(
         std = stdev(values)
         seed_low, seed_high = logit_interval(mean, std / len(values) ** 0.5, len(values), bounds)
     return {
-        "metric": key[0],
-        "subset": key[1],
-        "group": group,
-        "value": mean,
-        "std": std,
+        "metric": key[0], "subset": key[1], "group": group, "value": mean, "std": std,
         "n": min(share.n for share, _ in seeds),
         "n_excluded": max(share.left_out for share, _ in seeds),
-        "seeds": len(seeds),
-        "seed_low": seed_low,
-        "seed_high": seed_high,
+        "seeds": len(seeds), "seed_low": seed_low, "seed_high": seed_high,
         **precision_of(mean, [of for _, of in seeds], bounds, is_proportion=is_proportion),
-    }
+    }  # fmt: skip
 
 
 def _in_order(rows: Sequence[dict[str, object]], suite: Suite) -> list[dict[str, object]]:
@@ -208,7 +199,7 @@ def facts_left_out(answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite) -
     if "excluded" in answers.columns:
         reasons = answers["excluded"].cast(pl.String)
         if reasons.str.contains(SEVERAL_TOKENS, literal=True).any():
-            hint = "of several tokens: see --multi-token left-to-right"
+            hint += "; --multi-token left-to-right asks for those of several tokens"
     have = "has" if excluded == 1 else "have"
     return (
         f"Accuracy is over {n:,} of {n + excluded:,} {suite.words.item}s: {excluded:,} {have} no "
@@ -222,15 +213,14 @@ def notes_on(
     """Notes on the answers of one run and their metrics table."""
     answers = in_texts(answers, suite)
     notes = [*_not_asked(answers, suite)]
+    notes += order_remark(answers, suite) if protocol == "published" else ()
     notes += _without_answer(answers, suite)
     for name in EMPTY_AS_ZERO[protocol]:
         empty = metrics.filter(~pl.col("group").is_in(["MACRO", "MICRO"]), metric=name, n=0)
         if groups := ", ".join(empty["group"]):
             notes.append(f"{name}: no data in {groups}; counted as 0, as the released code does")
-    notes += constant_answers(metrics, suite, details=True)
-    notes += _of_labels(metrics, suite)
-    notes += of_few_questions(metrics, suite)
-    return notes
+    notes += [*constant_answers(metrics, suite, details=True), *_of_labels(metrics, suite)]
+    return [*notes, *of_few_questions(metrics, suite)]
 
 
 def _not_asked(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
@@ -261,7 +251,8 @@ def _without_answer(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
     sizes = without.group_by("group", maintain_order=True).len().iter_rows()
     groups = listed([f"{group} {size:,}" for group, size in sizes])
     known = without.drop_nulls("excluded") if "excluded" in without.columns else without.clear()
-    why = "".join(f"; such as {row['item']}: {row['excluded']}" for row in known[:1].to_dicts())
+    example = "; such as {group} {item}: {excluded}".format
+    why = "".join(example(**row) for row in known[:1].to_dicts())
     yield f"{without.height:,} of {answers.height:,} queries have no answer ({groups}){why}"
 
 

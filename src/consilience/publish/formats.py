@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from importlib.resources import files
+from importlib import resources
 from typing import Any
 
 import polars as pl
@@ -21,7 +21,7 @@ import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, eval_result_entries_to_yaml
 
 from consilience.core.errors import ConsilienceError, Protocol
-from consilience.metrics import METRICS
+from consilience.core.text import AGGREGATES
 from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
 from consilience.report.export import as_markdown
 from consilience.report.summary import Summary
@@ -357,19 +357,17 @@ def _card(run: PublicRun, tables: Mapping[str, pl.DataFrame], files: Files) -> s
     )
 
 
-VERSION = "0.3.0"
+EEE_VERSION = "0.3.0"  # Of Every Eval Ever
 
-SCHEMAS = files("consilience.publish").joinpath("every_eval_ever_0_3_0")
+EEE_SCHEMAS = resources.files("consilience.publish").joinpath("every_eval_ever_0_3_0")
 """The published schemas of Every Eval Ever (arXiv:2606.14516), their source and licence."""
 
-AGGREGATE, INSTANCE = "eval.schema.json", "instance_level_eval.schema.json"
+EEE_AGGREGATE, EEE_INSTANCE = "eval.schema.json", "instance_level_eval.schema.json"
 
 CANONICAL = ("accuracy", "f1")
 """Metrics that others have under this id; ours have the prefix ``consilience.``."""
 
-WHOLE = ("MACRO", "MICRO")
-
-Record = dict[str, Any]
+EeeRecord = dict[str, Any]  # A record of Every Eval Ever, or a part of one
 
 
 def eee_files(run: PublicRun, organization: str) -> Files:
@@ -383,7 +381,7 @@ def eee_files(run: PublicRun, organization: str) -> Files:
     record, samples = record_of(run, organization), {}
     if run.prompts is not None:
         answered = samples_of(run, run.prompts, record["evaluation_id"])
-        rows = [_checked(row, INSTANCE) for row in answered]
+        rows = [_checked(row, EEE_INSTANCE) for row in answered]
         # One line each, also for readers that end lines at other characters than a line feed.
         content = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows).encode()
         samples = {f"{stem}_samples.jsonl": content}
@@ -394,16 +392,17 @@ def eee_files(run: PublicRun, organization: str) -> Files:
             "checksum": hashlib.sha256(content).hexdigest(),
             "total_rows": len(rows),
         }
-    text = json.dumps(_checked(record, AGGREGATE), ensure_ascii=False, indent=2, allow_nan=False)
+    checked = _checked(record, EEE_AGGREGATE)
+    text = json.dumps(checked, ensure_ascii=False, indent=2, allow_nan=False)
     return {f"{stem}.json": f"{text}\n".encode(), **samples}
 
 
-def record_of(run: PublicRun, organization: str) -> Record:
+def record_of(run: PublicRun, organization: str) -> EeeRecord:
     """The record of a run without a reference to its answers."""
     is_own = organization.lower() == run.model.split("/")[0].lower()
     relationship = "first_party" if is_own else "third_party"
     return {
-        "schema_version": VERSION,
+        "schema_version": EEE_VERSION,
         "evaluation_id": f"consilience/{run.suite.slug}/{run.model}/{run.fingerprint[:12]}/"
         f"{int(datetime.fromisoformat(run.finished).timestamp())}",
         "evaluation_timestamp": run.finished,
@@ -420,10 +419,10 @@ def record_of(run: PublicRun, organization: str) -> Record:
     }
 
 
-def _model(run: PublicRun) -> Record:
+def _model(run: PublicRun) -> EeeRecord:
     developer, name = run.model.split("/")
     source = run.model_facts.get("source")
-    info: Record = {
+    info: EeeRecord = {
         "name": name,
         "id": run.model,
         "developer": developer,
@@ -439,7 +438,7 @@ def _model(run: PublicRun) -> Record:
     return info
 
 
-def _results(run: PublicRun) -> Iterator[Record]:
+def _results(run: PublicRun) -> Iterator[EeeRecord]:
     """A result for each headline number, of the whole suite and of each group; NaN has none."""
     source = _source(run)
     arguments = {"execution_command": run.command} if run.command else {}
@@ -449,10 +448,10 @@ def _results(run: PublicRun) -> Iterator[Record]:
         group, metric, subset = row["group"], row["metric"], row["subset"]
         if (metric, subset) not in shown | headline or math.isnan(row["value"]):
             continue
-        parts = [run.suite.slug, *[group] * (group not in WHOLE), *[subset] * (subset != "all")]
+        named = [group] * (group not in AGGREGATES) + [subset] * (subset != "all")
         yield {
             "evaluation_result_id": result_id(run, group, metric, subset),
-            "evaluation_name": ".".join(parts),
+            "evaluation_name": ".".join([run.suite.slug, *named]),
             "source_data": source,
             "evaluation_timestamp": run.finished,
             "metric_config": _metric(metric, run.protocol),
@@ -469,9 +468,8 @@ def result_id(run: PublicRun, group: str, metric: str, subset: str = "all") -> s
     return f"{run.suite.slug}/{group}/{metric}/{subset}"
 
 
-def _metric(name: str, protocol: str) -> Record:
+def _metric(name: str, protocol: str) -> EeeRecord:
     description = DESCRIPTIONS[name]
-    low, high = METRICS[description.alias_of or name].bounds
     return {
         "evaluation_description": description.meaning,
         "metric_id": name if name in CANONICAL else f"consilience.{name}",
@@ -481,12 +479,12 @@ def _metric(name: str, protocol: str) -> Record:
         "metric_parameters": {"protocol": protocol},
         "lower_is_better": description.better == "lower",
         "score_type": "continuous",
-        "min_score": low,
-        "max_score": high,
+        "min_score": description.bounds[0],
+        "max_score": description.bounds[1],
     }
 
 
-def _score(row: Mapping[str, Any], run: PublicRun) -> Record:
+def _score(row: Mapping[str, Any], run: PublicRun) -> EeeRecord:
     details = {"n_excluded": row["n_excluded"], "seeds": row["seeds"]}
     if row["group"] == "MACRO":
         details["unit_of_n"] = f"{run.suite.suite.words.group}s"
@@ -495,7 +493,7 @@ def _score(row: Mapping[str, Any], run: PublicRun) -> Record:
             details |= {"majority_baseline": shown.baseline, "expected_by_chance": shown.chance}
     if run.summary.seeds > 1:
         details |= {"low_over_seeds": row["seed_low"], "high_over_seeds": row["seed_high"]}
-    uncertainty: Record = {"num_samples": row["n"]}
+    uncertainty: EeeRecord = {"num_samples": row["n"]}
     if not math.isnan(row["low"]):
         uncertainty["confidence_interval"] = {
             "lower": row["low"], "upper": row["high"], "confidence_level": 0.95, "method": INTERVAL,
@@ -508,9 +506,9 @@ def _score(row: Mapping[str, Any], run: PublicRun) -> Record:
     }
 
 
-def _source(run: PublicRun) -> Record:
+def _source(run: PublicRun) -> EeeRecord:
     suite = run.suite
-    source: Record = {"source_type": "other"}
+    source: EeeRecord = {"source_type": "other"}
     if suite.dataset:
         source = {"source_type": "hf_dataset", "hf_repo": suite.dataset}
         source |= {"hf_split": suite.split} if suite.split else {}
@@ -522,7 +520,7 @@ def _source(run: PublicRun) -> Record:
     return {"dataset_name": suite.name, **source, "additional_details": known}
 
 
-def samples_of(run: PublicRun, prompts: pl.DataFrame, evaluation_id: str) -> Iterator[Record]:
+def samples_of(run: PublicRun, prompts: pl.DataFrame, evaluation_id: str) -> Iterator[EeeRecord]:
     """A row for each answer; those in the base variant are linked to the accuracy of the group."""
     answers = run.shared_answers().with_columns(run.is_right())
     suite, keys = run.suite.suite, ["group", "item", "variant"]
@@ -538,7 +536,7 @@ def samples_of(run: PublicRun, prompts: pl.DataFrame, evaluation_id: str) -> Ite
             "is_terminal": True,
         }  # fmt: skip
         yield {
-            "schema_version": VERSION,
+            "schema_version": EEE_VERSION,
             "evaluation_id": evaluation_id,
             "model_id": run.model,
             "evaluation_name": f"{run.suite.slug}.{group}",
@@ -567,12 +565,12 @@ def sample_hash(prompt: str, gold: list[str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _checked(document: Record, schema: str) -> Record:
+def _checked(document: EeeRecord, schema: str) -> EeeRecord:
     """A document that fits a published schema; another one raises."""
     for error in _validator(schema).iter_errors(document):
         raise ConsilienceError(
             f"{error.json_path}: {error.message}",
-            expected=f"a record of Every Eval Ever {VERSION}",
+            expected=f"a record of Every Eval Ever {EEE_VERSION}",
             where=str(document.get("sample_id", document["evaluation_id"])),
             todo="Report this record: it is a fault of consilience.",
         )
@@ -583,4 +581,4 @@ def _checked(document: Record, schema: str) -> Record:
 def _validator(schema: str) -> Any:
     from jsonschema import Draft7Validator
 
-    return Draft7Validator(json.loads(SCHEMAS.joinpath(schema).read_text(encoding="utf-8")))
+    return Draft7Validator(json.loads(EEE_SCHEMAS.joinpath(schema).read_text(encoding="utf-8")))

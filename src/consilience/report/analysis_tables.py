@@ -99,10 +99,8 @@ LAYOUTS: Mapping[str, tuple[str, Columns]] = {
         {"run": Column("run"), "threshold": Column("threshold", "number", digits=2),
          "answered": Column("answered", "share")},
     ),
-    "sizes": (
-        "By size of the training data, in percent",
-        {"run": Column("run"), "size": Column("trained on")},
-    ),
+    "sizes": ("By size of the training data, in percent",
+              {"run": Column("run"), "size": Column("trained on")}),
     "size_correlations": (
         "Spearman's correlation with the size, times 100",
         {"metric": Column("metric"), **CORRELATION},
@@ -125,7 +123,7 @@ LAYOUTS: Mapping[str, tuple[str, Columns]] = {
         CLUSTER_CORRELATIONS,
     ),
 }  # fmt: skip
-"""Title and columns of the tables of analyses that have a row a row of their data frame."""
+"""Title and columns of the tables whose rows are those of a data frame."""
 
 
 def analysis_table(

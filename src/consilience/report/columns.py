@@ -265,7 +265,12 @@ def noise_sentence(metrics: pl.DataFrame) -> str:
     worst = worst_flips(metrics)
     if worst is None:
         return ""
-    scores = [row.get("score", math.nan) for row in _noise_rows(metrics)]
+    scores = [row["score"] for row in _noise_rows(metrics) if "score" in row]
+    if not scores:  # of a model that runs here, whose prompts are not just asked again
+        return (
+            f"Noise floor: up to {worst['value'] * 100:.1f} % of a sample's answers changed when "
+            "only the batch, order, threads or precision did."
+        )
     largest = max((score for score in scores if not math.isnan(score)), default=None)
     of_scores = "" if largest is None else f", and scores by up to {largest:.2g} nats"
     return (

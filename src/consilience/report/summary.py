@@ -83,8 +83,7 @@ class SummaryRow:
 class Summary:
     """The answer to "how consistent is this model?"."""
 
-    title: str
-    """The model, the suite and their sizes."""
+    title: str  # The model, the suite and their sizes
     rows: Sequence[SummaryRow]
     least: Sequence[tuple[str, float]]
     """Labels and consistency of the least consistent groups, the lowest first."""
@@ -92,10 +91,8 @@ class Summary:
     """Label and consistency of the most consistent group; empty where all groups are equal."""
     relations: int
     """How many relations the numbers are the mean over; 0 for sentence pairs and questions."""
-    seeds: int
-    """How many seeds the numbers are the mean of."""
-    notes: Sequence[str]
-    """What a reader should know, one short sentence each."""
+    seeds: int  # How many seeds the numbers are the mean of
+    notes: Sequence[str]  # What a reader should know, one short sentence each
 
     def __repr__(self) -> str:
         return table_text(self.table())

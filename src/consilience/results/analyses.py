@@ -415,14 +415,19 @@ def _answers_of(run: Run, suite: Suite, design: FactorialDesign) -> list[CellAns
 
 def _refuse_without_factors(run: Run) -> None:
     """Raise for anything but a run of questions, with the command that shows what it varies."""
-    if "cells" not in run.settings:
-        words = kind_of_run(run).words
-        raise ConsilienceError(
-            f"a run of {words.item}s, whose variants differ in one factor: the {words.variant}",
-            expected="a run of questions in several variants",
-            where=str(run.path),
-            todo=f"`consilience report` shows what each {words.variant} changes.",
-        )
+    if "cells" in run.settings:
+        return
+    words = (kind := kind_of_run(run)).words
+    problem = f"a run of {words.item}s, whose variants differ in one factor: the {words.variant}"
+    todo = f"`consilience report` shows what each {words.variant} changes."
+    if kind is Facts:
+        todo = "`consilience analyze patterns` and `consilience analyze edits` show its effect."
+    if not run.settings:
+        problem = "not the folder of a run, which says what its variants differ in"
+        todo = "Name the folder of a run of `consilience probe`."
+    raise ConsilienceError(
+        problem, expected="a run of questions in several variants", where=str(run.path), todo=todo
+    )
 
 
 SETTINGS = ("suite", "suite_digest", "groups", "limit", "seed", "protocol", "model")

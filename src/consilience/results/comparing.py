@@ -88,7 +88,10 @@ def comparable(
         shared = shared.join(other, on=ITEM, how="semi")
         for left, right in ((first, other), (other, first)):
             shared = shared.join(left.join(right, on=QUERY, how="anti"), on=ITEM, how="anti")
-    sizes = {label: seeds[0].table.select(ITEM).n_unique() for label, seeds in answers.items()}
+    sizes = {
+        label: max(one.table.select(ITEM).n_unique() for one in seeds)
+        for label, seeds in answers.items()
+    }
     if all(size == shared.height for size in sizes.values()):
         return answers, notes
     counts = ", ".join(f"{size} in {label}" for label, size in sizes.items())
@@ -161,10 +164,16 @@ def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame
                 where=str(other.path),
                 todo="Ask both models of the same --data.",
             )
-        if not has_digests:
+        sources = [
+            (run.record.get("suite_source", {}).get("sha256"), task_of_run(run).second)
+            for run in (one, other)
+        ]
+        if not has_digests and (sources[0][0] is None or sources[0] != sources[1]):
+            is_order = both.height == pairs.height == other_pairs.height
+            differs = "the items in another order than" if is_order else "other items than"
             notes.append(
-                f"{other.label} has the items in another order than {first}; whether their second "
-                "sentences are the same is not known"
+                f"{other.label} has {differs} {first}; whether their second sentences are the same "
+                "is not known"
             )
         of_other = _forms_of(other)
         for name, own, known in ((first, forms, of_other), (other.label, of_other, forms)):
@@ -173,7 +182,6 @@ def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame
 
 
 def _pairs_in(table: pl.DataFrame) -> pl.DataFrame:
-    """The items of a table with their first sentences and golds."""
     return table.filter(pl.col("variant_index") == 0).select("group", "item", *TEXTS)
 
 
@@ -270,8 +278,7 @@ class Comparison(Shown):
     runs: Sequence[Run]
     suite: Suite
     protocol: Protocol
-    table: pl.DataFrame
-    """One row a difference (``COMPARISON_SCHEMA``)."""
+    table: pl.DataFrame  # One row a difference (``COMPARISON_SCHEMA``)
     notes: Sequence[str]
 
     def shown(self, metrics: Sequence[str] = (), by: By | None = None) -> Table:

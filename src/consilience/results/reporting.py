@@ -83,10 +83,8 @@ LAYOUTS: Mapping[str, Mapping[str, tuple[str, Mapping[tuple[str, str], str]]]] =
     "MACRO": {
         "extractability": (
             "What the patterns extract, and consistency where the model knows or not (Table 2)",
-            _all(
-                "successful_patterns", "successful_objects", "unknown_consistency",
-                "known_consistency",
-            ),
+            _all("successful_patterns", "successful_objects", "unknown_consistency",
+                 "known_consistency"),
         ),
         "knowledge": (
             "Knowledge and consistency (Table 3)",
@@ -98,10 +96,7 @@ LAYOUTS: Mapping[str, Mapping[str, tuple[str, Mapping[tuple[str, str], str]]]] =
         ),
     },
     "MICRO": {
-        "questions": (
-            "All questions together, in percent",
-            {(metric, "all"): label_of(metric) for metric in FACT_ROWS},
-        ),
+        "questions": ("All questions together, in percent", _all(*FACT_ROWS)),
         "factors": (
             "Consistency of two variants that differ in one factor only, in percent",
             {("consistency", factor): factor for factor in FACTORS},
@@ -339,12 +334,7 @@ def view_of(
     suite = chosen if chosen.words.pool else suite_of(run)[0]
     seeds = [Prepared(part.answers, suite, cache) for part in run.seeds]
     known = count_run(run, suite, protocol, seed, seeds)
-    notes = (
-        suite_notes(run, whole),
-        record_notes(run),
-        known.notes,
-        protocol_notes(run, protocol),
-    )
+    notes = (suite_notes(run, whole), record_notes(run), known.notes, protocol_notes(run, protocol))
     more: dict[str, Any] = {}
     if suite.words.pool:
         more = _items_of(run, seeds, protocol, seed, known.metrics)
@@ -432,10 +422,8 @@ class Result(Shown):
     run: Run
     suite: Suite
     protocol: Protocol
-    metrics: pl.DataFrame
-    """The metrics table: one row a number (``METRICS_SCHEMA``)."""
-    summary: Summary
-    """The headline numbers, with those of the majority baseline."""
+    metrics: pl.DataFrame  # The metrics table: one row a number (``METRICS_SCHEMA``)
+    summary: Summary  # The headline numbers, with those of the majority baseline
     baseline: Mapping[Key, float] = field(repr=False)
     """Every metric of the majority baseline, by group, metric and subset."""
     notes: Sequence[str]
@@ -529,11 +517,12 @@ class Plots:
         relation = suite[group or least[0][0]] if group or least else suite.relations[0]
         size = len(relation.design.variants)
         if not 2 <= size <= MANY_VARIANTS:
+            has_table = size > MANY_VARIANTS and suite.words.has_means
             raise ConsilienceError(
                 f"{relation.id} has {counted(size, variant)}",
                 expected=f"2 to {MANY_VARIANTS}, which a figure can show",
                 where=result.label,
-                todo="`consilience analyze patterns` has their mean agreement.",
+                todo="`consilience analyze patterns` has their mean agreement." * has_table,
             )
         answers = [table.filter(group=relation.id) for table in tables]
         if answers[0].is_empty():
@@ -561,7 +550,6 @@ class Plots:
         return _still(against_figure(table, self.result.suite.words.group), title)
 
     def _view(self) -> RunView:
-        """What the figures of a report draw."""
         of = self.result
         return RunView(of.label, [], of.suite, of.metrics, of.summary, of.baseline)
 

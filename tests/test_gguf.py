@@ -130,8 +130,10 @@ def test_the_cache_changes_no_bit(file, cache, monkeypatch, dtype, capfd):
 
 def test_a_file_is_parsed_once(file, cache, monkeypatch):
     parsed = []
-    usual = gguf.GGUFReader
-    monkeypatch.setattr(gguf, "GGUFReader", lambda path: parsed.append(path) or usual(path))
+    usual = gguf.GGUFReader.__init__
+    monkeypatch.setattr(
+        gguf.GGUFReader, "__init__", lambda self, path: parsed.append(path) or usual(self, path)
+    )
     asked(file)
     assert len(parsed) == 1
     monkeypatch.setenv("CONSILIENCE_CACHE", "off")

@@ -88,10 +88,8 @@ def test_a_tiny_model_gets_consistent_and_its_folder_is_reused(model_folder, tmp
 @pytest.mark.parametrize(
     ("family", "change"),
     [
-        ("gpt2", {}),
         ("llama", {"text": "none"}),
         ("roberta", {}),
-        ("bert", {"lora_rank": 8, "learning_rate": 3e-2}),
         ("llama", {"lora_rank": 8, "learning_rate": 3e-2, "gradient_checkpointing": True}),
         ("bert", {"bf16": True, "loss": "vote", "epochs": 4}),
         ("gpt2", {"loss": "vote"}),

@@ -281,10 +281,9 @@ def encode(
     call sets padding and truncation off; the backend then gives the same ids.
     """
     options = {
-        "add_special_tokens": special,
-        "return_attention_mask": False,
+        "add_special_tokens": special, "return_attention_mask": False,
         "return_token_type_ids": False,
-    }
+    }  # fmt: skip
     if not tokenizer.is_fast or not texts:
         return list(tokenizer(list(texts), **options)["input_ids"]) if texts else []
     tokenizer(texts[0], **options)

@@ -161,10 +161,8 @@ class EmbeddingJudge:
         loaded = load_encoder(spec, loading)
         self.threshold = threshold
         self.identity: dict[str, object] = {
-            "judge": "embedding",
-            "threshold": threshold,
-            **loaded.identity,
-        }
+            "judge": "embedding", "threshold": threshold, **loaded.identity,
+        }  # fmt: skip
         self._model: Any = loaded.model.eval()
         self._tokenizer: Any = loaded.tokenizer
         self._embeddings: dict[str, Floats] = {}

@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from transformers import (
@@ -72,8 +73,13 @@ def reading_once() -> Iterator[None]:
     reader: Any = gguf
     bars: Any = modeling_gguf_pytorch_utils
     with _alone:
+
+        class Reader(gguf.GGUFReader):
+            def __setattr__(self, name: str, value: Any) -> None:  # memory maps are slow to slice
+                super().__setattr__(name, np.asarray(value) if name == "data" else value)
+
         usual = reader.GGUFReader, reader.get_tensor_name_map, bars.tqdm
-        reader.GGUFReader, reader.get_tensor_name_map = map(functools.cache, usual[:2])
+        reader.GGUFReader, reader.get_tensor_name_map = map(functools.cache, (Reader, usual[1]))
         bars.tqdm = functools.partial(usual[2], disable=True)
         try:
             yield
@@ -152,8 +158,7 @@ def cache_folder() -> Path | None:
 
 
 def _folder(digest: str) -> Path | None:
-    cache = cache_folder()
-    if cache is None:
+    if (cache := cache_folder()) is None:
         return None
     names = ("torch", "transformers", "tokenizers", "gguf")
     try:
@@ -217,16 +222,13 @@ def _described(parts: Parts) -> tuple[object, ...]:
 Kind = Literal["masked", "causal", "seq2seq", "decision"]
 
 AUTO_CLASSES: Mapping[Kind, Any] = {
-    "masked": AutoModelForMaskedLM,
-    "causal": AutoModelForCausalLM,
+    "masked": AutoModelForMaskedLM, "causal": AutoModelForCausalLM,
     "seq2seq": AutoModelForSeq2SeqLM,
-}
+}  # fmt: skip
 
 DTYPES: Mapping[str, torch.dtype] = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+    "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,8 +139,9 @@ class TrainingFolder:
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise ConsilienceError(
                 "not empty, and not the folder of a training",
-                where=str(self.path), todo=f"{OTHER_OUT}.",
-            )  # fmt: skip
+                where=str(self.path),
+                todo=f"{OTHER_OUT}.",
+            )
         if not record["finished"] and not any(self.path.glob("checkpoint*")):
             self._write(finished=False)
             return False
@@ -219,9 +220,10 @@ class TrainingFolder:
     def _refuse(self, problem: str) -> None:
         if problem:
             raise ConsilienceError(
-                f"not the record of a training: {problem}", where=str(self.path / FILE),
+                f"not the record of a training: {problem}",
+                where=str(self.path / FILE),
                 todo=f"Restore it. {OTHER_OUT}, or remove the folder, to train again.",
-            )  # fmt: skip
+            )
 
     def _write(self, *, finished: bool, **result: Any) -> None:
         record = {"settings": self.settings, "versions": versions(), "finished": finished, **result}
@@ -301,11 +303,14 @@ class BatchTrainer(Trainer):
         tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> None:
         super().__init__(
-            model=model, args=arguments, train_dataset=batches,
+            model=model,
+            args=arguments,
+            train_dataset=batches,
             eval_dataset=batches,  # required by Trainer; ``validate`` does not use it
-            data_collator=lambda items: collate(items[0]), callbacks=list(callbacks),
+            data_collator=lambda items: collate(items[0]),
+            callbacks=list(callbacks),
             processing_class=tokenizer,
-        )  # fmt: skip
+        )
         for callback in (PrinterCallback, ProgressCallback):
             self.remove_callback(callback)
 
@@ -317,8 +322,9 @@ class BatchTrainer(Trainer):
         """The metrics of ``validate``, under the names by which Trainer logs and compares them."""
         metrics = {f"eval_{name}": value for name, value in self.validate().items()}
         self.log(dict(metrics))
-        handler = self.callback_handler
-        self.control = handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
         return metrics
 
     def check_finite(self, loss: torch.Tensor, name: str, todo: str) -> None:
@@ -326,8 +332,9 @@ class BatchTrainer(Trainer):
         if not torch.isfinite(loss):
             raise ConsilienceError(
                 f"{name} is {loss.item()} at step {self.state.global_step}",
-                where=str(self.args.output_dir), todo=f"Earlier checkpoints are complete. {todo}",
-            )  # fmt: skip
+                where=str(self.args.output_dir),
+                todo=f"Earlier checkpoints are complete. {todo}",
+            )
 
     def save(self) -> dict[str, Any]:
         """Save the best checkpoint as a model; what is recorded of it."""

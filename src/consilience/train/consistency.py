@@ -27,7 +27,6 @@ from consilience.core.errors import ConsilienceError, Loading, needs_extra
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted
 from consilience.files.write import csv_of, write_whole
-from consilience.metrics.counts import Prepared, empty_value, is_averaged
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import headline_metrics
@@ -237,15 +236,9 @@ class ConsistencyTrainer(BatchTrainer):
         plain = plain_copy(self.model)
         model = self.steps.objective.scorer(plain, self.steps.tokenizer, protocol)
         answers = pl.concat([ask(relation, model, suite.name) for relation in suite.relations])
-        run, values = Prepared(answers, suite), dict.fromkeys(VALIDATED, math.nan)
-        tallies = [(group, run.tallies(group, protocol)) for group, _ in run.relations]
-        for name in (*VALIDATED, TIE_METRIC):  # ``measure`` would make all intervals, too
-            key = name, "all"
-            found = [tally[key] for of, tally in tallies if key in tally and is_averaged(key, of)]
-            shares = [tally.share(empty_value(key, protocol)).value for tally in found]
-            if known := [share for share in shares if not math.isnan(share)]:
-                values[name] = fmean(known)
-        return values
+        metrics = measure(answers, suite, protocol)
+        values = {name: _macro(metrics, name)["value"] for name in (*VALIDATED, TIE_METRIC)}
+        return {name: x for name, x in values.items() if name != TIE_METRIC or not math.isnan(x)}
 
     def save(self) -> dict[str, Any]:
         done, model = validations(self.state.log_history), Path(str(self.args.output_dir)) / MODEL

@@ -1,5 +1,8 @@
 """The client of a server: what is sent, what comes back, and what failures mean."""
 
+import gc
+import threading
+
 import pytest
 
 from checks import refused
@@ -25,6 +28,25 @@ def test_replies_belong_to_their_requests():
     assert all(reply["sent"] == {"prompt": str(n)} for n, reply in replies.items())
     usage = client.usage
     assert (usage.requests, usage.tokens_read, usage.tokens_written) == (40, 120, 40)
+
+
+def test_nothing_is_left_of_a_client_that_is_no_longer_used():
+    """Neither the thread of its requests nor a connection, also where nobody closed it."""
+    connections = set()
+
+    def note(path, body, headers):
+        connections.update(threading.enumerate())  # the server has a thread for each connection
+        return completion(body)
+
+    with replay(note) as server:
+        before = set(threading.enumerate())
+        client = Client(Connection(server.url))
+        client.post("completions", {"prompt": "a"})
+        del client
+        gc.collect()
+        for thread in (set(threading.enumerate()) | connections) - before:
+            thread.join(10)
+            assert not thread.is_alive(), thread.name
 
 
 def test_paths_follow_the_base_url_or_stand_beside_its_version():

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+import runpy
 import shutil
 
 import polars as pl
@@ -324,7 +325,7 @@ def test_the_rows_of_the_guide_fit_the_examples(tmp_path):
         assert len(read.expectations) == size
 
 
-def test_the_script_of_the_guide_converts_a_file_of_becel(tmp_path, monkeypatch):
+def test_the_example_converts_a_file_of_becel(tmp_path, monkeypatch):
     """Rows in the layout of BECEL's boolq/negational.tsv become questions and expectations."""
     (tmp_path / "negational.tsv").write_text(
         "index\tquestion\tpassage\tlabel\tquestion_neg\tneg_label\ttag\n"
@@ -333,8 +334,7 @@ def test_the_script_of_the_guide_converts_a_file_of_becel(tmp_path, monkeypatch)
         encoding="utf-8",
     )
     monkeypatch.chdir(tmp_path)
-    (script,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
-    exec(script, {})
+    runpy.run_path(str(ROOT / "examples" / "becel.py"))
     questions = load_questions("boolq-negational")
     golds = {question.item: question.gold.text for question in questions.items}
     assert golds == {"0": "yes", "0-neg": "no", "1": "no", "1-neg": "yes"}

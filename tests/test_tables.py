@@ -21,7 +21,6 @@ from consilience.report.table import (
     Table,
     bounds_of,
     fitted_text,
-    mark_best,
     number_text,
     spread_of,
     text_of,
@@ -39,8 +38,7 @@ ROWS = [
 ]
 COLUMNS = [Column("model"), Column("Acc", "share"), Column("n*", "count")]
 BLOCKS = ["", "A|B", "A|B", "late"]
-PAPER = mark_best(Table("Right & wrong, 50 % of_it", COLUMNS, ROWS, blocks=BLOCKS), ["Acc"], [0])
-"""45.84 and 45.76 are both printed as 45.8, so both are best; the majority is apart."""
+PAPER = Table("Right & wrong, 50 % of_it", COLUMNS, ROWS, blocks=BLOCKS)
 
 
 def printed(table, width):
@@ -84,7 +82,7 @@ def test_csv_has_no_formula_and_its_numbers_stay_numbers():
     )
 
 
-def test_markdown_escapes_what_would_be_markup_and_has_the_best_in_bold():
+def test_markdown_escapes_what_would_be_markup_and_has_no_winner_in_bold():
     assert as_markdown(PAPER) == (
         "**Right & wrong, 50 % of\\_it**\n"
         "\n"
@@ -92,8 +90,8 @@ def test_markdown_escapes_what_would_be_markup_and_has_the_best_in_bold():
         "|---|---:|---:|\n"
         "| majority | 99.0 ± 21.0 | 3 |\n"
         "| *A\\|B* | | |\n"
-        "| bert\\_base | **45.8** ± 25.6 | 1 |\n"
-        "| bert~large | **45.8** ± 0.0 | 2 |\n"
+        "| bert\\_base | 45.8 ± 25.6 | 1 |\n"
+        "| bert~large | 45.8 ± 0.0 | 2 |\n"
         "| *late* | | |\n"
         "| small | - | \\<none\\> |\n"
     )
@@ -112,8 +110,8 @@ def test_latex_escapes_what_would_be_commands():
         "majority & 99.0 $\\pm$ 21.0 & 3 \\\\\n"
         "\\midrule\n"
         "\\multicolumn{3}{l}{\\emph{A\\textbar{}B}} \\\\\n"
-        "bert\\_base & \\textbf{45.8} $\\pm$ 25.6 & 1 \\\\\n"
-        "bert\\textasciitilde{}large & \\textbf{45.8} $\\pm$ 0.0 & 2 \\\\\n"
+        "bert\\_base & 45.8 $\\pm$ 25.6 & 1 \\\\\n"
+        "bert\\textasciitilde{}large & 45.8 $\\pm$ 0.0 & 2 \\\\\n"
         "\\midrule\n"
         "\\multicolumn{3}{l}{\\emph{late}} \\\\\n"
         "small & -- & \\textless{}none\\textgreater{} \\\\\n"
@@ -142,24 +140,6 @@ def test_a_row_is_no_argument_of_the_line_break_before_it():
         r"{}[c] & n \\", r"\midrule", r"{}[X] is [Y] &  \\", r"{}* &  \\", r"plain &  \\",
         r"\bottomrule",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("values", "options", "best"), [
-    ((5.0, math.nan, "none"), {}, []),  # a number alone is not the best
-    ((5.0, math.nan, "none", 4.0), {"apart": [3]}, []),
-    ((-1.26, -2.0), {}, ["a"]),
-    ((40.0, 50.0, 60.0), {"by_block": True}, ["b"]),  # c is alone in its block
-    ((40.0, 50.0, 60.0), {}, ["c"]),
-    ((1.02, 0.99), {}, ["a", "b"]),  # both are printed as 1.0
-])  # fmt: skip
-def test_the_best_of_a_column(values, options, best):
-    rows = [["abcd"[at], value] for at, value in enumerate(values)]
-    table = Table("", [Column(""), NUMBER], rows, blocks=["x", "x", "y", "y"][: len(values)])
-    marked = mark_best(table, ["n"], **options)
-    rows = [marked.cells(at) for at in range(len(values))]
-    assert [name.value for name, cell in rows if cell.is_best] == best
-    if best == ["a"]:
-        assert "a & \\textbf{$-$1.3}" in as_latex(marked), "the largest, also below zero"
 
 
 def test_files_of_a_table(tmp_path):

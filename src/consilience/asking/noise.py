@@ -245,8 +245,8 @@ def sample(groups: Sequence[AskedGroup], size: int, seed: int) -> list[Part]:
 
 def variations(client: Client) -> dict[str, Callable[[], AbstractContextManager[None]]]:
     """How a sample is sent again; of a connection with one request in flight, less."""
-    again: dict[str, Callable[[], AbstractContextManager[None]]] = {"repeated": nullcontext}
-    return again if client.connection.concurrency == 1 else again | {ALONE: client.one_by_one}
+    alone = {} if client.connection.concurrency == 1 else {ALONE: partial(client.pace.held, 1)}
+    return {"repeated": nullcontext, **alone}
 
 
 def server_noise_floor(

@@ -147,12 +147,10 @@ class Content:
         self.patterns.append(Proposal(relation, pattern, "imported", **fields, where=where))
 
     def refuse(self, found: str, *, expected: str = "", where: str = "", todo: str = "") -> None:
-        """Report what cannot be imported."""
         error = ConsilienceError(found, expected=expected, where=where, todo=todo)
         self.problems.append(error)
 
     def select(self, relations: Sequence[str]) -> None:
-        """Leave out the patterns and facts of other relations."""
         known = {one.relation for one in self.patterns} | {one.relation for one in self.facts}
         for id_ in relations:
             if known and id_ not in known:
@@ -431,7 +429,6 @@ class ImportPlan(Shown):
 
     @property
     def adds(self) -> bool:
-        """Whether there is anything to write."""
         return bool(self.patterns or self.facts)
 
     @property
@@ -473,7 +470,6 @@ class ImportPlan(Shown):
         return source or where.replace(str(copy), str(self.folder))
 
     def write(self, folder: Path | None = None) -> None:
-        """Add the rows to the folder, or to a copy of it."""
         if not self.adds:
             return
         folder, language = folder or self.folder, self.content.language

@@ -531,7 +531,6 @@ class Mined:
         ]  # fmt: skip
 
     def add(self, doc: Doc, sentence: FactSentence) -> None:
-        """Count the patterns of a parsed sentence."""
         index = self.index
         facts = {fact for pair in sentence.pairs for fact in pair.facts}
         relations = {index.relation_of[fact] for fact in facts}

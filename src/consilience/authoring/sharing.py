@@ -320,7 +320,6 @@ class CheckedSuite(Lines):
         self.suite, self.problems = suite, problems
 
     def faults(self) -> Sequence[str]:
-        """Every error, and how many there are."""
         total = f"{counted(len(self.problems), 'problem')} in '{self.suite}'"
         return [*self.problems, total] if self.problems else []
 

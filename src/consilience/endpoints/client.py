@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -383,6 +383,11 @@ class _Batch:
                 task.cancel()
 
 
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
 class Client:
     """Sends requests to one server and yields its replies.
 
@@ -393,6 +398,8 @@ class Client:
     """
 
     is_free = False
+    _http: httpx2.AsyncClient | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
 
     def __init__(
         self,
@@ -411,8 +418,6 @@ class Client:
         slow = min(LAST_REPLIES / 2, connection.timeout / 4)  # a queue grows to twice that
         self.pace = Pace(connection.concurrency, clock, slow)
         self._allowance = Allowance(connection, self.usage)
-        self._http: httpx2.AsyncClient | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._random = random.Random(0)
         self._successes, self._is_answered = 0, False
         self._ids = set[int]()
@@ -466,17 +471,16 @@ class Client:
                 finally:
                     ended.cancel()
 
-    def one_by_one(self) -> AbstractContextManager[None]:
-        """Send each request after the reply to the one before it, until the end of the block."""
-        return self.pace.held(1)
-
     def close(self) -> None:
+        """End the connections and the thread, without waiting for them."""
         loop, self._loop = self._loop, None
         http, self._http = self._http, None
         if loop is not None and not sys.is_finalizing():
-            if http is not None:
-                asyncio.run_coroutine_threadsafe(http.aclose(), loop).result(LAST_REPLIES)
-            loop.call_soon_threadsafe(loop.stop)
+            last = http.aclose() if http else asyncio.sleep(0)
+            ended = asyncio.run_coroutine_threadsafe(last, loop)
+            ended.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
+
+    __del__ = close  # also where nobody closed it
 
     def _submit(self, batch: _Batch, index: int, body: Any) -> None:
         key = None
@@ -504,8 +508,8 @@ class Client:
                 batch.arrived.put((index, ended.exception() or ended.result()))
 
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True).start()
+            self._loop = loop = asyncio.new_event_loop()
+            threading.Thread(target=_run, args=[loop], name="endpoint", daemon=True).start()
         self._loop.call_soon_threadsafe(start)
 
     async def _kept_reply(self, request: _Request) -> Any:

@@ -251,16 +251,11 @@ class LlamaCppClient(Client):
                 expected="a GGUF file of a language model",
                 where=str(path),
             ) from error
-        self._folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         super().__init__(
             Connection("http://localhost/v1", concurrency=SLOTS, scoring=scoring),
             transport=httpx2.AsyncHTTPTransport(uds=socket),
         )
-
-    def close(self) -> None:
-        super().close()
-        self.server = None
-        self._folder()
 
 
 def _library() -> Any:

@@ -103,8 +103,7 @@ class ImportOptions(Options):
         "Read the source in this format [default: detected].", default=None)
     relation: str = opt(
         "Import the patterns for this relation, where the source names none.", default="")
-    groups: Sequence[str] | None = opt(
-        "Import only these relations of the source, such as P36,P19.", default=None, metavar="G,G")
+    groups: shared.Groups = None
     columns: Sequence[str] | None = opt(
         "Read the table's columns under these names, such as pattern=Text,relation=Property.",
         default=None, metavar="OURS=YOURS")

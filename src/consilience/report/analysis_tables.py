@@ -29,7 +29,7 @@ from consilience.report.columns import (
     metric_column,
     with_outliers,
 )
-from consilience.report.table import Cell, Column, Table, Value, mark_best, spread_of, text_of
+from consilience.report.table import Cell, Column, Table, Value, spread_of, text_of
 from consilience.suites.pairs import CALUM
 
 USER = re.compile(
@@ -197,7 +197,7 @@ def symbol_of(metric: str, form: str) -> str:
 def calum_tables(
     rows: pl.DataFrame, title: str, metrics: Mapping[tuple[str, str], str] = SYMBOLS
 ) -> Iterator[Table]:
-    """A row a model; for each task a column for each of ``metrics``, the best value in bold.
+    """A row a model; for each task a column for each of ``metrics``.
 
     ``rows``: a row a number (``model, task, metric, subset, value, std``). Mean ± standard
     deviation where there are several seeds. As many tables as are needed to stay legible.
@@ -219,7 +219,7 @@ def calum_tables(
         headings = [f"{task} {metrics[metric, form]}" for task, metric, form in keys]
         columns = [Column("model"), *(Column(heading, "share") for heading in headings)]
         table_rows = [[model, *(cells.get((model, *key)) for key in keys)] for model in models]
-        yield mark_best(Table(title, columns, table_rows), headings)
+        yield Table(title, columns, table_rows)
 
 
 def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:

@@ -400,8 +400,7 @@ def as_markdown(table: Table) -> str:
     """A table with pipes; a block has a row of its own. The notes follow as a list."""
 
     def shown(cell: Cell, column: Column) -> str:
-        text = _markdown(text_of(cell, column))
-        return _with_spread(f"**{text}**" if cell.is_best else text, cell, column)
+        return _with_spread(_markdown(text_of(cell, column)), cell, column)
 
     lines = [f"**{_markdown(table.title)}**", ""] if table.title else []
     has_columns = len(table.columns) > 1
@@ -434,7 +433,6 @@ def as_latex(table: Table) -> str:
         if isinstance(cell.value, str):
             return _latex(text)
         plain = "--" if text == "-" else _latex(text).replace("-", "$-$")
-        plain = rf"\textbf{{{plain}}}" if cell.is_best else plain
         return _with_spread(plain, cell, column, r"$\pm$")
 
     lines = [

@@ -52,7 +52,6 @@ class Cell:
     high: float = NAN
     digits: int | None = None  # Digits after the decimal point; None for those of the column
     mark: str = ""  # What is appended to the number, such as a reference to a note
-    is_best: bool = False  # Whether the number is shown in bold
 
     @property
     def has_interval(self) -> bool:
@@ -195,31 +194,6 @@ def all_notes(table: Table) -> list[str]:
     return [*table.notes, *[NO_DATA] * (shows_dash and not is_explained)]
 
 
-def mark_best(
-    table: Table, headings: Collection[str], apart: Collection[int] = (), *, by_block: bool = False
-) -> Table:
-    """The table with the largest number of some columns marked, as it is printed.
-
-    ``apart``: rows that are not compared, such as a baseline. ``by_block``: compare the
-    rows of one block only. A number without another to compare it with is not marked.
-    """
-    rows = table.grid()
-    blocks = table.blocks if by_block else [""] * len(rows)
-    for at, column in enumerate(table.columns):
-        if column.heading not in headings:
-            continue
-        printed = {
-            row: float(text_of(cells[at], column))
-            for row, cells in enumerate(rows)
-            if cells[at].number is not None and row not in apart
-        }
-        for row, number in printed.items():
-            rivals = [other for at_row, other in printed.items() if blocks[at_row] == blocks[row]]
-            if len(rivals) > 1 and number == max(rivals):
-                rows[row][at] = replace(rows[row][at], is_best=True)
-    return replace(table, rows=rows)
-
-
 BETWEEN = 2  # spaces between two columns
 Lines = list[str]  # of a heading or a cell
 
@@ -236,12 +210,10 @@ def fitted_text(table: Table, width: int, rule: str = "─") -> Text:
     titles = _wrap(table.title, width) if table.title else []
     lines = [Text(line, style="table.title") for line in titles]
 
-    def add_row(cells: Sequence[Lines], styles: Sequence[str]) -> None:
+    def add_row(cells: Sequence[Lines], style: str = "") -> None:
         for at in range(max(map(len, cells))):
             line = Text()
-            for column, cell, room, style in zip(
-                fitting.columns, cells, widths, styles, strict=True
-            ):
+            for column, cell, room in zip(fitting.columns, cells, widths, strict=True):
                 text = cell[at] if at < len(cell) else ""
                 space = " " * (room - cell_len(text))
                 line.append(space + text if column.is_number else text + space, style)
@@ -251,11 +223,11 @@ def fitted_text(table: Table, width: int, rule: str = "─") -> Text:
     if any(any(heading) for heading in headings):
         height = max(map(len, headings))
         at_bottom = [[""] * (height - len(heading)) + heading for heading in headings]
-        add_row(at_bottom, ["table.header"] * len(headings))
-    for at, (block, row) in enumerate(fitting.by_block()):
+        add_row(at_bottom, "table.header")
+    for at, (block, _) in enumerate(fitting.by_block()):
         lines += map(Text, _wrap(f"{block}:", width) if block else [])
         cells = [_wrap(texts[at][column], room) for column, room in zip(shown, widths, strict=True)]
-        add_row(cells, ["bold" if cell.is_best else "" for cell, _ in row])
+        add_row(cells)
         if at in table.rules:
             lines.append(Text(rule * _total(widths)))
     notes = all_notes(fitting)

@@ -54,7 +54,7 @@ from consilience.report.papers import Values, is_of_pararel, paper_values
 from consilience.report.report_page import report_page
 from consilience.report.run_view import RunView, group_names
 from consilience.report.summary import FACT_ROWS, VIOLATIONS, Key, Summary, brief_notes
-from consilience.report.table import Cell, Column, Table, Value, mark_best, without_empty_columns
+from consilience.report.table import Cell, Column, Table, Value, without_empty_columns
 from consilience.results.analyses import correlations_of, drawing_of, factor_views
 from consilience.results.comparing import (
     Comparison,
@@ -137,7 +137,7 @@ def layouts_of(
         title = f"{heading}: mean ± std over relations" if words.has_means else heading
         labels = {key: of for key, of in keys.items() if words.has_means or key in known}
         if labels:
-            layouts[name] = _layout(title, blocks, labels, notes, best=name != "violations")
+            layouts[name] = _layout(title, blocks, labels, notes)
     groups = _groups_layout(runs, notes, words.group)
     if words.is_pooled:
         groups = without_empty_columns(groups)
@@ -149,27 +149,16 @@ def _layout(
     blocks: Mapping[str, Mapping[str, Values]],
     keys: Mapping[tuple[str, str], str],
     notes: Sequence[str],
-    *,
-    best: bool = True,
 ) -> Table:
-    """A row a model in blocks; ``best``: with the largest number of a block in bold.
-
-    Consistency is never best where it is uninformative: where the chance-corrected consistency is
-    not defined, because all answers are the same, and in the papers' majority baselines.
-    """
+    """A row a model in blocks."""
     columns = [Column(""), *(Column(label, "share") for label in keys.values())]
-    rows: list[list[Value]] = []
-    names, constant = [], set()
-    for block, models in blocks.items():
-        for model, values in models.items():
-            corrected = [cell for (name, _), cell in values.items() if name == CONSISTENCY[1]]
-            is_constant = corrected and all(cell.number is None for cell in corrected)
-            if model == "majority" or is_constant:
-                constant.add(len(rows))
-            rows.append([model, *(values.get(key) for key in keys)])
-            names.append(block)
-    table = Table(title, columns, rows, notes, names)
-    return mark_best(table, list(keys.values()), constant, by_block=True) if best else table
+    rows = [
+        [model, *(values.get(key) for key in keys)]
+        for models in blocks.values()
+        for model, values in models.items()
+    ]
+    names = [block for block, models in blocks.items() for _ in models]
+    return Table(title, columns, rows, notes, names)
 
 
 def _groups_layout(runs: Mapping[str, pl.DataFrame], notes: Sequence[str], word: str) -> Table:
@@ -470,18 +459,18 @@ class Result(Shown):
         runs = distinct_runs([self, *others])
         return compare_opened(runs, self.suite, self.protocol, 0)
 
-    def report(self, page: str | Path, **options: Any) -> Path:
+    def report(self, page: str | Path) -> Path:
         """Write the run as one HTML page that needs no network; the path of the page.
 
-        ``options`` are those of the command ``report``.
+        ``write_report`` does so with the options of the command ``report``.
         """
         path = path_of(page, "the page")
         keywords = {"runs": [f"{self.label}={self.run.path}"], "out": path}
         with TemporaryDirectory(prefix="consilience-") as folder:
-            if not self.run.settings and "suite" not in options:  # a table does not name its suite
+            if not self.run.settings:  # a table does not name its suite
                 keywords["suite"] = save_suite(self.suite, Path(folder, self.suite.name))
                 keywords["protocol"] = self.protocol
-            chosen = options_of(ReportOptions, {**keywords, **options})
+            chosen = options_of(ReportOptions, keywords)
             save_report(report(chosen), chosen)
         return path
 

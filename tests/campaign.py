@@ -36,7 +36,6 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 
 from campaign_cases import kills, models, readers  # noqa: F401
@@ -71,10 +70,7 @@ def load() -> None:
 
     import consilience
     from consilience import options
-    from consilience.core import provenance
 
-    metadata.version = functools.cache(metadata.version)
-    provenance.git_revision = functools.cache(provenance.git_revision)
     options.option_fields = functools.cache(options.option_fields)
     for module in pkgutil.walk_packages(consilience.__path__, "consilience."):
         if not set(UNUSED) & set(module.name.split(".")):

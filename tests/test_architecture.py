@@ -58,12 +58,14 @@ def tree(path):
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports(path, *, types=True):
-    """Every consilience module that a file imports, in functions too; ``types``: for types too."""
-    parsed = tree(path)
-    if not types:
-        parsed.body = [node for node in parsed.body if not isinstance(node, ast.If)]
-    for node in ast.walk(parsed):
+@pytest.fixture(scope="module")
+def imports():
+    """Every consilience module that each file imports, in functions and for types too."""
+    return {path: {*imported(path)} for path in FILES}
+
+
+def imported(path):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
             if node.module == "consilience":
@@ -77,20 +79,20 @@ def imports(path, *, types=True):
             yield from (a.name for a in node.names if a.name.startswith("consilience"))
 
 
-def test_imports_run_downwards_only():
+def test_imports_run_downwards_only(imports):
     """A package may import its own modules; no other one of the same layer."""
     upward = {}
     for path in FILES:
-        used = {room(name.partition(".")[2]) for name in imports(path)} - {package(path)}
+        used = {room(name.partition(".")[2]) for name in imports[path]} - {package(path)}
         upward[name_of(path)] = [name for name in used if LEVEL[name] >= LEVEL[package(path)]]
     assert not {path: names for path, names in upward.items() if names}
 
 
-def test_no_modules_import_each_other_in_a_circle():
+def test_no_modules_import_each_other_in_a_circle(imports):
     graph = {}
     for path in FILES:
         name = ".".join(("consilience", *path.relative_to(SOURCE).with_suffix("").parts))
-        graph[name.removesuffix(".__init__")] = set(imports(path))
+        graph[name.removesuffix(".__init__")] = imports[path]
     graph = {name: {used for used in uses if used in graph} for name, uses in graph.items()}
     while graph:
         leaves = {name for name, used in graph.items() if not used & graph.keys() - {name}}

@@ -297,10 +297,13 @@ def test_a_dry_run_writes_nothing(consilience, tmp_path):
     assert "this folder holds another run" in refusal(consilience, *run, "--dry-run", "--seed", "1")
 
 
-def test_progress_is_lines_where_no_terminal_is(consilience, model_folder, tmp_path, monkeypatch):
+def test_progress_is_lines_where_no_terminal_is(
+    consilience, model_folder, tmp_path, monkeypatch, capsys
+):
     """Of a real model: nothing of other libraries is between them."""
     monkeypatch.setattr(console, "INTERVAL", 0)
     run = ("probe", "-m", model_folder("gpt2"), "--groups", "sport", "-n", "3")
+    capsys.readouterr()  # what building the model says
     lines = consilience(*run, "-o", tmp_path / "r")[2].splitlines()
     assert (lines[0], lines[1]) == (f"loading {model_folder('gpt2')} ...", "asking: 27 queries")
     *middle, last = [line for line in lines[2:] if line.startswith("asking")]

@@ -8,6 +8,7 @@ import pytest
 from checks import refused
 from conftest import cases
 from consilience.core.errors import Connection, ConsilienceError
+from consilience.endpoints import client
 from consilience.endpoints.client import Client, Refused, key_of
 from replay_server import completion, replay
 
@@ -90,6 +91,16 @@ def test_the_default_key_is_sent_over_https_and_to_this_machine_only(monkeypatch
     expected = {"authorization": f"Bearer {KEY}"}
     assert key_of(Connection(url)).headers == (expected if is_sent else {})
     assert key_of(Connection(url, "OPENAI_API_KEY")).headers == expected
+
+
+@pytest.mark.parametrize("url", ["https://a.example", "http://a.example", "https://localhost"])
+def test_certificates_are_checked_but_for_plain_http_to_this_machine(monkeypatch, url):
+    """A proxy, too, may have one."""
+    given = []
+    monkeypatch.setattr(client.httpx2, "AsyncClient", lambda **options: given.append(options))
+    for one in (url, "http://localhost"):
+        Client(Connection(one))._new_http()
+    assert [options["verify"] for options in given] == [True, False]
 
 
 def test_a_proxy_gets_no_default_key_over_plain_http(monkeypatch):

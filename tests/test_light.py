@@ -53,39 +53,13 @@ study run study.toml
 """
 
 
-def without_models(call, folder):
-    """What a process writes to its standard error."""
-    options = {"cwd": folder, "env": os.environ | {"PYTHONPATH": str(ROOT / "src")}}
-    done = subprocess.run(call, **options, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stderr
-
-
-@pytest.fixture
-def outcomes(tmp_path):
-    """Runs commands in one process in which torch cannot be imported; the parts of its output."""
-
-    def run(commands):
-        call = [sys.executable, "-c", WITHOUT_MODELS, json.dumps(commands)]
-        return without_models(call, tmp_path).split("--- ")[1:]
-
-    (tmp_path / "study.toml").write_text(
-        '[[models]]\nmodel = "baseline:random"\n[[suites]]\nsuite = "mini"\nlimit = 1\n'
-    )
-    return run
-
-
-def test_what_needs_no_model_works_without_the_extra(outcomes):
-    commands = [line.split() for line in COMMANDS.splitlines() if line]
-    failed = [part for part in outcomes(commands) if "status" in part]
-    assert failed == []
-
-
-def test_the_functions_and_servers_of_a_light_install(tmp_path):
-    """A Python function is asked; a model behind a URL fails at its address, not at an import."""
-    code = (
-        WITHOUT_MODELS.partition("    from consilience.cli")[0]
-        + """
+REFUSED = """
+probe --model packaged:smollm2 --suite mini --limit 1
+probe --model gpt2 --suite mini-questions --limit 1
+improve --model gpt2 --suite mini --train-groups capital --validation-groups sport --out improved
+"""
+CALLS = """
+    print("--- calls", file=sys.stderr, flush=True)
     import consilience as cs
 
     result = cs.evaluate("mini", lambda prompts: ["Paris"] * len(prompts), limit=1)
@@ -100,18 +74,36 @@ def test_the_functions_and_servers_of_a_light_install(tmp_path):
             raise AssertionError("a model was loaded")
         except cs.ConsilienceError as error:
             assert "consilience[models]" in str(error), error
+    print("done", file=sys.stderr)
 """
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """What commands and calls say in one process in which torch cannot be imported, in parts."""
+    folder = tmp_path_factory.mktemp("light")
+    (folder / "study.toml").write_text(
+        '[[models]]\nmodel = "baseline:random"\n[[suites]]\nsuite = "mini"\nlimit = 1\n'
     )
-    without_models([sys.executable, "-c", code, "[]"], tmp_path)
+    commands = [line.split() for line in (COMMANDS + REFUSED).splitlines() if line]
+    options = {"cwd": folder, "env": os.environ | {"PYTHONPATH": str(ROOT / "src")}}
+    call = [sys.executable, "-c", WITHOUT_MODELS + CALLS, json.dumps(commands)]
+    done = subprocess.run(call, **options, capture_output=True, text=True, check=False)
+    return done.stderr.split("--- ")[1:]
+
+
+def test_what_needs_no_model_works_without_the_extra(outcomes):
+    assert len(outcomes) == 18 + 3 + 1
+    assert [part for part in outcomes[:18] if "status" in part or "Traceback" in part] == []
+
+
+def test_the_functions_and_servers_of_a_light_install(outcomes):
+    """A Python function is asked; a model behind a URL fails at its address, not at an import."""
+    assert outcomes[-1].endswith("done\n"), outcomes[-1][-2000:]
 
 
 def test_a_model_without_the_extra_is_one_message(outcomes):
-    commands = [
-        "probe --model packaged:smollm2 --suite mini --limit 1",
-        "probe --model gpt2 --suite mini-questions --limit 1",
-        "improve --model gpt2 --suite mini --train-groups capital --validation-groups sport --out improved",
-    ]
-    for part in outcomes([command.split() for command in commands]):
+    for part in outcomes[18:-1]:
         extra = r"is not installed\. Install the extra consilience\[(models|train)\]: `pip"
         assert re.search(extra, part)
         assert part.endswith("status 2\n") and "Traceback" not in part

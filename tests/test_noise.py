@@ -9,13 +9,13 @@ import pytest
 from consilience import Scores, load_model, load_suite
 from consilience.asking.noise import VARIATIONS, fact_samples, noise_floor
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.suites.facts import select_relations
+from consilience.suites.facts import sample_facts, select_relations
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 
 
 def suite():
-    return select_relations(load_suite("mini"), ["capital", "sport"])
+    return sample_facts(select_relations(load_suite("mini"), ["capital", "sport"]), 3, seed=0)
 
 
 class Wavering:

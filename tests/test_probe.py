@@ -294,8 +294,10 @@ def test_two_runs_of_one_folder_keep_the_digests_of_both(tmp_path):
 
 KILLED_AT_EVERY_STEP = """
 import gc, os, sys
+import numpy.ma  # here, like the versions, and not in each process
 from pathlib import Path
 from consilience import ask_suite, load_model, load_suite
+from consilience.core.provenance import versions
 from consilience.runs.folder import RunFolder
 from consilience.suites.facts import sample_facts, select_relations
 
@@ -319,6 +321,7 @@ def in_a_process(folder, step):
     os._exit(0)
 
 suite = sample_facts(select_relations(load_suite("mini"), ["capital", "sport"]), 2, seed=0)
+versions()
 gc.freeze()  # or each process copies what it looks through for garbage
 step, status = 0, -9
 while status == -9:
@@ -333,7 +336,8 @@ assert status == 0
 def test_a_run_that_is_killed_at_any_step_of_its_writing_is_resumed_whole(tmp_path):
     """Killed before each call that opens, renames or removes a file of the run, then resumed."""
     command = [sys.executable, "-c", KILLED_AT_EVERY_STEP, tmp_path]
-    subprocess.run(command, env={**os.environ, "PATH": ""}, check=True, timeout=100)
+    alone = {**os.environ, "PATH": "", "POLARS_MAX_THREADS": "1"}
+    subprocess.run(command, env=alone, check=True, timeout=100)
     *killed, whole = sorted(tmp_path.iterdir(), key=lambda path: int(path.name.split("-")[1]))
     assert len(killed) > 30
     expected = [(path.name, path.read_bytes()) for path in sorted((whole / "answers").iterdir())]

@@ -72,7 +72,7 @@ def test_every_command_runs_and_prints_what_is_shown(reader, model_folder):
     reader(probe.replace("packaged:smollm2", "baseline:majority").replace("smollm2", "other"))
     for command in OTHERS:
         if "pararel" not in command:
-            few = command.replace("probe --suite mini", "probe --suite mini --limit 2")
+            few = command.replace("mini --model", "mini -n 2 --groups borders --model")
             reader(few.replace("my-questions --vary", "my-questions --model baseline:first --vary"))
 
 
@@ -80,7 +80,7 @@ def test_every_command_runs_and_prints_what_is_shown(reader, model_folder):
 def test_every_command_of_pararel_runs(reader, here, command):
     """With two facts of a relation and a baseline instead of the reader's model."""
     command = command.replace("org/name", "baseline:random")
-    few = {"probe": "--limit 2", "reproduce": "--with 'probe=--limit 2'"}
+    few = {"probe": "--limit 2 --groups P36", "reproduce": "--with 'probe=--limit 2'"}
     more = few.get(command.split()[1], "")
     reader(f"{command} --data-dir {real_data('pararel').parent} {more}")
 

@@ -76,8 +76,7 @@ def _logged(text: str, total: int | None, unit: str) -> Iterator[Callable[..., N
         nonlocal total, done, last
         total = total if learned is None else learned
         done += steps
-        now = time.monotonic()
-        if now - last >= INTERVAL and done != total:
+        if (now := time.monotonic()) - last >= INTERVAL and done != total:
             last, rate = now, done / (now - start)
             of, left = "", ""
             if total and rate:
@@ -95,10 +94,8 @@ def _counted(number: int, unit: str) -> str:
     return f"{number:,} {singular if number == 1 else unit}"
 
 
-def _rate(steps_a_second: float) -> str:
-    if steps_a_second < 1:
-        return f"{60 * steps_a_second:,.1f}/min"
-    return f"{steps_a_second:,.1f}/s"
+def _rate(a_second: float) -> str:
+    return f"{60 * a_second:,.1f}/min" if a_second < 1 else f"{a_second:,.1f}/s"
 
 
 class Screen(Watch):
@@ -107,7 +104,10 @@ class Screen(Watch):
     @contextmanager
     def loading(self, model: str) -> Iterator[None]:
         """A line on what takes seconds; the model libraries print no bars and no advice."""
-        if model and not model.startswith("baseline:"):
+        if model.startswith("baseline:"):  # which reads nothing
+            yield
+            return
+        if model:
             err.print(f"loading {model} ...")
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
         with suppress(ImportError):

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from importlib import metadata
@@ -20,6 +21,9 @@ from consilience.core.errors import ConsilienceError
 
 from_file: ContextVar[Sequence[str]] = ContextVar("from_file", default=())
 """Arguments for the values that a configuration file gives to options of the command."""
+
+
+_version = cache(metadata.version)  # What a process has loaded stays as it is
 
 
 def command_line() -> str:
@@ -37,10 +41,8 @@ def versions() -> dict[str, str]:
     """The versions that a reader needs to repeat the run."""
     versions_by_name = {"python": platform.python_version()}
     for name in ("consilience", "torch", "transformers", "tokenizers", "polars", "numpy"):
-        try:
-            versions_by_name[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+        with suppress(metadata.PackageNotFoundError):
+            versions_by_name[name] = _version(name)
     return versions_by_name
 
 
@@ -54,18 +56,15 @@ def build() -> str:
     return f"{versions().get('consilience', 'uninstalled')} (source {digest.hexdigest()[:12]})"
 
 
+@cache
 def git_revision() -> str | None:
     """The git revision of this package's checkout, with ``+`` where it has been changed."""
     here = Path(__file__).resolve().parents[1]
     try:
         answer = subprocess.run(
             ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--match="],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
+            cwd=here, capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
     inside = any((folder / ".git").exists() for folder in (here.parents[1], here.parents[0]))

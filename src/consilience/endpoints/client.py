@@ -623,13 +623,13 @@ class Client:
         try:
             return httpx2.AsyncClient(
                 headers={**headers, **self._key.headers},
-                timeout=httpx2.Timeout(None, connect=CONNECT),
-                limits=httpx2.Limits(),
+                timeout=httpx2.Timeout(None, connect=CONNECT), limits=httpx2.Limits(),
                 follow_redirects=False,
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none is kept
                 transport=self._transport,
                 mounts=direct,  # a server on this machine is not asked through a proxy
-            )
+                verify=not (direct and self._base.startswith("http://")),  # which reads all roots
+            )  # fmt: skip
         except (ImportError, ValueError, OSError) as error:
             raise ConsilienceError(
                 f"the proxy or the certificates of the environment cannot be used: {error}",

@@ -498,10 +498,10 @@ def welch_t(first: Sequence[float], second: Sequence[float]) -> TTest:
     """
     from scipy import stats
 
-    with warnings.catch_warnings():  # where one group is constant the other alone says how sure
+    with warnings.catch_warnings():  # beside a constant group the other alone says how sure
         warnings.simplefilter("ignore", RuntimeWarning)
         result = stats.ttest_ind(first, second, equal_var=False, nan_policy="omit")
-    return _t_test(result, float(np.nanmean(first) - np.nanmean(second)))
+        return _t_test(result, float(np.nanmean(first) - np.nanmean(second)))
 
 
 def paired_t(first: Sequence[float], second: Sequence[float]) -> TTest:

@@ -10,6 +10,7 @@ from polars.testing import assert_frame_equal
 
 from checks import refusal, refused
 from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
+from consilience.kinds.answers import with_facts
 from consilience.metrics.counts import prepare, unknown_answers
 from consilience.metrics.measure import notes_on
 
@@ -120,6 +121,14 @@ def test_a_variant_is_the_text_of_a_pattern_or_its_position():
     refused("no variant '2' of R; expected.*from 0 to 1", prepare, third, make_suite())
     twice = pl.concat([table, indexed[:1].with_columns(answer=pl.lit("x"))])
     refused(r"row 9 repeats row 1, with another answer: R", prepare, twice, make_suite())
+
+
+def test_a_table_without_groups_is_read_where_the_items_alone_say_which_facts_they_are():
+    table = answers_of().drop("group", "subject", "gold")
+    assert with_facts(table, make_suite())["group"].unique().to_list() == ["R"]
+    relation = make_suite().relations[0]
+    both = Suite("own", (relation, replace(relation, id="S")), "strict")
+    refused("no column 'group' among.*the relation of each item", with_facts, table, both)
 
 
 def test_a_pattern_that_reads_like_a_position_is_the_pattern():

@@ -19,7 +19,7 @@ from consilience.models import served
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import AnswerWriter, OptionScorer
 from consilience.suites.pairs import TASKS, original
-from replay_server import replay
+from replay_server import completion, replay
 from scoring_server import LLAMA_CPP, LLAMA_CPP_PYTHON, OPENAI, VLLM, scoring_server
 from test_prompted import CHAT, DESIGN, QUESTIONS
 
@@ -146,6 +146,30 @@ def test_a_server_of_chats_has_values_of_listed_labels_and_bounds_of_others(load
             bounds = np.zeros(len(values), bool) if scores.bounds is None else scores.bounds[0]
             np.testing.assert_allclose(values[~bounds], expected[row][~bounds], atol=3e-5)
             assert (values[bounds] >= expected[row][bounds]).all()
+
+
+def test_the_proof_of_listed_tokens_has_the_difference_of_equal_chats():
+    """The two replies to the second known chat differ by 0.25 nats, those to the first do not."""
+    sent = []
+
+    def answer(path, body, headers):
+        if not path.endswith("chat/completions"):
+            return 404, {"error": {"message": f"no route {path}"}}, {}
+        sent.append(body)
+        letter = "A" if "letter" in body["messages"][0]["content"] else "2"
+        value = -0.75 if len(sent) == 4 else -0.5
+        listed = [{"token": letter, "logprob": value, "top_logprobs": [
+            {"token": letter, "logprob": value},
+            *({"token": f"x{at}", "logprob": -9.0} for at in range(19)),
+        ]}]  # fmt: skip
+        content = {"message": {"content": letter}, "logprobs": {"content": listed}}
+        return completion(body, choices=[content])
+
+    with replay(answer) as server:
+        asked = served.open_server("openai:m", Connection(server.url))
+        proof = chat_module.Chats(asked).prove("chat-top-k")
+    assert len(sent) == 4 and proof.repeated == 0.25
+    assert "equal requests differ by 2.5e-01 nats" in proof.note
 
 
 def test_labels_that_are_not_listed_have_the_smallest_value_as_bound():

@@ -333,6 +333,15 @@ def test_power_is_that_of_the_t_test_on_the_logit_scale():
     assert clusters_for_power(number, Threshold(0.85, True)) is None
 
 
+def test_more_items_in_the_same_groups_leave_the_variance_between_groups():
+    number = Precise(0.8, (0, 1), 1, 0.05, 6, 60, within_error=0.03)
+    fewer = number.with_within(2)  # half as many items: 0.0025 - 0.0009 + 2 * 0.0009
+    assert fewer.error**2 == pytest.approx(0.0034)
+    assert fewer.within_error**2 == pytest.approx(0.0018)
+    alone = Precise(0.8, (0, 1), 1, 0.05, 60, 60)  # items without groups
+    assert alone.with_within(2).error ** 2 == pytest.approx(0.005)
+
+
 def test_a_plan_says_what_gives_a_power_of_80_percent(ports):
     """40 subjects; the baseline is unknown, then known; three repeats show their noise."""
     folder, write = ports
@@ -355,10 +364,16 @@ def test_a_plan_says_what_gives_a_power_of_80_percent(ports):
     rule = options["rule"][1]
     (few,) = (row for row in paired.rows if row.rule == rule and row.design.startswith("other"))
     assert few.items < needed[rule].items / 3
+    independent = [any("two independent runs" in note for note in of.notes) for of in (
+        plan, paired, cs.plan_gate(runs[:1], **options | {"rule": options["rule"][:1]}))]  # fmt: skip
+    assert independent == [True, False, False]
     repeated = cs.plan_gate(runs, **options)
     designs = [row.design for row in repeated.rows if row.rule == options["rule"][0]]
     assert designs == ["these runs", "other number of items", "other number of repeats"]
     assert repeated.rows[0].repeats == 3
+    equal = [write(f"equal-{at}", 30) for at in range(3)]  # no noise: one run shows as much
+    *_, last = cs.plan_gate(equal, **options | {"rule": ["consistency >= 0.3"]}).rows
+    assert (last.design, last.repeats) == ("other number of repeats", 1)
     assert "other number of subjects" in " ".join(repr(repeated).split())
     refused("--passes with a plan", cs.plan_gate, runs, passes=2, **options)
 

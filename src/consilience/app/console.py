@@ -94,8 +94,9 @@ def _counted(number: int, unit: str) -> str:
     return f"{number:,} {singular if number == 1 else unit}"
 
 
-def _rate(a_second: float) -> str:
-    return f"{60 * a_second:,.1f}/min" if a_second < 1 else f"{a_second:,.1f}/s"
+def _rate(steps_a_second: float) -> str:
+    is_slow = steps_a_second < 1
+    return f"{60 * steps_a_second:,.1f}/min" if is_slow else f"{steps_a_second:,.1f}/s"
 
 
 class Screen(Watch):

@@ -215,8 +215,8 @@ def why_not_enforced(options: Sequence[str]) -> str | None:
     """Why a chat with these answers cannot be asked; None where it can."""
     size, characters = len(options), sum(map(len, options))
     if size > MOST_OPTIONS or (size > MANY and characters > MOST_CHARACTERS):
-        most = f"{MOST_OPTIONS:,}, or {MOST_CHARACTERS:,} characters of more than {MANY}"
-        return f"{size:,} options of {characters:,} characters, and an enum takes {most}"
+        most = f"at most {MOST_OPTIONS:,}; of more than {MANY}, {MOST_CHARACTERS:,} characters"
+        return f"{size:,} options of {characters:,} characters, where an enum takes {most}"
     return "two options have the same text" if len({*options}) < len(options) else None
 
 

@@ -383,7 +383,7 @@ class _Batch:
                 task.cancel()
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
+def _until_stop(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
     loop.close()
 
@@ -480,7 +480,7 @@ class Client:
             ended = asyncio.run_coroutine_threadsafe(last, loop)
             ended.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
 
-    __del__ = close  # also where nobody closed it
+    __del__ = close  # also when nothing uses it any more
 
     def _submit(self, batch: _Batch, index: int, body: Any) -> None:
         key = None
@@ -509,7 +509,7 @@ class Client:
 
         if self._loop is None:
             self._loop = loop = asyncio.new_event_loop()
-            threading.Thread(target=_run, args=[loop], name="endpoint", daemon=True).start()
+            threading.Thread(target=_until_stop, args=[loop], name="endpoint", daemon=True).start()
         self._loop.call_soon_threadsafe(start)
 
     async def _kept_reply(self, request: _Request) -> Any:
@@ -628,7 +628,7 @@ class Client:
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none is kept
                 transport=self._transport,
                 mounts=direct,  # a server on this machine is not asked through a proxy
-                verify=not (direct and self._base.startswith("http://")),  # which reads all roots
+                verify=not (direct and self._base.startswith("http://")),  # no TLS, no roots
             )  # fmt: skip
         except (ImportError, ValueError, OSError) as error:
             raise ConsilienceError(

@@ -208,9 +208,7 @@ def target_logprobs(logits: torch.Tensor, target: Sequence[int]) -> Floats:
 class ReadyModel:
     """What every family has: a loaded model that is ready to score."""
 
-    head_is_packed = (
-        True  # Whether the output embedding is sped up too (``fast.products.speed_up``)
-    )
+    head_is_packed = True  # Whether the output embedding is sped up, too (``fast.products``)
 
     def __init__(self, loaded: Pretrained) -> None:
         self.model = loaded.model.eval()

@@ -10,10 +10,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from checks import output, refusal, refused
 from conftest import _tokenizer, cases
 from consilience.asking.facts import judge
 from consilience.asking.questions import Presenter, ask_options
-from consilience.core.errors import Connection, ConsilienceError
+from consilience.core.errors import Connection
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, TextPair
 from consilience.core.presentation import Presentation, present
@@ -117,14 +118,18 @@ def served(chat_folder):
         server.kill_server()
 
 
-def test_transformers_serve_gives_the_scores_of_the_pipeline_here(served, local, chat_folder):
-    remote = connected(f"systemone:{chat_folder}", Connection(served))
+def assert_same_scores(local, remote):
+    """Of the questions as they are, and with labels in the other order."""
     for asked in (prompts(), prompts("A", "reversed")):
         here, there = scores_of(local, asked), scores_of(remote, asked)
         for expected, values in zip(here, there, strict=True):
             assert values == pytest.approx(expected, abs=1e-5)
             assert np.exp(values).sum() == pytest.approx(1)
     remote.client.close()
+
+
+def test_transformers_serve_gives_the_scores_of_the_pipeline_here(served, local, chat_folder):
+    assert_same_scores(local, connected(f"systemone:{chat_folder}", Connection(served)))
 
 
 ASKED = (
@@ -188,9 +193,8 @@ def test_a_decision_head_gives_the_probabilities_of_transformers(head_folder, lo
     for prompt, scores in zip(asked, scores_of(model, asked), strict=True):
         request = json.loads(model.text(prompt))
         (answer,) = pipeline({name: request[name] for name in ("state", "questions")}).values()
-        np.testing.assert_allclose(
-            np.exp(scores), list(answer["probabilities"].values()), atol=1e-6
-        )
+        expected = list(answer["probabilities"].values())
+        np.testing.assert_allclose(np.exp(scores), expected, atol=1e-6)
     assert np.abs(scores - scores_of(local, asked)[-1]).max() > 0.01
 
 
@@ -201,15 +205,14 @@ def test_a_decision_head_that_is_missing_or_elsewhere_is_refused(head_folder, tm
 
     from consilience.models import load_model, load_prompt_model
 
-    with pytest.raises(ConsilienceError, match="is a decision model.*--model systemone:"):
-        load_model(str(head_folder))
+    refused("is a decision model.*--model systemone:", load_model, str(head_folder))
     folder = tmp_path / "headless"
     shutil.copytree(head_folder, folder)
     weights = load_file(folder / "model.safetensors")
     kept = {name: value for name, value in weights.items() if not name.startswith("proj")}
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ConsilienceError, match="tensors of a decision model, such as .proj"):
-        load_prompt_model(f"systemone:{folder}", QUESTIONS)
+    message = "tensors of a decision model, such as .proj"
+    refused(message, load_prompt_model, f"systemone:{folder}", QUESTIONS)
     beside = tmp_path / "beside"
     tokenizer = transformers.AutoTokenizer.from_pretrained(head_folder)
     config = transformers.Qwen2Config(
@@ -220,8 +223,8 @@ def test_a_decision_head_that_is_missing_or_elsewhere_is_refused(head_folder, tm
     transformers.Qwen2ForCausalLM(config).save_pretrained(beside)
     tokenizer.save_pretrained(beside)
     (beside / "decision_config.json").write_text('{"codes": ["A", "B"], "temperature": 1.0}')
-    with pytest.raises(ConsilienceError, match="has a decision head beside its weights"):
-        load_prompt_model(f"systemone:{beside}", QUESTIONS)
+    message = "has a decision head beside its weights"
+    refused(message, load_prompt_model, f"systemone:{beside}", QUESTIONS)
 
 
 def decided(local):
@@ -247,10 +250,8 @@ def decided(local):
             {
                 "type": "choice", "name": name, "choice": one["choice"],
                 "confidence": one["confidence"],
-                "probabilities": [
-                    {"value": value, "probability": share}
-                    for value, share in one["probabilities"].items()
-                ],
+                "probabilities": [{"value": value, "probability": share}
+                                  for value, share in one["probabilities"].items()],
             }
             for name, one in reply["answers"].items()
         ]  # fmt: skip
@@ -259,52 +260,31 @@ def decided(local):
             "input_tokens": 9, "input_tokens_details": none, "output_tokens": 0,
             "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 9,
         }  # fmt: skip
-        return Decision.model_validate(
-            {"answers": answers, "model": body["model"], "usage": usage}
-        ).model_dump()
+        decision = {"answers": answers, "model": body["model"], "usage": usage}
+        return Decision.model_validate(decision).model_dump()
 
     return answer
 
 
 def test_decisions_of_a_server_of_openais_shape_equal_those_here(local):
     with replay(decided(local)) as server:
-        remote = connected("decisions:gpt", Connection(server.url))
-        for asked in (prompts(), prompts("A", "reversed")):
-            here, there = scores_of(local, asked), scores_of(remote, asked)
-            for expected, values in zip(here, there, strict=True):
-                assert values == pytest.approx(expected, abs=1e-5)
+        assert_same_scores(local, connected("decisions:gpt", Connection(server.url)))
         bodies = server.bodies("/v1/decisions")
-        remote.client.close()
     first = {
-        "model": "gpt",
-        "input": "",
-        "questions": [
-            {
-                "type": "choice", "name": "q1", "instructions": "The capital of France is",
-                "choices": [{"value": "Paris"}, {"value": "Berlin"}, {"value": "Rome"}],
-            }
-        ],
+        "type": "choice", "name": "q1", "instructions": "The capital of France is",
+        "choices": [{"value": "Paris"}, {"value": "Berlin"}, {"value": "Rome"}],
     }  # fmt: skip
-    assert first in bodies
+    assert {"model": "gpt", "input": "", "questions": [first]} in bodies
 
 
 def test_a_request_has_the_context_the_question_and_the_options_as_they_are_shown():
-    question = Question(
-        "a", "g", {"": ("Who is it?",)}, Choice("Ann"), (Choice("Ann"), Choice("Bob")), "Ann spoke."
-    )
+    options = Choice("Ann"), Choice("Bob")
+    question = Question("a", "g", {"": ("Who is it?",)}, options[0], options, "Ann spoke.")
     shown = present(question, Presentation(labels="1", order="reversed"))
     body = ROUTES["systemone"].body("m", shown)
-    assert body == {
-        "model": "m",
-        "state": "Ann spoke.",
-        "questions": {
-            "q1": {
-                "type": "choice", "instructions": "Who is it?",
-                "criteria": {"1": "Bob", "2": "Ann"},
-            }
-        },
-    }  # fmt: skip
-    assert list(body["questions"]["q1"]["criteria"]) == ["1", "2"]
+    asked = {"type": "choice", "instructions": "Who is it?", "criteria": {"1": "Bob", "2": "Ann"}}
+    expected = {"model": "m", "state": "Ann spoke.", "questions": {"q1": asked}}
+    assert (body, list(body["questions"]["q1"]["criteria"])) == (expected, ["1", "2"])
     (choice,) = ROUTES["decisions"].body("m", shown)["questions"]
     assert choice["choices"][0] == {"value": "1", "description": "Bob"}
 
@@ -321,24 +301,17 @@ def test_two_orders_of_options_are_two_requests_of_a_journal(tmp_path):
 SHARES = {"Paris": 0.7, "Berlin": 0.2, "Rome": 0.1}
 
 
-@pytest.mark.parametrize(
-    ("shares", "fault"),
-    [
-        (SHARES, None),
-        ({**SHARES, "Rome": 0.104}, None),  # rounded
-        ({"Paris": 0.7, "Berlin": 0.3}, "the server gave no probability of 'Rome'"),
-        ({**SHARES, "Oslo": 0.0}, "the server gave a probability of 'Oslo', which is no option"),
-        (
-            {"paris": 0.7, "Berlin": 0.2, "Rome": 0.1},
-            "the server renamed an option: 'paris' is there, and no 'Paris'",
-        ),
-        ({**SHARES, "Rome": 0.3}, "the probabilities sum to 1.2, not to 1"),
-        ({**SHARES, "Rome": None}, "the server gave 'Rome' the probability None"),
-        ({**SHARES, "Rome": -0.1}, "the server gave 'Rome' the probability -0.1"),
-        ({**SHARES, "Rome": float("nan")}, "the server gave 'Rome' the probability nan"),
-        ({**SHARES, "Rome": True}, "the server gave 'Rome' the probability True"),
-    ],
-)
+@pytest.mark.parametrize(("shares", "fault"), [
+    (SHARES, None),
+    ({**SHARES, "Rome": 0.104}, None),  # rounded
+    ({"Paris": 0.7, "Berlin": 0.3}, "the server gave no probability of 'Rome'"),
+    ({**SHARES, "Oslo": 0.0}, "the server gave a probability of 'Oslo', which is no option"),
+    ({"paris": 0.7, "Berlin": 0.2, "Rome": 0.1},
+     "the server renamed an option: 'paris' is there, and no 'Paris'"),
+    ({**SHARES, "Rome": 0.3}, "the probabilities sum to 1.2, not to 1"),
+    *(({**SHARES, "Rome": share}, f"the server gave 'Rome' the probability {share}")
+      for share in (None, -0.1, float("nan"), True)),
+])  # fmt: skip
 def test_probabilities_that_are_not_those_of_the_options_are_named(shares, fault):
     assert fault_of(shares, ("Paris", "Berlin", "Rome")) == fault
 
@@ -369,28 +342,32 @@ def test_a_probability_of_0_is_a_bound_and_never_minus_infinity():
     assert row["option_scores"] == [None, pytest.approx(np.log(0.75)), pytest.approx(np.log(0.25))]
     assert row["gold_logprob"] is row["gold_rank"] is row["gold_text_logprob"] is None
     assert row["margin"] == pytest.approx(np.log(3))
-    assert model.notes == [
-        "1 of 3 probabilities of options are 0, as the server rounds them: their logarithms are "
-        "unknown"
-    ]
+    rounded = "1 of 3 probabilities of options are 0, as the server rounds them: their logarithms"
+    assert model.notes == [f"{rounded} are unknown"]
     sure = replying(choice({"Paris": 1, "Berlin": 0, "Rome": 0}))
     (row,) = rows_of(sure, QUESTIONS[:1]).rows(named=True)
     assert [row["answer"], row["logprob"], row["gold_rank"], row["margin"]] == ["Paris", 0, 1, None]
 
 
-@pytest.mark.parametrize(
-    ("reply", "reason"),
-    [
-        (Refused(422, "at most 2 options"), "refused the request (422): at most 2 options"),
-        ({"answers": {"q1": {"type": "refusal"}}}, "the model refused to answer"),
-        ({"answers": {}}, "the server gave no answer to the question"),
-        ({"answers": {"q1": {"type": "noul", "noul": 1}}}, "answered with 'noul' in place of"),
-        (choice({"Paris": 1.0}), "the server gave no probability of 'Berlin'"),
-    ],
-)
-def test_an_answer_that_cannot_be_used_is_excluded_with_its_reason(reply, reason):
+TWICE = [{"value": "Paris", "probability": 0.5}] * 2
+
+
+@pytest.mark.parametrize(("route", "reply", "reason"), [
+    ("systemone", Refused(422, "few"), "the server refused the request (422): few"),
+    ("systemone", {"answers": {"q1": {"type": "refusal"}}}, "the model refused to answer"),
+    ("systemone", {"answers": {}}, "the server gave no answer to the question"),
+    ("systemone", {"answers": {"q1": {"type": "noul", "noul": 1}}},
+     "answered with 'noul' in place of"),
+    ("systemone", choice({"Paris": 1.0}), "the server gave no probability of 'Berlin'"),
+    ("decisions", {"answers": [{"type": "choice", "name": None, "probabilities": TWICE}]},
+     "the server gave several probabilities of one option"),
+])  # fmt: skip
+def test_an_answer_that_cannot_be_used_is_excluded_with_its_reason(route, reply, reason):
     whole = choice(dict.fromkeys(("Berlin", "Paris", "Rome"), 1 / 3))
-    table = rows_of(replying(reply, whole), QUESTIONS[:2])
+    if route == "decisions":
+        shares = [{"value": name, "probability": 1 / 3} for name in ("Berlin", "Paris", "Rome")]
+        whole = {"answers": [{"type": "choice", "name": "q1", "probabilities": shares}]}
+    table = rows_of(replying(reply, whole, route=route), QUESTIONS[:2])
     assert table["answer"].to_list() == [None, "Berlin"]
     assert reason in table["excluded"][0]
     assert table["excluded"][1] is None
@@ -398,15 +375,7 @@ def test_an_answer_that_cannot_be_used_is_excluded_with_its_reason(reply, reason
 
 @pytest.mark.parametrize("reply", [{"choices": []}, [], {"answers": {"q1": {"type": "choice"}}}])
 def test_a_reply_of_another_api_ends_the_run(reply):
-    with pytest.raises(ConsilienceError, match="expected the reply of /v1/systemone"):
-        rows_of(replying(reply), QUESTIONS[:1])
-
-
-def test_an_option_twice_in_a_reply_is_excluded():
-    twice = [{"value": "Paris", "probability": 0.5}] * 2
-    reply = {"answers": [{"type": "choice", "name": None, "probabilities": twice}]}
-    table = rows_of(replying(reply, route="decisions"), QUESTIONS[:1])
-    assert table["excluded"].to_list() == ["the server gave several probabilities of one option"]
+    refused("expected the reply of /v1/systemone", rows_of, replying(reply), QUESTIONS[:1])
 
 
 def test_questions_that_no_decision_takes_are_not_sent():
@@ -416,13 +385,10 @@ def test_questions_that_no_decision_takes_are_not_sent():
     alone = replace(large, options=many[:1])
     questions = (large, alike, alone, replace(large, options=many[:255]))
     bare = Presentation(labels="none")
-    reasons = replying().why_not([present(question, bare) for question in questions])
-    assert reasons == [
-        "256 options, and a decision takes 255",
-        "two options have the same text",
-        "1 option, and a decision needs two or more",
-        None,
-    ]
+    assert replying().why_not([present(question, bare) for question in questions]) == [
+        "256 options, and a decision takes 255", "two options have the same text",
+        "1 option, and a decision needs two or more", None,
+    ]  # fmt: skip
 
 
 QUIZ = "question,question_2,options,answer\n" + "".join(
@@ -442,22 +408,18 @@ def test_a_run_over_http_has_its_requests_and_distances(consilience, local, quiz
     with replay(decided(local)) as server:
         arguments = ["--model", "decisions:gpt", "--base-url", server.url, "--suite", quiz]
         vary = ["--vary", "paraphrase", "--vary", "labels=none,A"]
-        status, shown, said = consilience("probe", *arguments, *vary, "--out", run)
-        assert status == 0, said
+        shown = output(consilience, "probe", *arguments, *vary, "--out", run)
         assert "Consistency, labels" in shown
         asked = {json.dumps(body) for _, body in server.received}
         assert len(asked) == 2 * 2 * 5, "the noise floor sends some of them again"
     prompts = pl.read_parquet(run / "prompts" / "quiz.parquet")
     body = json.loads(prompts["prompt"][0])
-    assert body["questions"][0]["choices"] == [
-        {"value": "Paris"}, {"value": "Berlin"}, {"value": "Rome"}
-    ]  # fmt: skip
+    assert [one["value"] for one in body["questions"][0]["choices"]] == ["Paris", "Berlin", "Rome"]
     metrics = pl.read_csv(run / "metrics.csv").filter(group="MICRO")
     of_labels = metrics.filter(metric="total_variation", subset="labels")["value"].item()
     assert 0 < of_labels < 1
     assert not [path for path in run.iterdir() if path.name.startswith("replies")]
-    status, _, said = consilience("analyze", "factors", run)
-    assert status == 0, said
+    output(consilience, "analyze", "factors", run)
 
 
 @pytest.mark.parametrize(("options", "message"), cases("decisions_bad"))
@@ -465,9 +427,7 @@ def test_what_decision_models_do_not_have_is_refused(consilience, quiz, options,
     arguments = ["--model", "systemone:m", "--base-url", "http://127.0.0.1:9/v1", "--suite", quiz]
     if "--model" in options:
         arguments = ["--suite", quiz]
-    status, _, said = consilience("probe", *arguments, *options)
-    assert status == 2
-    assert message in " ".join(said.split())
+    assert message in " ".join(refusal(consilience, "probe", *arguments, *options).split())
 
 
 def test_sentence_pairs_have_their_labels_as_options(consilience, local, tmp_path):
@@ -476,8 +436,7 @@ def test_sentence_pairs_have_their_labels_as_options(consilience, local, tmp_pat
     arguments = ["--suite", "mrpc", "--data", data, "--out", tmp_path / "run"]
     with replay(decided(local)) as server:
         model = ["--model", "decisions:gpt", "--base-url", server.url]
-        status, _, said = consilience("probe", *model, *arguments)
-        assert status == 0, said
+        output(consilience, "probe", *model, *arguments)
         bodies = server.bodies("/v1/decisions")
         for unused in (["--generate"], ["--tokenizer", "t"]):
             assert "with a decision model" in consilience("probe", *model, *arguments, *unused)[2]

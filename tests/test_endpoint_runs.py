@@ -332,14 +332,8 @@ BOTH = {
 }  # fmt: skip
 PLANNED = {
     "with repeats": (SGLANG, CONTINENTS | {"limit": 5}),
-    "with many repeats": (
-        SGLANG,
-        CONTINENTS | {"limit": 2, "noise_floor": 10},
-    ),
-    "next tokens": (
-        VLLM - {"prompt_logprobs", "echo"},
-        CONTINENTS | {"limit": 1},
-    ),
+    "with many repeats": (SGLANG, CONTINENTS | {"limit": 2, "noise_floor": 10}),
+    "next tokens": (VLLM - {"prompt_logprobs", "echo"}, CONTINENTS | {"limit": 1}),
     "listed tokens": (SGLANG - {"echo"}, CONTINENTS | {"limit": 1}),
     "written": (
         SGLANG,

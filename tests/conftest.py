@@ -84,6 +84,12 @@ def measured_next(monkeypatch):
 
 
 @pytest.fixture
+def plain_charts(monkeypatch):
+    """Pages are written without the libraries of charts, which take seconds to bundle."""
+    monkeypatch.setattr("consilience.report.export._vega", lambda: "vega")
+
+
+@pytest.fixture
 def two_threads():
     """Batches are answered side by side, as where the tests are not."""
     import torch

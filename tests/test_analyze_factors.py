@@ -35,9 +35,20 @@ def probed(consilience, tmp_path):
     return probe
 
 
-def test_the_first_option_shown_follows_the_order_and_nothing_else(consilience, probed):
-    """Each of three rotations has another first option: two variants differ with 2/3."""
-    document = json.loads(output(consilience, "analyze", "factors", probed("first"), "--json"))
+def test_the_first_option_shown_follows_the_order_and_nothing_else(
+    consilience, probed, plain_charts
+):
+    """Each of three rotations has another first option: two variants differ with 2/3.
+
+    The report of the run has the table and the figure.
+    """
+    run = probed("first")
+    output(consilience, "report", run)
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "What each factor changes, in percent" in page and "variation of correctness" in page
+    status, _, said = consilience("analyze", "factors", run, "--groups", "natur")
+    assert (status, "nature" in said) == (2, True), "a group that the run does not have"
+    document = json.loads(output(consilience, "analyze", "factors", run, "--json"))
     consistency = {row["factor"]: row for row in document["consistency"]}
     assert (consistency["order"]["value"], consistency["paraphrase"]["value"]) == (0, 1)
     assert (consistency["order"]["levels"], consistency["order"]["n"]) == (3, 5 * 2 * 3)
@@ -71,8 +82,7 @@ def test_the_consistency_by_factor_is_that_of_the_metrics_of_the_run(consilience
 
 def test_every_number_is_in_one_file_and_tables_are_in_every_format(consilience, probed, tmp_path):
     runs = ("one=" + str(probed("first")), "two=" + str(probed("constant")))
-    status, out, _ = consilience("analyze", "factors", *runs, "--csv", "all.csv")
-    assert status == 0
+    out = output(consilience, "analyze", "factors", *runs, "--csv", "all.csv")
     assert "one:" in out and "two:" in out
     with (tmp_path / "all.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -85,24 +95,13 @@ def test_every_number_is_in_one_file_and_tables_are_in_every_format(consilience,
         assert output(consilience, "analyze", "factors", *runs, "--format", name).startswith(begins)
 
 
-def test_the_report_of_the_run_has_the_table_and_the_figure(consilience, probed):
-    run = probed("first")
-    assert consilience("report", run)[0] == 0
-    page = (run / "report.html").read_text(encoding="utf-8")
-    assert "What each factor changes, in percent" in page and "variation of correctness" in page
-
-
-def test_a_run_that_measured_its_noise_floor_shows_it(consilience, tmp_path):
+def test_a_run_that_measured_its_noise_floor_shows_it(consilience, probed):
     """A baseline that draws its answers by the question is steady: no answer changes."""
-    (tmp_path / "own.csv").write_text(QUESTIONS, encoding="utf-8")
-    arguments = (
-        "--model", "baseline:random", "--suite", "own.csv", "--noise-floor", "256", "--out", "run",
-    )  # fmt: skip
-    assert consilience("probe", *arguments)[0] == 0
-    table = cs.analyze_factors(tmp_path / "run").tables["noise"]
+    run = probed("random", "--noise-floor", "256")
+    table = cs.analyze_factors(run).tables["noise"]
     assert table["subset"].to_list()[:3] == ["repeated", "reordered", "one_by_one"]
     assert table["value"].to_list() == [0] * 5
-    assert "noise: one by one" in output(consilience, "analyze", "factors", "run")
+    assert "noise: one by one" in output(consilience, "analyze", "factors", run)
 
 
 def test_groups_with_other_factors_are_analyzed_apart(consilience, probed, tmp_path):
@@ -112,10 +111,8 @@ def test_groups_with_other_factors_are_analyzed_apart(consilience, probed, tmp_p
     folder = RunFolder(tmp_path / "mixed", first.settings | mixed)
     nature = first.answers.filter(group="nature")
     written = [
-        {
-            "suite": "own", "group": "open", "item": item, "subject": item, "variant": name,
-            "variant_index": at, "gold": "Rome", "answer": answer,
-        }
+        {"suite": "own", "group": "open", "item": item, "subject": item, "variant": name,
+         "variant_index": at, "gold": "Rome", "answer": answer}
         for item, answers in (("a", ("Rome", "Rome")), ("b", ("Rome", "Oslo")))
         for at, (name, answer) in enumerate(zip(("paraphrase=1", "paraphrase=2"), answers, strict=True))
     ]  # fmt: skip
@@ -142,8 +139,3 @@ def test_runs_of_anything_else_are_refused_with_the_command_that_helps(consilien
         ("table.csv", r"not the folder of a run.*Name the folder of a run of `consilience probe`"),
     ):
         assert re.search(message, " ".join(refusal(consilience, "analyze", "factors", run).split()))
-
-
-def test_a_group_that_the_run_does_not_have_is_refused(consilience, probed):
-    status, _, said = consilience("analyze", "factors", probed("first"), "--groups", "natur")
-    assert (status, "nature" in said) == (2, True)

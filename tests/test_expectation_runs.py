@@ -59,13 +59,17 @@ FIRST = {"Is_A_false": "no", "Is_B_false": "no", "Who_has_C": "Ann", "Whose_is_C
 """Phrasing 1 of a and b is answered without contradiction, phrasing 2 with yes and yes."""
 
 
+def written(folder, questions, expectations):
+    """A new folder with these questions and expectations."""
+    folder.mkdir()
+    (folder / "questions.csv").write_text(questions, encoding="utf-8")
+    (folder / "expectations.csv").write_text(expectations, encoding="utf-8")
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path):
-    folder = tmp_path / "facts"
-    folder.mkdir()
-    (folder / "questions.csv").write_text(QUESTIONS, encoding="utf-8")
-    (folder / "expectations.csv").write_text(EXPECTATIONS, encoding="utf-8")
-    return folder
+    return written(tmp_path / "facts", QUESTIONS, EXPECTATIONS)
 
 
 def ask(folder, name, model, **options):
@@ -83,8 +87,13 @@ def test_a_run_is_counted_by_its_expectations_without_its_suite(folder):
     """By hand, of two orders and two phrasings each; c has three orders, two of them shared with a.
 
     opposite: phrasing 2 of both: 1/2. implied: c is Ann in phrasing 1 only: 1/2. same: 1.
+    Groups of 4 and 1 questions; an answer that is always the same has no corrected value.
     """
     run, counted = ask(folder, "run", answers(**FIRST))
+    low = "corrected consistency tends to be too low there, its interval too narrow"
+    assert f"2 groups have fewer than 20 questions: {low}" in counted.notes
+    _, same = ask(folder, "same", answers(Who_has_C="Ann", Whose_is_C="Ann"))
+    assert not any("fewer than 20" in note for note in same.notes)
     rates = values(counted.metrics, "violation_rate")
     assert (rates["one", "opposite"], rates["one", "implied"]) == (1 / 2, 1 / 2)
     assert rates["one", "all"] == rates["MICRO", "opposite"] == 1 / 2
@@ -129,12 +138,10 @@ def test_a_prompt_of_a_chat_is_shown_without_its_special_tokens():
     ]
     for chat in chats:
         prompts = [chat.format(text) for text in ("Question: Is A true?\nAnswer:", about)]
+        same = {"group": "g", "kind": "same", "example": 1, "variant": "v", "prompt": prompts}
         rows = pl.DataFrame(
-            {
-                "group": ["g"] * 2, "kind": ["same"] * 2, "example": [1, 1], "item": ["a", "b"],
-                "variant": ["v"] * 2, "prompt": prompts, "answer": ["yes", "no"], "permitted": ["", "yes"],
-            }
-        )  # fmt: skip
+            same | {"item": ["a", "b"], "answer": ["yes", "no"], "permitted": ["", "yes"]}
+        )
         _, examples = violation_tables(violation_table(pl.DataFrame(), {}), rows, "run")
         assert [row[0] for row in examples.rows] == [
             "Question: Is A true? / Answer:", "Question: Is <b>A</b> not true? / [1] a|b / Answer:",
@@ -150,9 +157,8 @@ def test_two_runs_are_compared(folder):
     runs = {name: Run.open(path).answers for name, path in (("1", first), ("2", second))}
     table = compare(runs, suite, protocol)
     rows = table.filter(metric="violation_rate", subset="opposite")
-    assert dict(rows.select("group", "difference").iter_rows()) == {
-        "one": -1 / 2, "MACRO": -1 / 2, "MICRO": -1 / 2,
-    }  # fmt: skip
+    by_group = dict(rows.select("group", "difference").iter_rows())
+    assert by_group == dict.fromkeys(("one", "MACRO", "MICRO"), -1 / 2)
     shown = {str(row[0]): row[3] for row in comparison_table(table, suite).rows}
     assert shown["Violations, opposite"] == -1 / 2
     assert {"Violations, implied", "Violations, same"} <= set(shown)
@@ -166,16 +172,12 @@ is-not,Which city is not the capital of Italy?,Milan
 
 def test_answers_to_open_questions_are_the_same_if_they_mean_the_same(tmp_path):
     """Rome and 'rome.' are the same; what a judge merged is in the column meaning."""
-    folder = tmp_path / "open"
-    folder.mkdir()
-    (folder / "questions.csv").write_text(OPEN, encoding="utf-8")
-    (folder / "expectations.csv").write_text("kind,item,other_item\ndifferent,is,is-not\n")
+    folder = written(tmp_path / "open", OPEN, "kind,item,other_item\ndifferent,is,is-not\n")
     both = ("Rome", "rome.")
     model = PromptFunction(lambda prompts: [both[" not " in one] for one in prompts])
     counted = probe(ProbeOptions(suite=str(folder), out=folder / "run"), model=model)
     assert values(counted.metrics, "violation_rate")["open", "different"] == 1
-    table = Run.open(folder / "run").answers
-    suite = counted.suite
+    table, suite = Run.open(folder / "run").answers, counted.suite
     other = table.with_columns(answer=pl.Series(["Rome", "the eternal city"]))
     merged = other.with_columns(meaning=pl.Series(["Rome", "Rome"]))
     for answers_table, rate in ((other, 0), (merged, 1)):
@@ -195,22 +197,11 @@ def test_a_sample_has_questions_with_those_that_are_linked_to_them():
     """Of the 24 mothers and the 24 children as many, and each with the other of its pair."""
     questions = load_questions(str(ROOT / "examples" / "consistency" / "reversal"))
     sampled = select_questions(questions, None, 5, 0)
-    numbers = {
-        name: sorted(question.item.partition("-")[2] for question in of)
-        for name, of in sampled.groups.items()
-    }
+    numbers = {name: sorted(question.item.partition("-")[2] for question in of)
+               for name, of in sampled.groups.items()}  # fmt: skip
     assert (len(numbers["mother"]), numbers["mother"]) == (5, numbers["child"])
     assert len(select_questions(questions, None, None, 0)) == 48
     assert select_questions(questions, None, 5, 1).items != sampled.items
-
-
-def test_groups_of_few_questions_have_a_note(folder):
-    """Groups of 4 and 1 questions; an answer that is always the same has no corrected value."""
-    _, counted = ask(folder, "run", answers(**FIRST))
-    low = "corrected consistency tends to be too low there, its interval too narrow"
-    assert f"2 groups have fewer than 20 questions: {low}" in counted.notes
-    _, counted = ask(folder, "same", answers(Who_has_C="Ann", Whose_is_C="Ann"))
-    assert not any("fewer than 20" in note for note in counted.notes)
 
 
 def test_a_run_without_expectations_says_so(folder):
@@ -224,15 +215,17 @@ def test_a_run_without_expectations_says_so(folder):
 def test_open_questions_with_expectations_need_no_variants(tmp_path):
     """One phrasing, no options: without expectations there would be nothing to compare."""
     questions = "item,question,answer\na,Who has A?,Ann\nb,What has Ann?,A\n"
-    (tmp_path / "questions.csv").write_text(questions)
     expected = "kind,item,other_item,map\nimplied,a,b,Ann -> A\n"
-    (tmp_path / "expectations.csv").write_text(expected)
-    assert factors_of(ProbeOptions(), load_questions(str(tmp_path))) == []
+    folder = written(tmp_path / "open", questions, expected)
+    assert factors_of(ProbeOptions(), load_questions(str(folder))) == []
+
+
+ONE = "item,question,options,answer\na,Is A true?,yes;no,yes\n"
 
 
 @pytest.mark.parametrize(("rows", "vary", "variant"), [
-    ("item,question,options,answer\na,Is A true?,yes;no,yes\n", ["order=given"], "order=given"),
-    ("item,question,options,answer\na,Is A true?,yes;no,yes\n", ["labels=1"], "labels=1"),
+    (ONE, ["order=given"], "order=given"),
+    (ONE, ["labels=1"], "labels=1"),
     ("item,question,answer\na,Who has A?,Ann\n", None, "base"),
 ])  # fmt: skip
 def test_one_variant_alone_is_asked_and_exported(tmp_path, consilience, rows, vary, variant):
@@ -255,16 +248,17 @@ def test_one_variant_alone_is_asked_and_exported(tmp_path, consilience, rows, va
 
 
 def test_a_factor_that_questions_have_one_level_of_is_refused(tmp_path):
-    suite = tmp_path / "q.csv"
-    suite.write_text("item,question,options,answer\na,Is A true?,yes;no,yes\n", encoding="utf-8")
-    questions = load_questions(str(suite))
+    (tmp_path / "q.csv").write_text(ONE, encoding="utf-8")
+    questions = load_questions(str(tmp_path / "q.csv"))
     for vary in ("paraphrase", "separator=", "labels="):
         options = ProbeOptions(vary=[vary])
         refused("one level.*; expected two levels", factors_of, options, questions)
 
 
 @pytest.mark.parametrize("answer_to_b", ["no", "maybe"])
-def test_an_export_that_is_scored_keeps_its_expectations(folder, consilience, answer_to_b):
+def test_an_export_that_is_scored_keeps_its_expectations(
+    folder, consilience, answer_to_b, plain_charts
+):
     """The numbers, tables and commands of a probed run; maybe is no option. Two rows of opposite."""
     rows = list(csv.DictReader(EXPECTATIONS.splitlines()))
     rows.append({"kind": "opposite", "item": "a", "other_item": "not-a", "condition": "yes"})
@@ -291,7 +285,7 @@ def test_an_export_that_is_scored_keeps_its_expectations(folder, consilience, an
     assert first.equals(second)
     assert first.filter(group="one")["kind"].to_list() == kinds[1:]
     page = folder.parent / "page.html"
-    assert consilience("report", scored, "--out", page)[0] == 0
+    output(consilience, "report", scored, "--out", page)
     assert "conditioned opposite" in page.read_text(encoding="utf-8")
     assert "Violations, conditioned opposite" in output(consilience, "compare", probed, scored)
     rule = "violation_rate of conditioned opposite <= 99 %"
@@ -342,7 +336,7 @@ def test_the_example_converts_a_file_of_becel(tmp_path, monkeypatch):
     assert [one.kind for one in questions.expectations] == ["opposite", "opposite"]
 
 
-def test_the_commands_read_a_suite_and_its_runs(folder, consilience):
+def test_the_commands_read_a_suite_and_its_runs(folder, consilience, plain_charts):
     """suite check, the tables of analyze expectations and compare, and the section of a report."""
     counts = "2 groups, 5 questions with options, 10 phrasings, 4 expectations"
     assert output(consilience, "suite", "check", folder).strip() == f"{folder}: good; {counts}"

@@ -39,32 +39,39 @@ def test_json_is_one_document_and_nothing_else(consilience, tmp_path):
     assert document["summary"]["rows"][1]["label"] == "Consistency"
     assert document["run"]["path"] == str(tmp_path / "r")
     assert document["run"]["settings"]["groups"] == ["capital", "sport"]
-    assert document["run"]["settings"]["model"] == {
-        "model": "baseline:random", "kind": "baseline", "seed": 3,
-    }  # fmt: skip
+    model = {"model": "baseline:random", "kind": "baseline", "seed": 3}
+    assert document["run"]["settings"]["model"] == model
     assert document["metrics"][0]["std"] is None, "not a number is null"
     again = json.loads(consilience(*arguments, "--out", tmp_path / "r", "--seed", 3)[1])
     assert again["metrics"] == document["metrics"]
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_probe_with_a_real_model_and_score_agree(family, consilience, model_folder, tmp_path):
-    common = ("--suite", "mini", "--json")
-    out = output(
-        consilience, "probe", "--model", model_folder(family), "--groups", "capital,borders", "--limit", 2,
-        "--out", tmp_path / "r", "--protocol", "published", *common,
-    )  # fmt: skip
-    document = json.loads(out)
-    kind = document["run"]["settings"]["model"]["kind"]
-    assert kind == {"bert": "masked", "gpt2": "causal"}[family]
-    out = output(consilience, "score", tmp_path / "r", "--protocol", "published", *common)
-    assert json.loads(out)["metrics"] == document["metrics"]
+@pytest.mark.parametrize(("family", "kind"), [("bert", "masked"), ("gpt2", "causal")])
+def test_probe_with_a_real_model_and_score_agree(family, kind, consilience, model_folder):
+    """A run is scored by its own protocol: the token of each word was decided when it was asked.
+
+    Notes stay when a finished run is repeated.
+    """
+    probe = ("probe", "--model", model_folder(family), "--groups", "author,borders", "--limit", 2)
+    command = (*probe, "--out", "r", "--protocol", "published", "--suite", "mini", "--json")
+    document = json.loads(output(consilience, *command))
+    assert document["run"]["settings"]["model"]["kind"] == kind
+    notes = "\n".join(document["warnings"])
+    assert ("their first piece represents them" in notes) == (kind == "masked")
+    assert json.loads(output(consilience, *command))["warnings"] == document["warnings"]
+    score = ("score", "r", "--suite", "mini", "--json")
+    for more in ((), ("--protocol", "published")):
+        own = json.loads(output(consilience, *score, *more))
+        assert own["run"]["settings"]["protocol"] == "published"
+        assert own["metrics"] == document["metrics"]
+    other = json.loads(output(consilience, *score, "--protocol", "strict"))
+    assert "the run was asked under published" in other["warnings"][-1]
+    assert not any("no answers for" in text for text in other["warnings"]), "13 were not asked"
 
 
 def test_every_score_is_kept_when_asked_for(consilience, model_folder, tmp_path):
     """Answers only: no normalised number. With --keep-scores all of them, and the same answers."""
-    model = model_folder("gpt2")
-    common = ("probe", "--model", model, "--groups", "sport", "--limit", 2)
+    common = ("probe", "--model", model_folder("gpt2"), "--groups", "sport", "--limit", 2)
     for folder, more in (("few", ()), ("all", ("--keep-scores",))):
         output(consilience, *common, "--out", tmp_path / folder, *more)
     answers = "answers/sport.parquet"
@@ -80,9 +87,8 @@ def test_every_score_is_kept_when_asked_for(consilience, model_folder, tmp_path)
         assert scores[row["answer"]] == row["logprob"] == max(scores.values())
         assert scores[row["gold"]] == row["gold_logprob"]
         assert math.fsum(map(math.exp, scores.values())) == pytest.approx(1)
-    status, out, _ = consilience(*common, "--out", tmp_path / "all", "--keep-scores", "--json")
-    assert status == 0, "a finished run is read again"
-    assert json.loads(out)["run"]["words"]["sport"] == words
+    again = output(consilience, *common, "--out", tmp_path / "all", "--keep-scores", "--json")
+    assert json.loads(again)["run"]["words"]["sport"] == words, "a finished run is read again"
 
 
 def test_the_noise_floor_stands_beside_the_consistency(consilience, model_folder, tmp_path):
@@ -116,18 +122,15 @@ def test_candidates_of_several_tokens(consilience, model_folder, tmp_path):
 
 
 def test_the_whole_vocabulary(consilience, model_folder):
-    out = output(
-        consilience, "probe", "--model", model_folder("bert"), "--groups", "capital", "--limit", 9,
-        "--candidates", "vocabulary", "--json",
-    )  # fmt: skip
+    asked = ("--groups", "capital", "--limit", 9, "--candidates", "vocabulary", "--json")
+    out = output(consilience, "probe", "--model", model_folder("bert"), *asked)
     assert any("the gold is split into" in text for text in json.loads(out)["warnings"])
 
 
 def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, model_folder, tmp_path):
     """Of nine capitals the tiny tokenizer knows few as one token."""
     arguments = ("--groups", "capital", "--limit", 9, "--out", tmp_path / "r")
-    status, out, err = consilience("probe", "--model", model_folder("bert"), *arguments)
-    assert status == 0
+    _, out, err = consilience("probe", "--model", model_folder("bert"), *arguments)
     answers = pl.read_parquet(tmp_path / "r" / "answers" / "capital.parquet")
     base = answers.filter(variant_index=0)
     asked, several = base["answer"].count(), base["excluded"].str.contains("split into").sum()
@@ -139,10 +142,9 @@ def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, mode
     out = " ".join(out.split())  # whatever the width of the screen
     assert out.index("meaning") < out.index(line) < out.index("Report: ")
     assert line not in err
-    scored = consilience("score", tmp_path / "r", "--suite", "mini")[1]
-    assert line in " ".join(scored.split())
-    status, out, _ = consilience("score", tmp_path / "r", "--suite", "mini", "--json")
-    document = json.loads(out)
+    score = ("score", tmp_path / "r", "--suite", "mini")
+    assert line in " ".join(output(consilience, *score).split())
+    document = json.loads(output(consilience, *score, "--json"))
     assert document["warnings"][0] == line
     only = {"metric": "accuracy", "group": "MICRO", "subset": "all"}
     metrics = pl.DataFrame(document["metrics"]).filter(**only)
@@ -160,21 +162,17 @@ def test_score_takes_a_table_of_anybody(ending, consilience, tmp_path):
     path = tmp_path / f"answers{ending}"
     if ending == ".parquet":
         table.write_parquet(path)
-    elif ending == ".csv":
-        table.write_csv(path)
     else:
-        path.write_bytes(gzip.compress(table.write_csv().encode()))
+        text = table.write_csv().encode()
+        path.write_bytes(gzip.compress(text) if ending == ".csv.gz" else text)
     file = tmp_path / "metrics.csv"
     status, out, err = consilience("score", path, "--suite", "mini", "--csv", file)
     assert status == 0
     assert "note: 1 of 3 queries have no answer (capital 1)" in err
     _, _, err = consilience("score", path, "--suite", "mini", "--by", "group")
     assert "1 of 3 queries have no answer" in err
-    found = {
-        row["metric"]: row["value"]
-        for row in pl.read_csv(file).iter_rows(named=True)
-        if row["group"] == "capital" and row["subset"] == "all"
-    }
+    found = pl.read_csv(file).filter(group="capital", subset="all")
+    found = dict(found.select("metric", "value").iter_rows())
     assert (found["accuracy"], found["consistency"]) == (1, 0)
     assert "Accuracy" in out
 
@@ -217,10 +215,10 @@ def test_data_list_check_stats(consilience, tmp_path, write_suite):
 
 def test_data_fetch(consilience, tmp_path, monkeypatch):
     monkeypatch.setattr(fetch_module, "listing", lambda name: [])
-    status, out, _ = consilience("suite", "fetch", "pararel", "--data-dir", tmp_path / "d")
-    assert (status, out) == (0, f"{tmp_path / 'd' / 'pararel'}: complete, 0 files fetched\n")
-    fetch = ("suite", "fetch", "pararel", "--data-dir", tmp_path / "d", "--json")
-    assert json.loads(output(consilience, *fetch))["fetched"] == 0
+    fetch = ("suite", "fetch", "pararel", "--data-dir", tmp_path / "d")
+    folder = tmp_path / "d" / "pararel"
+    assert output(consilience, *fetch) == f"{folder}: complete, 0 files fetched\n"
+    assert json.loads(output(consilience, *fetch, "--json"))["fetched"] == 0
 
 
 def test_facts_and_vocabulary(consilience, model_folder, tmp_path, write_suite):
@@ -237,38 +235,13 @@ def test_facts_and_vocabulary(consilience, model_folder, tmp_path, write_suite):
     assert rows.select("value", "n").rows() == [(1, 1)]
 
 
-BAD = cases("cli_bad")
-
-
-@pytest.mark.parametrize(("arguments", "message"), BAD, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(
+    ("arguments", "message"), cases("cli_bad"), ids=lambda value: str(value)[:60]
+)
 def test_bad_usage_is_one_message_and_status_2(arguments, message, consilience):
     err = refusal(consilience, *arguments)
     assert message in " ".join(err.split())
     assert "Traceback" not in err
-
-
-def test_a_run_is_scored_by_its_own_protocol(consilience, model_folder, tmp_path):
-    """The token of each word was decided when the model answered."""
-    run = ("--suite", "mini", "--json")
-    consilience(
-        "probe", "--model", model_folder("bert"), "--groups", "capital", "--limit", 2,
-        "--protocol", "published", "--out", tmp_path / "r", *run,
-    )  # fmt: skip
-    own = json.loads(consilience("score", tmp_path / "r", *run)[1])
-    assert own["run"]["settings"]["protocol"] == "published"
-    other = json.loads(consilience("score", tmp_path / "r", "--protocol", "strict", *run)[1])
-    assert "the run was asked under published" in other["warnings"][-1]
-    assert not any("no answers for" in text for text in other["warnings"]), "14 were not asked"
-
-
-def test_notes_stay_when_a_finished_run_is_repeated(consilience, model_folder, tmp_path):
-    command = (
-        "probe", "--model", model_folder("bert"), "--groups", "author", "--limit", 2,
-        "--protocol", "published", "--out", tmp_path / "r", "--json",
-    )  # fmt: skip
-    first, again = (json.loads(consilience(*command)[1])["warnings"] for _ in range(2))
-    assert any("their first piece represents them" in note for note in first)
-    assert again == first
 
 
 def test_names_with_markup_are_shown(consilience, tmp_path, monkeypatch, write_suite):
@@ -278,13 +251,10 @@ def test_names_with_markup_are_shown(consilience, tmp_path, monkeypatch, write_s
     patterns, facts = [row | {"pattern": "[X]: [Y]"}], [row | {"subject": "a", "object": "b"}]
     folder = write_suite(tmp_path / "odd", relations=[row], patterns=patterns, facts=facts)
     (folder / "suite.json").write_text(json.dumps({"name": "my [/suite]"}))
-    out = output(
-        consilience, "probe", "--model", "baseline:oracle", "--suite", folder, "--out",
-        tmp_path / "o[new]",
-    )  # fmt: skip
-    assert "my [/suite]" in out
+    run = ("--suite", folder, "--out", tmp_path / "o[new]")
+    out = output(consilience, "probe", "--model", "baseline:oracle", *run)
+    assert "my [/suite]" in out and "o[new]" in out
     assert out.count("100.0") >= 3
-    assert "o[new]" in out
     _, out, _ = consilience("score", tmp_path / "o[new]", "--by", "group")
     assert row["relation"] in out, "no name is broken"
 
@@ -301,8 +271,7 @@ def test_a_half_downloaded_model_is_one_message(consilience, model_folder, tmp_p
 def test_a_bug_of_ours_is_status_1_with_a_traceback():
     code = "import sys\nfrom consilience import cli\nfrom consilience.authoring import named_suites\nsys.argv = ['c', 'suite', 'list']\nnamed_suites.suites = None\ncli.main()"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert run.returncode == 1
-    assert "Traceback" in run.stderr
+    assert (run.returncode, "Traceback" in run.stderr) == (1, True)
 
 
 def test_the_command_is_installed_and_stops_cleanly():

@@ -10,7 +10,7 @@ from checks import refused
 from conftest import cases
 from consilience.asking.asker import judge
 from consilience.asking.questions import Presenter, prompts_of
-from consilience.core.errors import Connection, ConsilienceError
+from consilience.core.errors import Connection
 from consilience.core.items import Ask, Item, TextPair
 from consilience.core.presentation import Presentation, Template
 from consilience.endpoints import chats as chat_module
@@ -186,12 +186,8 @@ def test_labels_that_are_not_listed_have_the_smallest_value_as_bound():
 ])  # fmt: skip
 def test_a_server_of_chats_that_ignores_a_field_is_refused(loaded, monkeypatch, ways, message):
     monkeypatch.setattr(chat_module, "KNOWN_LISTED", (("x", "no word"),))
-    with (
-        scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server,
-        pytest.raises(ConsilienceError) as error,
-    ):
-        served.load_served("openai:tiny", Connection(server.url))
-    assert message in str(error.value)
+    with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
+        refused(message, served.load_served, "openai:tiny", Connection(server.url))
 
 
 def test_labels_of_sentence_pairs_are_those_of_the_same_weights_here(writer):
@@ -243,9 +239,12 @@ def test_a_server_that_does_not_enforce_answers_is_refused_by_the_field(reply, m
         end = (reply or {}).get("finish_reason", "stop")
         return {"choices": [] if reply is None else [{"message": reply, "finish_reason": end}]}
 
-    with replay(answer) as server, pytest.raises(ConsilienceError) as error:
-        served.load_served("openai:x", Connection(server.url, scoring="answers-only"))
-    assert "answers-only: 'response_format': " in str(error.value) and message in str(error.value)
+    with replay(answer) as server:
+        connection = Connection(server.url, scoring="answers-only")
+        said = refused(
+            "answers-only: 'response_format': ", served.load_served, "openai:x", connection
+        )
+    assert message in said
 
 
 def test_an_enforced_answer_that_does_not_come_is_excluded_or_ends_the_run():
@@ -309,18 +308,15 @@ def test_labels_of_sentence_pairs_are_enforced_by_a_server_of_chats(writer):
             columns = judge(scores, [Ask(0, 0, None)], [item])
             assert columns["answer"].tolist() == [task.labels[totals.index(max(totals))]]
             assert columns["excluded"].tolist() == [None] and "text_logprob" not in columns
-        with pytest.raises(ConsilienceError, match="of a server that takes whole chats only"):
-            served.ServedLabels(model.model, task, "{text} {reply}Label:")
+        message = "of a server that takes whole chats only"
+        refused(message, served.ServedLabels, model.model, task, "{text} {reply}Label:")
 
 
 @pytest.mark.parametrize("scoring", ["echo", "chat-top-k", "nonsense"])
 def test_a_strategy_that_sentence_pairs_have_not_is_refused(loaded, scoring):
-    with (
-        scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server,
-        pytest.raises(ConsilienceError, match=f"{scoring}"),
-    ):
-        connection = Connection(server.url, scoring=scoring)
-        served.load_served_labels("openai:tiny", connection, None, TASKS["mrpc"])
+    with scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server:
+        asked = ("openai:tiny", Connection(server.url, scoring=scoring), None, TASKS["mrpc"])
+        refused(scoring, served.load_served_labels, *asked)
 
 
 def test_a_written_answer_that_does_not_come_is_excluded_and_not_wrong():

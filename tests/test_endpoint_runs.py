@@ -5,7 +5,6 @@ import subprocess
 import sys
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 
@@ -56,11 +55,9 @@ def served(url, *, stop_after=None, **connection):
     return model
 
 
-def options(folder, **more):
-    return ProbeOptions(
-        suite="mini", groups=("continent", "animal_class"), limit=2, out=folder, model="served",
-        **more,
-    )  # fmt: skip
+def options(folder, limit=2):
+    chosen = {"suite": "mini", "groups": ("continent", "animal_class"), "limit": limit}
+    return ProbeOptions(out=folder, model="served", **chosen)
 
 
 def test_an_interrupted_run_sends_no_request_twice(tmp_path):
@@ -75,8 +72,8 @@ def test_an_interrupted_run_sends_no_request_twice(tmp_path):
             with pytest.raises(KeyboardInterrupt):
                 probe(options(folder), model=served(server.url, stop_after=stop_after))
             assert (folder / REPLIES).is_file()
-        with pytest.raises(ConsilienceError, match="--max-requests 3 is reached"):
-            probe(options(folder), model=served(server.url, max_requests=3))
+        limited = served(server.url, max_requests=3)
+        refused("--max-requests 3 is reached", probe, options(folder), model=limited)
         counted = probe(options(folder), model=served(server.url, price=(1.0, 2.0)))
 
     assert sorted(map(json.dumps, server.bodies())) == expected
@@ -146,8 +143,8 @@ def test_two_processes_in_one_folder_are_one_too_many(tmp_path):
     journal.keep("e", {"text": "\ud83d\n"})
     assert journal.reply("e") == {"text": "\ufffd\n"}
     message = "another process asks a model in this folder"
-    with ThreadPoolExecutor() as pool, pytest.raises(ConsilienceError, match=message):
-        pool.submit(Journal, path).result()
+    with ThreadPoolExecutor() as pool:
+        refused(message, pool.submit(Journal, path).result)
     open_it = "import sys; from pathlib import Path; from consilience.endpoints.usage import *; "
     command = [sys.executable, "-c", open_it + "Journal(Path(sys.argv[1]))", str(path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -235,8 +232,13 @@ def test_a_full_disk_keeps_what_was_kept(tmp_path):
 
 
 def test_a_record_with_a_damaged_cost_is_refused():
-    record = {"settings": {}, "versions": {}, "warnings": [], "answers": {}}
-    record["started"] = "2026-11-23"
+    record = {
+        "settings": {},
+        "versions": {},
+        "warnings": [],
+        "answers": {},
+        "started": "2026-11-23",
+    }
     assert not fault_of_run(record | {"cost": {"requests": 3, "cost": 0.1}})
     damaged = fault_of_run(record | {"cost": {"requests": "many"}})
     assert damaged == """'cost' is {"requests": "many"}; expected an object of numbers"""
@@ -269,9 +271,9 @@ def test_a_dry_run_sends_nothing_and_counts_requests_and_cost(tmp_path):
     with replay(score) as server:
         folder = tmp_path / "run"
         model = served(server.url, price=(1.0, 10.0))
-        plan = plan_probe(replace(options(folder), limit=1), model=model)
+        plan = plan_probe(options(folder, 1), model=model)
         assert (server.received, folder.exists()) == ([], False)
-        probe(replace(options(folder), limit=1), model=model)
+        probe(options(folder, 1), model=model)
         sent = {body["prompt"] for body in server.bodies()}
     assert (plan.queries, plan.repeated) == (18, 0), "a tenth is too few for two variations"
     assert plan.usage.requests == len(sent)
@@ -326,19 +328,17 @@ def test_a_run_without_a_single_answer_is_not_complete(consilience, tmp_path, li
 
 
 CONTINENTS = {"suite": "mini", "groups": "continent"}
-BOTH = {
-    "suite": "mini-questions", "groups": "capital", "limit": 3, "max_new_tokens": 2,
-    "vary": "paraphrase=2", "generate": True, "noise_floor": 2,
+WRITTEN = {"suite": "mini-open", "groups": "capital", "limit": 1, "max_new_tokens": 2}
+BOTH = WRITTEN | {
+    "suite": "mini-questions", "limit": 3, "vary": "paraphrase=2", "generate": True,
+    "noise_floor": 2,
 }  # fmt: skip
 PLANNED = {
     "with repeats": (SGLANG, CONTINENTS | {"limit": 5}),
     "with many repeats": (SGLANG, CONTINENTS | {"limit": 2, "noise_floor": 10}),
     "next tokens": (VLLM - {"prompt_logprobs", "echo"}, CONTINENTS | {"limit": 1}),
     "listed tokens": (SGLANG - {"echo"}, CONTINENTS | {"limit": 1}),
-    "written": (
-        SGLANG,
-        {"suite": "mini-open", "groups": "capital", "limit": 1, "max_new_tokens": 2},
-    ),
+    "written": (SGLANG, WRITTEN),
     "both": (SGLANG, BOTH),
 }
 
@@ -356,9 +356,8 @@ def test_a_run_needs_no_more_than_its_plan(consilience, model_folder, tmp_path, 
         server.received.clear()
         assert consilience(*command)[0] in (0, 3), "3: a bound is not enough for any answer"
         cost, sent = record_of(tmp_path / "run")["cost"], len(server.bodies())
-    more = plan["usage"]["more"] or {"requests": 0, "tokens_read": 0, "tokens_written": 0}
     for name in ("requests", "tokens_read", "tokens_written"):
-        assert cost[name] <= plan["usage"][name] + more[name]
+        assert cost[name] <= plan["usage"][name] + (plan["usage"]["more"] or {name: 0})[name]
     assert cost["requests"] == sent
     assert cost["cost"] <= plan["cost"]
 
@@ -371,7 +370,7 @@ def test_a_larger_run_needs_no_more_than_its_plan(tmp_path, monkeypatch, limit):
         counts = {"prompt_tokens": len(body["prompt"]) // 3, "completion_tokens": 0}
         return score(path, body, headers) | {"usage": counts}
 
-    chosen, plans = replace(options(tmp_path), limit=limit), {}
+    chosen, plans = options(tmp_path, limit), {}
     with replay(counting) as server:
         for seconds in (20, 0):
             monkeypatch.setattr(probing, "SAMPLED_SECONDS", seconds)

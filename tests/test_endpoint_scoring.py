@@ -94,27 +94,29 @@ def test_a_dry_run_makes_the_requests_of_a_run(folder, ways):
 
 
 @pytest.mark.parametrize(("ways", "every"), [(LABEL_IDS, False), (OPENAI, True), (OPENAI, False)])
-def test_a_dry_run_has_a_range_where_requests_depend_on_replies(folder, ways, every):
+def test_a_dry_run_has_a_range_where_requests_depend_on_replies(folder, local, ways, every):
+    """The best candidate and the gold are those of all scores where a server can give them."""
     with scoring_server(folder, ways) as server:
         client = (model := served(server.url, folder)).client
         client.plan = PlannedUsage()
         list(model.score(SOME, WORDS, every=every))
         planned, client.plan = client.plan, None
         before = client.usage.requests
-        list(model.score(SOME, WORDS, every=every))
+        found = list(model.score(SOME, WORDS, every=every))
     sent = client.usage.requests - before
     assert planned.requests == len(SOME)
     assert planned.requests <= sent <= planned.most.requests > len(SOME)
+    if ways is LABEL_IDS:
+        assert_best(found, local)
 
 
-@pytest.mark.parametrize("ways", [VLLM, LABEL_IDS])
-def test_the_best_candidate_and_the_gold_are_those_of_all_scores(folder, local, ways):
-    with scoring_server(folder, ways) as server:
-        for scores in served(server.url, folder).score(SOME, WORDS, every=False):
-            (row,) = scores.rows
-            assert np.nanargmax(scores.totals[0]) == local[row].argmax()
-            gold = WORDS.words.index(SOME[row].gold) if SOME[row].gold in WORDS.words else None
-            assert gold is None or not np.isnan(scores.totals[0, gold])
+def assert_best(found, local):
+    """The best candidate of each is that of all scores, and the gold has one."""
+    for scores in found:
+        (row,) = scores.rows
+        assert np.nanargmax(scores.totals[0]) == local[row].argmax()
+        gold = WORDS.words.index(SOME[row].gold) if SOME[row].gold in WORDS.words else None
+        assert gold is None or not np.isnan(scores.totals[0, gold])
 
 
 @pytest.mark.parametrize("ways", [OPENAI, OLLAMA])
@@ -194,17 +196,17 @@ def test_a_server_that_lies_after_its_proof_is_refused(folder, ways, lie):
         model = served(server.url, folder)
         assert list(model.score(SOME, WORDS))
         server.answer.ways.add(lie)
-        with pytest.raises(ConsilienceError, match="not as in the proof.*(ignored it|in place of)"):
-            list(model.score(SOME, WORDS))
+        message = "not as in the proof.*(ignored it|in place of)"
+        refused(message, lambda: list(model.score(SOME, WORDS)))
 
 
 @pytest.mark.parametrize("every", [True, False])
 @pytest.mark.parametrize("ways", ["prompt-logprobs", "echo"])
-def test_a_question_is_one_request(folder, ways, every):
+def test_a_question_is_one_request(folder, local, ways, every):
     with scoring_server(folder, ECHOES[ways]) as server:
         model = served(server.url, folder)
         before = len(server.bodies())
-        list(model.score(SOME, WORDS, every=every))
+        assert_best(model.score(SOME, WORDS, every=every), local)
         assert len(server.bodies()) - before == len(SOME)
 
 

@@ -8,9 +8,10 @@ import os
 import pickletools
 import random
 import zipfile
+from functools import partial
 from pathlib import Path
 
-from campaign_cases.child import LONGEST, WrongError, command, nothing_runs, target
+from campaign_cases.child import LONGEST, TARGETS, WrongError, command, nothing_runs, target
 from campaign_cases.damage import damaged, mutate, mutate_value
 from consilience.core.errors import ConsilienceError
 from replay_server import replay
@@ -126,7 +127,7 @@ COMMANDS = {
         "score BASE/written.jsonl --suite PLACE",
         "suite export PLACE --format csv --out FOLDER/prompts.csv",
     ),
-    "written": (
+    "written_answers": (
         "score PLACE --suite BASE/questions.csv",
         "score PLACE --suite BASE/questions.csv --match regex:x+ --out FOLDER/run",
     ),
@@ -178,55 +179,31 @@ def run_one(draw: random.Random, folder: Path, name: str, place: Path) -> tuple[
     return arguments[0], command(*arguments)
 
 
-@target
-def answers(draw: random.Random, folder: Path) -> str:
-    """An answers table of somebody else, scored."""
-    name = draw.choice(("answers.csv", "answers.csv.gz", "answers.parquet"))
-    return run_one(draw, folder, "answers", damaged(draw, folder, name))[1]
+READ = {
+    "answers": ("answers.csv", "answers.csv.gz", "answers.parquet"),
+    "questions": tuple(
+        f"questions.{suffix}" for suffix in ("csv", "json", "jsonl", "yaml", "toml", "parquet")
+    ),
+    "written_answers": ("written.jsonl",),
+    "logs": ("samples_x.jsonl",),
+    "promptfoo": ("promptfoo.json",),
+    "study": ("study.toml",),
+    "config": ("consilience.toml",),
+    "templates": ("templates.toml",),
+    "perturbed": ("perturbed",),
+    "table": ("long.csv", "wide.csv"),
+}
+"""Targets that are one damaged file of these, read by one of the commands of that name."""
 
 
-@target
-def questions(draw: random.Random, folder: Path) -> str:
-    """A file of questions in one of the formats: asked, scored, exported."""
-    suffix = draw.choice(("csv", "json", "jsonl", "yaml", "toml", "parquet"))
-    return run_one(draw, folder, "questions", damaged(draw, folder, f"questions.{suffix}"))[1]
+def _read(name: str, draw: random.Random, folder: Path) -> str:
+    os.chdir(folder)  # where a study is, its status is
+    files = READ[name]
+    place = damaged(draw, folder, draw.choice(files) if len(files) > 1 else files[0])
+    return run_one(draw, folder, name, place)[1]
 
 
-@target
-def written_answers(draw: random.Random, folder: Path) -> str:
-    """Written answers to questions."""
-    return run_one(draw, folder, "written", damaged(draw, folder, "written.jsonl"))[1]
-
-
-@target
-def logs(draw: random.Random, folder: Path) -> str:
-    """A log of lm-evaluation-harness."""
-    return run_one(draw, folder, "logs", damaged(draw, folder, "samples_x.jsonl"))[1]
-
-
-@target
-def promptfoo(draw: random.Random, folder: Path) -> str:
-    """Results of promptfoo."""
-    return run_one(draw, folder, "promptfoo", damaged(draw, folder, "promptfoo.json"))[1]
-
-
-@target
-def study(draw: random.Random, folder: Path) -> str:
-    """The file of a study: planned, and its status."""
-    os.chdir(folder)
-    return run_one(draw, folder, "study", damaged(draw, folder, "study.toml"))[1]
-
-
-@target
-def config(draw: random.Random, folder: Path) -> str:
-    """A file of defaults, with the rules of a gate."""
-    return run_one(draw, folder, "config", damaged(draw, folder, "consilience.toml"))[1]
-
-
-@target
-def templates(draw: random.Random, folder: Path) -> str:
-    """A file of templates of prompts."""
-    return run_one(draw, folder, "templates", damaged(draw, folder, "templates.toml"))[1]
+TARGETS |= {name: partial(_read, name) for name in READ}
 
 
 RULES = (
@@ -310,19 +287,6 @@ def _digests(run: Path) -> object:
     with contextlib.suppress(ValueError, TypeError, KeyError):
         return json.loads((run / "run.json").read_bytes())["answers"]
     return None
-
-
-@target
-def perturbed(draw: random.Random, folder: Path) -> str:
-    """A run of perturb, of one seed or two, and what is typed of such runs."""
-    return run_one(draw, folder, "perturbed", damaged(draw, folder, "perturbed"))[1]
-
-
-@target
-def table(draw: random.Random, folder: Path) -> str:
-    """Tables of numbers that somebody typed."""
-    name = draw.choice(("long.csv", "wide.csv"))
-    return run_one(draw, folder, "table", damaged(draw, folder, name))[1]
 
 
 @target

@@ -36,11 +36,6 @@ def of_facts(*facts, **more):
     return checks.FactMaterial(Suite.from_patterns({"r": ["[X] [Y]."]}, {"r": list(facts)}), **more)
 
 
-@pytest.mark.parametrize(("name", "texts", "wrong"), cases("audit_patterns"))
-def test_what_is_wrong_with_patterns(name, texts, wrong):
-    assert len(findings(of_patterns(*texts), name)) == wrong
-
-
 def test_an_article_fits_the_sound_of_a_candidate():
     jobs = [("A", "actor"), ("B", "poet"), ("C", "university teacher"), ("D", "honest man")]
     material = of_patterns("[X] is a [Y].", "[X] is an [Y].", "[X] is the [Y].", facts=jobs)
@@ -59,11 +54,6 @@ def test_a_pattern_of_another_relation_is_found_by_its_words_and_by_its_parse():
     assert len(both) == 2
 
 
-@pytest.mark.parametrize(("name", "facts", "wrong"), cases("audit_facts"))
-def test_what_is_wrong_with_facts(name, facts, wrong):
-    assert sum(one.count for one in findings(of_facts(*facts), name)) == wrong
-
-
 def test_facts_that_relations_share_in_either_direction_and_aliases():
     facts = ("China", "Beijing"), ("P. R. China", "Peking"), ("Italy", "Rome")
     material = of_facts(*facts, aliases={"r": [("Beijing", "Peking")]})
@@ -78,9 +68,9 @@ def test_facts_that_relations_share_in_either_direction_and_aliases():
 
 
 def test_tenses_and_edges_are_compared_with_those_of_the_parser(write_suite):
-    edge = {"relation": "capital", "pattern_a": "The capital of [X] is [Y].",
-            "pattern_b": "[Y] is the capital of [X].", "syntactic": 1, "lexical": 0,
-            "determiner": 0}  # fmt: skip
+    first, second = "The capital of [X] is [Y].", "[Y] is the capital of [X]."
+    edge = {"relation": "capital", "pattern_a": first, "pattern_b": second}
+    edge |= {"syntactic": 1, "lexical": 0, "determiner": 0}
     suite = load_folder(write_suite(edges=[edge]))
     edges = {"capital": {(0, 1): Edge(syntactic=False, lexical=False, determiner=False)}}
     tenses = {"capital": ["present", "past", ""]}
@@ -119,15 +109,26 @@ def question(item, group, texts, gold, *others, context=""):
     return Question(item, group, {"": texts}, right, (right, *map(Choice, others)), context)
 
 
-@pytest.mark.parametrize(("name", "items", "wrong"), cases("audit_questions"))
-def test_what_is_wrong_with_questions(name, items, wrong):
-    material = Questions("s", tuple(question(*item) for item in items))
-    assert sum(one.count for one in findings(material, name)) == wrong
+def of_questions(*items):
+    return Questions("s", tuple(question(*item) for item in items))
+
+
+WRONG = [
+    (of, *case)
+    for of, name in ((of_patterns, "patterns"), (of_facts, "facts"), (of_questions, "questions"))
+    for case in cases(f"audit_{name}")
+]
+
+
+@pytest.mark.parametrize(("of", "name", "parts", "wrong"), WRONG)
+def test_what_is_wrong_with_patterns_facts_and_questions(of, name, parts, wrong):
+    found = findings(of(*parts), name)
+    assert (len(found) if of is of_patterns else sum(one.count for one in found)) == wrong
 
 
 def test_checks_of_other_suites_and_checks_without_a_parser_say_why_they_were_not_run():
-    audit = run_checks(of_facts(*CAPITALS), {"edges": "no spaCy", "tenses": "t", "meaning": "m",
-                                             "agreement": "no runs"})  # fmt: skip
+    missing = {"edges": "no spaCy", "tenses": "t", "meaning": "m", "agreement": "no runs"}
+    audit = run_checks(of_facts(*CAPITALS), missing)
     assert audit.not_run["edges"] == "no spaCy"
     assert audit.not_run["shared_questions"] == "for suites of questions"
     assert audit.counts.keys() | audit.not_run.keys() == checks.CHECKS.keys()
@@ -230,14 +231,13 @@ def test_files_with_errors_are_findings_with_their_lines(write_suite, consilienc
     folder = write_suite(patterns=[{"relation": "capital", "pattern": "[X] is."}])
     status, out, _ = consilience("suite", "audit", folder, "--json")
     audit = json.loads(out)
-    assert status == 2
-    assert audit["findings"][0]["severity"] == "error"
+    assert (status, audit["findings"][0]["severity"]) == (2, "error")
     assert audit["findings"][0]["places"][0].endswith("patterns.jsonl:1")
     assert set(audit["not_run"].values()) == {"the files have errors"}
     places = places_in(write_suite())
     assert places.pattern("capital", "[Y] is the capital of [X].") == ("patterns.jsonl:2",)
-    assert places.fact("capital", "Italy", "Rome") == ("facts.jsonl:3",)
-    assert places.fact("capital", "Italy", "Oslo") == ()
+    of_objects = [places.fact("capital", "Italy", name) for name in ("Rome", "Oslo")]
+    assert of_objects == [("facts.jsonl:3",), ()]
 
 
 def test_questions_are_audited_with_the_places_of_their_rows(consilience, bare, tmp_path):

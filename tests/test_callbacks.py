@@ -107,16 +107,12 @@ def test_questions_are_measured_at_each_evaluation(make_trainer, tmp_path):
     assert all(0 <= line["eval_towns/accuracy"] <= 1 for line in measured)
 
 
-def test_only_the_main_process_measures(make_trainer, write_suite):
+def test_only_the_main_process_measures_and_what_it_cannot_is_refused(make_trainer, write_suite):
     trainer = make_trainer("bert")
     callback = cs.ConsistencyCallback(trainer, write_suite(), steps=1)
     trainer.state.is_world_process_zero, trainer.state.global_step = False, 1
     callback.on_step_end(trainer.args, trainer.state, trainer.control)
     assert trainer.state.log_history == []
-
-
-def test_what_cannot_be_measured_is_refused_before_the_training(make_trainer, write_suite):
-    trainer = make_trainer("bert")
     refused("no option 'limt'", cs.ConsistencyCallback, trainer, "mini", limt=3)
     refused("1 or more, or None", cs.ConsistencyCallback, trainer, steps=0)
     trainer.processing_class = None

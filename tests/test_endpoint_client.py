@@ -11,8 +11,7 @@ from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints import client
 from consilience.endpoints.client import Client, Refused, key_of
 from replay_server import completion, replay
-
-KEY = "sk-secret-0123456789"
+from test_endpoint_faults import KEY, client_of, first
 
 
 def echo(path, body, headers):
@@ -21,10 +20,8 @@ def echo(path, body, headers):
 
 
 def test_replies_belong_to_their_requests():
-    with replay(echo) as server:
-        client = Client(Connection(server.url))
+    with client_of(echo) as client:
         replies = dict(client.post_all("completions", ({"prompt": str(n)} for n in range(40))))
-        client.close()
     assert sorted(replies) == list(range(40))
     assert all(reply["sent"] == {"prompt": str(n)} for n, reply in replies.items())
     usage = client.usage
@@ -51,22 +48,15 @@ def test_nothing_is_left_of_a_client_that_is_no_longer_used():
 
 
 def test_paths_follow_the_base_url_or_stand_beside_its_version():
-    with replay(lambda path, body, headers: {"path": path}) as server:
-        client = Client(Connection(server.url))
+    with client_of(lambda path, body, headers: {"path": path}) as client:
         assert client.post("models", None) == {"path": "/v1/models"}
         assert client.post("/props", None) == {"path": "/props"}
         assert client.usage.requests == 0, "routes that compute nothing are not counted"
-        client.close()
 
 
 def test_a_request_that_is_refused_for_its_content_is_returned():
-    def refuse(path, body, headers):
-        return 400, {"error": {"message": "prompt is too long"}}, {}
-
-    with replay(refuse) as server:
-        client = Client(Connection(server.url))
+    with client_of(first((400, {"error": {"message": "prompt is too long"}}, {}))) as client:
         assert client.post("completions", {}) == Refused(400, "prompt is too long")
-        client.close()
 
 
 def test_the_key_is_sent_and_never_shown(monkeypatch):
@@ -75,12 +65,10 @@ def test_the_key_is_sent_and_never_shown(monkeypatch):
     def reject(path, body, headers):
         return 401, {"error": {"message": f"bad key {headers['authorization']}"}}, {}
 
-    with replay(reject) as server:
-        client = Client(Connection(server.url, "MY_KEY"))
+    with client_of(reject, key_variable="MY_KEY") as client:
         with pytest.raises(ConsilienceError, match=r"bad key Bearer \[key\]") as raised:
             client.post("completions", {})
-        client.close()
-    assert server.headers[0]["authorization"] == f"Bearer {KEY}"
+        assert client.server.headers[0]["authorization"] == f"Bearer {KEY}"
     assert KEY not in str(raised.value) + repr(raised.value.to_dict())
 
 
@@ -120,10 +108,7 @@ def test_a_wrong_base_url_is_refused(url, message):
 
 
 def test_no_more_requests_are_sent_than_the_limit():
-    with replay(echo) as server:
-        client = Client(Connection(server.url, max_requests=5))
-        arrived = []
-        with pytest.raises(ConsilienceError, match="--max-requests 5 is reached: 5 requests sent"):
-            arrived.extend(client.post_all("completions", ({"n": n} for n in range(9))))
-        client.close()
-    assert len(server.received) == client.usage.requests == 5
+    with client_of(echo, max_requests=5) as client:
+        message = "--max-requests 5 is reached: 5 requests sent"
+        refused(message, lambda: list(client.post_all("completions", [{"n": n} for n in range(9)])))
+        assert len(client.server.received) == client.usage.requests == 5

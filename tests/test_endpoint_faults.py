@@ -61,26 +61,23 @@ def chunked(*chunks):
     return raw(OK + b"transfer-encoding: chunked\r\n\r\n", *lines)
 
 
-@pytest.mark.parametrize(
-    ("reply", "message"),
-    [
-        (raw(OK + b'content-length: 9\r\n\r\n{"a": 1, '), "no JSON: Expecting property name"),
-        (raw(OK + b'content-length: 3\r\n\r\n{"a": 1}'), "no JSON: Unterminated string"),
-        (raw(OK + b"content-length: 0\r\n\r\n"), "no JSON: Expecting value"),
-        ((200, b"[" * 5000, {}), "no JSON: nested too deeply"),
-        ((200, b"\xff\xfe\x00", {}), "no JSON"),
-        ((200, b"<html>hello", {"content-type": "text/html"}), "an HTML page of type 'text/html'"),
-        ((404, {"detail": "Not Found"}, {}), "status 404: Not Found.*usually ends in /v1"),
-        ((403, {"error": "forbidden"}, {}), "status 403: forbidden.*a key"),
-        ((405, b"", {}), "status 405: no message"),
-        ((302, b"", {"location": "http://other.example/v1"}), "redirect to 'http://other.example"),
-        ((308, b"", {"location": "/v2/completions"}), "redirect to '/v2/completions'"),
-        ((200, b"x", {"content-encoding": "br"}), "a reply with the encoding 'br'; expected gzip"),
-        ((200, b"not gzip", {"content-encoding": "gzip"}), "a reply that cannot be unpacked"),
-        ((429, {"error": {"code": "insufficient_quota", "message": "no credit"}}, {}), "Pay for"),
-        ((429, {}, {"retry-after": "3600"}), "asks to wait 60 min"),
-    ],
-)
+@pytest.mark.parametrize(("reply", "message"), [
+    (raw(OK + b'content-length: 9\r\n\r\n{"a": 1, '), "no JSON: Expecting property name"),
+    (raw(OK + b'content-length: 3\r\n\r\n{"a": 1}'), "no JSON: Unterminated string"),
+    (raw(OK + b"content-length: 0\r\n\r\n"), "no JSON: Expecting value"),
+    ((200, b"[" * 5000, {}), "no JSON: nested too deeply"),
+    ((200, b"\xff\xfe\x00", {}), "no JSON"),
+    ((200, b"<html>hello", {"content-type": "text/html"}), "an HTML page of type 'text/html'"),
+    ((404, {"detail": "Not Found"}, {}), "status 404: Not Found.*usually ends in /v1"),
+    ((403, {"error": "forbidden"}, {}), "status 403: forbidden.*a key"),
+    ((405, b"", {}), "status 405: no message"),
+    ((302, b"", {"location": "http://other.example/v1"}), "redirect to 'http://other.example"),
+    ((308, b"", {"location": "/v2/completions"}), "redirect to '/v2/completions'"),
+    ((200, b"x", {"content-encoding": "br"}), "a reply with the encoding 'br'; expected gzip"),
+    ((200, b"not gzip", {"content-encoding": "gzip"}), "a reply that cannot be unpacked"),
+    ((429, {"error": {"code": "insufficient_quota", "message": "no credit"}}, {}), "Pay for"),
+    ((429, {}, {"retry-after": "3600"}), "asks to wait 60 min"),
+])  # fmt: skip
 def test_a_reply_that_another_try_would_repeat_ends_the_run(reply, message):
     """At once; only after what is no JSON, such as a truncated text, the request is sent again."""
     tries = 2 if message.startswith("no JSON") else 1

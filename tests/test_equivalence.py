@@ -39,35 +39,27 @@ def test_clusters_begin_with_the_most_frequent_text_and_are_no_chains():
 def test_only_unmatched_answers_of_one_item_are_merged():
     texts = {item: (f"{item}?", "other phrasing") for item in ("q1", "q2")}
     questions = [Question(item, "g", {"": of}, Choice("gold")) for item, of in texts.items()]
-    columns = {
+    table = pl.DataFrame({
         "group": ["g"] * 8,
         "item": ["q1"] * 6 + ["q2"] * 2,
         "answer": ["big", "large", "gold", "big", "(no text)", None, "large", "gold"],
         "unmatched": ["no", "no", None, "no", "no text", None, "no", None],
-    }
-    table = pl.DataFrame(columns)
+    })  # fmt: skip
     judge = Same("big|large|gold|(no text)")
     merged = answering.merge_answers(table, questions, judge)
-    assert merged["answer"].to_list() == [
-        "big", "big", "gold", "big", "(no text)", None, "large", "gold",
-    ]  # fmt: skip
+    expected = ["big", "big", "gold", "big", "(no text)", None, "large", "gold"]
+    assert merged["answer"].to_list() == expected
     assert judge.asked == [("q1?", "big", "large")]
     assert merged.columns == table.columns
     assert answering.merge_answers(table, questions, Same()).equals(table)
 
 
-@pytest.mark.parametrize(
-    ("true_same", "false_same", "false_different", "text"),
-    [
-        (
-            3, 1, 2,
-            "on 10 pairs labelled by hand: precision 75% (30% to 95%), recall 60% (23% to 88%), "
-            "error 30% (11% to 60%)",
-        ),
-        (0, 0, 2, "precision undefined, recall 0%"),
-        (10, 0, 0, "precision 100% (72% to 100%), recall 100% (72% to 100%), error 0% "),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("true_same", "false_same", "false_different", "text"), [
+    (3, 1, 2, "on 10 pairs labelled by hand: precision 75% (30% to 95%), recall 60% (23% to 88%), "
+              "error 30% (11% to 60%)"),
+    (0, 0, 2, "precision undefined, recall 0%"),
+    (10, 0, 0, "precision 100% (72% to 100%), recall 100% (72% to 100%), error 0% "),
+])  # fmt: skip
 def test_the_error_of_a_judge_is_counted(true_same, false_same, false_different, text):
     """Pairs are the same or different, and judged so or otherwise."""
     rest = 10 - true_same - false_same - false_different

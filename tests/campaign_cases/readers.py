@@ -197,7 +197,8 @@ READ = {
 
 
 def _read(name: str, draw: random.Random, folder: Path) -> str:
-    os.chdir(folder)  # where a study is, its status is
+    if name == "study":
+        os.chdir(folder)
     files = READ[name]
     place = damaged(draw, folder, draw.choice(files) if len(files) > 1 else files[0])
     return run_one(draw, folder, name, place)[1]

@@ -12,7 +12,8 @@ from pathlib import Path
 from campaign_cases.child import command
 
 DATA = Path(__file__).parents[1] / "data" / "campaign"
-"""A suite, LAMA's layout, a graph, a task, its pairs, annotated sheets and typed tables."""
+"""A suite, LAMA's layout, a graph, a task, its pairs, annotated sheets, typed tables, questions in
+each format, answers to them, studies, templates and defaults (BASE: this folder's copy)."""
 
 
 def prepare(base: Path) -> str:
@@ -39,76 +40,11 @@ def prepare(base: Path) -> str:
     return "prepared"
 
 
-QUESTIONS = [
-    {"item": f"q{number}", "group": "ab"[number % 2], "question": f"Which is {number}?",
-     "question_2": f"{number}, which is it?", "options": "x; y; z", "answer": "xyz"[number % 3],
-     "context": "one of three"}
-    for number in range(6)
-]  # fmt: skip
-
-STUDY = """folder = "study"
-[options]
-limit = 2
-[[models]]
-model = "baseline:random"
-[[models]]
-model = "baseline:majority"
-[[suites]]
-suite = "BASE/questions.csv"
-vary = ["order=rotations"]
-[factors]
-limit = [1, 2]
-[[skip]]
-model = "baseline:majority"
-limit = 1
-"""
-
-SHORT = """folder = "study"
-[[models]]
-model = "baseline:majority"
-[[suites]]
-suite = "BASE/questions.csv"
-[factors]
-limit = [1, 2]
-"""
-
-TEMPLATES = """[[templates]]
-name = "own"
-text = "{context}\\n{question}\\n{options}\\n"
-[[templates]]
-name = "turn"
-text = "{question} {options}"
-chat = true
-system = "Be brief."
-"""
-
-CONFIG = """[score]
-by = "group"
-[gate]
-rule = ["accuracy >= 0.1", "consistency no worse than baseline by 3 points"]
-baseline = "BASE/random"
-[suite.check]
-data-dir = "data"
-"""
-
-
 def _prepare_questions(base: Path) -> None:
     """Questions in each format, answers to them, and what says how they are asked."""
     import polars as pl
-    import yaml
 
-    (base / "questions.json").write_text(json.dumps(QUESTIONS))
-    (base / "questions.yaml").write_text(yaml.safe_dump({"questions": QUESTIONS}))
-    (base / "questions.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
-    tables = (f"{name} = {json.dumps(text)}\n" for row in QUESTIONS for name, text in
-              [("[[questions]]\nitem", row["item"]), *list(row.items())[1:]])  # fmt: skip
-    (base / "questions.toml").write_text("".join(tables))
-    frame = pl.DataFrame(QUESTIONS)
-    frame.write_csv(base / "questions.csv")
-    frame.write_parquet(base / "questions.parquet")
-    rows = [{"item": row["item"], "variant": f"paraphrase={number}", "answer": "x"}
-            for row in QUESTIONS for number in (1, 2)]  # fmt: skip
-    (base / "written.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pl.read_csv(base / "questions.csv").write_parquet(base / "questions.parquet")
     command("suite", "export", base / "questions.csv", "--format", "lm-eval", "--vary",
             "paraphrase=all", "--out", base / "task")  # fmt: skip
     docs = (base / "task" / "consilience_questions.jsonl").read_text().splitlines()
@@ -116,10 +52,11 @@ def _prepare_questions(base: Path) -> None:
               for at, line in enumerate(docs)]  # fmt: skip
     (base / "samples_x.jsonl").write_text("\n".join(map(json.dumps, logged)))
     shutil.copy(DATA.parent / "promptfoo.json", base)
-    (base / "templates.toml").write_text(TEMPLATES)
-    for name, text in (("study.toml", STUDY), ("short.toml", SHORT), ("consilience.toml", CONFIG)):
+    for name in ("study.toml", "short.toml", "consilience.toml"):
+        text = (base / name).read_text()
         (base / name).write_text(text.replace("BASE", str(base)))
-    write_workbook(base / "answers.xlsx", rows)
+    rows = map(json.loads, (base / "written.jsonl").read_text().splitlines())
+    write_workbook(base / "answers.xlsx", list(rows))
 
 
 def write_workbook(path: Path, rows: list[dict[str, str]]) -> None:

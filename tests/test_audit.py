@@ -217,12 +217,7 @@ def test_tsv_tables_are_fixed_line_by_line(write_suite):
     assert (folder / "patterns.tsv").read_bytes() == table.replace("  ", " ").encode()
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (("mini", "--fix"), "a bundled or released suite"),
-    (("mini-questions", "--fix"), "--fix with a suite of questions"),
-    (("mini-questions", "--runs", "r"), "--runs with a suite of questions"),
-    (("none",), "no suite 'none'"),
-])  # fmt: skip
+@pytest.mark.parametrize(("arguments", "message"), cases("audit_bad"))
 def test_what_cannot_be_audited_or_fixed_is_refused(consilience, bare, arguments, message):
     assert message in refusal(consilience, "suite", "audit", *arguments)
 

@@ -11,6 +11,7 @@ import click
 import pytest
 
 from checks import output, refusal
+from conftest import cases
 from consilience.app import console
 from consilience.cli import program
 from consilience.core import provenance
@@ -250,16 +251,7 @@ def test_a_configuration_is_that_of_the_repository(consilience, tmp_path, monkey
     assert "here" not in consilience("suite", "list")[1]
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("modle = 'x'", "'modle' is not a default for all commands (those of one command are in its "
-     "table, such as [probe]). Did you mean 'model'?"),
-    ("[prob]", "'prob' is not a command. Did you mean 'probe'?"),
-    ("[probe]\nlimits = 8", "'limits' is not an option of `consilience probe`. Did you mean 'limit'?"),
-    ("[probe]\nlimit = 'many'", "consilience.toml: invalid value for 'limit': 'many'; expected a"),
-    ("[probe]\nvary = 3", "consilience.toml: invalid value for 'vary': 3; expected a list"),
-    ("probe = 8", "'probe' is not a default for all commands"),
-    ("[probe", "not TOML"),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "message"), cases("configuration_bad"))
 def test_a_wrong_configuration_is_one_message(text, message, consilience, tmp_path):
     (tmp_path / "consilience.toml").write_text(text)
     assert message in refusal(consilience, "probe", "-m", "baseline:oracle")

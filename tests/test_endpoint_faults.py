@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from checks import refused
+from conftest import cases
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints import client as sending
 from consilience.endpoints.client import Client, Clock, Refused, message_of, wait_of
@@ -247,13 +248,7 @@ def test_replies_with_the_same_id_and_without_counts_are_counted():
     assert "2 replies with the id of an earlier one (a cache may have sent them)" in words
 
 
-@pytest.mark.parametrize(("name", "kept"), [
-    ("HuggingFaceTB/SmolLM2", "HuggingFaceTB/SmolLM2"),
-    ("/home/me/models/a.gguf", "a.gguf"),
-    ("models/a.GGUF", "a.GGUF"),
-    ("C:\\models\\tiny", "tiny"),
-    ("/srv/models/llama/", "llama"),
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "kept"), cases("model_names"))
 def test_the_folder_of_a_model_on_the_server_is_not_kept(name, kept):
     with client_of(first({"model": name})) as client:
         client.post("completions", {})

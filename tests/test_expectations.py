@@ -145,18 +145,7 @@ def test_each_mistake_is_one_message_with_its_place(row, message):
     assert message in problem
 
 
-SAME = {"kind": "same", "item": "a", "other_item": "b"}
-TURNED = {"kind": "same", "item": "b", "other_item": "a"}
-OF_THREE = {"kind": "complementary", "item": "a;b", "other_item": "c"}
-
-
-@pytest.mark.parametrize(("first", "second", "message"), [
-    (SAME, SAME, "duplicate expectation. Remove it; the first is row 1."),
-    (SAME, TURNED, "duplicate expectation"),
-    (SAME, TURNED | {"kind": "different"}, ""),
-    (SAME | {"condition": "no"}, TURNED, ""),
-    (OF_THREE, OF_THREE | {"item": "a;c", "other_item": "b"}, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(("first", "second", "message"), cases("expectations_twice"))
 def test_duplicates_are_reported(first, second, message):
     expectations, problems = read(first, second)
     assert len(expectations) == (2 if not message else 1)

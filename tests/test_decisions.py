@@ -298,20 +298,7 @@ def test_two_orders_of_options_are_two_requests_of_a_journal(tmp_path):
     journal.close()
 
 
-SHARES = {"Paris": 0.7, "Berlin": 0.2, "Rome": 0.1}
-
-
-@pytest.mark.parametrize(("shares", "fault"), [
-    (SHARES, None),
-    ({**SHARES, "Rome": 0.104}, None),  # rounded
-    ({"Paris": 0.7, "Berlin": 0.3}, "the server gave no probability of 'Rome'"),
-    ({**SHARES, "Oslo": 0.0}, "the server gave a probability of 'Oslo', which is no option"),
-    ({"paris": 0.7, "Berlin": 0.2, "Rome": 0.1},
-     "the server renamed an option: 'paris' is there, and no 'Paris'"),
-    ({**SHARES, "Rome": 0.3}, "the probabilities sum to 1.2, not to 1"),
-    *(({**SHARES, "Rome": share}, f"the server gave 'Rome' the probability {share}")
-      for share in (None, -0.1, float("nan"), True)),
-])  # fmt: skip
+@pytest.mark.parametrize(("shares", "fault"), cases("decisions_faults"))
 def test_probabilities_that_are_not_those_of_the_options_are_named(shares, fault):
     assert fault_of(shares, ("Paris", "Berlin", "Rome")) == fault
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from checks import refused
+from conftest import cases
 from consilience.asking.asker import UNCERTAIN
 from consilience.asking.facts import ask, judge
 from consilience.core.errors import Connection, ConsilienceError
@@ -160,13 +161,7 @@ def test_answers_count_the_candidates_of_which_only_a_bound_is_known(folder):
         assert "n_bounds" not in ask(relation, served(server.url, folder), "s").columns
 
 
-@pytest.mark.parametrize(("ways", "message"), [
-    ({"tokenize", "ids", "no logprobs"}, "'logprobs': the server ignored it"),
-    ({"tokenize", "ids"}, "'prompt_logprobs': the server ignored it"),
-    ({"tokenize", "ids", "no logprobs"}, "echo: 'logprobs'"),
-    ({"tokenize", "ids", "fewer", "most=20"}, "'logprobs': 4 tokens where 5 were asked for"),
-    ({"tokenize", "ids", "above 1"}, "'logprobs': probabilities with a sum of"),
-])  # fmt: skip
+@pytest.mark.parametrize(("ways", "message"), cases("scoring_ignored"))
 def test_a_server_that_ignores_a_field_is_refused_by_its_name(folder, ways, message):
     scoring = "prompt-logprobs" if "'prompt_logprobs'" in message else None
     with scoring_server(folder, ways) as server, pytest.raises(ConsilienceError) as error:

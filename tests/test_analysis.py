@@ -226,17 +226,18 @@ def test_analyses_from_the_command_line(consilience, runs, command, keys):
 
 def test_correlations_and_examples_are_written(consilience, runs, tmp_path):
     def analyzed(name, *more):
-        """What the JSON holds besides warnings; the text and the file are of the same call."""
+        """The keys of the JSON; there is text, too, and a file."""
         command = ("analyze", name, runs / "random", *more)
         assert output(consilience, *command, "--csv", "written.csv").strip()
-        return json.loads(output(consilience, *command, "--json")).keys() - {"warnings"}
+        return set(json.loads(output(consilience, *command, "--json")))
 
     file = tmp_path / "written.csv"
-    assert analyzed("patterns") == {"patterns", "pairs"}
+    assert analyzed("patterns") == {"patterns", "pairs", "warnings"}
     assert pl.read_csv(file).height == 2 * 36
-    assert analyzed("knowledge") == {"correlations"}
+    assert analyzed("knowledge") == {"correlations", "warnings"}
     assert pl.read_csv(file)["method"].to_list() == ["pearson", "spearman"] * 3
-    assert analyzed("examples", "--kind", "right_and_wrong", "--examples", 2) == {"examples"}
+    asked = ("--kind", "right_and_wrong", "--examples", 2)
+    assert analyzed("examples", *asked) == {"examples", "warnings"}
     found = pl.read_csv(file, schema=REPLY_SCHEMA)
     assert found.select("group", "item").n_unique() == 2
     assert found.height == 2 * 9, "a row for each of nine patterns"

@@ -130,7 +130,8 @@ def test_the_whole_vocabulary(consilience, model_folder):
 def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, model_folder, tmp_path):
     """Of nine capitals the tiny tokenizer knows few as one token."""
     arguments = ("--groups", "capital", "--limit", 9, "--out", tmp_path / "r")
-    _, out, err = consilience("probe", "--model", model_folder("bert"), *arguments)
+    status, out, err = consilience("probe", "--model", model_folder("bert"), *arguments)
+    assert status == 0
     answers = pl.read_parquet(tmp_path / "r" / "answers" / "capital.parquet")
     base = answers.filter(variant_index=0)
     asked, several = base["answer"].count(), base["excluded"].str.contains("split into").sum()

@@ -158,7 +158,8 @@ def test_a_shell_completes_commands_and_options(consilience, monkeypatch):
 def test_a_configuration_file_sets_defaults(consilience, tmp_path):
     file = tmp_path / "consilience.toml"
     file.write_text('model = "baseline:oracle"\n[probe]\nlimit = 2\ngroups = ["sport"]\n')
-    _, out, err = consilience("probe", "-o", "one", "--json")
+    status, out, err = consilience("probe", "-o", "one", "--json")
+    assert status == 0
     settings = json.loads(out)["run"]["settings"]
     assert (settings["model"]["model"], settings["limit"]) == ("baseline:oracle", 2)
     assert settings["groups"] == ["sport"]

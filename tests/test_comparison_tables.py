@@ -93,7 +93,8 @@ def test_runs_with_another_limit_are_compared_on_the_facts_that_both_have(consil
     consilience(*probe, "all")
     consilience(*probe[:4], "continent", "-o", "other")
     for first, second in (("few", "all"), ("all", "few")):
-        _, out, err = consilience("compare", first, second, "--by", "metric", "--json")
+        status, out, err = consilience("compare", first, second, "--by", "metric", "--json")
+        assert status == 0
         assert "compared on the 4 facts that all runs have (" in err + out
         assert "few used --limit 4" in err + out and "all used no --limit" in err + out
         rows = json.loads(out)["differences"]

@@ -42,6 +42,8 @@ PARTIAL = [each for each in SOME if each[1] != "masked"]
 """Those that leave out candidates if only the best is wanted."""
 
 FEW = QUERIES[::3]
+THREE = QUERIES[::7]
+"""One of each pattern."""
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +61,8 @@ def whole(load):
 @pytest.mark.parametrize(("family", "way"), ALL)
 def test_scores_are_those_of_the_reference(family, way, load, model_folder):
     score, folder = getattr(reference, way), model_folder(family)
-    queries = QUERIES[::5]
-    found, _ = scores_of(load(family, way), queries, CANDIDATES)
-    expected = [[score(folder, query, word) for word in CANDIDATES.words] for query in queries]
+    found, _ = scores_of(load(family, way), THREE, CANDIDATES)
+    expected = [[score(folder, query, word) for word in CANDIDATES.words] for query in THREE]
     expected = np.array(expected)
     known = ~np.isnan(expected)
     assert (np.isnan(found) == ~known).all()
@@ -82,10 +83,10 @@ def test_batches_order_threads_and_repeats_change_no_answer(family, way, load, w
     answers = np.nanargmax(expected, axis=1)
     for tokens, every in ((1, True), (9, True), (9, False)):
         with budget_of(model, tokens):
-            found, _ = scores_of(model, FEW, CANDIDATES, every=every)
+            found, _ = scores_of(model, THREE, CANDIDATES, every=every)
         known = ~np.isnan(found)
-        np.testing.assert_allclose(found[known], expected[::3][known], atol=1e-4, rtol=1e-5)
-        np.testing.assert_array_equal(np.nanargmax(found, axis=1), answers[::3])
+        np.testing.assert_allclose(found[known], expected[::7][known], atol=1e-4, rtol=1e-5)
+        np.testing.assert_array_equal(np.nanargmax(found, axis=1), answers[::7])
     twice, _ = scores_of(model, FEW + FEW[::-1], CANDIDATES)
     np.testing.assert_array_equal(twice, np.concatenate([twice[:6], twice[:6][::-1]]))
     torch.set_num_threads(1)
@@ -97,12 +98,12 @@ def test_batches_order_threads_and_repeats_change_no_answer(family, way, load, w
 @pytest.mark.parametrize(("family", "way"), SOME)
 def test_a_near_tie_is_decided_alone_so_to_the_last_bit_the_same(family, way, load, monkeypatch):
     """With a bound that makes every query a near tie, no company changes a single bit."""
-    model, queries = load(family, way), QUERIES[::7]
+    model = load(family, way)
     monkeypatch.setattr(model, "tie", 1e9)
-    together = [scores_of(model, queries, CANDIDATES, every=every)[0] for every in (True, False)]
+    together = [scores_of(model, THREE, CANDIDATES, every=every)[0] for every in (True, False)]
     torch.set_num_threads(1)
     with budget_of(model, 9):
-        apart = np.concatenate([scores_of(model, [query], CANDIDATES)[0] for query in queries])
+        apart = np.concatenate([scores_of(model, [query], CANDIDATES)[0] for query in THREE])
     for found in together:
         np.testing.assert_array_equal(found, apart)
 

@@ -65,7 +65,7 @@ def served(url, **connection):
 
 def options(folder, **more):
     return ProbeOptions(
-        suite="mini", groups=("continent", "animal_class"), limit=4, out=folder,
+        suite="mini", groups=("continent", "animal_class"), limit=2, out=folder,
         model="served", **more,
     )  # fmt: skip
 
@@ -146,9 +146,9 @@ def test_a_limit_in_the_noise_floor_keeps_the_run(tmp_path):
     """With --noise-floor it is an error that the same command resumes; without it is a note."""
     chosen = options(tmp_path)
     with replay(Wavering()) as server:
-        model = served(server.url, max_requests=600)
-        with pytest.raises(ConsilienceError, match="--max-requests 600 is reached"):
-            probe(replace(chosen, noise_floor=72), model=model)
+        model = served(server.url, max_requests=300)
+        with pytest.raises(ConsilienceError, match="--max-requests 300 is reached"):
+            probe(replace(chosen, noise_floor=36), model=model)
         model.client.journal.close()
         counted = probe(chosen, model=served(server.url, max_requests=3))
     assert record_of(tmp_path)["finished"]

@@ -308,7 +308,7 @@ def test_intervals_over_relations_cover_where_naive_ones_do_not(relations, betwe
         for n in range(relations)
     }
     resampling = Resampling(names, 3, keep=True)
-    for part in np.split(answers, 20):  # simulations are metrics that are counted together
+    for part in np.split(answers, 2):  # simulations are metrics that are counted together
         tallies = {
             group: {("m", str(n)): tally(each, names[group]) for n, each in enumerate(part[:, at])}
             for at, group in enumerate(names)

@@ -324,14 +324,15 @@ def test_the_edges_of_the_bundled_suite_follow_from_its_annotations():
 
 def test_the_real_release_is_as_it_was_counted():
     """Table 1 to the digit, sizes and edit kinds over all relations, from the release itself."""
-    folder = real_data("pararel")
-    counted = suite_statistics(load_suite(str(folder)))
+    folder = str(real_data("pararel"))
+    suite = load_suite(folder)
+    counted = suite_statistics(suite)
     assert (counted.relations, counted.patterns) == (38, 328)
     assert (counted.min_patterns, counted.max_patterns) == (2, 20)
     means = (counted.mean_patterns, counted.mean_syntactic_variants, counted.mean_lexical_variants)
     assert means == (328 / 38, 180 / 38, 229 / 38), "8.63, 4.74 and 6.03"
     assert counted.facts == 26_813
-    shipped = suite_statistics(load_suite(str(folder), as_shipped=True))
+    shipped = suite_statistics(load_suite(folder, as_shipped=True))
     assert (shipped.facts, shipped.queries) == (26_946, 224_010)
     kinds = Counter()
     for row in counted.by_relation:
@@ -340,10 +341,9 @@ def test_the_real_release_is_as_it_was_counted():
         "diff_syntax": 58, "diff_lexical": 344, "diff_both": 994, "no_change": 54,
         "diff_determiner": 1992,
     }  # fmt: skip
-    patterns = [p for r in load_suite(str(folder)).relations for p in r.patterns]
-    assert sum(pattern.object_last for pattern in patterns) == 213
-    assert not check_suite(str(folder))
-    found = cautions(load_suite(str(folder)))
+    assert sum(pattern.object_last for each in suite for pattern in each.patterns) == 213
+    assert not check_suite(folder)
+    found = cautions(suite)
     assert len(found) == 31  # 22 N-1 relations with several objects of a subject, 9 duplicates
     assert "P36: 1 duplicate fact, such as" in "\n".join(found)
 

@@ -37,10 +37,18 @@ def answers_to(suite, model, seed=0):
     return ask_suite(suite, load_model(model, seed=seed))
 
 
-def summary_of(answers, suite, protocol="strict", **options):
-    metrics = measure(answers, suite, protocol)
-    baseline = majority_baseline(answers, suite, protocol)
-    return summarize(metrics, suite, protocol, "toy", baseline, **options)
+@pytest.fixture(scope="module")
+def at_random(mini):
+    """Answers of the random model, their metrics, and the summary of these."""
+    answers = answers_to(mini, "baseline:random")
+    metrics = measure(answers, mini, "strict")
+    baseline = majority_baseline(answers, mini, "strict")
+    return answers, metrics, summarize(metrics, mini, "strict", "toy", baseline)
+
+
+def summary_of(answers, suite):
+    baseline = majority_baseline(answers, suite, "strict")
+    return summarize(measure(answers, suite, "strict"), suite, "strict", "toy", baseline)
 
 
 @pytest.mark.parametrize("protocol", ["strict", "published"])
@@ -90,10 +98,9 @@ def test_the_last_note_explains_intervals_and_empty_cells(low, baseline, relatio
     assert all_notes(summary.table()) == ([note] if note else [])
 
 
-def test_the_rows_of_facts_are_the_means_of_the_metrics_table(mini):
-    answers = answers_to(mini, "baseline:random")
-    summary = summary_of(answers, mini)
-    means = measure(answers, mini, "strict").filter(group="MACRO", subset="all")
+def test_the_rows_of_facts_are_the_means_of_the_metrics_table(at_random):
+    _, metrics, summary = at_random
+    means = metrics.filter(group="MACRO", subset="all")
     by_name = {row["metric"]: row for row in means.iter_rows(named=True)}
     assert [row.label for row in summary.rows] == [
         "Accuracy", "Consistency", "Chance-corrected consistency", "Consistent accuracy",
@@ -133,8 +140,8 @@ def test_the_title_counts_the_facts_of_the_accuracy_and_small_relations_are_not_
     assert (summary.least, summary.most) == ([], [])
 
 
-def test_notes_below_a_summary_are_few_and_whole(mini):
-    summary = summary_of(answers_to(mini, "baseline:random"), mini)
+def test_notes_below_a_summary_are_few_and_whole(at_random):
+    summary = at_random[-1]
     known = summary.notes[0].rstrip(".") + " (details)"
     notes = brief_notes(summary, [known, "word " * 40, *"abc"], "see .notes")
     assert notes == ["word " * 40, "a", "b", "1 more note; see .notes"]
@@ -171,9 +178,9 @@ def test_one_relation(cardinality, labels, title):
     assert not summary.notes
 
 
-def test_seeds_of_facts_have_a_deviation(mini):
-    seeds = [answers_to(mini, "baseline:random", seed) for seed in (0, 1)]
-    by_seed = [measure(answers, mini, "strict") for answers in seeds]
+def test_seeds_of_facts_have_a_deviation(mini, at_random):
+    seeds = [at_random[0], answers_to(mini, "baseline:random", 1)]
+    by_seed = [at_random[1], measure(seeds[1], mini, "strict")]
     summary = summarize(measure(seeds, mini, "strict"), mini, "strict", "toy", {}, by_seed)
     only = {"group": "MACRO", "subset": "all", "metric": "accuracy"}
     first, second = (table.filter(**only)["value"][0] for table in by_seed)
@@ -185,8 +192,8 @@ def test_seeds_of_facts_have_a_deviation(mini):
     assert summary.title.endswith("(strict, mean of 2 seeds)")
 
 
-def test_the_noise_floor_of_a_run_is_noted(mini):
-    metrics = measure(answers_to(mini, "baseline:random"), mini, "strict")
+def test_the_noise_floor_of_a_run_is_noted(mini, at_random):
+    metrics = at_random[1]
     flips = metrics.head(1).with_columns(metric=pl.lit("flips"), value=pl.lit(0.0123))
     notes = summarize(pl.concat([metrics, flips]), mini, "strict", "toy", {}).notes
     assert any(note.startswith("Noise floor: up to 1.2 % of a sample's answers") for note in notes)

@@ -542,14 +542,16 @@ def test_means_over_few_relations_have_no_p_below_5_percent(relations, least):
     names, suite = "ABCDEF"[:relations], make_suite(ids="ABCDEF"[:relations])
     compared = compare(of_relations(names, str), suite, "strict")
     (macro,) = rows_of(compared, "accuracy", "MACRO")
-    assert macro["difference"] == -1
+    (micro,) = rows_of(compared, "accuracy", "MICRO")
+    assert (macro["difference"], micro["p"]) == (-1, pytest.approx(mcnemar(12 * relations, 0)))
+    single = compared.filter(pl.col("group").is_in([*names]), metric="accuracy")
+    assert single["p_holm"].to_list() == pytest.approx([relations * 2 / 2**12] * relations)
     if relations == 1:
-        (row,) = rows_of(compared, "accuracy", names)
-        assert (macro["p"], macro["test"]) == (row["p"], "exact McNemar")
-        assert macro["p"] == 2 / 2**12
+        assert (macro["p"], macro["test"]) == (2 / 2**12, "exact McNemar")
     else:
-        assert macro["p"] == 2 / 2**relations
-        assert macro["test"] == "paired permutation of relations"
+        test, p = "paired permutation of relations", 2 / 2**relations
+        assert (macro["p"], macro["test"]) == (p, test)
+        assert math.isnan(macro["p_holm"])
     notes = few_relations(compared, suite)
     assert len(notes) == (least is not None)
     assert all(f"over {relations} relations has a p of at least {least}" in each for each in notes)
@@ -572,25 +574,6 @@ def test_what_only_one_run_answered_is_not_compared():
     (row,) = rows_of(compared, "consistency")
     assert (row["first_value"], row["second_value"]) == (7 / 10, 8 / 10)
     assert (row["n"], row["n_excluded"]) == (10, 2)
-
-
-def test_over_relations_their_differences_are_tested():
-    """Differences of accuracy .25 in each of six relations: 2 of 64 signs are as far out."""
-    ids = tuple("ABCDEF")
-    suite = make_suite(ids=ids)
-    runs = {
-        name: pl.concat([rows.with_columns(group=pl.lit(each)) for each in ids])
-        for name, rows in two_runs().items()
-    }
-    compared = compare(runs, suite, "strict")
-    (macro,) = rows_of(compared, "accuracy", "MACRO")
-    assert macro["difference"] == pytest.approx(0.25)
-    assert (macro["test"], macro["p"]) == ("paired permutation of relations", 2 / 64)
-    (micro,) = rows_of(compared, "accuracy", "MICRO")
-    assert micro["p"] == pytest.approx(mcnemar(6, 12))
-    relations = compared.filter((pl.col("metric") == "accuracy") & pl.col("group").is_in(ids))
-    assert (relations["p_holm"] == 1).all()
-    assert math.isnan(macro["p_holm"])
 
 
 def test_runs_of_other_questions_are_refused():

@@ -10,13 +10,7 @@ import pytest
 from consilience import ask_suite, load_model, load_suite, measure
 from consilience.analysis.patterns import form_tables
 from consilience.kinds.counting import majority_baseline
-from consilience.report.summary import (
-    FEWEST_FACTS,
-    Summary,
-    SummaryRow,
-    brief_notes,
-    summarize,
-)
+from consilience.report.summary import FEWEST_FACTS, Summary, SummaryRow, brief_notes, summarize
 from consilience.report.table import all_notes
 from consilience.suites.facts import sample_facts
 from consilience.types import Candidates, Fact

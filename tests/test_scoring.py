@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import reference
-from conftest import MASKED, WORDS
+from conftest import MASKED, WORDS, cases
 from consilience import Pattern, Query, load_model
 from reference import PATTERNS, QUERIES, TEMPLATE, budget_of, normalised, scores_of, words_of
 
@@ -187,33 +187,7 @@ def test_without_enough_memory_batches_are_halved(family, way, model_folder, who
     assert way == "seq2seq" or model.budget.tokens <= 40, "later batches are small from the start"
 
 
-UNKNOWN = {"日本": "unknown to the tokenizer"}
-CASED = ("Rome", "rome", "Oslo")
-OF_PIECES = {
-    **UNKNOWN,
-    "Berlin  Rome": "the same tokens as 'Berlin Rome'",
-    "Paris ": "the same token as 'Paris'",
-    "\x00": "the tokenizer leaves nothing of it",
-}
-OF_T5 = {
-    **UNKNOWN,
-    " Paris": "the same tokens as 'Paris'",
-    "<extra_id_1>": "has the special token '<extra_id_1>' in it",
-    "a </s>": "has the special token '</s>' in it",
-    " ": "the tokenizer leaves nothing of it",
-}
-
-
-@pytest.mark.parametrize(("family", "way", "words", "reasons"), [
-    ("bert", "masked", ("Paris", "Parisal"), {"Parisal": "split into 2 pieces (Paris ##al)"}),
-    ("bert", "masked", ("Paris", "日本"), UNKNOWN),
-    ("bert-uncased", "masked", CASED, {"rome": "the same token as 'Rome'"}),
-    ("gpt2-uncased", "causal", ("Paris", "日本"), UNKNOWN),
-    ("gpt2-uncased", "causal", CASED, {"rome": "the same tokens as 'Rome'"}),
-    ("bert", "pieces", ("Paris", "Berlin Rome", *OF_PIECES), OF_PIECES),
-    ("t5", "seq2seq", ("Paris", *OF_T5), OF_T5),
-    ("t5", "template", ("Paris", *OF_T5), OF_T5),
-])  # fmt: skip
+@pytest.mark.parametrize(("family", "way", "words", "reasons"), cases("candidates_refused"))
 def test_a_candidate_that_cannot_be_scored_has_a_reason(family, way, words, reasons, load):
     model = load(family, way)
     for every in (True, False):
@@ -225,31 +199,18 @@ def test_a_candidate_that_cannot_be_scored_has_a_reason(family, way, words, reas
     expected = [words.index(other) if other else at for at, other in enumerate(same)]
     assert scores.same.tolist() == expected
     found, by_row = scores_of(model, QUERIES[:1], words_of("日本"), every=False)
-    assert (np.isnan(found).all(), by_row) == (True, {0: UNKNOWN}), "no candidate is known"
+    assert (np.isnan(found).all(), by_row) == (True, {0: {"日本": "unknown to the tokenizer"}}), (
+        "no candidate is known"
+    )
     assert list(model.score([], words_of(*words))) == []
 
 
-LONG = "a " * 99
-TAKES = " tokens, and the model takes "
-
-
-@pytest.mark.parametrize(("family", "way", "subject", "reason"), [
-    ("bert", "masked", "[MASK]", "2 mask tokens in the sentence"),
-    ("bert", "masked", LONG, f"{TAKES}64"),
-    ("roberta", "masked", LONG, f"{TAKES}62"),  # its first positions are for padding
-    ("bert", "pieces", "[MASK]", "2 mask tokens in the sentence"),
-    ("bert", "pieces", LONG, f"{TAKES}64"),
-    ("gpt2", "causal", LONG, f"{TAKES}64"),
-    ("t5", "seq2seq", "<extra_id_1>", "sentinel tokens in the sentence: 2, not 1"),
-    ("mt5", "seq2seq", "<extra_id_1>", "sentinel tokens in the sentence: 2, not 1"),
-    ("t5", "template", "<extra_id_1>", "sentinel tokens in the sentence: 1, not 0"),
-    ("t5", "seq2seq", LONG, f"{TAKES}60"),
-])  # fmt: skip
+@pytest.mark.parametrize(("family", "way", "subject", "reason"), cases("queries_refused"))
 def test_a_query_that_cannot_be_asked_says_why(family, way, subject, reason, load, monkeypatch):
     model = load(family, way)
     if family == "t5":
         monkeypatch.setattr(model, "longest", 60)
-    queries = [QUERIES[0], Query(PATTERNS[0], subject, "Paris")]
+    queries = [QUERIES[0], Query(PATTERNS[0], subject.replace("LONG", "a " * 99), "Paris")]
     kinds = [words_of(*WORDS), None] if way in ("masked", "causal") else [words_of(*WORDS)]
     for candidates in kinds:
         unasked = {int(r): s.unasked for s in model.score(queries, candidates) for r in s.rows}

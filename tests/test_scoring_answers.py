@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from checks import output, refusal, refused
+from conftest import cases
 from consilience import load_suite
 from consilience.core.free_text import rule_of
 from consilience.kinds import exported_lines
@@ -64,24 +65,14 @@ def test_a_value_of_another_type_is_refused(consilience, tmp_path, name, value):
     assert name in refusal(consilience, "score", path, "--suite", "mini", "--out", tmp_path / "run")
 
 
-@pytest.mark.parametrize(("suite", "row", "message"), [
-    ("mini", FACT | {"item": "capital-0", "subject": "Atlantis"}, "no item 'capital-0'"),
-    ("mini", FACT | {"item": "x"}, "no item 'x'"),  # a known subject
-    ("mini", FACT | {"item": None}, "no 'item'"),
-    ("mini", FACT | {"group": "sport"}, "no item 'capital-1'. Known: sport-1"),
-    ("mini", FACT | {"group": "capitl"}, "no group 'capitl'. Did you mean 'capital'?"),
-    ("mini", FACT | {"gold": "Rome"}, "the gold of 'capital-1' is 'Rome'; expected 'Paris'"),
-    ("mini", FACT | {"subject": "Gaul"}, "the subject of 'capital-1' is 'Gaul'; expected 'F"),
-    ("rte", PAIR | {"item": "9"}, "no item '9'. Known: 0, 1."),
-    ("rte", PAIR | {"gold": "not_entailment"}, "the gold of '0' is 'not_entailment'"),
-    ("rte", PAIR | {"variant": "nonsense"}, "no form 'nonsense'. Known: original, reverse"),
-])  # fmt: skip
-def test_a_row_that_is_not_of_the_suite_is_refused(consilience, tmp_path, suite, row, message):
+@pytest.mark.parametrize(("suite", "change", "message"), cases("score_rows_bad"))
+def test_a_row_that_is_not_of_the_suite_is_refused(consilience, tmp_path, suite, change, message):
     """Row 2, after a row that is; the message names the file."""
     path, data = tmp_path / "a.jsonl", tmp_path / "dev.tsv"
     data.write_text(PAIRS)
-    first = (FACT if suite == "mini" else PAIR) | {"variant": "1" if suite == "mini" else "reverse"}
-    path.write_text("".join(json.dumps(one) + "\n" for one in (first, row)))
+    row, other = (FACT, "1") if suite == "mini" else (PAIR, "reverse")
+    rows = row | {"variant": other}, row | change
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
     more = ["--data", data] if suite == "rte" and "form" not in message else []
     status, _, err = consilience("score", path, "--suite", suite, *more)
     assert (status, message in err) == (2, True), err

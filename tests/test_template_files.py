@@ -64,14 +64,7 @@ def test_a_system_prompt_is_that_of_the_chats_without_one(tmp_path):
     refused("a system prompt without a chat", with_system, templates_of(["auto"]), "Answer.")
 
 
-@pytest.mark.parametrize(("spec", "message"), [
-    ("plian", "Did you mean 'plain'"),
-    ("What is it?", "a text with {question}"),
-    ("Q: {qestion}", "Did you mean 'question'"),
-    ("Q: {options}", "0 times {question} in the template 'Q: {options}'"),
-    ("{question} or {question}", "2 times {question}"),
-    ("absent.toml", "absent.toml"),
-])  # fmt: skip
+@pytest.mark.parametrize(("spec", "message"), cases("templates_refused"))
 def test_what_is_no_template_says_why(spec, message):
     assert message in refused("", templates_of, [spec])
 

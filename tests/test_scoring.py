@@ -98,12 +98,13 @@ def test_batches_order_threads_and_repeats_change_no_answer(family, way, load, w
 @pytest.mark.parametrize(("family", "way"), SOME)
 def test_a_near_tie_is_decided_alone_so_to_the_last_bit_the_same(family, way, load, monkeypatch):
     """With a bound that makes every query a near tie, no company changes a single bit."""
-    model = load(family, way)
+    model, queries = load(family, way), FEW[:4]  # two of a length, which share a batch
+    words = words_of("Paris", "Oslo", "Berlin Rome", "Berlin Rome Oslo", "New York", "Parisal")
     monkeypatch.setattr(model, "tie", 1e9)
-    together = [scores_of(model, THREE, CANDIDATES, every=every)[0] for every in (True, False)]
+    together = [scores_of(model, queries, words, every=every)[0] for every in (True, False)]
     torch.set_num_threads(1)
     with budget_of(model, 9):
-        apart = np.concatenate([scores_of(model, [query], CANDIDATES)[0] for query in THREE])
+        apart = np.concatenate([scores_of(model, [query], words)[0] for query in queries])
     for found in together:
         np.testing.assert_array_equal(found, apart)
 
@@ -181,8 +182,9 @@ def test_without_enough_memory_batches_are_halved(family, way, model_folder, who
         return forward(*args, **kwargs)
 
     monkeypatch.setattr(module, "forward", small_machine)
-    found, _ = scores_of(model, QUERIES, CANDIDATES)
-    np.testing.assert_allclose(found, whole(family, way), atol=1e-4, rtol=1e-5)
+    step = 1 if way == "masked" else 3  # few queries with many candidates are many tokens
+    found, _ = scores_of(model, QUERIES[::step], CANDIDATES)
+    np.testing.assert_allclose(found, whole(family, way)[::step], atol=1e-4, rtol=1e-5)
     assert max(sizes) <= 40
     assert way == "seq2seq" or model.budget.tokens <= 40, "later batches are small from the start"
 

@@ -12,6 +12,7 @@ from checks import refused
 from conftest import cases, real_data
 from consilience import Suite, load_suite
 from consilience.authoring.audit import cautions
+from consilience.core.factors import Edge
 from consilience.suites import check_suite
 from consilience.suites.facts import (
     filter_vocabulary,
@@ -24,6 +25,19 @@ from consilience.suites.layouts import load_folder
 from consilience.suites.proposals import provenance_of
 from consilience.suites.question_suites import MINI, is_questions, load_questions
 from consilience.types import Candidates
+
+
+def test_a_folder_is_read_as_it_stands(write_suite):
+    edge = {"relation": "capital", "pattern_a": "[Y] is the capital of [X].",
+            "pattern_b": "The capital of [X] is [Y].",
+            "syntactic": 1, "lexical": 0, "determiner": "false"}  # fmt: skip
+    suite = load_folder(write_suite(edges=[edge]))
+    (relation,) = suite.relations
+    assert (suite.name, suite.protocol) == ("suite", "strict")
+    assert relation.patterns[0].text == "The capital of [X] is [Y]."
+    assert [fact.item for fact in relation.facts] == ["capital-1", "capital-2", "capital-3"]
+    assert relation.candidates.words == ("Paris", "Berlin", "Rome")
+    assert relation.edges == {(0, 1): Edge(True, False, False)}
 
 
 def test_tables_may_be_tsv(write_suite):

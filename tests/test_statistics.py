@@ -527,13 +527,11 @@ def test_a_run_against_itself_differs_nowhere():
 
 def of_relations(names, choose):
     """Two runs of twelve facts in each relation; ``choose()`` is what a run answers to a fact."""
-    return {
-        run: pl.concat(
-            table([(f"{n}", f"s{n}", "a", [choose(run)] * 3) for n in range(12)], group)
-            for group in names
-        )
-        for run in ("a", "b")
-    }
+
+    def answers(run, group):
+        return table([(f"{n}", f"s{n}", "a", [choose(run)] * 3) for n in range(12)], group)
+
+    return {run: pl.concat(answers(run, group) for group in names) for run in ("a", "b")}
 
 
 @pytest.mark.parametrize(("relations", "least"), [(1, None), (2, 0.5), (5, 0.0625), (6, None)])

@@ -11,6 +11,7 @@ import pytest
 import consilience as cs
 from checks import refused
 from conftest import ROOT
+from consilience import testing
 from consilience.analysis.examples import item_agreement
 from consilience.testing import Runs, assert_consistent, cases
 
@@ -186,8 +187,6 @@ def test_a_model_and_a_suite_that_have_changed_places_are_refused(file, call, me
 
 
 def test_a_model_that_cannot_be_asked_is_tried_once(file, monkeypatch):
-    from consilience import testing
-
     calls = []
 
     def evaluate(*values, **options):

@@ -5,6 +5,7 @@ import signal
 import time
 from pathlib import Path
 from threading import Lock
+from uuid import uuid4
 
 from consilience.study.running import StudyWorker
 
@@ -75,7 +76,7 @@ def waits(key):
     """
     work, home = StudyWorker(key), Path(key.home)
     (home / "started").mkdir(exist_ok=True)
-    (home / "started" / str(os.getpid())).write_text(key.model)
+    (home / "started" / uuid4().hex).write_text(key.model)
 
     def do(task, advance):
         end = time.monotonic() + 100

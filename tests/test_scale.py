@@ -1,6 +1,7 @@
 """Memory and time grow with the answers; what is summed sparse is what is summed in full."""
 
 import tracemalloc
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -15,26 +16,26 @@ from consilience.metrics.differences import compare
 from consilience.metrics.registry import Tally
 from consilience.metrics.resampling import ClusterCounts
 
-PATTERNS = ("[X] is in [Y].", "[X] is inside [Y].", "[Y] holds [X].", "In [Y] is [X].")
 NAMES = [f"s{at:03}" for at in range(200)]
 
 
-def open_suite(size):
-    """As many objects as facts."""
-    facts = tuple(Fact(f"i{at}", f"s{at}", f"o{at}") for at in range(size))
-    patterns = tuple(map(Pattern.parse, PATTERNS))
-    relation = Relation("R", "R", "N-1", patterns, facts, {}, Candidates.of(facts))
-    return Suite("open", (relation,), "strict")
+def asked(facts, patterns=4, words=0, missing=0.0, seed=0, each=1):
+    """A suite of one relation, ``each`` facts of a subject, and random answers.
 
-
-def random_answers(suite, seed=0):
-    """Any object, with equal chances."""
-    facts, size = suite.relations[0].facts, len(suite.relations[0].facts)
-    chosen = np.random.default_rng(seed).integers(0, size, size * len(PATTERNS)).tolist()
-    both = ((fact, each) for fact in facts for each in PATTERNS)
-    rows = [("R", fact.item, fact.subject, each, fact.object) for fact, each in both]
+    Without ``words`` it has as many objects as facts; ``missing`` answers are null.
+    """
+    words, shape = words or facts, (facts, patterns)
+    known = tuple(Fact(f"i{at}", f"s{at // each}", f"o{at % words}") for at in range(facts))
+    texts = tuple(Pattern.parse(f"[X] is {at} in [Y].") for at in range(patterns))
+    relation = Relation("R", "R", "N-1", texts, known, {}, Candidates.of(known))
+    generator = np.random.default_rng(seed)
+    chosen = np.char.add("o", generator.integers(0, words, shape).astype(str))
+    answers = np.where(generator.random(shape) < missing, None, chosen).ravel().tolist()
+    both = product(known, texts)
+    rows = [("R", fact.item, fact.subject, text.text, fact.object) for fact, text in both]
     table = pl.DataFrame(rows, ["group", "item", "subject", "variant", "gold"], orient="row")
-    return table.with_columns(answer=pl.Series([f"o{at}" for at in chosen]))
+    table = table.with_columns(answer=pl.Series(answers, dtype=pl.String))
+    return Suite("open", (relation,), "strict"), table
 
 
 def peak(run):
@@ -45,13 +46,16 @@ def peak(run):
     return most / 2**20
 
 
-def test_memory_grows_with_facts_and_candidates_and_not_with_their_product():
+@pytest.mark.parametrize(("facts", "patterns", "words", "most"), [
+    (4_000, 4, 4_000, 200), (20, 500, 5, 100),
+])  # fmt: skip
+def test_memory_grows_with_answers_and_not_with_products(facts, patterns, words, most):
     """4,000 facts, 4,000 objects, 4 patterns: an array of every (item, variant, word) is 61 MiB,
-    and its counts in single precision are 244 MiB.
+    and its counts in single precision are 244 MiB. The pairs of 20 facts in 500 patterns are 2.5
+    million; their resamples would be 37 GiB.
     """
-    suite = open_suite(4_000)
-    answers = random_answers(suite)
-    assert peak(lambda: measure(answers, suite, "strict")) < 200
+    suite, answers = asked(facts, patterns, words)
+    assert peak(lambda: measure(answers, suite, "strict")) < most
 
 
 def some_tallies():
@@ -96,10 +100,10 @@ def test_sums_beyond_single_precision_are_exact():
 @pytest.mark.parametrize("protocol", ["published", "strict"])
 def test_numbers_of_an_open_vocabulary(protocol):
     """Four facts; two patterns agree in one of them; expected by chance: sum_a 2/4 * 1/4."""
-    suite = open_suite(4)
+    suite, table = asked(4)
     answers = ["o0", "o0", None, None, "o0", "o1", None, None]
     answers += ["o2", "o3", None, None, "o3", "x", None, None]
-    table = random_answers(suite).with_columns(answer=pl.Series(answers, dtype=pl.String))
+    table = table.with_columns(answer=pl.Series(answers, dtype=pl.String))
     found = measure(table, suite, protocol).filter(pl.col("group") == "R")
     value = {row["metric"]: row["value"] for row in found.iter_rows(named=True)}
     assert (value["consistency"], value["chance_consistency"]) == (1 / 4, (2 * 1 + 1 * 1) / 16)
@@ -108,8 +112,8 @@ def test_numbers_of_an_open_vocabulary(protocol):
 
 def test_what_runs_share_changes_no_number():
     """Two runs answered all, the third lacks an answer; each is counted alone and shared."""
-    suite = open_suite(40)
-    runs = {f"run{seed}": random_answers(suite, seed) for seed in range(3)}
+    suite, _ = asked(40)
+    runs = {f"run{seed}": asked(40, seed=seed)[1] for seed in range(3)}
     lacking = pl.when(pl.int_range(pl.len()) == 5).then(None).otherwise("answer")
     runs["run2"] = runs["run2"].with_columns(answer=lacking)
     cache = ResampleCache()
@@ -129,30 +133,10 @@ def test_what_runs_share_changes_no_number():
             assert both["first_value"].equals(both["value"].alias("first_value"))
 
 
-def many_patterns(facts, patterns, words, missing):
-    """A relation of random answers, ``missing`` of them without one."""
-    generator = np.random.default_rng(3)
-    known = tuple(Fact(f"i{at}", f"s{at // 2}", f"o{at % words}") for at in range(facts))
-    texts = tuple(Pattern.parse(f"[X] is {at} in [Y].") for at in range(patterns))
-    relation = Relation("R", "R", "N-1", texts, known, {}, Candidates.of(known))
-    suite = Suite("many", (relation,), "strict")
-    shape = facts, patterns
-    chosen = generator.integers(0, words, shape)
-    lacks = generator.random(shape) < missing
-    answers = np.where(lacks, None, np.char.add("o", chosen.astype(str)))
-    rows = [
-        ("R", fact.item, fact.subject, text.text, fact.object, answers[i, k])
-        for i, fact in enumerate(known)
-        for k, text in enumerate(texts)
-    ]
-    names = ["group", "item", "subject", "variant", "gold", "answer"]
-    return suite, pl.DataFrame(rows, names, orient="row")
-
-
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_many_patterns_are_counted_without_an_array_of_their_pairs(monkeypatch, missing):
     """The sum over classes of items is the sum over pairs; only its rounding differs."""
-    suite, answers = many_patterns(8, 12, 3, missing)
+    suite, answers = asked(8, 12, 3, missing, seed=3, each=2)
     other = answers.with_columns(pl.col("answer").shift(5))
     runs = {"one": answers, "two": other}
 
@@ -168,9 +152,3 @@ def test_many_patterns_are_counted_without_an_array_of_their_pairs(monkeypatch, 
         assert np.allclose(ours, plain, rtol=1e-9, atol=1e-12, equal_nan=True)
     with_base = pair_table(answers, suite, "strict")
     assert with_base.drop("p_holm").equals(pairs.filter(first=0).drop("p_holm"))
-
-
-def test_five_hundred_patterns_take_little_memory():
-    """The pairs of 20 facts in 500 patterns are 2.5 million; their resamples would be 37 GiB."""
-    suite, answers = many_patterns(20, 500, 5, 0.0)
-    assert peak(lambda: measure(answers, suite, "strict")) < 100

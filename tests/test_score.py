@@ -30,9 +30,9 @@ def make_suite(facts=FACTS, cardinality="N-1"):
     return Suite("own", (relation,), "published")
 
 
-def answers_of(facts=FACTS, answer=lambda subject, gold: gold):
+def answers_of(facts=FACTS, answer=lambda gold: gold):
     asked = [(*fact, variant) for fact in facts for variant in PATTERNS]
-    rows = [("R", item, s, variant, gold, answer(s, gold)) for item, s, gold, variant in asked]
+    rows = [("R", item, s, variant, gold, answer(gold)) for item, s, gold, variant in asked]
     schema = ["group", "item", "subject", "variant", "gold", "answer"]
     return pl.DataFrame(rows, schema, orient="row")
 
@@ -42,17 +42,15 @@ def known(table, suite=None):
     return metrics.filter(group="R", metric="successful_objects")["value"].item()
 
 
-def always_rome(subject, gold):
-    return "Rome"
-
-
 def test_the_last_fact_of_a_subject_is_that_of_the_suite_whatever_the_order_of_rows():
     """All answers are Rome: right for Ada's last fact, so 1 of 3 subjects is known.
 
     Counted by the reversed rows, Ada's first fact would be the last: 0 of 3.
     """
-    table = answers_of(answer=always_rome)
+    table = answers_of(answer=lambda gold: "Rome")
     assert known(table) == 1 / 3
+    renamed = table.with_columns(item="x" + pl.col("item"))
+    assert known(renamed) == known(renamed.reverse()) == 1 / 3, "by subject and gold"
     for changed in (table.reverse(), table.sample(fraction=1, shuffle=True, seed=3)):
         assert known(changed) == 1 / 3
         for protocol in ("published", "strict"):
@@ -60,14 +58,9 @@ def test_the_last_fact_of_a_subject_is_that_of_the_suite_whatever_the_order_of_r
             assert_frame_equal(measure(changed, make_suite(), protocol), expected, rel_tol=0)
 
 
-def test_facts_are_known_by_subject_and_gold_where_items_have_other_names():
-    table = answers_of(answer=always_rome).with_columns(item="x" + pl.col("item"))
-    assert known(table) == known(table.reverse()) == 1 / 3
-
-
 def test_of_facts_that_the_suite_lacks_the_order_of_rows_counts_and_is_told():
     suite = make_suite(FACTS[2:])
-    table = answers_of(answer=always_rome)
+    table = answers_of(answer=lambda gold: "Rome")
     assert known(table, suite) == 1 / 3
     assert known(table.reverse(), suite) == 0
     note = (
@@ -96,7 +89,7 @@ NFD = unicodedata.normalize("NFD", "Café")
     ],
 )  # fmt: skip
 def test_answers_that_are_no_object_are_counted_with_the_likely_cause(change, note):
-    table = answers_of(answer=lambda subject, gold: change(gold))
+    table = answers_of(answer=change)
     (found,) = unknown_answers(prepare(table, make_suite()), make_suite())
     assert re.search(note.replace("'PARIS'", "' PARIS'"), found)
     assert found.startswith("R: ")
@@ -141,16 +134,13 @@ def test_a_pattern_that_reads_like_a_position_is_the_pattern():
     assert prepared["variant_index"].unique().to_list() == [2]
 
 
-def test_score_tells_of_answers_that_are_no_object_and_refuses_other_golds(consilience, tmp_path):
+def test_score_tells_of_answers_that_are_no_object(consilience, tmp_path):
     path, said = tmp_path / "answers.csv", "1 of 1 answers are not among its objects, such as"
-    head = "group,item,subject,variant,gold,answer\n"
-    path.write_text(f"{head}capital,capital-1,France,0,Paris,paris\n", encoding="utf-8")
+    row = "group,item,subject,variant,gold,answer\ncapital,capital-1,France,0,Paris,paris\n"
+    path.write_text(row, encoding="utf-8")
     status, _, err = consilience("score", path, "--suite", "mini")
     assert status == 0
     assert f"note: capital: {said} 'paris', which the suite spells 'Paris'" in err
-    path.write_text(f"{head}capital,capital-1,France,0,Lyon,Lyon\n", encoding="utf-8")
-    err = refusal(consilience, "score", path, "--suite", "mini")
-    assert f"{path}, row 1: the gold of 'capital-1' is 'Lyon'; expected 'Paris', as in" in err
 
 
 def test_answers_of_a_run_are_not_held_against_the_objects(consilience, model_folder, tmp_path):

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from checks import output, refusal, refused
+from conftest import cases
 from consilience import load_suite
 from consilience.core.free_text import rule_of
 from consilience.kinds import exported_lines
@@ -29,9 +30,6 @@ def test_facts_need_an_item_a_variant_and_an_answer():
     assert found["answer"].to_list() == ["Paris", "Rome"]
     by_index = pl.DataFrame(rows).drop("answer").with_columns(answer_index=pl.Series([0, 1]))
     assert answers_to_facts(by_index, mini, None)["answer"].to_list() == ["Paris", "Berlin"]
-    other = pl.DataFrame({**rows, "item": ["capital-1", "capital-999"]})
-    message = "row 2: the suite 'mini' has no item 'capital-999'"
-    refused(message, answers_to_facts, other, mini, None)
 
 
 def test_pairs_keep_what_is_no_label():
@@ -64,24 +62,14 @@ def test_a_value_of_another_type_is_refused(consilience, tmp_path, name, value):
     assert name in refusal(consilience, "score", path, "--suite", "mini", "--out", tmp_path / "run")
 
 
-@pytest.mark.parametrize(("suite", "row", "message"), [
-    ("mini", FACT | {"item": "capital-0", "subject": "Atlantis"}, "no item 'capital-0'"),
-    ("mini", FACT | {"item": "x"}, "no item 'x'"),  # a known subject
-    ("mini", FACT | {"item": None}, "no 'item'"),
-    ("mini", FACT | {"group": "sport"}, "no item 'capital-1'. Known: sport-1"),
-    ("mini", FACT | {"group": "capitl"}, "no group 'capitl'. Did you mean 'capital'?"),
-    ("mini", FACT | {"gold": "Rome"}, "the gold of 'capital-1' is 'Rome'; expected 'Paris'"),
-    ("mini", FACT | {"subject": "Gaul"}, "the subject of 'capital-1' is 'Gaul'; expected 'F"),
-    ("rte", PAIR | {"item": "9"}, "no item '9'. Known: 0, 1."),
-    ("rte", PAIR | {"gold": "not_entailment"}, "the gold of '0' is 'not_entailment'"),
-    ("rte", PAIR | {"variant": "nonsense"}, "no form 'nonsense'. Known: original, reverse"),
-])  # fmt: skip
-def test_a_row_that_is_not_of_the_suite_is_refused(consilience, tmp_path, suite, row, message):
+@pytest.mark.parametrize(("suite", "change", "message"), cases("score_rows_bad"))
+def test_a_row_that_is_not_of_the_suite_is_refused(consilience, tmp_path, suite, change, message):
     """Row 2, after a row that is; the message names the file."""
     path, data = tmp_path / "a.jsonl", tmp_path / "dev.tsv"
     data.write_text(PAIRS)
-    first = (FACT if suite == "mini" else PAIR) | {"variant": "1" if suite == "mini" else "reverse"}
-    path.write_text("".join(json.dumps(one) + "\n" for one in (first, row)))
+    row, other = (FACT, "1") if suite == "mini" else (PAIR, "reverse")
+    rows = row | {"variant": other}, row | change
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
     more = ["--data", data] if suite == "rte" and "form" not in message else []
     status, _, err = consilience("score", path, "--suite", suite, *more)
     assert (status, message in err) == (2, True), err
@@ -99,8 +87,9 @@ def test_what_a_table_lacks_is_said_with_its_name(consilience, tmp_path):
         err = refusal(consilience, "score", path, "--suite", suite)
         assert f"{path}: no column 'item' among Question, Answer; expected item, variant, " in err
         assert "`consilience suite export`" in err and "score FILE" not in err
-    status, _, err = consilience("score", path, "--suite", "mini", "--data", "dev.tsv")
-    assert (status, "--data with a suite of facts" in err) == (2, True)
+    for command in (("score", path, "--suite", "mini"), ("suite", "export", "mini")):
+        message = "--data with a suite of facts"
+        assert message in refusal(consilience, *command, "--data", "dev.tsv")
 
 
 PAIRS = "sentence1\tsentence2\tlabel\nRome is old.\tRome is.\tentailment\nA dog.\tA cat.\tnot_entailment\n"
@@ -190,8 +179,6 @@ def test_exports_are_the_same_every_time_and_options_of_other_suites_are_refused
     assert first == exported(consilience, "mini", "--limit", "2", "--perturbations", "lower_case")
     assert len(first) == 15 * 2 * 9 * 2
     assert len({(row["group"], row["item"], row["variant"]) for row in first}) == len(first)
-    status, _, err = consilience("suite", "export", "mini", "--data", "x.tsv")
-    assert (status, "--data with a suite of facts" in err) == (2, True)
     assert "--suite rte without --data" in refusal(consilience, "suite", "export", "rte")
     for file in ("a.csv", "a.jsonl"):  # before a file is written
         message = "--suite rte without --data"

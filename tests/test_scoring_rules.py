@@ -11,10 +11,7 @@ from consilience.asking.questions import NO_PREMISE, Presenter, ask_options
 from consilience.core import presentation
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
-from consilience.core.presentation import (
-    RULES,
-    rule_for,
-)
+from consilience.core.presentation import RULES, rule_for
 
 QUESTION = Question(
     "q1", "g", {"": ("Where is the café?",)}, Choice("in New York"),

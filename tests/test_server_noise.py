@@ -65,7 +65,7 @@ def served(url, **connection):
 
 def options(folder, **more):
     return ProbeOptions(
-        suite="mini", groups=("continent", "animal_class"), limit=4, out=folder,
+        suite="mini", groups=("continent", "animal_class"), limit=2, out=folder,
         model="served", **more,
     )  # fmt: skip
 
@@ -146,9 +146,9 @@ def test_a_limit_in_the_noise_floor_keeps_the_run(tmp_path):
     """With --noise-floor it is an error that the same command resumes; without it is a note."""
     chosen = options(tmp_path)
     with replay(Wavering()) as server:
-        model = served(server.url, max_requests=600)
-        with pytest.raises(ConsilienceError, match="--max-requests 600 is reached"):
-            probe(replace(chosen, noise_floor=72), model=model)
+        model = served(server.url, max_requests=300)
+        with pytest.raises(ConsilienceError, match="--max-requests 300 is reached"):
+            probe(replace(chosen, noise_floor=36), model=model)
         model.client.journal.close()
         counted = probe(chosen, model=served(server.url, max_requests=3))
     assert record_of(tmp_path)["finished"]
@@ -157,19 +157,17 @@ def test_a_limit_in_the_noise_floor_keeps_the_run(tmp_path):
     assert rows(counted.metrics, "flips") == {}
 
 
-def test_a_connection_with_one_request_in_flight_is_always_alone(tmp_path):
-    with replay(Wavering()) as server:
-        chosen = replace(options(tmp_path), groups=("animal_class",), limit=1, noise_floor=2)
-        counted = probe(chosen, model=served(server.url, concurrency=1))
-    flips = rows(counted.metrics, "flips")
-    assert {name: row["value"] for name, row in flips.items()} == {"repeated": 0}
-
-
-def test_the_noise_floor_is_switched_off_and_left_out_of_few_prompts(tmp_path):
+def test_the_noise_floor_is_switched_off_left_out_of_few_prompts_or_always_alone(tmp_path):
+    """Where a connection has one request in flight, each is alone."""
     with replay(Wavering()) as server:
         off = probe(options(tmp_path / "off", noise_floor=0), model=served(server.url))
         few = probe(replace(options(tmp_path / "few"), limit=1), model=served(server.url))
         assert set(server.answer.times.values()) <= {1, 2}, "once in each run"
+    chosen = replace(options(tmp_path / "one", noise_floor=2), groups=("animal_class",), limit=1)
+    with replay(Wavering()) as server:
+        one = probe(chosen, model=served(server.url, concurrency=1))
+    flips = rows(one.metrics, "flips")
+    assert {name: row["value"] for name, row in flips.items()} == {"repeated": 0}
     assert rows(off.metrics, "flips") == rows(few.metrics, "flips") == {}
     assert not [note for note in off.notes if "noise floor" in note]
     assert [note for note in few.notes if "a tenth of 18 prompts is too few" in note]

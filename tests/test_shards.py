@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from checks import refused
+from checks import output, refused
+from conftest import run_command
 from consilience.core.process import Watch
 from consilience.kinds.counting import CountedRun
 from consilience.kinds.probing import Shard, plan_shard, probe, probe_shard
@@ -101,11 +102,11 @@ def test_a_model_behind_a_url_has_no_shards(tmp_path):
 
 def test_shards_of_the_command_line_at_once(tmp_path):
     """Two processes: the one that ends last prints the numbers."""
-    command = [sys.executable, "-m", "consilience", "-q", "probe", "--model", "baseline:majority"]
-    command += ["--groups", "capital,sport", "--limit", "2", "--out", tmp_path / "run", "--json"]
-    commands = ([*command, "--shard", shard] for shard in ("1/2", "2/2"))
-    children = [subprocess.Popen(each, stdout=subprocess.PIPE) for each in commands]
-    documents = [json.loads(child.communicate(timeout=60)[0]) for child in children]
-    assert [child.returncode for child in children] == [0, 0]
-    assert any("summary" in document for document in documents)
+    probe = ["-q", "probe", "--model", "baseline:majority", "--groups", "capital,sport"]
+    probe += ["--limit", "2", "--out", str(tmp_path / "run"), "--json", "--shard"]
+    command = [sys.executable, "-m", "consilience", *probe, "1/2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        outputs = [output(run_command, *probe, "2/2"), child.communicate(timeout=60)[0]]
+    assert child.returncode == 0
+    assert any("summary" in json.loads(text) for text in outputs)
     assert record_of(tmp_path / "run")["finished"]

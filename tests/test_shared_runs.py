@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,26 +49,34 @@ def test_what_two_processes_record_is_kept(tmp_path):
 CHILD = """
 import sys
 from consilience.runs.folder import RunFolder
-from test_shared_runs import SETTINGS, answers
-folder, name = sys.argv[1:]
-run = RunFolder(folder, SETTINGS)
+from test_shared_runs import SETTINGS, write
+run = RunFolder(sys.argv[1], SETTINGS)
 for at in range(5):
-    run.note([f"{name}{at}"])
-    run.write_answers(f"{name}{at}", answers(name))
+    write(run, f"there {at}")
 """
 
 
+def write(run, name):
+    run.note([name])
+    run.write_answers(name, answers(name))
+
+
 def test_processes_at_once_lose_nothing(tmp_path):
+    """This one writes from the first note of the other to its end."""
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     command, environment = [sys.executable, "-c", CHILD], os.environ | {"PYTHONPATH": path}
-    children = [
-        subprocess.Popen([*command, tmp_path / "run", name], env=environment) for name in "ab"
-    ]
-    assert [child.wait(60) for child in children] == [0, 0]
-    names = [f"{name}{at}" for name in "ab" for at in range(5)]
-    record = record_of(tmp_path / "run")
-    assert (sorted(record["warnings"]), sorted(record["answers"])) == (names, names)
-    run = RunFolder(tmp_path / "run", SETTINGS)
+    names = [f"there {at}" for at in range(5)]
+    with subprocess.Popen([*command, tmp_path], env=environment) as child:
+        while not (tmp_path / "run.json").exists() and child.poll() is None:
+            time.sleep(0.001)
+        run = RunFolder(tmp_path, SETTINGS)
+        while child.poll() is None or len(names) < 10:
+            names.append(f"here {len(names)}")
+            write(run, names[-1])
+    record = record_of(tmp_path)
+    noted = [note for note in record["warnings"] if "here" in note]
+    assert child.returncode == 0
+    assert sorted(noted) == sorted(record["answers"]) == sorted(names)
     assert all(run.answers(name, 1) is not None for name in names)
 
 

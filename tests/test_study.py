@@ -8,6 +8,7 @@ import pytest
 
 import study_workers
 from checks import output, refusal, refused
+from conftest import cases
 from consilience.kinds.probing import probe
 from consilience.options.runs import StudyRunOptions
 from consilience.study import running, workers
@@ -86,43 +87,9 @@ def test_a_value_that_cannot_name_a_folder_has_a_digest(study_of):
     assert all(name.startswith("m/mini/template=a-b-") for name in names)
 
 
-MISTAKES = {
-    "": "models: missing; expected one table or more: [[models]]",
-    "models = [1]": "[[models]] 1: 1; expected a table",
-    "[[models]]\nname = 'a'": "[[models]] 1 model: missing; expected a text",
-    '[[models]]\nmodel = "m"': "suites: missing",
-    "limit = 3\n" + BASE: "no key 'limit'. Options of all runs belong to the table [options].",
-    "refrence = 'm'\n" + BASE: "no key 'refrence'. Did you mean 'reference'?",
-    "reference = 'n'\n" + BASE: "reference: no model 'n'. Known: m.",
-    "pairs = 'some'\n" + BASE: "pairs: 'some'; expected 'reference' or 'all'",
-    "name = 3\n" + BASE: "name: 3; expected a text",
-    BASE + "lmit = 3": "[[suites]] 1 (mini): no option 'lmit'. Did you mean 'limit'?",
-    BASE + "limit = 'x'": "[[suites]] 1 (mini): limit='x'; expected a whole number",
-    BASE + "limit = 0": "limit=0; expected 1 or more",
-    BASE + "out = 'x'": "'out' as an option. A study makes a folder for each run",
-    BASE + "[options]\nmodel = 'x'": "[options]: 'model' as an option. Write it in a [[models]]",
-    BASE + "[factors]\nprotocol = 'strict'": "[factors] protocol: 'strict'; expected a list",
-    BASE + "[factors]\nprotocol = ['strikt']": "[factors] protocol: protocol='strikt'; expected",
-    BASE + "[factors]\nlimit = [1, 1]": "[factors] limit: [1, 1]; expected every value once",
-    BASE + "limit = 3\n[factors]\nlimit = [1]": "[[suites]] 1 (mini) and [factors]: both set limit",
-    BASE + "[[skip]]\nmodel = 'n'": "[[skip]] 1: matches no run",
-    BASE + "[[skip]]\nmodels = 'm'": "[[skip]] 1: no key 'models'. Did you mean 'model'?",
-    BASE + "[[skip]]\nmodel = 'm'": "[[skip]]: every run is skipped",
-    BASE + '[[suites]]\nsuite = "MINI"': "[[suites]] 2: duplicate name 'MINI'",
-    BASE + '[[models]]\nname = "logs"\nmodel = "x"': "[[models]] 2: name: 'logs'; expected a short",
-    '[[models]]\nmodel = "a"\nseeds = [1]\n[[suites]]\nsuite = "mini"\n': "[[models]] 1: model 'a' with seeds; expected seeds = [0, 1], and {seed}",
-    '[[models]]\nmodel = "a{seed}"\nseeds = []\n[[suites]]\nsuite = "mini"\n': "[[models]] 1 seeds: []; expected whole numbers",
-    '[[models]]\nmodel = "a{seed}"\nseeds = [1]\n[[suites]]\nsuite = "mini"\n': "seeds without a name. Name the model",
-    '[[models]]\nmodel = "a{seed}"\n[[suites]]\nsuite = "mini"\n': "model 'a{seed}' without seeds; expected seeds = [0, 1], and {seed} in the model",
-    '[[models]]\nmodel = "a"\nnum_gpus = -1\n': "[[models]] 1 num_gpus: -1; expected a number from 0",
-    '[[models]]\nmodel = "a"\nresources = 1\n': "[[models]] 1 resources: 1; expected a table",
-    "models = ": "cannot be read: ",
-}
-
-
-@pytest.mark.parametrize("text", MISTAKES, ids=range(len(MISTAKES)))
-def test_a_mistake_in_the_file_is_named_with_its_place(text, study_of):
-    assert MISTAKES[text] in refused("^sizes.toml: ", study_of, text)
+@pytest.mark.parametrize(("text", "message"), cases("studies_bad"))
+def test_a_mistake_in_the_file_is_named_with_its_place(text, message, study_of):
+    assert message in refused("^sizes.toml: ", study_of, text)
 
 
 def test_a_file_that_is_no_toml_is_refused(study_of):
@@ -194,7 +161,8 @@ def test_status_is_printed_and_is_a_document(studied, consilience):
     assert row["folder"] == str(state.runs[1].run.folder)
 
 
-def test_run_ends_with_status_2_if_a_run_failed(consilience, tmp_path):
+def test_run_ends_with_status_2_if_a_run_failed(consilience, tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "LocalWorkers", study_workers.HereWorkers)
     text = '[options]\nlimit = 1\n[[models]]\nmodel = "baseline:no"\n[[suites]]\nsuite = "mini"'
     (tmp_path / "s.toml").write_text(text, encoding="utf-8")
     out = output(consilience, "study", "run", "s.toml", "--dry-run")

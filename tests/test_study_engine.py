@@ -2,7 +2,9 @@
 
 import shutil
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from threading import Event
 from zlib import crc32
 
@@ -17,7 +19,6 @@ from consilience.results.verifying import verify
 from consilience.runs.folder import record_of
 from consilience.study import running
 from consilience.study.running import plan_study, run_study
-from consilience.study.workers import LocalWorkers
 from pair_builders import SAME, write_pairs
 from replay_server import replay
 from study_workers import HereWorkers
@@ -64,7 +65,7 @@ def folder(tmp_path_factory, model_folder, classifier):
 @pytest.fixture(scope="module")
 def studied(folder):
     """The state of the study after two shards, the second first; the workers of each."""
-    pools, loads = [], []
+    pools, loads, usual = [], [], loading._load
 
     def pool(count, logs):
         pools.append(HereWorkers())
@@ -74,7 +75,6 @@ def studied(folder):
         loads.append(spec)
         return usual(spec, *more, **options)
 
-    usual = loading._load
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(running, "LocalWorkers", pool)
@@ -88,15 +88,13 @@ def studied(folder):
 
 def files_of(run):
     """The content of the files of a run, and its records without times and places."""
-    files, records = {}, {}
-    for path in sorted(run.rglob("*")):
+    others, files, records = ("started", "finished", "command", "options"), {}, {}
+    for path in filter(Path.is_file, sorted(run.rglob("*"))):
         name = path.relative_to(run).as_posix()
         if path.name == "run.json":
-            record = record_of(path.parent)
-            others = ("started", "finished", "command", "options", "warnings")
-            records[name] = {key: value for key, value in record.items() if key not in others}
-            records[name]["warnings"] = set(record["warnings"])
-        elif path.is_file():
+            records[name] = {k: v for k, v in record_of(path.parent).items() if k not in others}
+            records[name]["warnings"] = set(records[name]["warnings"])
+        else:
             files[name] = path.read_bytes()
     return files, records
 
@@ -135,9 +133,9 @@ def test_an_option_that_was_changed_after_the_run_is_refused(studied, folder, mo
     text = (folder / "all.toml").read_text(encoding="utf-8").replace("capital,sport", "sport")
     (folder / "changed.toml").write_text(text, encoding="utf-8")
     assert refused("", plan_study, StudyRunOptions(folder / "changed.toml")) == (
-        'out/masked/mini/limit=2: groups was ["capital", "sport"] when this run was '
-        'asked, and is ["sport"] in the study file. Restore it, or set another `folder` in the study file, or remove this folder '
-        "to ask again."
+        'out/masked/mini/limit=2: groups was ["capital", "sport"] when this run was asked, and is '
+        '["sport"] in the study file. Restore it, or set another `folder` in the study file, or '
+        "remove this folder to ask again."
     )
 
 
@@ -178,10 +176,18 @@ def decided(path, body, headers):
     return {"model": body["model"], "answers": answers}
 
 
+class AtOnce(HereWorkers):
+    """Workers in this process, which work side by side."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.lock = nullcontext()
+
+
 def test_servers_are_asked_at_the_same_time_as_each_other_and_as_models_here(tmp_path, monkeypatch):
     """Each waits until the other was asked, and the model here until one was; else they fail."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(running, "LocalWorkers", LocalWorkers)  # not those of ``studied``
+    monkeypatch.setattr(running, "LocalWorkers", AtOnce)
     monkeypatch.setattr(running, "StudyWorker", study_workers.waits)
     (tmp_path / "quiz.csv").write_text(QUIZ, encoding="utf-8")
     asked = {"one": Event(), "other": Event()}

@@ -79,11 +79,8 @@ def test_a_store_that_cannot_be_used_is_named_before_anything_is_asked(run):
     fault = "ValueError: Protocol not known: nowhere; expected"
     said = refused("", run, "nowhere://bucket/x")
     assert said.startswith(f"s.toml: folder = 'nowhere://bucket/x': {fault}")
-    assert not Path("runs").exists()
-
-
-def test_shards_need_a_shared_folder(run):
     refused("expected a folder that all parts share", run, "memory://bucket", shard="1/2")
+    assert not Path("runs").exists()
 
 
 def oracle():
@@ -129,9 +126,8 @@ SEEDS = [f"seed-{seed}/{name}" for name in ("answers.parquet", "run.json") for s
 @pytest.fixture
 def seeds(run, request):
     """A study whose first run is of two seeds, finished here; its address, made anew."""
-    Path("s.toml").write_text(
-        STUDY.format(address="memory://seeds").replace("baseline:oracle", "tuned"), "utf-8"
-    )
+    text = STUDY.format(address="memory://seeds").replace("baseline:oracle", "tuned")
+    Path("s.toml").write_text(text, "utf-8")
     write_seeds("old")
     files = fsspec.filesystem("memory")
     request.addfinalizer(lambda: files.rm("/seeds", recursive=True))
@@ -184,10 +180,9 @@ def test_a_fetch_that_ended_early_is_resumed(count, seeds, monkeypatch):
 def test_no_older_record_stands_beside_new_answers(count, seeds, monkeypatch):
     (study, files), root = seeds, "/seeds/oracle/mini"
     write_seeds("new")
+    broken = broken_after(MemoryFileSystem.pipe_file, count)
     with monkeypatch.context() as patch:
-        patch.setattr(
-            MemoryFileSystem, "pipe_file", broken_after(MemoryFileSystem.pipe_file, count)
-        )
+        patch.setattr(MemoryFileSystem, "pipe_file", broken)
         refused("the disk is gone", copy_run, study, study.runs[0])
     there = [path for path in files.find(root) if path.endswith("run.json")]
     assert all(b"new" in files.cat_file(path) for path in there)

@@ -12,7 +12,6 @@ from checks import refused
 from conftest import cases, real_data
 from consilience import Suite, load_suite
 from consilience.authoring.audit import cautions
-from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Edge
 from consilience.suites import check_suite
 from consilience.suites.facts import (
@@ -28,14 +27,6 @@ from consilience.suites.question_suites import MINI, is_questions, load_question
 from consilience.types import Candidates
 
 
-def test_a_file_that_does_not_exist_has_a_similar_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "own.csv").write_text("question,answer\n?,x\n")
-    for spec in ("own.cvs", "own"):
-        refused("no such file or folder.*mean 'own.csv'", load_suite, spec)
-    refused(r"onw\.csv: no such file\. Did you mean 'own\.csv'", load_questions, "onw.csv")
-
-
 def test_a_folder_is_read_as_it_stands(write_suite):
     edge = {"relation": "capital", "pattern_a": "[Y] is the capital of [X].",
             "pattern_b": "The capital of [X] is [Y].",
@@ -43,7 +34,7 @@ def test_a_folder_is_read_as_it_stands(write_suite):
     suite = load_folder(write_suite(edges=[edge]))
     (relation,) = suite.relations
     assert (suite.name, suite.protocol) == ("suite", "strict")
-    assert [pattern.text for pattern in relation.patterns][0] == "The capital of [X] is [Y]."
+    assert relation.patterns[0].text == "The capital of [X] is [Y]."
     assert [fact.item for fact in relation.facts] == ["capital-1", "capital-2", "capital-3"]
     assert relation.candidates.words == ("Paris", "Berlin", "Rome")
     assert relation.edges == {(0, 1): Edge(True, False, False)}
@@ -132,15 +123,22 @@ def test_check_names_objects_that_differ_only_in_case_or_spaces():
     ]
 
 
-def test_a_folder_or_table_that_is_missing(tmp_path, write_suite, monkeypatch):
-    refused(r"\./nowhere: no such folder; expected the name", load_suite, "./nowhere")
-    (tmp_path / "food").mkdir()
-    refused("no such folder.*Did you mean 'food'", load_suite, tmp_path / "fod")
+def test_a_file_folder_or_table_that_is_missing(tmp_path, write_suite, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    refused("no suite 'fod' and no such file or folder.*mean 'food'", load_suite, "fod")
-    refused("Did you mean 'pararel'", load_suite, "paralel")
+    (tmp_path / "food").mkdir()
+    (tmp_path / "own.csv").write_text("question,answer\n?,x\n")
+    for spec, message in (
+        ("./nowhere", r"\./nowhere: no such folder; expected the name"),
+        (tmp_path / "fod", "no such folder.*Did you mean 'food'"),
+        ("fod", "no suite 'fod' and no such file or folder.*mean 'food'"),
+        ("own.cvs", "no such file or folder.*mean 'own.csv'"),
+        ("own", "no such file or folder.*mean 'own.csv'"),
+        ("paralel", "Did you mean 'pararel'"),
+        (str(tmp_path), "no suite in this folder.*docs/suites.md"),
+    ):
+        refused(message, load_suite, spec)
     refused("not in .*`consilience suite fetch pararel`", load_suite, "pararel", tmp_path)
-    refused("no suite in this folder.*docs/suites.md", load_suite, str(tmp_path))
+    refused(r"onw\.csv: no such file\. Did you mean 'own\.csv'", load_questions, "onw.csv")
     folder = write_suite()
     (folder / "facts.tsv").write_text("relation\tsubject\tobject\n")
     refused("both facts.jsonl and facts.tsv", load_suite, str(folder))
@@ -192,9 +190,8 @@ def test_what_real_texts_hold_is_no_control_character(write_suite):
 
 
 def test_the_folder_of_a_suite_is_its_name(write_suite, tmp_path):
-    with pytest.raises(ConsilienceError, match=r"U\+001B, in the name of the folder") as caught:
-        load_folder(write_suite(tmp_path / "a\x1b[2J"))
-    assert "\x1b" not in str(caught.value)
+    folder = write_suite(tmp_path / "a\x1b[2J")
+    assert "\x1b" not in refused(r"U\+001B, in the name of the folder", load_folder, folder)
     assert load_folder(write_suite(tmp_path / " ")).name == " "
 
 
@@ -324,14 +321,15 @@ def test_the_edges_of_the_bundled_suite_follow_from_its_annotations():
 
 def test_the_real_release_is_as_it_was_counted():
     """Table 1 to the digit, sizes and edit kinds over all relations, from the release itself."""
-    folder = real_data("pararel")
-    counted = suite_statistics(load_suite(str(folder)))
+    folder = str(real_data("pararel"))
+    suite = load_suite(folder)
+    counted = suite_statistics(suite)
     assert (counted.relations, counted.patterns) == (38, 328)
     assert (counted.min_patterns, counted.max_patterns) == (2, 20)
     means = (counted.mean_patterns, counted.mean_syntactic_variants, counted.mean_lexical_variants)
     assert means == (328 / 38, 180 / 38, 229 / 38), "8.63, 4.74 and 6.03"
     assert counted.facts == 26_813
-    shipped = suite_statistics(load_suite(str(folder), as_shipped=True))
+    shipped = suite_statistics(load_suite(folder, as_shipped=True))
     assert (shipped.facts, shipped.queries) == (26_946, 224_010)
     kinds = Counter()
     for row in counted.by_relation:
@@ -340,24 +338,19 @@ def test_the_real_release_is_as_it_was_counted():
         "diff_syntax": 58, "diff_lexical": 344, "diff_both": 994, "no_change": 54,
         "diff_determiner": 1992,
     }  # fmt: skip
-    patterns = [p for r in load_suite(str(folder)).relations for p in r.patterns]
-    assert sum(pattern.object_last for pattern in patterns) == 213
-    assert not check_suite(str(folder))
-    found = cautions(load_suite(str(folder)))
+    assert sum(pattern.object_last for each in suite for pattern in each.patterns) == 213
+    assert not check_suite(folder)
+    found = cautions(suite)
     assert len(found) == 31  # 22 N-1 relations with several objects of a subject, 9 duplicates
     assert "P36: 1 duplicate fact, such as" in "\n".join(found)
-
-
-def test_a_copy_of_mini_is_a_suite_of_facts(tmp_path):
-    """Although its folder also has a table of questions."""
-    copy = shutil.copytree(MINI, tmp_path / "copy")
-    assert (check_suite(copy), load_suite(copy).digest) == ([], load_suite("mini").digest)
 
 
 def test_the_name_of_a_suite_or_task_is_never_that_of_a_folder(tmp_path, monkeypatch):
     for name in ("mini", "pararel", "mrpc", "own"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "questions.csv").write_text("question,answer\nHow?,So\n")
+    copy = shutil.copytree(MINI, tmp_path / "copy")  # its folder also has a table of questions
+    assert (check_suite(copy), load_suite(copy).digest) == ([], load_suite("mini").digest)
     monkeypatch.chdir(tmp_path)
     assert [is_questions(each) for each in ("mini", "pararel", "mrpc", "own")] == [0, 0, 0, 1]
     assert is_questions("./mini")

@@ -10,48 +10,48 @@ import pytest
 from consilience import ask_suite, load_model, load_suite, measure
 from consilience.analysis.patterns import form_tables
 from consilience.kinds.counting import majority_baseline
-from consilience.report.summary import (
-    FEWEST_FACTS,
-    Summary,
-    SummaryRow,
-    brief_notes,
-    summarize,
-)
+from consilience.report.summary import FEWEST_FACTS, Summary, SummaryRow, brief_notes, summarize
 from consilience.report.table import all_notes
-from consilience.suites.facts import sample_facts
+from consilience.suites.facts import sample_facts, select_relations
 from consilience.types import Candidates, Fact
 from pair_builders import answers_of, suite_of
 from test_metrics import make_suite
 from test_metrics import table as answers_table
 
-LACKING = pl.int_range(pl.len()) % 7 == 0
-"""Rows without an answer."""
-
 
 @pytest.fixture(scope="module")
 def mini():
-    return sample_facts(load_suite("mini"), 6, 0)
+    """Eight relations, two of them with several right answers."""
+    suite = load_suite("mini")
+    several = [relation.id for relation in suite if relation.cardinality == "N-M"]
+    others = ["capital", "currency", "sport", "continent", "animal_class", "painter"]
+    return sample_facts(select_relations(suite, [*others, *several]), 6, 0)
 
 
 def answers_to(suite, model, seed=0):
     return ask_suite(suite, load_model(model, seed=seed))
 
 
-def summary_of(answers, suite, protocol="strict", **options):
-    metrics = measure(answers, suite, protocol)
-    baseline = majority_baseline(answers, suite, protocol)
-    return summarize(metrics, suite, protocol, "toy", baseline, **options)
+@pytest.fixture(scope="module")
+def at_random(mini):
+    """Answers of the random model, their metrics, and the summary of these."""
+    answers = answers_to(mini, "baseline:random")
+    metrics = measure(answers, mini, "strict")
+    baseline = majority_baseline(answers, mini, "strict")
+    return answers, metrics, summarize(metrics, mini, "strict", "toy", baseline)
+
+
+def summary_of(answers, suite):
+    baseline = majority_baseline(answers, suite, "strict")
+    return summarize(measure(answers, suite, "strict"), suite, "strict", "toy", baseline)
 
 
 @pytest.mark.parametrize("protocol", ["strict", "published"])
 def test_the_majority_baseline_is_that_of_the_model_with_its_name(protocol, mini):
     """Counted from another model's answers; where those lack some, both are without them."""
-    gaps, constant = (
-        answers_to(mini, f"baseline:{name}").with_columns(
-            answer=pl.when(LACKING).then(None).otherwise("answer")
-        )
-        for name in ("random", "majority")
-    )
+    lacking = pl.when(pl.int_range(pl.len()) % 7 == 0).then(None).otherwise("answer")
+    models = ("baseline:random", "baseline:majority")
+    gaps, constant = (answers_to(mini, name).with_columns(answer=lacking) for name in models)
     counted = majority_baseline(gaps, mini, protocol)
     expected = measure(constant, mini, protocol)
     assert expected.height > 100
@@ -90,10 +90,9 @@ def test_the_last_note_explains_intervals_and_empty_cells(low, baseline, relatio
     assert all_notes(summary.table()) == ([note] if note else [])
 
 
-def test_the_rows_of_facts_are_the_means_of_the_metrics_table(mini):
-    answers = answers_to(mini, "baseline:random")
-    summary = summary_of(answers, mini)
-    means = measure(answers, mini, "strict").filter(group="MACRO", subset="all")
+def test_the_rows_of_facts_are_the_means_of_the_metrics_table(at_random):
+    _, metrics, summary = at_random
+    means = metrics.filter(group="MACRO", subset="all")
     by_name = {row["metric"]: row for row in means.iter_rows(named=True)}
     assert [row.label for row in summary.rows] == [
         "Accuracy", "Consistency", "Chance-corrected consistency", "Consistent accuracy",
@@ -103,7 +102,7 @@ def test_the_rows_of_facts_are_the_means_of_the_metrics_table(mini):
         for name in ("value", "low", "high"):
             assert getattr(row, name) == pytest.approx(found[name], nan_ok=True, abs=0)
         assert math.isnan(row.std)
-    assert summary.title == "toy on mini: 13 of 15 relations, 78 facts, 9 patterns each (strict)"
+    assert summary.title == "toy on mini: 6 of 8 relations, 36 facts, 9 patterns each (strict)"
     assert summary.chance == by_name["chance_consistency"]["value"]
     assert summary.rows[1].baseline == 1 and math.isnan(summary.rows[2].baseline)
     assert len(summary.least) == 3
@@ -133,8 +132,8 @@ def test_the_title_counts_the_facts_of_the_accuracy_and_small_relations_are_not_
     assert (summary.least, summary.most) == ([], [])
 
 
-def test_notes_below_a_summary_are_few_and_whole(mini):
-    summary = summary_of(answers_to(mini, "baseline:random"), mini)
+def test_notes_below_a_summary_are_few_and_whole(at_random):
+    summary = at_random[-1]
     known = summary.notes[0].rstrip(".") + " (details)"
     notes = brief_notes(summary, [known, "word " * 40, *"abc"], "see .notes")
     assert notes == ["word " * 40, "a", "b", "1 more note; see .notes"]
@@ -144,36 +143,35 @@ def test_a_relation_without_an_answered_fact_is_named(mini):
     answers = answers_to(mini, "baseline:majority")
     absent = pl.when(pl.col("group") == "capital").then(None).otherwise("answer")
     notes = summary_of(answers.with_columns(answer=absent), mini).notes
-    assert "In 14 of the 14 relations with answers, over 90 %" in "".join(notes)
+    assert "In 7 of the 7 relations with answers, over 90 %" in "".join(notes)
     assert "Means leave out capital of a country: no fact was answered." in notes
 
 
 def test_a_constant_model_has_a_note_and_no_extremes(mini):
     summary = summary_of(answers_to(mini, "baseline:majority"), mini)
     assert (summary.least, summary.most) == ([], [])
-    most = "In 15 of 15 relations over 90 % of the answers are the same"
+    most = "In 8 of 8 relations over 90 % of the answers are the same"
     assert summary.notes[0].startswith(most)
     for row in summary.rows:
         assert row.value == pytest.approx(row.baseline, nan_ok=True)
 
 
-@pytest.mark.parametrize(("cardinality", "labels", "title"), [
-    ("N-1", ["Accuracy", "Consistency", "Chance-corrected consistency", "Consistent accuracy"],
-     "toy on hand: 1 relation, 2 facts, 3 patterns each (strict)"),
-    ("N-M", ["Determinism"], "toy on hand: 1 relation, 2 facts, 3 patterns each (strict)"),
+@pytest.mark.parametrize(("cardinality", "labels"), [
+    ("N-1", ["Accuracy", "Consistency", "Chance-corrected consistency", "Consistent accuracy"]),
+    ("N-M", ["Determinism"]),
 ])  # fmt: skip
-def test_one_relation(cardinality, labels, title):
+def test_one_relation(cardinality, labels):
     suite = make_suite(cardinality=cardinality)
     rows = [("1", "Ada", "a", ["a", "a", "a"]), ("2", "Bob", "b", ["b", "c", "c"])]
     summary = summary_of(answers_table(rows), suite)
     assert [row.label for row in summary.rows] == labels
-    assert summary.title == title
+    assert summary.title == "toy on hand: 1 relation, 2 facts, 3 patterns each (strict)"
     assert not summary.notes
 
 
-def test_seeds_of_facts_have_a_deviation(mini):
-    seeds = [answers_to(mini, "baseline:random", seed) for seed in (0, 1)]
-    by_seed = [measure(answers, mini, "strict") for answers in seeds]
+def test_seeds_of_facts_have_a_deviation(mini, at_random):
+    seeds = [at_random[0], answers_to(mini, "baseline:random", 1)]
+    by_seed = [at_random[1], measure(seeds[1], mini, "strict")]
     summary = summarize(measure(seeds, mini, "strict"), mini, "strict", "toy", {}, by_seed)
     only = {"group": "MACRO", "subset": "all", "metric": "accuracy"}
     first, second = (table.filter(**only)["value"][0] for table in by_seed)
@@ -185,8 +183,8 @@ def test_seeds_of_facts_have_a_deviation(mini):
     assert summary.title.endswith("(strict, mean of 2 seeds)")
 
 
-def test_the_noise_floor_of_a_run_is_noted(mini):
-    metrics = measure(answers_to(mini, "baseline:random"), mini, "strict")
+def test_the_noise_floor_of_a_run_is_noted(mini, at_random):
+    metrics = at_random[1]
     flips = metrics.head(1).with_columns(metric=pl.lit("flips"), value=pl.lit(0.0123))
     notes = summarize(pl.concat([metrics, flips]), mini, "strict", "toy", {}).notes
     assert any(note.startswith("Noise floor: up to 1.2 % of a sample's answers") for note in notes)

@@ -46,21 +46,9 @@ OF, POSSESSIVE, INVERTED, WHICH, IN, AT, BE_IN, HELPS, IS_HELPED, TWINS = map(
 )
 
 
-@pytest.mark.parametrize(("tree", "steps"), [  # prepositions and be are none
-    ("OF", (("nmod", "nsubj"), ())),
-    ("POSSESSIVE", (("nmod", "nsubj"), ())),
-    ("INVERTED", (("nmod",), ("nsubj",))),
-    ("IN", (("nsubj",), ("nmod",))),
-    ("AT", (("nsubj",), ("nmod",))),
-    ("BE_IN", (("nsubj",), ())),
-    ("WHICH", ((), ("nmod", "relcl"))),
-    ("FRIEND", (("nsubj",), ("nmod",))),  # what be says of its subject: a noun before a place
-    ("AS_A_FRIEND", (("pobj",), ("nmod",))),  # the first word under a preposition takes its place
-    ("HELPS", (("nsubj",), ("dobj",))),  # a path has a direction
-    ("IS_HELPED", (("dobj",), ("nsubj",))),
-])  # fmt: skip
-def test_the_steps_of_a_path(tree, steps):
-    assert path(TREES[tree]) == steps
+@pytest.mark.parametrize(("tree", "steps", "note"), cases("path_steps"))
+def test_the_steps_of_a_path(tree, steps, note):
+    assert path(TREES[tree]) == tuple(map(tuple, steps)), note
 
 
 def test_one_preposition_for_another_is_a_lexical_change_and_one_more_is_not():

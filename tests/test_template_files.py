@@ -1,6 +1,7 @@
 """Templates by name, as a text, and from files."""
 
 import json
+import tomllib
 
 import pytest
 
@@ -12,15 +13,10 @@ from consilience.core.presentation import TEMPLATES, Presentation, Template, pre
 
 QUESTION = Question("q", "g", {"": ("Why?",)}, Choice("so"), (Choice("so"), Choice("no")))
 TOML = """
-[[templates]]
-name = "exam"
-text = "{context}\\nQ: {question}\\n{options}\\nA:"
-
-[[templates]]
-name = "polite"
-text = "Please: {question}\\n{options}"
-chat = true
-system = "Be brief."
+templates = [
+    { name = "exam", text = "{context}\\nQ: {question}\\n{options}\\nA:" },
+    { name = "polite", text = "Please: {question}\\n{options}", chat = true, system = "Be brief." },
+]
 """
 
 
@@ -42,17 +38,12 @@ def test_a_text_is_a_template_of_ones_own():
 
 @pytest.mark.parametrize("suffix", ["toml", "yaml", "json"])
 def test_a_file_has_names_texts_chats_and_system_prompts(tmp_path, suffix):
-    exam = {"name": "exam", "text": "{context}\nQ: {question}\n{options}\nA:"}
-    polite = {"name": "polite", "text": "Please: {question}\n{options}", "chat": True}
-    polite["system"] = "Be brief."
-    path = tmp_path / f"own.{suffix}"
-    content = TOML if suffix == "toml" else json.dumps({"templates": [exam, polite]})
+    path, content = tmp_path / f"own.{suffix}", tomllib.loads(TOML)
+    exam, polite = content["templates"]
+    content = TOML if suffix == "toml" else json.dumps(content)
     path.write_text(content, encoding="utf-8")
-    templates = templates_of([str(path)])
-    assert templates == {
-        "exam": Template("exam", exam["text"]),
-        "polite": Template("polite", polite["text"], is_chat=True, system="Be brief."),
-    }
+    chat = Template("polite", polite["text"], is_chat=True, system="Be brief.")
+    assert templates_of([str(path)]) == {"exam": Template("exam", exam["text"]), "polite": chat}
 
 
 def test_a_system_prompt_is_that_of_the_chats_without_one(tmp_path):
@@ -64,14 +55,7 @@ def test_a_system_prompt_is_that_of_the_chats_without_one(tmp_path):
     refused("a system prompt without a chat", with_system, templates_of(["auto"]), "Answer.")
 
 
-@pytest.mark.parametrize(("spec", "message"), [
-    ("plian", "Did you mean 'plain'"),
-    ("What is it?", "a text with {question}"),
-    ("Q: {qestion}", "Did you mean 'question'"),
-    ("Q: {options}", "0 times {question} in the template 'Q: {options}'"),
-    ("{question} or {question}", "2 times {question}"),
-    ("absent.toml", "absent.toml"),
-])  # fmt: skip
+@pytest.mark.parametrize(("spec", "message"), cases("templates_refused"))
 def test_what_is_no_template_says_why(spec, message):
     assert message in refused("", templates_of, [spec])
 

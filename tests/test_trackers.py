@@ -56,15 +56,10 @@ def test_a_missing_tracker_is_named(result, name, monkeypatch):
     refused(rf"pip install '{name}>=", trackers.track, result, name)
 
 
-@pytest.fixture
-def mlflow(tmp_path, monkeypatch):
+def test_mlflow_has_a_run_of_its_own_or_steps_of_the_active_one(result, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: make test-trackers")
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
-    return mlflow
-
-
-def test_mlflow_has_metrics_parameters_and_tables(result, mlflow):
     trackers.track(result, "mlflow")
     assert mlflow.active_run() is None
     (run,) = mlflow.search_runs(experiment_names=["consilience"], output_format="list")
@@ -72,9 +67,6 @@ def test_mlflow_has_metrics_parameters_and_tables(result, mlflow):
     assert run.data.params["consilience.suite"] == "animals"
     text = mlflow.artifacts.load_text(f"{run.info.artifact_uri}/consilience/disagreements.csv")
     assert pl.read_csv(text.encode())["item"].to_list() == ["land", "sea"]
-
-
-def test_mlflow_logs_into_the_active_run_at_a_step(result, mlflow):
     mlflow.set_experiment("training")
     with mlflow.start_run() as run:
         for step in (10, 20):
@@ -83,13 +75,9 @@ def test_mlflow_logs_into_the_active_run_at_a_step(result, mlflow):
     assert [(one.step, one.value) for one in history] == [(10, 1 / 3), (20, 1 / 3)]
 
 
-@pytest.fixture
-def trackio(tmp_path, monkeypatch):
+def test_trackio_has_a_run_of_its_own_or_steps_of_the_active_one(result, tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
-    return pytest.importorskip("trackio", reason="trackio is not installed: make test-trackers")
-
-
-def test_trackio_has_metrics_and_tables(result, trackio):
+    trackio = pytest.importorskip("trackio", reason="trackio is not installed: make test-trackers")
     trackers.track(result, "trackio")
     (name,) = trackio.SQLiteStorage.get_runs("consilience")
     assert name == "first_label on animals"
@@ -97,9 +85,6 @@ def test_trackio_has_metrics_and_tables(result, trackio):
     assert row["animals/consistency"] == pytest.approx(1 / 3)
     table = row["consilience/disagreements"]["_value"]
     assert [line["item"] for line in table] == ["land", "sea"]
-
-
-def test_trackio_logs_into_the_active_run_at_a_step(result, trackio):
     trackio.init("training", name="mine", embed=False)
     trackers.track(result, "trackio", step=10)
     trackio.log({"loss": 1.0}, step=11)

@@ -80,13 +80,10 @@ def test_a_run_that_was_interrupted_is_counted_with_a_note(run, consilience):
     assert (status, "no answers for 1 relation: sport" in err) == (0, True)
 
 
-@pytest.mark.parametrize("version", [1, "2", None])
-def test_a_record_in_an_unknown_format_is_refused(version, run):
-    change(run, lambda record: record["settings"].update(format=version))
-    refused(f"a run in format {json.dumps(version)}; expected", record_of, run)
-
-
 def test_a_run_in_an_unknown_format_is_refused_by_all(run, consilience):
+    for version in (1, "2", None):
+        change(run, lambda record: record["settings"].update(format=version))  # noqa: B023
+        refused(f"a run in format {json.dumps(version)}; expected", record_of, run)
     change(run, lambda record: record["settings"].update(format=3))
     before = (run / "run.json").read_bytes()
     again = (*RUN, "--groups", "capital,sport", "--out", "{run}")
@@ -176,8 +173,10 @@ def test_a_run_does_not_write_through_links(run, consilience, tmp_path):
 
 
 @pytest.fixture
-def hostile(tmp_path):
-    """A model and a file whose code leaves a marker."""
+def hostile(tmp_path, monkeypatch):
+    """A model and a file whose code leaves a marker; keys are in the environment."""
+    monkeypatch.setenv("MY_SECRET", "topsecretvalue")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mysecretkey")
     marker, model = tmp_path / "marker", tmp_path / "model"
     model.mkdir()
     for folder in (tmp_path, model):
@@ -199,9 +198,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("repeated", ATTACKS)
-def test_a_record_runs_no_code_and_sends_no_key(repeated, run, hostile, consilience, monkeypatch):
-    monkeypatch.setenv("MY_SECRET", "topsecretvalue")
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-mysecretkey")
+def test_a_record_runs_no_code_and_sends_no_key(repeated, run, hostile, consilience):
     with replay(lambda *request: (404, {}, {})) as server:
         options = json.loads(json.dumps(ATTACKS[repeated]).replace("{url}", server.url))
         change(run, lambda record: record["options"].update(options))
@@ -241,17 +238,11 @@ def test_the_code_of_a_run_is_run_if_given_again_and_the_same(hostile, consilien
     ("attack", "file"),
     [*((attack, "consilience.toml") for attack in ATTACKS), ("--base-url {url}", "pyproject.toml")],
 )
-def test_a_found_file_has_no_power(attack, file, hostile, consilience, tmp_path, monkeypatch):
-    monkeypatch.setenv("MY_SECRET", "topsecretvalue")
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-mysecretkey")
+def test_a_found_file_has_no_power(attack, file, hostile, consilience, tmp_path):
     table = "[tool.consilience.probe]" if file == "pyproject.toml" else "[probe]"
     with replay(lambda *request: (404, {}, {})) as server:
-        options = {
-            "model": "baseline:majority",
-            "suite": "mini",
-            "groups": "sport",
-            "limit": 1,
-        } | ATTACKS[attack]
+        options = {"model": "baseline:majority", "suite": "mini", "groups": "sport", "limit": 1}
+        options |= ATTACKS[attack]
         lines = [f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in options.items()]
         text = "\n".join([table, *lines]).replace("{url}", server.url)
         assert tomllib.loads(text)
@@ -264,9 +255,8 @@ def test_a_found_file_has_no_power(attack, file, hostile, consilience, tmp_path,
         assert "found, not named" in consilience("probe", "--help")[2], "a note"
         consilience("probe", "--out", "new", "--config", tmp_path / file)
         assert hostile.exists() or server.headers
-        (tmp_path / file).write_text(
-            f'{table}\ntrust-remote-code = false\nlimit = 1\ngroups = "sport"\n'
-        )
+        harmless = f'{table}\ntrust-remote-code = false\nlimit = 1\ngroups = "sport"\n'
+        (tmp_path / file).write_text(harmless)
         assert consilience("probe", "-m", "baseline:first", "-s", "mini-questions")[0] == 0
 
 

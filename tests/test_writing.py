@@ -19,6 +19,7 @@ from consilience.kinds.variants import Writer, as_writer, sample_factor
 from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import AnswerWriter, Manner, TokenNoise
+from test_equivalence import Same
 
 CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }} | {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 TEXTS = ("Rome and Paris ?", "the capital Paris ?", "Rome and Rome ?", "the Italy ?")
@@ -47,10 +48,10 @@ def writer(model_folder):
 
 def written(model, prompts, samples=None):
     """The texts in the order of the prompts."""
-    texts = {}
+    texts = np.empty(len(prompts), dtype=object)
     for rows, of_rows in model.write(prompts, samples or [1] * len(prompts)):
-        texts |= dict(zip(rows.tolist(), of_rows, strict=True))
-    return [texts[at] for at in range(len(prompts))]
+        texts[rows] = of_rows
+    return texts.tolist()
 
 
 @torch.inference_mode()
@@ -215,8 +216,6 @@ def test_open_questions_have_samples_aliases_and_their_own_words():
 
 def test_answers_that_mean_the_same_are_merged_and_the_judge_is_measured():
     """Big and large are the same; the judge calls every labelled pair different but this one."""
-    from test_equivalence import Same
-
     design = FactorialDesign.full(sample_factor(3, 1.0))
     scripted, judge = Scripted("big", "large", "green"), Same("big|large")
     writer = Writer(scripted, equivalence="test:big", judge=judge)
@@ -233,8 +232,6 @@ def test_answers_that_mean_the_same_are_merged_and_the_judge_is_measured():
 
 def test_answers_of_linked_questions_have_one_meaning_where_the_judge_merges_them():
     """Big, right of q, and large, wrong of r, become one; s is linked to none."""
-    from test_equivalence import Same
-
     golds = {"q": "big", "r": "green", "s": "green"}
     questions = [Question(item, "g", {"": ("?",)}, Choice(gold)) for item, gold in golds.items()]
     scripted, judge = Scripted("Big", "large", "large"), Same("big|large")

@@ -53,10 +53,6 @@ OPTION_NAMES = ("option", "choice", "candidate", "alternative", "answer", "endin
 
 SIMILAR = 0.88  # From this similarity (``difflib``) a column is taken for a misspelt one
 
-SIMILAR_PHRASING = 0.8
-"""From this similarity a name before its number is a phrasing; a swap of letters has 0.875."""
-
-
 MAKE_A_SUITE = (
     "Make a suite of the facts with patterns: "
     "`consilience suite import PATTERNS --into FOLDER --facts-from TABLE`."
@@ -84,14 +80,6 @@ def recognised(
         if column not in cells
     }
     meant = _meant(cells, columns)
-    for column in unused(cells, columns):
-        if phrasing := _meant_phrasing(column):
-            raise ConsilienceError(
-                f"a column '{column}'",
-                expected=f"'{phrasing}' for a further phrasing of the question",
-                where=where,
-                todo=f"Did you mean '{phrasing}'? Rename it.",
-            )
     if not absent and not meant:
         return
     wrong = dict.fromkeys(absent.values(), "COLUMN")
@@ -144,14 +132,6 @@ def _phrasing_number(column: str) -> int | None:
     """The number in ``question_2``, ``question2`` or ``Question 2``; None of other columns."""
     match = re.fullmatch(r"question[ _-]?(\d+)", column.strip().casefold())
     return int(match[1]) if match else None
-
-
-def _meant_phrasing(column: str) -> str:
-    """The column of a phrasing that a misspelt one such as ``questoin_2`` means; or empty."""
-    match = re.fullmatch(r"(\D+?)[ _-]?(\d+)", column.strip().casefold())
-    if match and get_close_matches(match[1], ["question"], cutoff=SIMILAR_PHRASING):
-        return f"question_{match[2]}"
-    return ""
 
 
 def _meant(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:

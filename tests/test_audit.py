@@ -218,7 +218,7 @@ def test_tsv_tables_are_fixed_line_by_line(write_suite):
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (("mini", "--fix"), "a bundled or released suite"),
-    (("mini-questions", "--fix"), "--fix with a suite of questions"),
+    (("mini-questions", "--fix"), "'mini-questions' is a suite of questions"),
     (("mini-questions", "--runs", "r"), "--runs with a suite of questions"),
     (("none",), "no suite 'none'"),
 ])  # fmt: skip

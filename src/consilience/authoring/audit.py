@@ -40,7 +40,7 @@ from consilience.report.export import Shown
 from consilience.report.table import Column, Table, Value
 from consilience.runs.run import open_runs
 from consilience.suites.layouts import layout_of, places_in
-from consilience.suites.question_suites import SUITE_NAMES, columns_of, is_questions, load_questions
+from consilience.suites.question_suites import SUITE_NAMES, columns_of
 from consilience.suites.questions import Questions
 from consilience.types import Relation, Suite
 
@@ -58,14 +58,13 @@ def run_checks(
     material: FactMaterial | Questions, missing: Mapping[str, str], *, only_quick: bool = False
 ) -> Audit:
     """Run every check that applies; ``missing``: why a field of the material is not there."""
-    kind = "facts" if isinstance(material, FactMaterial) else "questions"
     findings: list[Finding] = []
     counts: dict[str, int] = {}
     not_run: dict[str, str] = {}
     for name, check in CHECKS.items():
         if only_quick and not check.is_quick:
             continue
-        if check.of != kind:
+        if check.of != material.kind:
             not_run[name] = f"for suites of {check.of}"
         elif check.needs and getattr(material, check.needs) is None:
             not_run[name] = missing[check.needs]
@@ -81,10 +80,9 @@ def run_checks(
 
 def cautions(suite: Suite | Questions) -> list[str]:
     """What is no error but decides what a suite's numbers mean, by the checks that are quick."""
-    material = suite if isinstance(suite, Questions) else FactMaterial(suite)
+    material = FactMaterial(suite) if isinstance(suite, Suite) else suite
     findings = run_checks(material, {}, only_quick=True).findings
-    order = [group.id for group in suite] if isinstance(suite, Suite) else list(suite.groups)
-    positions = {name: at for at, name in enumerate(order)}
+    positions = {name: at for at, name in enumerate(material.groups)}
     in_order = sorted(findings, key=lambda finding: positions.get(finding.group, -1))
     return [f"{one.group}: {one.evidence}" if one.group else one.evidence for one in in_order]
 
@@ -330,15 +328,9 @@ class SuiteAudit(Shown):
 
 def audit_suite(options: AuditOptions) -> SuiteAudit:
     """Correct the files of a suite if that is wanted, and run every check that applies."""
-    spec, of_questions = options.suite, is_questions(options.suite)
-    if of_questions and (options.runs or options.fix):
-        raise ConsilienceError(
-            f"{'--runs' if options.runs else '--fix'} with a suite of questions",
-            expected="a suite of facts",
-            todo="Leave it out.",
-        )
+    spec, columns = options.suite, columns_of(options.columns)
     changes = tuple(fix_folder(writable_folder(spec, options.data_dir))) if options.fix else ()
-    problems = suites.check_suite(spec, options.data_dir, columns_of(options.columns))
+    problems = suites.check_suite(spec, options.data_dir, columns)
     if problems:
         errors = tuple(
             Finding(
@@ -353,10 +345,11 @@ def audit_suite(options: AuditOptions) -> SuiteAudit:
         )
         not_run = {"all checks": "the files have errors"}
         return SuiteAudit(spec, Audit(errors, {FILES: len(errors)}, not_run), changes=changes)
-    if of_questions:
-        questions = load_questions(spec, columns_of(options.columns))
-        return SuiteAudit(questions.name, run_checks(questions, {}))
-    suite = suites.load_suite(spec, options.data_dir)
+    suite = suites.load_any(spec, options.data_dir, columns)
+    if isinstance(suite, Questions):
+        if options.runs:
+            raise ConsilienceError("--runs with a suite of questions", todo="Leave it out.")
+        return SuiteAudit(suite.name, run_checks(suite, {}))
     material, missing = _material(suite, options)
     compared = material
     if material.edges is not None and not any(relation.edges for relation in suite):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import combinations
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -103,7 +103,6 @@ def has_words(pattern: str) -> bool:
 Severity = Literal["error", "warning", "note"]
 """error: the suite cannot be used. warning: probably a mistake. note: decides what numbers mean."""
 
-Kind = Literal["facts", "questions"]
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -125,6 +124,7 @@ class Finding:
 class FactMaterial:
     """What the checks of a suite of facts read; None for what could not be had."""
 
+    kind: ClassVar = "facts"
     suite: Suite
     places: Places = field(default_factory=Places)
     aliases: Mapping[str, Sequence[tuple[str, ...]]] = field(default_factory=dict)
@@ -138,6 +138,10 @@ class FactMaterial:
     """Relation -> cosine similarity (pattern, pattern) by an encoder."""
     agreement: Mapping[str, Floats] | None = None
     """Relation -> agreement (pattern, pattern), mean over runs."""
+
+    @property
+    def groups(self) -> list[str]:
+        return [relation.id for relation in self.suite]
 
     @property
     def patterns(self) -> list[tuple[Relation, Pattern]]:
@@ -595,7 +599,7 @@ def _texts(question: Question) -> list[str]:
     return [text for texts in question.paraphrases.values() for text in texts]
 
 
-def one_phrasing(questions: Questions) -> Iterator[Finding]:
+def one_phrasing(questions: Questions.kind) -> Iterator[Finding]:
     """Such questions have no consistency of phrasings."""
     for name, items in questions.groups.items():
         single = [item for item in items if item.phrasings == 1]
@@ -604,7 +608,7 @@ def one_phrasing(questions: Questions) -> Iterator[Finding]:
             yield _found(name, f"{noun} one phrasing, such as {single[0].item}", single)
 
 
-def options_differ(questions: Questions) -> Iterator[Finding]:
+def options_differ(questions: Questions.kind) -> Iterator[Finding]:
     """Random answers are right at other rates."""
     for name, items in questions.groups.items():
         sizes = sorted({len(item.options) for item in items})
@@ -614,7 +618,7 @@ def options_differ(questions: Questions) -> Iterator[Finding]:
             yield Finding(name, evidence, count=len(items))
 
 
-def gold_position(questions: Questions) -> Iterator[Finding]:
+def gold_position(questions: Questions.kind) -> Iterator[Finding]:
     """A model that always chooses that position is right."""
     for name, items in questions.groups.items():
         positions = {item.gold_position for item in items if item.options}
@@ -624,7 +628,7 @@ def gold_position(questions: Questions) -> Iterator[Finding]:
             yield Finding(name, evidence, count=len(items))
 
 
-def duplicate_questions(questions: Questions) -> Iterator[Finding]:
+def duplicate_questions(questions: Questions.kind) -> Iterator[Finding]:
     """Questions that ask what an earlier one asks, if its answer may be given to them too."""
     for name, items in questions.groups.items():
         pairs: list[tuple[Question, Question]] = []
@@ -642,7 +646,7 @@ def duplicate_questions(questions: Questions) -> Iterator[Finding]:
             yield _of_pairs(name, "duplicate question", "", pairs, pairs[0][0])
 
 
-def shared_questions(questions: Questions) -> Iterator[Finding]:
+def shared_questions(questions: Questions.kind) -> Iterator[Finding]:
     """A phrasing that is in two groups, with the same context."""
     first: dict[tuple[str, str], Question] = {}
     shared: dict[tuple[str, str], list[tuple[Question, Question]]] = defaultdict(list)
@@ -658,7 +662,7 @@ def shared_questions(questions: Questions) -> Iterator[Finding]:
         yield _of_pairs(two, "question", f" also in {one}", pairs, pairs[0][1])
 
 
-def same_phrasings(questions: Questions) -> Iterator[Finding]:
+def same_phrasings(questions: Questions.kind) -> Iterator[Finding]:
     """Such phrasings measure tokenization, and count as consistent paraphrases."""
     for question in questions.items:
         for texts in question.paraphrases.values():
@@ -668,7 +672,7 @@ def same_phrasings(questions: Questions) -> Iterator[Finding]:
                     yield _found(question.group, evidence, [question], 2)
 
 
-def question_spaces(questions: Questions) -> Iterator[Finding]:
+def question_spaces(questions: Questions.kind) -> Iterator[Finding]:
     """Spaces in questions or options that a tokenizer may see and a reader does not."""
     for question in questions.items:
         texts = [*_texts(question), *(text for one in question.options for text in one.texts)]
@@ -676,7 +680,7 @@ def question_spaces(questions: Questions) -> Iterator[Finding]:
             yield _found(question.group, f"'{text}' (item {question.item})", [question])
 
 
-def answer_in_question(questions: Questions) -> Iterator[Finding]:
+def answer_in_question(questions: Questions.kind) -> Iterator[Finding]:
     """The gold is in every phrasing as whole words; a context does not count."""
     for name, items in questions.groups.items():
         inside = []
@@ -693,7 +697,7 @@ def answer_in_question(questions: Questions) -> Iterator[Finding]:
             yield _found(name, f"{size}, such as {example}", inside)
 
 
-def same_options(questions: Questions) -> Iterator[Finding]:
+def same_options(questions: Questions.kind) -> Iterator[Finding]:
     """Options that share a text or an alias, without case, accents and hyphens."""
     for question in questions.items:
         for one, two in combinations(question.options, 2):
@@ -710,7 +714,7 @@ class Check:
     severity: Severity
     meaning: str
     todo: str
-    of: Kind = "facts"
+    of: str = FactMaterial.kind  # The kind of suites
     needs: str = ""
     is_quick: bool = False
 
@@ -771,30 +775,30 @@ CHECKS = {check.find.__name__: check for check in (
           "Only the candidates distinguish the two. If models write freely, make it more "
           "specific."),
     Check(one_phrasing, "note", "questions with one phrasing",
-          "Add phrasings, or vary other factors (docs/factors.md).", "questions", is_quick=True),
+          "Add phrasings, or vary other factors (docs/factors.md).", Questions.kind, is_quick=True),
     Check(options_differ, "note", "questions of a group with different numbers of options",
-          "Give all questions of a group as many options.", "questions", is_quick=True),
+          "Give all questions of a group as many options.", Questions.kind, is_quick=True),
     Check(gold_position, "warning",
           "the right answer is at the same position in every question of a group",
           "Use `distractors` in place of `options`: their order is drawn.",
-          "questions", is_quick=True),
+          Questions.kind, is_quick=True),
     Check(duplicate_questions, "warning", "questions that ask the same",
           "Make one question of the two: further rows with the same item are phrasings.",
-          "questions", is_quick=True),
+          Questions.kind, is_quick=True),
     Check(shared_questions, "warning", "the same question in two groups",
           "Keep it in one group, so that groups can be divided into training and test.",
-          "questions"),
+          Questions.kind),
     Check(same_phrasings, "warning",
           "phrasings of a question that differ only in case, spaces or punctuation",
-          "Remove one of the two.", "questions"),
+          "Remove one of the two.", Questions.kind),
     Check(question_spaces, "warning",
           "doubled spaces, spaces at an end, or a space before a full stop or comma",
-          "Correct the file.", "questions"),
+          "Correct the file.", Questions.kind),
     Check(answer_in_question, "note",
           "questions whose right answer is in the question, and no other option is",
-          "Report them apart, or leave them out: the answer can be copied.", "questions"),
+          "Report them apart, or leave them out: the answer can be copied.", Questions.kind),
     Check(same_options, "warning",
           "options of a question that mean the same: aliases, accents or case",
-          "Replace one of them.", "questions"),
+          "Replace one of them.", Questions.kind),
 )}
 # fmt: on

@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from consilience.core.errors import ConsilienceError, did_you_mean, shortened
-from consilience.core.items import Task
 from consilience.core.provenance import plugin
 from consilience.files.rows import Problems, find_table, raise_first, suite_rows
 from consilience.files.write import path_of
@@ -141,17 +140,18 @@ def load_facts(spec: str, data_dir: Path | None = None, *, as_shipped: bool = Fa
 
 
 def load_any(
-    spec: str | Path,
+    spec: str | Path | Suite | Questions,
     data: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     *,
     as_shipped: bool = False,
-) -> Suite | Questions | Task:
-    """The suite of facts, the questions or the task of sentence pairs of that name or file."""
-    name = _name_of(spec)
-    if is_questions(name):
-        return load_questions(name, columns)
-    return load_task(name) if is_task(name) else load_suite(spec, data, as_shipped=as_shipped)
+) -> Suite | Questions:
+    """The suite of that name, folder or file; a value stays. A task of sentence pairs raises."""
+    if isinstance(spec, Suite | Questions):
+        return spec
+    if is_questions(_name_of(spec)):
+        return load_questions(spec, columns)
+    return load_suite(spec, data, as_shipped=as_shipped)
 
 
 def check_suite(

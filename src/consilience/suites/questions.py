@@ -14,7 +14,7 @@ from datetime import date
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install
 from consilience.core.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
@@ -416,6 +416,7 @@ def _shuffled(options: tuple[Choice, ...], item: str) -> tuple[Choice, ...]:
 class Questions:
     """The questions of a suite, in the order of their files."""
 
+    kind: ClassVar = "questions"
     name: str
     items: tuple[Question, ...]
     notes: tuple[str, ...] = ()

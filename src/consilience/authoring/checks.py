@@ -599,7 +599,7 @@ def _texts(question: Question) -> list[str]:
     return [text for texts in question.paraphrases.values() for text in texts]
 
 
-def one_phrasing(questions: Questions.kind) -> Iterator[Finding]:
+def one_phrasing(questions: Questions) -> Iterator[Finding]:
     """Such questions have no consistency of phrasings."""
     for name, items in questions.groups.items():
         single = [item for item in items if item.phrasings == 1]
@@ -608,7 +608,7 @@ def one_phrasing(questions: Questions.kind) -> Iterator[Finding]:
             yield _found(name, f"{noun} one phrasing, such as {single[0].item}", single)
 
 
-def options_differ(questions: Questions.kind) -> Iterator[Finding]:
+def options_differ(questions: Questions) -> Iterator[Finding]:
     """Random answers are right at other rates."""
     for name, items in questions.groups.items():
         sizes = sorted({len(item.options) for item in items})
@@ -618,7 +618,7 @@ def options_differ(questions: Questions.kind) -> Iterator[Finding]:
             yield Finding(name, evidence, count=len(items))
 
 
-def gold_position(questions: Questions.kind) -> Iterator[Finding]:
+def gold_position(questions: Questions) -> Iterator[Finding]:
     """A model that always chooses that position is right."""
     for name, items in questions.groups.items():
         positions = {item.gold_position for item in items if item.options}
@@ -628,7 +628,7 @@ def gold_position(questions: Questions.kind) -> Iterator[Finding]:
             yield Finding(name, evidence, count=len(items))
 
 
-def duplicate_questions(questions: Questions.kind) -> Iterator[Finding]:
+def duplicate_questions(questions: Questions) -> Iterator[Finding]:
     """Questions that ask what an earlier one asks, if its answer may be given to them too."""
     for name, items in questions.groups.items():
         pairs: list[tuple[Question, Question]] = []
@@ -646,7 +646,7 @@ def duplicate_questions(questions: Questions.kind) -> Iterator[Finding]:
             yield _of_pairs(name, "duplicate question", "", pairs, pairs[0][0])
 
 
-def shared_questions(questions: Questions.kind) -> Iterator[Finding]:
+def shared_questions(questions: Questions) -> Iterator[Finding]:
     """A phrasing that is in two groups, with the same context."""
     first: dict[tuple[str, str], Question] = {}
     shared: dict[tuple[str, str], list[tuple[Question, Question]]] = defaultdict(list)
@@ -662,7 +662,7 @@ def shared_questions(questions: Questions.kind) -> Iterator[Finding]:
         yield _of_pairs(two, "question", f" also in {one}", pairs, pairs[0][1])
 
 
-def same_phrasings(questions: Questions.kind) -> Iterator[Finding]:
+def same_phrasings(questions: Questions) -> Iterator[Finding]:
     """Such phrasings measure tokenization, and count as consistent paraphrases."""
     for question in questions.items:
         for texts in question.paraphrases.values():
@@ -672,7 +672,7 @@ def same_phrasings(questions: Questions.kind) -> Iterator[Finding]:
                     yield _found(question.group, evidence, [question], 2)
 
 
-def question_spaces(questions: Questions.kind) -> Iterator[Finding]:
+def question_spaces(questions: Questions) -> Iterator[Finding]:
     """Spaces in questions or options that a tokenizer may see and a reader does not."""
     for question in questions.items:
         texts = [*_texts(question), *(text for one in question.options for text in one.texts)]
@@ -680,7 +680,7 @@ def question_spaces(questions: Questions.kind) -> Iterator[Finding]:
             yield _found(question.group, f"'{text}' (item {question.item})", [question])
 
 
-def answer_in_question(questions: Questions.kind) -> Iterator[Finding]:
+def answer_in_question(questions: Questions) -> Iterator[Finding]:
     """The gold is in every phrasing as whole words; a context does not count."""
     for name, items in questions.groups.items():
         inside = []
@@ -697,7 +697,7 @@ def answer_in_question(questions: Questions.kind) -> Iterator[Finding]:
             yield _found(name, f"{size}, such as {example}", inside)
 
 
-def same_options(questions: Questions.kind) -> Iterator[Finding]:
+def same_options(questions: Questions) -> Iterator[Finding]:
     """Options that share a text or an alias, without case, accents and hyphens."""
     for question in questions.items:
         for one, two in combinations(question.options, 2):

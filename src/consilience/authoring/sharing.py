@@ -363,9 +363,9 @@ def _notes_and_size(
     else:
         of = question_statistics(chosen)
         is_open = sum(group.questions for group in of.by_group if not group.max_options)
-        sizes = [(of.groups, "group"), (of.questions - is_open, "question with options", "questions with options"),
-                 (is_open, "open question"), (of.phrasings, "phrasing"),
-                 (of.expectations, "expectation")]  # fmt: skip
+        with_options = of.questions - is_open, "question with options", "questions with options"
+        sizes = [(of.groups, "group"), with_options, (is_open, "open question")]
+        sizes += [(of.phrasings, "phrasing"), (of.expectations, "expectation")]
     return notes, ", ".join(counted(*size) for size in sizes if size[0])
 
 

@@ -108,7 +108,7 @@ def check_reference() -> Table:
 # What is fixed.
 
 Cells = dict[str, Any]
-Renamed = Mapping[tuple[str, str], str]  # Relation and pattern -> the corrected pattern
+Renamed = Mapping[tuple[str, str], str]  # Relation and pattern in NFC -> the corrected pattern
 
 TABLES = {
     "patterns": (("pattern",), ("relation", "pattern")),
@@ -127,8 +127,7 @@ class Change:
     where: str  # ``file:line``, as the file was before
     before: str
     after: str  # The text as it is now; empty for a row that was removed as a duplicate
-    duplicate_of: str = ""
-    """``file:line`` of the row that a removed one repeats, and whether its Unicode form differs."""
+    duplicate_of: str = ""  # ``file:line`` of the row that a removed one repeats
 
 
 def fix_folder(folder: Path) -> list[Change]:
@@ -140,10 +139,9 @@ def fix_folder(folder: Path) -> list[Change]:
     name a pattern follow. Lines without a change stay as they are, byte by byte.
     """
     paths = {name: path for name in TABLES if (path := find_table(folder, name))}
-    exact, composed = _corrections(paths.get("patterns"))
+    renamed = _corrections(paths.get("patterns"))
     changes: list[Change] = []
     for name, path in paths.items():
-        renamed = exact if name == "patterns" else composed
         text, of_table = _corrected_table(path, name, renamed)
         if of_table:
             write_whole(path, text.encode())
@@ -167,29 +165,22 @@ def _lines_of(path: Path) -> list[tuple[str, Cells | None]]:
     return rows
 
 
-def _corrections(path: Path | None) -> tuple[Renamed, Renamed]:
-    """The corrections of the table ``patterns``, and of patterns as other tables name them.
-
-    Other tables may name a pattern in another Unicode form: the second has NFC as its keys, and
-    leads to the first of the patterns that are the same.
-    """
+def _corrections(path: Path | None) -> Renamed:
+    """The corrections of the table ``patterns``; of patterns that become the same, the first."""
     lines = _lines_of(path) if path else []
     rows = [cells for _, cells in lines if cells and isinstance(cells.get("pattern"), str)]
     endings: dict[str, Counter[str]] = defaultdict(Counter)
     for cells in rows:
         if has_ending(cells["pattern"]):
             endings[str(cells.get("language", ""))][cells["pattern"].rstrip()[-1]] += 1
-    exact: dict[tuple[str, str], str] = {}
-    composed: dict[tuple[str, str], str] = {}
+    renamed: dict[tuple[str, str], str] = {}
     first: dict[tuple[str, str], str] = {}
     for cells in rows:
         relation, pattern = str(cells.get("relation")), cells["pattern"]
         common = endings[str(cells.get("language", ""))].most_common(1)
         after = corrected(pattern, common[0][0] if common else "")
-        exact[relation, pattern] = after
-        stays = first.setdefault((relation, nfc(after)), after)
-        composed[relation, nfc(pattern)] = stays
-    return exact, composed
+        renamed[relation, nfc(pattern)] = first.setdefault((relation, nfc(after)), after)
+    return renamed
 
 
 def corrected(pattern: str, ending: str) -> str:
@@ -205,33 +196,30 @@ def _corrected_table(path: Path, name: str, renamed: Renamed) -> tuple[str, list
     with_patterns, keys = TABLES[name]
     remaining: list[str] = []
     changes: list[Change] = []
-    seen: dict[tuple[str, ...], tuple[str, tuple[str, ...]]] = {}
+    seen: dict[tuple[str, ...], str] = {}
     for at, (line, cells) in enumerate(_lines_of(path), 1):
         if cells is None:
             remaining.append(line)
             continue
-        where, after = f"{path.name}:{at}", line
+        where, of_row = f"{path.name}:{at}", []
         for column in with_patterns:
             before = str(cells.get(column))
-            key_text = before if name == "patterns" else nfc(before)
-            text = renamed.get((str(cells.get("relation")), key_text), before)
+            text = renamed.get((str(cells.get("relation")), nfc(before)), before)
             if text != before:
-                changes.append(Change(where, cells[column], text))
+                of_row.append(Change(where, cells[column], text))
                 cells[column] = text
-                is_json = path.suffix == ".jsonl"
-                after = (
-                    json.dumps(cells, ensure_ascii=False) if is_json else "\t".join(cells.values())
-                )
-                after += "\r" if line.endswith("\r") else ""
-        written = tuple(str(cells.get(column)) for column in keys)
-        key = tuple(map(nfc, written))
+        key = tuple(nfc(str(cells.get(column))) for column in keys)
         if key and (key in seen or (name == "edges" and key[1] == key[2])):
-            first, as_first = seen.get(key, ("", written))
-            form = "" if as_first == written else ", in another Unicode form (NFC or NFD)"
-            changes.append(Change(where, line.strip(), "", first + form))
+            changes.append(Change(where, line.strip(), "", seen.get(key, "")))
+            continue
+        seen[key] = where
+        changes += of_row
+        if of_row and path.suffix == ".jsonl":
+            remaining.append(json.dumps(cells, ensure_ascii=False))
+        elif of_row:
+            remaining.append("\t".join(cells.values()) + "\r" * line.endswith("\r"))
         else:
-            seen[key] = where, written
-            remaining.append(after)
+            remaining.append(line)
     return "\n".join(remaining), changes
 
 

@@ -423,6 +423,10 @@ class ImportPlan(Shown):
             and name.name not in known.get((name.relation, name.language, name.form), {})
         ]
 
+    def __repr__(self) -> str:
+        sizes = f"{len(self.patterns)} patterns, {len(self.facts)} facts"
+        return f"ImportPlan({str(self.folder)!r}: {sizes}; {len(self.refused)} refused)"
+
     @property
     def adds(self) -> bool:
         return bool(self.patterns or self.facts)

@@ -128,14 +128,14 @@ def test_a_misspelt_field_or_a_bad_cardinality_is_one_problem(table, row, hint, 
 def test_check_names_objects_that_differ_only_in_case_or_spaces():
     facts = dict(zip("ABCD", ("Paris", "paris", "Paris ", "Rome"), strict=True))
     assert cautions(Suite.from_patterns(["[X] [Y]", "[Y] [X]"], facts, name="capital")) == [
-        "capital: 'Paris', 'Paris ' and 'paris' differ only in case or spaces"
+        "capital: 'Paris', 'Paris ', 'paris' differ only in case, spaces, apostrophes or Unicode form"
     ]
 
 
 def test_a_folder_or_table_that_is_missing(tmp_path, write_suite, monkeypatch):
-    refused(r"\./nowhere: no such folder; expected the name", load_suite, "./nowhere")
+    refused(r"no suite '\./nowhere' and no such file or folder", load_suite, "./nowhere")
     (tmp_path / "food").mkdir()
-    refused("no such folder.*Did you mean 'food'", load_suite, tmp_path / "fod")
+    refused("no such file or folder.*Did you mean 'food'", load_suite, tmp_path / "fod")
     monkeypatch.chdir(tmp_path)
     refused("no suite 'fod' and no such file or folder.*mean 'food'", load_suite, "fod")
     refused("Did you mean 'pararel'", load_suite, "paralel")

@@ -273,14 +273,8 @@ def one_spelling(name: str) -> str:
 
 
 def _how_they_differ(words: Sequence[str]) -> str:
-    quoted = [f"'{word}'" for word in sorted(words)]
-    ways = ["case", "spaces"]
-    if len({word.translate(APOSTROPHES) for word in words}) < len(words):
-        ways.append("apostrophes")
-    if len({unicodedata.normalize("NFC", word) for word in words}) < len(words):
-        ways.append("Unicode form")
-    how = f"{', '.join(ways[:-1])} or {ways[-1]}"
-    return f"{', '.join(quoted[:-1])} and {quoted[-1]} differ only in {how}"
+    quoted = listed([f"'{word}'" for word in sorted(words)], len(words))
+    return f"{quoted} differ only in case, spaces, apostrophes or Unicode form"
 
 
 @check("warning", is_quick=True,

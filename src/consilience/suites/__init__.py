@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 
-from consilience.core.errors import ConsilienceError, did_you_mean, shortened
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.provenance import plugin
 from consilience.files.rows import Problems, find_table, raise_first, suite_rows
 from consilience.files.write import path_of
@@ -85,18 +84,14 @@ def _of_another_kind(spec: str, kind: str, todo: str) -> ConsilienceError:
 def _no_suite(folder: Path, spec: str) -> ConsilienceError:
     """The error for a suite that is neither a name nor a folder, with similar names."""
     paths = sorted(folder.parent.iterdir()) if folder.parent.is_dir() else []
-    nearby = [path.name for path in paths if path.is_dir() and not path.name.startswith(".")]
-    found, expected = "no such folder", "the name of a suite or a folder"
-    todo = did_you_mean(folder.name, nearby, None if nearby else "Check the path.")
-    todo = todo.replace("Known:", f"Folders in {folder.parent}:")
-    if os.sep not in spec:
-        files = [path.name for path in paths if is_questions(str(path))]
-        known = [*SUITE_NAMES, *TASKS]
-        similar = get_close_matches(shortened(spec, 200), [*known, *nearby, *files], n=1)
-        found = f"no suite '{spec}' and no such file or folder"
-        expected = "the name of a suite, a file of questions, or a folder"
-        spec, todo = "", did_you_mean(spec, similar or known)
-    return ConsilienceError(found, expected=expected, where=spec, todo=todo, option="suite")
+    nearby = [path.name for path in paths if path.is_dir() or is_questions(str(path))]
+    known = [*SUITE_NAMES, *TASKS]
+    return ConsilienceError(
+        f"no suite '{spec}' and no such file or folder",
+        expected="the name of a suite, a file of questions, or a folder",
+        todo=did_you_mean(folder.name, [*known, *nearby], did_you_mean(folder.name, known)),
+        option="suite",
+    )
 
 
 def load_suite(

@@ -225,14 +225,6 @@ def questions_of_rows(
         expected = "a row for each question, with the columns question and answer"
         problems.append(ConsilienceError("no questions", expected=expected, where=source))
     notes = [f"{source}: not used: {', '.join(others)}"] if others else []
-    by_case: dict[str, dict[str, None]] = {}
-    for draft in drafts.values():
-        by_case.setdefault(normal(draft.group), {})[draft.group] = None
-    notes += [
-        f"{source}: these groups differ in case only: {', '.join(names)}"
-        for names in by_case.values()
-        if len(names) > 1
-    ]
     questions = tuple(
         Question(
             item,
@@ -345,13 +337,11 @@ def _gold_position(
     if len(places) > 1:
         row.report(f"the answer '{value}' is several of the options {shown}", expected="one")
     if not places:
-        todo = "Add it to the options, or correct one of them."
-        if str(value).strip().isdecimal():
-            todo += (
-                " A position is a whole number in JSON, counted from 0; in a table write the text "
-                "or the letter."
-            )
-        row.report(f"the answer '{value}' is none of the options {shown}", todo=todo)
+        row.report(
+            f"the answer '{value}' is none of the options {shown}",
+            expected="a text, a letter or, in JSON, a position from 0",
+            todo="Add it to the options, or correct one of them.",
+        )
     return places[0]
 
 
@@ -385,15 +375,9 @@ def _refuse_alike(row: Row, options: tuple[Choice, ...]) -> None:
             first, name = first_with.setdefault(text, option).text, option.text
             if first_with[text] is option:
                 continue
-            if normal(first) == normal(name):
-                row.report(
-                    f"'{name}' and '{first}' are the same option",
-                    expected="options that differ in more than case and space",
-                    todo="Remove one of them.",
-                )
             row.report(
                 f"the options '{first}' and '{name}' both have the text '{text}'",
-                expected="texts and aliases of one option only",
+                expected="texts and aliases of one option only, also without case and space",
                 todo="Remove it from one of them.",
             )
     if len(options) == 1:
@@ -701,8 +685,6 @@ def _with_rules(row: Row, draft: Expectation, questions: list[Question]) -> Expe
         texts = value if isinstance(value, list | tuple) else str(value).split(OR)
         condition = _answers(row, texts, questions[0])
     expectation = replace(draft, rules=rules, condition=condition)
-    if condition and rules and not any(answer in condition for answer, *_ in rules):
-        row.report("'condition' can never hold", expected="an answer that is in the map")
     if expectation.kind == "merges" and not expectation.merges_all:
         row.report("a 'map' that merges not all options", expected="one answer after each option")
     return expectation

@@ -41,7 +41,6 @@ from consilience.suites.layouts import (
     N_TO_1,
     N_TO_M,
     TREX,
-    check_folder,
     load_folder,
     pararel_root,
 )
@@ -445,7 +444,7 @@ class ImportPlan(Shown):
             if self.folder.is_dir():
                 shutil.copytree(self.folder, copy)
             self.write(copy)
-            errors = check_folder(copy)
+            errors = suites.check_suite(copy)
             if errors:
                 size = f"{len(errors)} errors, the first" if len(errors) > 1 else "an error"
                 tables = "" if self.is_new else f" or the tables of {self.folder}"

@@ -18,10 +18,11 @@ from consilience.suites.pairs import TASKS, is_task, load_task
 from consilience.suites.question_suites import (
     BUNDLED,
     SUITE_NAMES,
-    check_questions,
+    groups_of_questions,
     is_questions,
     is_table_of_facts,
     load_questions,
+    read_questions,
 )
 from consilience.suites.questions import MAKE_A_SUITE, SUFFIXES, Questions
 from consilience.types import Candidates, Fact, Relation, Suite
@@ -37,16 +38,26 @@ def data_dir(folder: Path | None = None) -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "consilience"
 
 
+ASK = "Ask it with `consilience probe --suite {}`, or read questions in Python with load_questions."
+
+
 def suite_folder(spec: str, data: Path) -> Path:
     """The folder of a suite of facts that is named or given as a path."""
     folder = Path(spec)
     if spec in BUNDLED:
         return BUNDLED[spec]
-    if is_table_of_facts(spec):
-        raise _of_another_kind(spec, "table of facts", MAKE_A_SUITE)
-    if spec in question_suites.QUESTION_SUITES or (folder.exists() and is_questions(spec)):
-        todo = f"Ask them with `consilience probe --suite {spec}`, or read them in Python with "
-        raise _of_another_kind(spec, "suite of questions", f"{todo}load_questions.")
+    is_named = spec in question_suites.QUESTION_SUITES
+    for kind, is_it, todo in (
+        ("table of facts", is_table_of_facts(spec), MAKE_A_SUITE),
+        ("suite of questions", is_named or (folder.exists() and is_questions(spec)), ASK),
+        ("task of sentence pairs", is_task(spec) and not folder.is_dir(), ASK),
+    ):
+        if is_it:
+            raise ConsilienceError(
+                f"'{spec}' is a {kind}",
+                expected="a suite of facts: mini, pararel, or a folder",
+                todo=todo.format(spec),
+            )
     if spec in SUITE_NAMES:
         folder = data / spec
         if not folder.is_dir():
@@ -60,10 +71,6 @@ def suite_folder(spec: str, data: Path) -> Path:
         return folder
     if not folder.exists() and (plugged := plugin("consilience.suites", spec)):
         return Path(plugged())
-    if is_task(spec) and not folder.is_dir():
-        todo = f"Ask its pairs with `consilience probe --suite {spec}`; train on them with "
-        todo += f"`consilience finetune --task {spec}`."
-        raise _of_another_kind(spec, "task of sentence pairs", todo)
     if not folder.exists():
         raise _no_suite(folder, spec)
     if not folder.is_dir():
@@ -74,11 +81,6 @@ def suite_folder(spec: str, data: Path) -> Path:
             todo="Save a table of questions as .csv (docs/own-questions.md).",
         )
     return folder
-
-
-def _of_another_kind(spec: str, kind: str, todo: str) -> ConsilienceError:
-    expected = "a suite of facts: mini, pararel, or a folder"
-    return ConsilienceError(f"'{spec}' is a {kind}", expected=expected, todo=todo)
 
 
 def _no_suite(folder: Path, spec: str) -> ConsilienceError:
@@ -155,16 +157,19 @@ def check_suite(
     columns: Mapping[str, str] | None = None,
 ) -> list[ConsilienceError]:
     """Everything that is wrong with a suite; ``columns``: of questions, what they are called."""
-    name = _name_of(spec)
-    if is_questions(name):
-        return check_questions(name, columns)
-    if is_task(name):
-        try:
+    name, problems = _name_of(spec), Problems()
+    is_of_facts = not (is_questions(name) or is_task(name))
+    folder = suite_folder(name, data_dir(_path_or_none(data))) if is_of_facts else None
+    try:
+        if folder is not None:
+            check_folder(folder, problems)
+        elif is_task(name):
             load_task(name)
-        except ConsilienceError as error:
-            return [error]
-        return []
-    return check_folder(suite_folder(name, data_dir(_path_or_none(data))))
+        else:
+            groups_of_questions(read_questions(name, columns or {}, problems))
+    except ConsilienceError as error:
+        problems.append(error)
+    return problems
 
 
 def _name_of(spec: object) -> str:

@@ -157,14 +157,13 @@ def _fetched(url: str, file: ReleasedFile) -> bytes:
 
 
 class _Record:
-    """An object of the file: takes whatever attributes the pickle gives it, and does nothing."""
+    """An object of the file: takes whatever attributes the pickle gives it, and does nothing.
+
+    It is equal and hashed by identity: the file refers to each node by reference.
+    """
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-
-
-class _Node(_Record):
-    """A pattern node, equal and hashed by identity: the file refers to each node by reference."""
 
 
 MAX_BYTES = 1 << 20
@@ -180,20 +179,16 @@ _OPCODES = frozenset({
 _STAND_INS: dict[tuple[str, str], type] = {
     ("networkx.classes.digraph", "DiGraph"): _Record,
     ("builtins", "dict"): dict,
-    ("pararel.patterns.graph_types", "PatternNode"): _Node,
+    ("pararel.patterns.graph_types", "PatternNode"): _Record,
     ("pararel.patterns.graph_types", "EdgeType"): _Record,
 }
 
 
 class _GraphUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> type:
-        try:
-            return _STAND_INS[module, name]
-        except KeyError:
-            raise pickle.UnpicklingError(f"it names '{module}.{name}'") from None
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise pickle.UnpicklingError("it refers to objects outside the file")
+        if (module, name) not in _STAND_INS:
+            raise pickle.UnpicklingError(f"it names '{module}.{name}'")
+        return _STAND_INS[module, name]
 
 
 def _scan(content: bytes) -> None:
@@ -388,22 +383,17 @@ def load_folder(folder: Path, *, as_shipped: bool = False) -> Suite:
     return replace(suite, left_out={}) if as_shipped else leave_out_objects(suite)
 
 
-def check_folder(folder: Path) -> Problems:
-    """Everything that is wrong with the suite in a folder, in the order of its files."""
-    problems: Problems = []
-    try:
-        layout, root = layout_of(folder)
-        if layout.release:
-            problems += [
-                ConsilienceError("missing, or not what was released", where=str(root / path))
-                for path in altered(layout.release, root)
-            ]
-        suite = layout.read(root, problems)
-        check_provenance(root, suite, problems)
-        read_signoffs(root, suite, problems)
-    except ConsilienceError as error:
-        problems.append(error)
-    return problems
+def check_folder(folder: Path, problems: Problems) -> None:
+    """Report everything that is wrong with the suite in a folder, in the order of its files."""
+    layout, root = layout_of(folder)
+    if layout.release:
+        problems += [
+            ConsilienceError("missing, or not what was released", where=str(root / path))
+            for path in altered(layout.release, root)
+        ]
+    suite = layout.read(root, problems)
+    check_provenance(root, suite, problems)
+    read_signoffs(root, suite, problems)
 
 
 TABLES = (

@@ -26,7 +26,8 @@ from consilience.report.analysis_tables import violation_examples, violation_tab
 from consilience.report.comparison_tables import comparison_table
 from consilience.results.analyses import analyze_expectations
 from consilience.runs.run import Run
-from consilience.suites.question_suites import check_questions, load_questions, select_questions
+from consilience.suites import check_suite
+from consilience.suites.question_suites import load_questions, select_questions
 from consilience.suites.questions import Questions, with_expectations
 
 QUESTIONS = """item,group,question,question_2,options,answer
@@ -295,7 +296,7 @@ def test_an_export_that_is_scored_keeps_its_expectations(
 
 def test_suite_check_covers_expectations(folder):
     (folder / "expectations.csv").write_text("kind,item,other_item\nsame,a,nota\nsome,a,b\n")
-    problems = [str(problem) for problem in check_questions(str(folder))]
+    problems = [str(problem) for problem in check_suite(str(folder))]
     assert len(problems) == 2
     assert "expectations.csv:2: no question 'nota'. Did you mean 'not-a'?" in problems[0]
     refused("1 more", load_questions, str(folder))

@@ -1,11 +1,10 @@
-"""Fetching against a server on this machine: whole, resumed, altered, missing, breaking off."""
+"""Fetching against a server on this machine: whole, altered, missing, breaking off."""
 
 import contextlib
 import hashlib
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
 
 import pytest
 
@@ -23,7 +22,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.files, self.requests, self.errors = dict(FILES), [], []
-        self.break_after, self.ranges = None, True
+        self.break_after = None
         self.url = f"http://127.0.0.1:{self.server_port}/data"
 
 
@@ -31,19 +30,15 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         server = self.server
         path = self.path.removeprefix("/data/")
-        asked = self.headers.get("Range")
-        server.requests.append((path, asked))
+        server.requests.append(path)
         if server.errors:
             self.send_error(server.errors.pop())
             return
         if path not in server.files:
             self.send_error(404)
             return
-        content = server.files[path]
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
-        partial = bool(asked) and server.ranges
-        body = content[start:] if partial else content
-        self.send_response(206 if partial else 200)
+        body = server.files[path]
+        self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if server.break_after is not None:
@@ -90,39 +85,19 @@ def test_fetched_once_and_kept(server, tmp_path):
     assert content(folder) == FILES
 
 
-@pytest.mark.parametrize("ranges", [True, False])
-def test_a_broken_connection_is_taken_up_where_it_broke(ranges, server, tmp_path):
-    server.break_after, server.ranges = 1000, ranges
+def test_a_broken_connection_is_tried_again(server, tmp_path):
+    server.break_after = 1000
     folder, _ = fetch("pararel", tmp_path, base=server.url)
     assert content(folder) == FILES
-    assert server.requests[:2] == [("a/one.txt", None), ("a/one.txt", "bytes=1000-")]
-
-
-@pytest.mark.parametrize(
-    ("begun", "asked"),
-    [(FILES["a/one.txt"][:77], "bytes=77-"), (b"x" * len(FILES["a/one.txt"]), None)],
-)
-def test_a_stopped_fetch_resumes_with_the_partial_file(begun, asked, server, tmp_path):
-    """One that is as long as the file is fetched anew: no range begins after the end of a file."""
-    part = tmp_path / "pararel" / "a" / "one.txt.part"
-    part.parent.mkdir(parents=True)
-    part.write_bytes(begun)
-    folder, _ = fetch("pararel", tmp_path, base=server.url)
-    assert content(folder) == FILES
-    assert server.requests[0] == ("a/one.txt", asked)
-    assert not part.exists()
+    assert server.requests[:2] == ["a/one.txt"] * 2
 
 
 def test_a_file_with_another_digest_is_never_put_in_place(server, tmp_path):
     server.files["two.txt"] = b"SECOND\n"
-    refused(r"digest differs; expected SHA-256", fetch, "pararel", tmp_path, base=server.url)
+    refused(r"not the released file; expected SHA-256", fetch, "pararel", tmp_path, base=server.url)
     assert not (tmp_path / "pararel" / "two.txt").exists()
     assert (tmp_path / "pararel" / "a" / "one.txt").exists(), "what was right is kept"
     server.files["two.txt"] = FILES["two.txt"]
-    part = tmp_path / "pararel" / "two.txt.part"
-    part.write_bytes(b"XXX")  # half a file of something else
-    refused("digest differs", fetch, "pararel", tmp_path, base=server.url)
-    assert not part.exists(), "it is thrown away"
     assert content(fetch("pararel", tmp_path, base=server.url)[0]) == FILES
 
 
@@ -142,55 +117,21 @@ def hostile(server):
     return lambda deed: wild_server(FILES, lambda: deed)
 
 
-@pytest.mark.parametrize("deed", ["drip", "headers"])
-def test_a_server_that_drips_ends_by_timeout(deed, hostile, tmp_path, monkeypatch):
+def test_a_server_that_drips_ends_by_timeout(hostile, tmp_path, monkeypatch):
     """4,400 bytes at 20 bytes a second take 220 seconds, and the socket is never silent."""
     monkeypatch.setattr(module, "SILENCE", 0.5)
     began = time.monotonic()
     message = r"one\.txt: cannot be fetched: no 4,400 bytes in 1 "
-    refused(message, fetch, "pararel", tmp_path, base=hostile(deed))
+    refused(message, fetch, "pararel", tmp_path, base=hostile("drip"))
     assert time.monotonic() - began < 5
     assert not (tmp_path / "pararel" / "a" / "one.txt").exists()
 
 
-@pytest.mark.parametrize("end", ["returns", "breaks off"])
-def test_what_ends_when_the_time_is_over_is_neither_used_nor_tried_again(
-    end, server, tmp_path, monkeypatch
-):
-    """The thread goes on between the end of the time and the look at what it did."""
-    attempts = []
-
-    class Event(threading.Event):
-        def set(self):
-            super().set()
-            time.sleep(0.2)
-
-    def download(url, part, size, over):
-        attempts.append(url)
-        part.write_bytes(b"half a file")
-        over.wait()
-        if end == "breaks off":
-            raise ConnectionError(end)
-
-    monkeypatch.setattr(module, "_download", download)
-    monkeypatch.setattr(module, "SILENCE", 0.1)
-    monkeypatch.setattr(module, "threading", SimpleNamespace(Thread=threading.Thread, Event=Event))
-    message = r"one\.txt: cannot be fetched: no 4,400 bytes in 1 seconds"
-    refused(message, fetch, "pararel", tmp_path, base=server.url)
-    assert len(attempts) == 1
-    assert [path.name for path in (tmp_path / "pararel" / "a").iterdir()] == ["one.txt.part"]
-
-
 @pytest.mark.parametrize("deed", ["endless", "length"])
 def test_no_more_than_the_listed_size_is_read(deed, hostile, tmp_path):
-    message = "not the released file: longer than its 4,400 bytes"
+    message = "not the released file"
     refused(message, fetch, "pararel", tmp_path, base=hostile(deed))
-    assert [path.name for path in (tmp_path / "pararel").rglob("*")] == ["a"]
-
-
-def test_a_body_ends_a_byte_after_the_listed_size(hostile, tmp_path):
-    module._download(f"{hostile('endless')}/two.txt", tmp_path / "part", 100, threading.Event())
-    assert (tmp_path / "part").stat().st_size == 101
+    assert not (tmp_path / "pararel").exists()
 
 
 def test_a_redirect_to_a_file_is_refused(hostile, tmp_path):

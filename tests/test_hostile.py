@@ -33,7 +33,8 @@ from consilience.options.probe import ProbeOptions
 from consilience.runs.folder import RunFolder, digest_of
 from consilience.runs.run import read_answers
 from consilience.study.workers import LocalWorkers, Unit, run_units
-from consilience.suites.question_suites import check_questions, load_questions
+from consilience.suites import check_suite
+from consilience.suites.question_suites import load_questions
 from engine_work import factory
 from replay_server import completion, replay
 
@@ -106,7 +107,7 @@ def test_a_date_is_a_text_and_other_types_are_refused_with_their_name(tmp_path):
         assert load_questions(tmp_path / name).items[0].gold.text == "2020-01-01", name
     for value in (Decimal("1.5"), b"x"):
         of_dates.with_columns(answer=pl.lit(value)).write_parquet(tmp_path / "b.parquet")
-        (problem,) = check_questions(str(tmp_path / "b.parquet"))
+        (problem,) = check_suite(str(tmp_path / "b.parquet"))
         assert type(value).__name__ in problem.found and "question 1" in problem.where
 
 

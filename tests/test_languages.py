@@ -359,7 +359,7 @@ def test_unicode_forms_of_one_text_are_the_same_name(tmp_path):
 def test_the_language_of_a_suite_is_a_tag(tmp_path):
     about = {"name": "t", "language": "German"}
     (line,) = problems(tmp_path, patterns=PATTERNS[:2], names=[], about=about)
-    assert "'language' is \"German\"; expected a BCP 47 tag" in line
+    assert "the language 'German'; expected a BCP 47 tag" in line
 
 
 def test_subjects_that_are_written_alike_have_a_note(tmp_path):

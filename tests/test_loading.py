@@ -180,7 +180,7 @@ def test_the_digest_of_a_folder_without_templates_is_what_it_was(model_folder):
 def test_a_baseline_cannot_be_trained(consilience, command):
     Path("pairs.tsv").write_text(PAIRS)
     err = refusal(consilience, *command, "--model", "baseline:majority")
-    assert "'baseline:majority' is a baseline, which cannot be trained" in err
+    assert "'baseline:majority' is a baseline, which has no weights here" in err
     assert "work" not in err
 
 

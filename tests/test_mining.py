@@ -61,7 +61,7 @@ def test_texts_are_in_a_column(tmp_path):
 def test_a_damaged_corpus_is_refused(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     refused(message, lambda: list(read_corpus(tmp_path / name)))
-    refused("no such file", lambda: list(read_corpus(tmp_path / "other.txt")))
+    refused("No such file", lambda: list(read_corpus(tmp_path / "other.txt")))
 
 
 def test_sentences_end_at_marks_but_not_after_abbreviations():

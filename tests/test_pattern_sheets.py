@@ -23,8 +23,8 @@ from consilience.authoring.annotation import (
     verdicts,
     write_sheets,
 )
-from consilience.suites import load_suite
-from consilience.suites.layouts import check_folder, load_folder
+from consilience.suites import check_suite, load_suite
+from consilience.suites.layouts import load_folder
 from consilience.suites.proposals import SignOff, add_signoffs, last_verdicts, signoffs_of
 from consilience.types import Suite
 
@@ -227,7 +227,7 @@ def test_the_command_signs_each_verdict_once(folder, consilience, tmp_path):
     assert last["[X] in [Y].", "Ana"] == "unsure", "the base of no accepted pattern"
     assert last["[X] is [Y].", "Ana"] == "accept"
     assert Counter(last.values()) == {"accept": 16, "reject": 1, "unsure": 1}
-    assert check_folder(folder) == []
+    assert check_suite(folder) == []
     out = output(consilience, "suite", "annotate", "score", "sheets", "--json")
     assert Counter(one["verdict"] for one in json.loads(out)["verdicts"])["reject"] == 1
 
@@ -319,7 +319,7 @@ def test_faults_of_sign_offs_are_named_by_line(folder):
     other = {"relation": "b", "pattern": "[X] at [Y].", "when": "2026-11-20", "verdict": "accept"}
     text = "\n".join(map(json.dumps, (row, other)))
     (folder / "signoff.jsonl").write_text(text, encoding="utf-8")
-    messages = [str(problem).partition("signoff.jsonl:")[2] for problem in check_folder(folder)]
+    messages = [str(problem).partition("signoff.jsonl:")[2] for problem in check_suite(folder)]
     assert [message[:1] for message in messages] == ["1", "1", "2"]
     assert "accept, reject, unsure" in messages[0]
 

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-DEEDS = ("drip", "headers", "silent", "close", "short", "endless", "length", "chunks", "file", "loop",
+DEEDS = ("drip", "silent", "close", "short", "endless", "length", "chunks", "file", "loop",
          "garbage", "status", "range", "negative", "flood")  # fmt: skip
 """What it may do; anything else is to answer as it should."""
 
@@ -44,8 +44,8 @@ def _answer(connection, files, deed, url):
             connection.sendall(os.urandom(3000))
         elif deed == "flood":
             connection.sendall(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100_000)
-        elif deed in ("headers", "drip"):
-            connection.sendall(head.encode() if deed == "headers" else head.encode() + b"\r\n")
+        elif deed == "drip":
+            connection.sendall(head.encode() + b"\r\n")
             for _ in range(200):
                 connection.sendall(b"x")
                 time.sleep(0.05)

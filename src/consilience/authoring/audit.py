@@ -40,7 +40,7 @@ from consilience.report.export import Shown
 from consilience.report.table import Column, Table, Value
 from consilience.runs.run import open_runs
 from consilience.suites.layouts import layout_of, places_in
-from consilience.suites.question_suites import SUITE_NAMES, columns_of, is_questions, load_questions
+from consilience.suites.question_suites import SUITE_NAMES, columns_of
 from consilience.suites.questions import Questions
 from consilience.types import Relation, Suite
 
@@ -58,14 +58,13 @@ def run_checks(
     material: FactMaterial | Questions, missing: Mapping[str, str], *, only_quick: bool = False
 ) -> Audit:
     """Run every check that applies; ``missing``: why a field of the material is not there."""
-    kind = "facts" if isinstance(material, FactMaterial) else "questions"
     findings: list[Finding] = []
     counts: dict[str, int] = {}
     not_run: dict[str, str] = {}
     for name, check in CHECKS.items():
         if only_quick and not check.is_quick:
             continue
-        if check.of != kind:
+        if check.of != material.kind:
             not_run[name] = f"for suites of {check.of}"
         elif check.needs and getattr(material, check.needs) is None:
             not_run[name] = missing[check.needs]
@@ -81,10 +80,9 @@ def run_checks(
 
 def cautions(suite: Suite | Questions) -> list[str]:
     """What is no error but decides what a suite's numbers mean, by the checks that are quick."""
-    material = suite if isinstance(suite, Questions) else FactMaterial(suite)
+    material = FactMaterial(suite) if isinstance(suite, Suite) else suite
     findings = run_checks(material, {}, only_quick=True).findings
-    order = [group.id for group in suite] if isinstance(suite, Suite) else list(suite.groups)
-    positions = {name: at for at, name in enumerate(order)}
+    positions = {name: at for at, name in enumerate(material.groups)}
     in_order = sorted(findings, key=lambda finding: positions.get(finding.group, -1))
     return [f"{one.group}: {one.evidence}" if one.group else one.evidence for one in in_order]
 
@@ -110,7 +108,7 @@ def check_reference() -> Table:
 # What is fixed.
 
 Cells = dict[str, Any]
-Renamed = Mapping[tuple[str, str], str]  # Relation and pattern -> the corrected pattern
+Renamed = Mapping[tuple[str, str], str]  # Relation and pattern in NFC -> the corrected pattern
 
 TABLES = {
     "patterns": (("pattern",), ("relation", "pattern")),
@@ -129,8 +127,7 @@ class Change:
     where: str  # ``file:line``, as the file was before
     before: str
     after: str  # The text as it is now; empty for a row that was removed as a duplicate
-    duplicate_of: str = ""
-    """``file:line`` of the row that a removed one repeats, and whether its Unicode form differs."""
+    duplicate_of: str = ""  # ``file:line`` of the row that a removed one repeats
 
 
 def fix_folder(folder: Path) -> list[Change]:
@@ -142,10 +139,9 @@ def fix_folder(folder: Path) -> list[Change]:
     name a pattern follow. Lines without a change stay as they are, byte by byte.
     """
     paths = {name: path for name in TABLES if (path := find_table(folder, name))}
-    exact, composed = _corrections(paths.get("patterns"))
+    renamed = _corrections(paths.get("patterns"))
     changes: list[Change] = []
     for name, path in paths.items():
-        renamed = exact if name == "patterns" else composed
         text, of_table = _corrected_table(path, name, renamed)
         if of_table:
             write_whole(path, text.encode())
@@ -169,29 +165,22 @@ def _lines_of(path: Path) -> list[tuple[str, Cells | None]]:
     return rows
 
 
-def _corrections(path: Path | None) -> tuple[Renamed, Renamed]:
-    """The corrections of the table ``patterns``, and of patterns as other tables name them.
-
-    Other tables may name a pattern in another Unicode form: the second has NFC as its keys, and
-    leads to the first of the patterns that are the same.
-    """
+def _corrections(path: Path | None) -> Renamed:
+    """The corrections of the table ``patterns``; of patterns that become the same, the first."""
     lines = _lines_of(path) if path else []
     rows = [cells for _, cells in lines if cells and isinstance(cells.get("pattern"), str)]
     endings: dict[str, Counter[str]] = defaultdict(Counter)
     for cells in rows:
         if has_ending(cells["pattern"]):
             endings[str(cells.get("language", ""))][cells["pattern"].rstrip()[-1]] += 1
-    exact: dict[tuple[str, str], str] = {}
-    composed: dict[tuple[str, str], str] = {}
+    renamed: dict[tuple[str, str], str] = {}
     first: dict[tuple[str, str], str] = {}
     for cells in rows:
         relation, pattern = str(cells.get("relation")), cells["pattern"]
         common = endings[str(cells.get("language", ""))].most_common(1)
         after = corrected(pattern, common[0][0] if common else "")
-        exact[relation, pattern] = after
-        stays = first.setdefault((relation, nfc(after)), after)
-        composed[relation, nfc(pattern)] = stays
-    return exact, composed
+        renamed[relation, nfc(pattern)] = first.setdefault((relation, nfc(after)), after)
+    return renamed
 
 
 def corrected(pattern: str, ending: str) -> str:
@@ -207,33 +196,30 @@ def _corrected_table(path: Path, name: str, renamed: Renamed) -> tuple[str, list
     with_patterns, keys = TABLES[name]
     remaining: list[str] = []
     changes: list[Change] = []
-    seen: dict[tuple[str, ...], tuple[str, tuple[str, ...]]] = {}
+    seen: dict[tuple[str, ...], str] = {}
     for at, (line, cells) in enumerate(_lines_of(path), 1):
         if cells is None:
             remaining.append(line)
             continue
-        where, after = f"{path.name}:{at}", line
+        where, of_row = f"{path.name}:{at}", []
         for column in with_patterns:
             before = str(cells.get(column))
-            key_text = before if name == "patterns" else nfc(before)
-            text = renamed.get((str(cells.get("relation")), key_text), before)
+            text = renamed.get((str(cells.get("relation")), nfc(before)), before)
             if text != before:
-                changes.append(Change(where, cells[column], text))
+                of_row.append(Change(where, cells[column], text))
                 cells[column] = text
-                is_json = path.suffix == ".jsonl"
-                after = (
-                    json.dumps(cells, ensure_ascii=False) if is_json else "\t".join(cells.values())
-                )
-                after += "\r" if line.endswith("\r") else ""
-        written = tuple(str(cells.get(column)) for column in keys)
-        key = tuple(map(nfc, written))
+        key = tuple(nfc(str(cells.get(column))) for column in keys)
         if key and (key in seen or (name == "edges" and key[1] == key[2])):
-            first, as_first = seen.get(key, ("", written))
-            form = "" if as_first == written else ", in another Unicode form (NFC or NFD)"
-            changes.append(Change(where, line.strip(), "", first + form))
+            changes.append(Change(where, line.strip(), "", seen.get(key, "")))
+            continue
+        seen[key] = where
+        changes += of_row
+        if of_row and path.suffix == ".jsonl":
+            remaining.append(json.dumps(cells, ensure_ascii=False))
+        elif of_row:
+            remaining.append("\t".join(cells.values()) + "\r" * line.endswith("\r"))
         else:
-            seen[key] = where, written
-            remaining.append(after)
+            remaining.append(line)
     return "\n".join(remaining), changes
 
 
@@ -330,15 +316,9 @@ class SuiteAudit(Shown):
 
 def audit_suite(options: AuditOptions) -> SuiteAudit:
     """Correct the files of a suite if that is wanted, and run every check that applies."""
-    spec, of_questions = options.suite, is_questions(options.suite)
-    if of_questions and (options.runs or options.fix):
-        raise ConsilienceError(
-            f"{'--runs' if options.runs else '--fix'} with a suite of questions",
-            expected="a suite of facts",
-            todo="Leave it out.",
-        )
+    spec, columns = options.suite, columns_of(options.columns)
     changes = tuple(fix_folder(writable_folder(spec, options.data_dir))) if options.fix else ()
-    problems = suites.check_suite(spec, options.data_dir, columns_of(options.columns))
+    problems = suites.check_suite(spec, options.data_dir, columns)
     if problems:
         errors = tuple(
             Finding(
@@ -353,10 +333,11 @@ def audit_suite(options: AuditOptions) -> SuiteAudit:
         )
         not_run = {"all checks": "the files have errors"}
         return SuiteAudit(spec, Audit(errors, {FILES: len(errors)}, not_run), changes=changes)
-    if of_questions:
-        questions = load_questions(spec, columns_of(options.columns))
-        return SuiteAudit(questions.name, run_checks(questions, {}))
-    suite = suites.load_suite(spec, options.data_dir)
+    suite = suites.load_any(spec, options.data_dir, columns)
+    if isinstance(suite, Questions):
+        if options.runs:
+            raise ConsilienceError("--runs with a suite of questions", todo="Leave it out.")
+        return SuiteAudit(suite.name, run_checks(suite, {}))
     material, missing = _material(suite, options)
     compared = material
     if material.edges is not None and not any(relation.edges for relation in suite):

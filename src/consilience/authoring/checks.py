@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import combinations
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -103,9 +103,9 @@ def has_words(pattern: str) -> bool:
 Severity = Literal["error", "warning", "note"]
 """error: the suite cannot be used. warning: probably a mistake. note: decides what numbers mean."""
 
-Kind = Literal["facts", "questions"]
 K = TypeVar("K")
 V = TypeVar("V")
+Find = TypeVar("Find", bound=Callable[[Any], Iterable["Finding"]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,7 @@ class Finding:
 class FactMaterial:
     """What the checks of a suite of facts read; None for what could not be had."""
 
+    kind: ClassVar = "facts"
     suite: Suite
     places: Places = field(default_factory=Places)
     aliases: Mapping[str, Sequence[tuple[str, ...]]] = field(default_factory=dict)
@@ -138,6 +139,10 @@ class FactMaterial:
     """Relation -> cosine similarity (pattern, pattern) by an encoder."""
     agreement: Mapping[str, Floats] | None = None
     """Relation -> agreement (pattern, pattern), mean over runs."""
+
+    @property
+    def groups(self) -> list[str]:
+        return [relation.id for relation in self.suite]
 
     @property
     def patterns(self) -> list[tuple[Relation, Pattern]]:
@@ -182,11 +187,43 @@ def several(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     return {key: of_key for key, of_key in values.items() if len(of_key) > 1}
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A function that looks for one kind of fault."""
+
+    find: Callable[[Any], Iterable[Finding]]
+    severity: Severity
+    todo: str
+    of: str = FactMaterial.kind  # The kind of suites
+    needs: str = ""
+    is_quick: bool = False
+
+    @property
+    def meaning(self) -> str:
+        """What it looks for, by the first line of its function's documentation."""
+        first = str(self.find.__doc__).partition("\n")[0]
+        return first[0].lower() + first[1:].removesuffix(".")
+
+
+CHECKS: dict[str, Check] = {}
+
+
+def check(severity: Severity, todo: str, **more: Any) -> Callable[[Find], Find]:
+    """Register a function as a check; ``more``: fields of ``Check``."""
+
+    def register(find: Find) -> Find:
+        CHECKS[find.__name__] = Check(find, severity, todo, **more)
+        return find
+
+    return register
+
+
 # Facts.
 
 
+@check("warning", "Keep one object for each subject, or make the relation N-M.", is_quick=True)
 def several_golds(material: FactMaterial) -> Iterator[Finding]:
-    """An answer that is another right object counts as wrong there."""
+    """Subjects of an N-1 relation with several objects."""
     for relation in material.suite:
         pairs = dict.fromkeys((fact.subject, fact.object) for fact in relation.facts)
         golds = several(pairs) if relation.cardinality == "N-1" else {}
@@ -198,8 +235,9 @@ def several_golds(material: FactMaterial) -> Iterator[Finding]:
             yield material.found(relation, evidence, facts=facts, count=len(golds))
 
 
+@check("warning", "Run `suite audit --fix`.", is_quick=True)
 def duplicate_facts(material: FactMaterial) -> Iterator[Finding]:
-    """A duplicate fact counts twice in accuracy."""
+    """Facts that are in a relation more than once."""
     for relation in material.suite:
         items = several(((fact.subject, fact.object), fact.item) for fact in relation.facts)
         if items:
@@ -210,8 +248,9 @@ def duplicate_facts(material: FactMaterial) -> Iterator[Finding]:
             yield material.found(relation, evidence, facts=list(items), count=surplus)
 
 
+@check("warning", "Write each name in one way.", is_quick=True)
 def same_spelling(material: FactMaterial) -> Iterator[Finding]:
-    """Two spellings of a subject are two items; of an object, two candidates, one of them right."""
+    """Subjects or candidates that differ only in case, spaces, apostrophes or Unicode form."""
     for relation in material.suite:
         words = dict.fromkeys(relation.candidates.words)
         for same in several((one_spelling(word), word) for word in words).values():
@@ -234,18 +273,14 @@ def one_spelling(name: str) -> str:
 
 
 def _how_they_differ(words: Sequence[str]) -> str:
-    quoted = [f"'{word}'" for word in sorted(words)]
-    ways = ["case", "spaces"]
-    if len({word.translate(APOSTROPHES) for word in words}) < len(words):
-        ways.append("apostrophes")
-    if len({unicodedata.normalize("NFC", word) for word in words}) < len(words):
-        ways.append("Unicode form")
-    how = f"{', '.join(ways[:-1])} or {ways[-1]}"
-    return f"{', '.join(quoted[:-1])} and {quoted[-1]} differ only in {how}"
+    quoted = listed([f"'{word}'" for word in sorted(words)], len(words))
+    return f"{quoted} differ only in case, spaces, apostrophes or Unicode form"
 
 
+@check("warning", is_quick=True,
+       todo="Write more in the table `names`, so that the question has one answer.")  # fmt: skip
 def written_alike(material: FactMaterial) -> Iterator[Finding]:
-    """Facts whose questions are the same text in a language of the suite."""
+    """Subjects that are written alike in a language."""
     for relation in material.suite:
         subjects = dict.fromkeys(fact.subject for fact in relation.facts)
         for (language, form), texts in relation.names.items():
@@ -257,8 +292,9 @@ def written_alike(material: FactMaterial) -> Iterator[Finding]:
                 yield Finding(relation.id, evidence, count=sum(map(len, alike.values())))
 
 
+@check("warning", "Keep one of them as the object.")
 def same_candidates(material: FactMaterial) -> Iterator[Finding]:
-    """Pairs of candidates that are one answer by the table ``aliases``, or by their letters."""
+    """Candidates that mean the same: aliases, accents, or singular and plural."""
     for relation in material.suite:
         words = dict.fromkeys(relation.candidates.words)
         accented = several((without_accents(word), word) for word in words)
@@ -290,8 +326,9 @@ def without_accents(text: str) -> str:
     return " ".join(plain.split())
 
 
+@check("note", "Score whole candidates, not their first token (docs/models.md).")
 def same_first_word(material: FactMaterial) -> Iterator[Finding]:
-    """A model that is scored by the first token cannot tell such candidates apart."""
+    """Candidates that begin with the same word."""
     for relation in material.suite:
         candidates = relation.candidates.words
         by_first = several(((word.split() or [word])[0], word) for word in candidates).values()
@@ -303,8 +340,9 @@ def same_first_word(material: FactMaterial) -> Iterator[Finding]:
             yield material.found(relation, evidence, objects=words)
 
 
+@check("note", "Report them apart, or leave them out: the answer can be copied.")
 def object_in_subject(material: FactMaterial) -> Iterator[Finding]:
-    """The object is in the subject as whole words, or as characters in scripts without spaces."""
+    """Subjects that contain their object."""
     for relation in material.suite:
         pairs = [(fact.subject, fact.object) for fact in relation.facts]
         inside = [pair for pair in pairs if contains(*pair)]
@@ -325,8 +363,9 @@ def contains(text: str, part: str) -> bool:
 LEAST_SHARED = 0.01
 
 
+@check("note", "Train and test on relations that share none (`improve --train-groups`).")
 def shared_facts(material: FactMaterial) -> Iterator[Finding]:
-    """The same two names in two relations: what is trained in one is tested in the other."""
+    """Facts that two relations share, in either direction: 1 % of the smaller one or more."""
     by_pair: dict[frozenset[str], dict[str, tuple[str, str]]] = defaultdict(dict)
     for relation in material.suite:
         for fact in relation.facts:
@@ -352,13 +391,17 @@ LEAST_SCALE = 0.01  # Least deviation that counts: similarities within a point a
 DRAWS = 20_000
 
 
+@check("warning", "Read it: remove it if it asks something else.", needs="meaning")
 def differs_in_meaning(material: FactMaterial) -> Iterator[Finding]:
-    """Outliers in the mean cosine similarity of a pattern with the others, filled with facts."""
+    """A pattern that differs in meaning from the others, by sentence embeddings."""
     return _outliers(material, material.meaning or {}, "similarity")
 
 
+@check("note", needs="agreement",
+       todo="Read it: remove it if it asks something else. With one run it may be about the "
+            "model.")  # fmt: skip
 def differs_in_answers(material: FactMaterial) -> Iterator[Finding]:
-    """Outliers in the mean agreement of a pattern with the others, over items and runs."""
+    """A pattern whose answers differ from those of the others, in the runs given."""
     return _outliers(material, material.agreement or {}, "agreement")
 
 
@@ -416,8 +459,11 @@ def limit(size: int) -> float:
     return float(np.quantile(robust_deviations(values).max(axis=1), 1 - FALSE_ALARMS))
 
 
+@check("note", needs="edges",
+       todo="Read both patterns: the suite and the parser are right about equally "
+            "often.")  # fmt: skip
 def edges(material: FactMaterial) -> Iterator[Finding]:
-    """Pairs of patterns with other changes of syntax, lexis or determiners than by the parser."""
+    """Edges of the suite that differ from what a parser derives."""
     for relation in material.suite:
         derived = (material.edges or {}).get(relation.id, {})
         differing = {
@@ -453,17 +499,20 @@ NUMBER = re.compile(r"(?<!and )\[([XY])\] (is|are|was|were)\b")
 VOWEL_SOUND = re.compile(r"(?:hour|honest|honou?r|heir)|(?!uni(?!n)|us|eu|one|ut)[aeiou]", re.I)
 
 
+@check("warning", "Run `suite audit --fix`.")
 def spaces(material: FactMaterial) -> Iterator[Finding]:
-    """Spaces that a tokenizer may see and a reader does not."""
+    """Doubled spaces, spaces at an end, or a space before a full stop or comma."""
     for relation, pattern in material.patterns:
         if SPACE_FAULT.search(pattern.text):
             yield material.found(relation, f"'{pattern.text}'", patterns=(pattern.text,))
 
 
+@check("warning", "Run `suite audit --fix`; end patterns that stop at a comma by hand.")
 def final_punctuation(material: FactMaterial) -> Iterator[Finding]:
-    """Patterns without an ending, where any other pattern in their language has one.
+    """A pattern that does not end with sentence punctuation.
 
-    A suite may have fragments only, and some scripts, such as Thai, do without.
+    Only where another pattern in the language has one: a suite may have fragments only, and some
+    scripts, such as Thai, do without.
     """
     ends = {pattern.language for _, pattern in material.patterns if has_ending(pattern.text)}
     for relation, pattern in material.patterns:
@@ -477,8 +526,9 @@ def has_ending(text: str) -> bool:
     return bool(last) and last != "]" and closes_sentence(last)
 
 
+@check("note", "Add patterns that end in [Y], or measure causal models on other relations.")
 def few_for_causal_models(material: FactMaterial) -> Iterator[Finding]:
-    """Relations with several patterns that give a causal model less than two to compare."""
+    """Fewer than two patterns end right after [Y], so causal models have no consistency."""
     for relation in material.suite:
         size = len(relation.patterns)
         last = sum(pattern.object_last for pattern in relation.patterns)
@@ -487,8 +537,11 @@ def few_for_causal_models(material: FactMaterial) -> Iterator[Finding]:
             yield Finding(relation.id, evidence, count=size - last)
 
 
+@check("note", needs="english",
+       todo="Write the pattern without an article, or leave out the candidates that it does not "
+            "fit.")  # fmt: skip
 def article(material: FactMaterial) -> Iterator[Finding]:
-    """The published protocol skips such a pattern where the article gives the answer away."""
+    """'a' or 'an' before [Y] that fits only some of the candidates."""
     for relation, pattern in material.english or ():
         if not (pattern.article and re.search(rf"{pattern.article} \[Y\]", pattern.text)):
             continue
@@ -502,8 +555,9 @@ def article(material: FactMaterial) -> Iterator[Finding]:
             yield material.found(relation, evidence, patterns=(pattern.text,), count=len(unfit))
 
 
+@check("warning", "Use one number throughout the relation.", needs="english")
 def number(material: FactMaterial) -> Iterator[Finding]:
-    """Patterns whose verb has the rarer number after the same slot."""
+    """'is' after a slot where other patterns of the relation have 'are', or the reverse."""
     for relation in material.suite:
         verbs = [
             (slot, (NUMBER_WORDS[verb], pattern.text))
@@ -518,8 +572,11 @@ def number(material: FactMaterial) -> Iterator[Finding]:
                     yield material.found(relation, evidence, patterns=(text,))
 
 
+@check("note", needs="tenses",
+       todo="Compare tenses on purpose, or use one tense; `analyze edits` shows what tense "
+            "changes.")  # fmt: skip
 def tense(material: FactMaterial) -> Iterator[Finding]:
-    """Relations with patterns in more than one tense; a pattern without a finite verb has none."""
+    """Patterns of one relation in different tenses."""
     for relation in material.suite:
         tenses = (material.tenses or {}).get(relation.id, ())
         counts = Counter(filter(None, tenses)).most_common()
@@ -530,8 +587,9 @@ def tense(material: FactMaterial) -> Iterator[Finding]:
             yield material.found(relation, f"{sizes}, such as '{others[0]}'", patterns=others)
 
 
+@check("note", "Add patterns.", is_quick=True)
 def single_pattern(material: FactMaterial) -> Iterator[Finding]:
-    """Relations with one pattern, which have no consistency."""
+    """A relation with one pattern."""
     single = [relation for relation in material.suite if len(relation.patterns) == 1]
     if single:
         evidence = f"one pattern, so no consistency: {listed([one.id for one in single])}"
@@ -539,8 +597,9 @@ def single_pattern(material: FactMaterial) -> Iterator[Finding]:
         yield Finding("", evidence, tuple(sum(places, ())), len(single))
 
 
+@check("warning", "Remove one of the two.")
 def duplicate_patterns(material: FactMaterial) -> Iterator[Finding]:
-    """Pairs of patterns that are the same words in the same order."""
+    """Patterns of a relation that differ only in case, spaces or punctuation."""
     for relation in material.suite:
         first: dict[str, Pattern] = {}
         for pattern in relation.patterns:
@@ -550,10 +609,14 @@ def duplicate_patterns(material: FactMaterial) -> Iterator[Finding]:
                 yield material.found(relation, "'{}' and '{}'".format(*both), patterns=both)
 
 
+@check("note",
+       todo="Only the candidates distinguish the two. If models write freely, make it more "
+            "specific.")  # fmt: skip
 def asks_another_relation(material: FactMaterial) -> Iterator[Finding]:
-    """Patterns with the words of a pattern of another relation, or with its path and lemmas.
+    """A pattern that is also a pattern of another relation.
 
-    The path and the lemmas are compared where a parser is there. Exchanged slots are no match.
+    It has the words of that pattern, or its path and lemmas where a parser is there. Exchanged
+    slots are no match.
     """
     known: dict[object, tuple[str, str]] = {}
     for relation in material.suite:
@@ -595,8 +658,10 @@ def _texts(question: Question) -> list[str]:
     return [text for texts in question.paraphrases.values() for text in texts]
 
 
+@check("note", of=Questions.kind, is_quick=True,
+       todo="Add phrasings, or vary other factors (docs/factors.md).")  # fmt: skip
 def one_phrasing(questions: Questions) -> Iterator[Finding]:
-    """Such questions have no consistency of phrasings."""
+    """Questions with one phrasing."""
     for name, items in questions.groups.items():
         single = [item for item in items if item.phrasings == 1]
         if single:
@@ -604,8 +669,9 @@ def one_phrasing(questions: Questions) -> Iterator[Finding]:
             yield _found(name, f"{noun} one phrasing, such as {single[0].item}", single)
 
 
+@check("note", "Give all questions of a group as many options.", of=Questions.kind, is_quick=True)
 def options_differ(questions: Questions) -> Iterator[Finding]:
-    """Random answers are right at other rates."""
+    """Questions of a group with different numbers of options."""
     for name, items in questions.groups.items():
         sizes = sorted({len(item.options) for item in items})
         if len(sizes) > 1:
@@ -614,8 +680,10 @@ def options_differ(questions: Questions) -> Iterator[Finding]:
             yield Finding(name, evidence, count=len(items))
 
 
+@check("warning", of=Questions.kind, is_quick=True,
+       todo="Use `distractors` in place of `options`: their order is drawn.")  # fmt: skip
 def gold_position(questions: Questions) -> Iterator[Finding]:
-    """A model that always chooses that position is right."""
+    """The right answer is at the same position in every question of a group."""
     for name, items in questions.groups.items():
         positions = {item.gold_position for item in items if item.options}
         if len(positions) == 1 and len(items) >= FEW_TO_BALANCE:
@@ -624,8 +692,11 @@ def gold_position(questions: Questions) -> Iterator[Finding]:
             yield Finding(name, evidence, count=len(items))
 
 
+@check("warning", of=Questions.kind, is_quick=True,
+       todo="Make one question of the two: further rows with the same item are "
+            "phrasings.")  # fmt: skip
 def duplicate_questions(questions: Questions) -> Iterator[Finding]:
-    """Questions that ask what an earlier one asks, if its answer may be given to them too."""
+    """Questions that ask the same."""
     for name, items in questions.groups.items():
         pairs: list[tuple[Question, Question]] = []
         earlier: dict[tuple[str, str], list[Question]] = defaultdict(list)
@@ -642,8 +713,11 @@ def duplicate_questions(questions: Questions) -> Iterator[Finding]:
             yield _of_pairs(name, "duplicate question", "", pairs, pairs[0][0])
 
 
+@check("warning", of=Questions.kind,
+       todo="Keep it in one group, so that groups can be divided into training and "
+            "test.")  # fmt: skip
 def shared_questions(questions: Questions) -> Iterator[Finding]:
-    """A phrasing that is in two groups, with the same context."""
+    """The same question in two groups."""
     first: dict[tuple[str, str], Question] = {}
     shared: dict[tuple[str, str], list[tuple[Question, Question]]] = defaultdict(list)
     for question in questions.items:
@@ -658,8 +732,9 @@ def shared_questions(questions: Questions) -> Iterator[Finding]:
         yield _of_pairs(two, "question", f" also in {one}", pairs, pairs[0][1])
 
 
+@check("warning", "Remove one of the two.", of=Questions.kind)
 def same_phrasings(questions: Questions) -> Iterator[Finding]:
-    """Such phrasings measure tokenization, and count as consistent paraphrases."""
+    """Phrasings of a question that differ only in case, spaces or punctuation."""
     for question in questions.items:
         for texts in question.paraphrases.values():
             for one, two in combinations(texts, 2):
@@ -668,16 +743,18 @@ def same_phrasings(questions: Questions) -> Iterator[Finding]:
                     yield _found(question.group, evidence, [question], 2)
 
 
+@check("warning", "Correct the file.", of=Questions.kind)
 def question_spaces(questions: Questions) -> Iterator[Finding]:
-    """Spaces in questions or options that a tokenizer may see and a reader does not."""
+    """Doubled spaces, spaces at an end, or a space before a full stop or comma."""
     for question in questions.items:
         texts = [*_texts(question), *(text for one in question.options for text in one.texts)]
         for text in filter(SPACE_FAULT.search, texts):
             yield _found(question.group, f"'{text}' (item {question.item})", [question])
 
 
+@check("note", "Report them apart, or leave them out: the answer can be copied.", of=Questions.kind)
 def answer_in_question(questions: Questions) -> Iterator[Finding]:
-    """The gold is in every phrasing as whole words; a context does not count."""
+    """Questions whose right answer is in the question, and no other option is."""
     for name, items in questions.groups.items():
         inside = []
         for item in items:
@@ -693,108 +770,11 @@ def answer_in_question(questions: Questions) -> Iterator[Finding]:
             yield _found(name, f"{size}, such as {example}", inside)
 
 
+@check("warning", "Replace one of them.", of=Questions.kind)
 def same_options(questions: Questions) -> Iterator[Finding]:
-    """Options that share a text or an alias, without case, accents and hyphens."""
+    """Options of a question that mean the same: aliases, accents or case."""
     for question in questions.items:
         for one, two in combinations(question.options, 2):
             if {*map(without_accents, one.texts)} & {*map(without_accents, two.texts)}:
                 evidence = f"'{one.text}' and '{two.text}' (item {question.item})"
                 yield _found(question.group, evidence, [question], 2)
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A function that looks for one kind of fault."""
-
-    find: Callable[[Any], Iterable[Finding]]
-    severity: Severity
-    meaning: str
-    todo: str
-    of: Kind = "facts"
-    needs: str = ""
-    is_quick: bool = False
-
-
-# fmt: off
-CHECKS = {check.find.__name__: check for check in (
-    Check(several_golds, "warning", "subjects of an N-1 relation with several objects",
-          "Keep one object for each subject, or make the relation N-M.", is_quick=True),
-    Check(duplicate_facts, "warning", "facts that are in a relation more than once",
-          "Run `suite audit --fix`.", is_quick=True),
-    Check(same_spelling, "warning",
-          "subjects or candidates that differ only in case, spaces, apostrophes or Unicode form",
-          "Write each name in one way.", is_quick=True),
-    Check(written_alike, "warning", "subjects that are written alike in a language",
-          "Write more in the table `names`, so that the question has one answer.", is_quick=True),
-    Check(same_candidates, "warning",
-          "candidates that mean the same: aliases, accents, or singular and plural",
-          "Keep one of them as the object."),
-    Check(same_first_word, "note", "candidates that begin with the same word",
-          "Score whole candidates, not their first token (docs/models.md)."),
-    Check(object_in_subject, "note", "subjects that contain their object",
-          "Report them apart, or leave them out: the answer can be copied."),
-    Check(shared_facts, "note",
-          "facts that two relations share, in either direction: 1 % of the smaller one or more",
-          "Train and test on relations that share none (`improve --train-groups`)."),
-    Check(differs_in_meaning, "warning",
-          "a pattern that differs in meaning from the others, by sentence embeddings",
-          "Read it: remove it if it asks something else.", needs="meaning"),
-    Check(differs_in_answers, "note",
-          "a pattern whose answers differ from those of the others, in the runs given",
-          "Read it: remove it if it asks something else. With one run it may be about the model.",
-          needs="agreement"),
-    Check(edges, "note", "edges of the suite that differ from what a parser derives",
-          "Read both patterns: the suite and the parser are right about equally often.",
-          needs="edges"),
-    Check(spaces, "warning",
-          "doubled spaces, spaces at an end, or a space before a full stop or comma",
-          "Run `suite audit --fix`."),
-    Check(final_punctuation, "warning", "a pattern that does not end with sentence punctuation",
-          "Run `suite audit --fix`; end patterns that stop at a comma by hand."),
-    Check(few_for_causal_models, "note",
-          "fewer than two patterns end right after [Y], so causal models have no consistency",
-          "Add patterns that end in [Y], or measure causal models on other relations."),
-    Check(article, "note", "'a' or 'an' before [Y] that fits only some of the candidates",
-          "Write the pattern without an article, or leave out the candidates that it does not fit.",
-          needs="english"),
-    Check(number, "warning",
-          "'is' after a slot where other patterns of the relation have 'are', or the reverse",
-          "Use one number throughout the relation.", needs="english"),
-    Check(tense, "note", "patterns of one relation in different tenses",
-          "Compare tenses on purpose, or use one tense; `analyze edits` shows what tense changes.",
-          needs="tenses"),
-    Check(single_pattern, "note", "a relation with one pattern", "Add patterns.", is_quick=True),
-    Check(duplicate_patterns, "warning",
-          "patterns of a relation that differ only in case, spaces or punctuation",
-          "Remove one of the two."),
-    Check(asks_another_relation, "note", "a pattern that is also a pattern of another relation",
-          "Only the candidates distinguish the two. If models write freely, make it more "
-          "specific."),
-    Check(one_phrasing, "note", "questions with one phrasing",
-          "Add phrasings, or vary other factors (docs/factors.md).", "questions", is_quick=True),
-    Check(options_differ, "note", "questions of a group with different numbers of options",
-          "Give all questions of a group as many options.", "questions", is_quick=True),
-    Check(gold_position, "warning",
-          "the right answer is at the same position in every question of a group",
-          "Use `distractors` in place of `options`: their order is drawn.",
-          "questions", is_quick=True),
-    Check(duplicate_questions, "warning", "questions that ask the same",
-          "Make one question of the two: further rows with the same item are phrasings.",
-          "questions", is_quick=True),
-    Check(shared_questions, "warning", "the same question in two groups",
-          "Keep it in one group, so that groups can be divided into training and test.",
-          "questions"),
-    Check(same_phrasings, "warning",
-          "phrasings of a question that differ only in case, spaces or punctuation",
-          "Remove one of the two.", "questions"),
-    Check(question_spaces, "warning",
-          "doubled spaces, spaces at an end, or a space before a full stop or comma",
-          "Correct the file.", "questions"),
-    Check(answer_in_question, "note",
-          "questions whose right answer is in the question, and no other option is",
-          "Report them apart, or leave them out: the answer can be copied.", "questions"),
-    Check(same_options, "warning",
-          "options of a question that mean the same: aliases, accents or case",
-          "Replace one of them.", "questions"),
-)}
-# fmt: on

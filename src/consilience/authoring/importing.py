@@ -41,7 +41,6 @@ from consilience.suites.layouts import (
     N_TO_1,
     N_TO_M,
     TREX,
-    check_folder,
     load_folder,
     pararel_root,
 )
@@ -445,7 +444,7 @@ class ImportPlan(Shown):
             if self.folder.is_dir():
                 shutil.copytree(self.folder, copy)
             self.write(copy)
-            errors = check_folder(copy)
+            errors = suites.check_suite(copy)
             if errors:
                 size = f"{len(errors)} errors, the first" if len(errors) > 1 else "an error"
                 tables = "" if self.is_new else f" or the tables of {self.folder}"
@@ -591,6 +590,7 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
 
 
 def _first_row(path: Path) -> Mapping[str, Any]:
+    """The first row of a JSONL file; empty for what is none."""
     is_table = path.suffix == ".jsonl" and path.is_file()
     return next(read_rows(path, faults=[]), ("", {}))[1] if is_table else {}
 
@@ -704,9 +704,8 @@ def _relation_files(root: Path) -> list[Path]:
     if not root.is_dir():
         return [root]
     folders = [root, *sorted(path for path in root.iterdir() if path.is_dir())]
-    files = list(map(_files_in, folders))
-    named = [of_folder for of_folder in files if any(map(_is_wikidata, of_folder))]
-    return [path for of_folder in named or files[:1] for path in of_folder]
+    files = [path for folder in folders for path in _files_in(folder)]
+    return [path for path in files if _is_wikidata(path)] or _files_in(root)
 
 
 def _is_wikidata(path: Path) -> bool:
@@ -716,16 +715,6 @@ def _is_wikidata(path: Path) -> bool:
 def _read_relation_files(content: Content) -> None:
     for path in _relation_files(content.options.path):
         _read_file(path, content, content.options.relation or path.stem)
-
-
-def _read_list(content: Content) -> None:
-    if not content.options.relation:
-        raise ConsilienceError(
-            "a list of patterns without a relation",
-            where=str(content.options.path),
-            todo="Name the relation of its patterns: --relation ID.",
-        )
-    _read_file(content.options.path, content, content.options.relation)
 
 
 def _relations_file(path: Path) -> Path | None:
@@ -802,7 +791,6 @@ def _read_table(content: Content) -> None:
     for name in columns:
         if name not in TABLE_COLUMNS:
             raise unknown_name(f"--columns {name}={columns[name]}", name, TABLE_COLUMNS)
-    checked: set[str] = set()
     for number, (where, cells) in enumerate(_table_rows(path, content)):
         if number == 0:
             has_fact = all(columns.get(one, one) in cells for one in ("subject", "object"))
@@ -818,10 +806,8 @@ def _read_table(content: Content) -> None:
                         todo=f"Name the column that has it: --columns {name}=COLUMN"
                         + (", or name the relation: --relation ID." * (name == "relation") or "."),
                     )
-        if not cells.keys() <= checked:
             others = [name for name in cells if name not in columns.values()]
             refuse_misspelt(others, [name for name in TABLE_COLUMNS if name not in columns], where)
-            checked |= cells.keys()
         named = {name: cells.get(columns.get(name, name)) for name in TABLE_COLUMNS}
         filled = {name: value for name, value in named.items() if value not in (None, "")}
         filled.setdefault("relation", content.options.relation or None)
@@ -869,5 +855,7 @@ FORMATS: Mapping[str, Format] = {
         lambda path: path.is_file() and path.name.endswith(ENDINGS),
         _read_table,
     ),
-    "list": Format("a text with a pattern a line", lambda path: path.suffix == ".txt", _read_list),
+    "list": Format(
+        "a text with a pattern a line", lambda path: path.suffix == ".txt", _read_relation_files
+    ),
 }

@@ -68,13 +68,6 @@ def read_corpus(path: Path, columns: tuple[str, ...] = ("text",)) -> Iterator[tu
     ``columns``. Every other file is plain text in UTF-8. If there are blank lines between its first
     ``PEEK`` lines, its texts are paragraphs between blank lines; otherwise each line is a text.
     """
-    if path.is_dir() or not path.exists():
-        raise ConsilienceError(
-            "a folder" if path.is_dir() else "no such file",
-            expected="a corpus: a text file, .jsonl or .parquet",
-            where=str(path),
-            todo="Check the path.",
-        )
     if path.suffix == ".parquet":
         texts = _parquet_texts(path, columns)
     elif path.suffix == ".jsonl":
@@ -339,7 +332,6 @@ class _Written(Shown):
     """A result that may be in a file."""
 
     file: Path | None
-    wanted: Path | None = None
     notes: Sequence[str] = ()
 
     def printed(self, output: Output) -> Iterator[Table | str]:
@@ -349,10 +341,6 @@ class _Written(Shown):
 
     def tables(self) -> Iterator[Table | str]:
         raise NotImplementedError
-
-    def remarks(self, output: Output) -> list[str]:
-        note = f"{self.wanted} is not written: there is nothing to write"
-        return [*self.notes, *([note] if self.wanted and not self.file else [])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -436,9 +424,7 @@ def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns 
     if file:
         write_proposals(file, rows)
     notes = _notes(mined, proposals)
-    return MinedPatterns(
-        proposals=proposals, mined=mined, notes=notes, file=file, wanted=options.out
-    )
+    return MinedPatterns(proposals=proposals, mined=mined, notes=notes, file=file)
 
 
 def _list_matches(options: MineOptions, watch: Watch) -> Matches:
@@ -461,7 +447,6 @@ def _list_matches(options: MineOptions, watch: Watch) -> Matches:
         has_facts=options.suite is not None,
         total=total,
         file=options.out if matches else None,
-        wanted=options.out,
     )
     if listed.file:
         write_whole(listed.file, json_lines(map(asdict, matches)))

@@ -11,8 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
-from typing import Protocol as Interface
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +33,9 @@ from consilience.report.export import Shown
 from consilience.suites.facts import select_relations
 from consilience.suites.proposals import Proposal, check_no_file, write_proposals
 from consilience.types import Fact, Relation, Suite
+
+if TYPE_CHECKING:
+    from consilience.models.judges import ParaphraseJudge
 
 INSTRUCTION = (
     "Rewrite the sentence in other words, with the same meaning. Keep [X] and [Y] as they are. "
@@ -174,18 +176,6 @@ RESAMPLES = 1000
 MEASURED_PAIRS = 2
 
 
-class MeaningJudge(Interface):
-    """A model that judges sentences."""
-
-    identity: dict[str, object]
-
-    def log_odds(self, pairs: Sequence[tuple[str, str]]) -> Floats:
-        """Log-odds (pair,) that the two sentences mean the same, asked in this order."""
-
-    def token_logprobs(self, sentences: Sequence[str]) -> Floats:
-        """Mean log-probability of a token (sentence,) in nats."""
-
-
 @dataclass(frozen=True, slots=True)
 class PatternPair:
     """Two patterns, and the facts that fill both."""
@@ -203,7 +193,7 @@ class PatternPair:
         return [(first, second) for first, second in filled]
 
 
-def meaning_scores(pairs: Sequence[PatternPair], judge: MeaningJudge) -> Floats:
+def meaning_scores(pairs: Sequence[PatternPair], judge: ParaphraseJudge) -> Floats:
     """The two-way meaning score (pair,) of pairs of patterns, in nats.
 
     The mean, over the facts of a pair and over both orders of its sentences, of the judge's
@@ -219,7 +209,7 @@ def meaning_scores(pairs: Sequence[PatternPair], judge: MeaningJudge) -> Floats:
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def fluency_scores(pairs: Sequence[PatternPair], judge: MeaningJudge) -> Floats:
+def fluency_scores(pairs: Sequence[PatternPair], judge: ParaphraseJudge) -> Floats:
     """How much more fluent the second pattern of each pair is (pair,), in nats a token.
 
     The mean log-probability of a token of its sentence minus that of the first pattern's, averaged
@@ -316,7 +306,7 @@ def _auc(of_relations: Sequence[tuple[Floats, Floats]]) -> float:
 
 
 def measured_separation(
-    suite: Suite, judge: MeaningJudge, *, most: int, facts: int, seed: int = 0
+    suite: Suite, judge: ParaphraseJudge, *, most: int, facts: int, seed: int = 0
 ) -> Separation | None:
     """The separation of a judge on the patterns of a suite; None for a suite without controls."""
     positives, controls = sample_pairs(suite, most, facts, seed)
@@ -396,17 +386,11 @@ def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewritin
         return rewrite_suite(chosen, writer, judge, options, measured_on=suite, watch=watch)
 
 
-def _load_models(options: RewriteOptions) -> tuple[WritingModel, MeaningJudge]:
+def _load_models(options: RewriteOptions) -> tuple[WritingModel, ParaphraseJudge]:
     from consilience.models.judges import ParaphraseJudge
     from consilience.models.loading import load_pretrained
     from consilience.models.prompted import OptionScorer
 
-    if options.model.startswith("baseline:"):
-        raise ConsilienceError(
-            f"'{options.model}' does not write",
-            expected="a causal or sequence-to-sequence language model",
-            todo="Name one with --model.",
-        )
     writer = load_writer(
         options.model,
         options.loading,
@@ -430,7 +414,7 @@ def _load_models(options: RewriteOptions) -> tuple[WritingModel, MeaningJudge]:
 def rewrite_suite(
     suite: Suite,
     writer: WritingModel,
-    judge: MeaningJudge,
+    judge: ParaphraseJudge,
     options: RewriteOptions,
     *,
     measured_on: Suite,
@@ -504,8 +488,7 @@ def _meaning_note(measured: Separation | None, threshold: float | None, judge: s
     )
     if measured.low >= LEAST_AUC:
         return f"{separates}; {rule}"
-    verdict = "is weak" if measured.low > 0.5 else "may be no better than a coin"
-    return f"{separates}, which {verdict}; {rule}. Read every rewrite"
+    return f"{separates}, which is too weak to refuse any; {rule}. Read every rewrite"
 
 
 def _with_edits(proposals: list[Proposal], suite: Suite, notes: list[str]) -> list[Proposal]:

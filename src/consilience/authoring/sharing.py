@@ -19,7 +19,6 @@ from consilience.analysis.syntax import base_types, load_parser
 from consilience.authoring.audit import cautions, writable_folder
 from consilience.authoring.checks import is_english
 from consilience.core.errors import ConsilienceError, shortened
-from consilience.core.items import Task
 from consilience.core.process import Watch
 from consilience.core.text import counted
 from consilience.files.read import parse_json, read_text
@@ -31,6 +30,7 @@ from consilience.report.table import Column, Table, Value
 from consilience.suites import question_suites
 from consilience.suites.facts import SuiteStatistics, suite_statistics
 from consilience.suites.layouts import fetch, layout_of, load_folder, places_in
+from consilience.suites.pairs import is_task, load_task
 from consilience.suites.proposals import (
     VERDICTS,
     is_date,
@@ -349,63 +349,41 @@ def _notes_and_size(
     suite: str, data_dir: Path | None, columns: Mapping[str, str]
 ) -> tuple[list[str], str]:
     """Notes on a suite without errors; its size, or the labels of a task."""
-    chosen = suites.load_any(suite, data_dir, columns)
-    if isinstance(chosen, Questions):
-        counts = question_statistics(chosen)
-        total = counts.questions
-        is_open = sum(group.questions for group in counts.by_group if not group.max_options)
-        kinds = f"{total:,} questions ({total - is_open:,} with options, {is_open:,} open)"
-        if is_open == total:
-            kinds = counted(total, "open question")
-        elif not is_open:
-            kinds = f"{counted(total, 'question')} with options"
-        sizes = [counted(counts.groups, "group"), kinds, counted(counts.phrasings, "phrasing")]
-        sizes += [counted(counts.expectations, "expectation")] * (counts.expectations > 0)
-        return [*chosen.notes, *cautions(chosen)], ", ".join(sizes)
-    if isinstance(chosen, Task):
-        labels = ", ".join(chosen.labels)
+    if is_task(suite):
+        labels = ", ".join(load_task(suite).labels)
         return [], f"a task of sentence pairs with the labels {labels}"
-    sizes_of = suite_statistics(chosen)
-    parts = {
-        "relation": sizes_of.relations,
-        "pattern": sizes_of.patterns,
-        "fact": sizes_of.facts,
-    }
-    _, root = layout_of(suites.suite_folder(suite, suites.data_dir(data_dir)))
-    notes = [*chosen.notes, *cautions(chosen), *signoff_notes(root, chosen)]
-    return notes, ", ".join(counted(number, name) for name, number in parts.items())
+    chosen = suites.load_any(suite, data_dir, columns)
+    notes = [*chosen.notes, *cautions(chosen)]
+    sizes: list[tuple[int, *tuple[str, ...]]]
+    if isinstance(chosen, Suite):
+        _, root = layout_of(suites.suite_folder(suite, suites.data_dir(data_dir)))
+        facts = suite_statistics(chosen)
+        sizes = [(facts.relations, "relation"), (facts.patterns, "pattern"), (facts.facts, "fact")]
+        notes += signoff_notes(root, chosen)
+    else:
+        of = question_statistics(chosen)
+        is_open = sum(group.questions for group in of.by_group if not group.max_options)
+        with_options = of.questions - is_open, "question with options", "questions with options"
+        sizes = [(of.groups, "group"), with_options, (is_open, "open question")]
+        sizes += [(of.phrasings, "phrasing"), (of.expectations, "expectation")]
+    return notes, ", ".join(counted(*size) for size in sizes if size[0])
 
 
 def counted_suite(
     suite: str, data_dir: Path | None, columns: Sequence[str] | None, *, as_shipped: bool
 ) -> Lines:
     """The sizes of a suite."""
-    chosen = loaded_suite(suite, data_dir, columns_of(columns), as_shipped=as_shipped)
-    if isinstance(chosen, Questions):
-        counts = question_statistics(chosen)
-        table = question_table(counts, chosen.name)
-        return Lines({"suite": chosen.name, **asdict(counts)}, table)
-    statistics = suite_statistics(chosen)
-    tables = statistics_tables(statistics, chosen.name)
+    chosen = suites.load_any(suite, data_dir, columns_of(columns), as_shipped=as_shipped)
+    statistics, tables = statistics_of(chosen)
     return Lines({"suite": chosen.name, **asdict(statistics)}, *tables, notes=chosen.notes)
 
 
-def loaded_suite(
-    suite: str | Path | Suite | Questions,
-    data_dir: Path | None = None,
-    columns: Mapping[str, str] | None = None,
-    *,
-    as_shipped: bool = False,
-) -> Suite | Questions:
-    """The suite of a name, a folder or a file; a value stays. A task of sentence pairs raises."""
-    if isinstance(suite, Suite | Questions):
-        return suite
-    chosen = suites.load_any(suite, data_dir, columns, as_shipped=as_shipped)
-    return suites.load_suite(suite) if isinstance(chosen, Task) else chosen
-
-
-def statistics_of(suite: Suite | Questions) -> SuiteStatistics | QuestionStatistics:
-    """What a suite holds."""
+def statistics_of(
+    suite: Suite | Questions,
+) -> tuple[SuiteStatistics | QuestionStatistics, Sequence[Table]]:
+    """What a suite holds, and its tables."""
     if isinstance(suite, Questions):
-        return question_statistics(suite)
-    return suite_statistics(suite)
+        counts = question_statistics(suite)
+        return counts, [question_table(counts, suite.name)]
+    statistics = suite_statistics(suite)
+    return statistics, statistics_tables(statistics, suite.name)

@@ -316,9 +316,9 @@ def suite_stats(
     suite: str | Path | Suite | Questions,
 ) -> SuiteStatistics | question_suites.QuestionStatistics:
     """Count what a suite holds: relations, patterns, facts and candidates; or questions."""
-    return sharing.statistics_of(sharing.loaded_suite(suite))
+    return sharing.statistics_of(suites.load_any(suite))[0]
 
 
 def suite_cautions(suite: str | Path | Suite | Questions) -> list[str]:
     """Properties of a suite that are no errors but decide what its numbers mean."""
-    return audit.cautions(sharing.loaded_suite(suite))
+    return audit.cautions(suites.load_any(suite))

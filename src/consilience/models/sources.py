@@ -59,7 +59,7 @@ def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
     if scheme in ("baseline", *SERVED):
         kind = "a baseline" if scheme == "baseline" else "behind a URL or in another program"
         raise ModelError(
-            f"'{spec}' is {kind}, which cannot be trained",
+            f"'{spec}' is {kind}, which has no weights here",
             expected="a Hub id or the folder of a pretrained model",
         )
     if not spec:

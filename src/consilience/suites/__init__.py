@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 
-from consilience.core.errors import ConsilienceError, did_you_mean, shortened
-from consilience.core.items import Task
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.provenance import plugin
 from consilience.files.rows import Problems, find_table, raise_first, suite_rows
 from consilience.files.write import path_of
@@ -20,10 +18,11 @@ from consilience.suites.pairs import TASKS, is_task, load_task
 from consilience.suites.question_suites import (
     BUNDLED,
     SUITE_NAMES,
-    check_questions,
+    groups_of_questions,
     is_questions,
     is_table_of_facts,
     load_questions,
+    read_questions,
 )
 from consilience.suites.questions import MAKE_A_SUITE, SUFFIXES, Questions
 from consilience.types import Candidates, Fact, Relation, Suite
@@ -39,16 +38,26 @@ def data_dir(folder: Path | None = None) -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "consilience"
 
 
+ASK = "Ask it with `consilience probe --suite {}`, or read questions in Python with load_questions."
+
+
 def suite_folder(spec: str, data: Path) -> Path:
     """The folder of a suite of facts that is named or given as a path."""
     folder = Path(spec)
     if spec in BUNDLED:
         return BUNDLED[spec]
-    if is_table_of_facts(spec):
-        raise _of_another_kind(spec, "table of facts", MAKE_A_SUITE)
-    if spec in question_suites.QUESTION_SUITES or (folder.exists() and is_questions(spec)):
-        todo = f"Ask them with `consilience probe --suite {spec}`, or read them in Python with "
-        raise _of_another_kind(spec, "suite of questions", f"{todo}load_questions.")
+    is_named = spec in question_suites.QUESTION_SUITES
+    for kind, is_it, todo in (
+        ("table of facts", is_table_of_facts(spec), MAKE_A_SUITE),
+        ("suite of questions", is_named or (folder.exists() and is_questions(spec)), ASK),
+        ("task of sentence pairs", is_task(spec) and not folder.is_dir(), ASK),
+    ):
+        if is_it:
+            raise ConsilienceError(
+                f"'{spec}' is a {kind}",
+                expected="a suite of facts: mini, pararel, or a folder",
+                todo=todo.format(spec),
+            )
     if spec in SUITE_NAMES:
         folder = data / spec
         if not folder.is_dir():
@@ -62,10 +71,6 @@ def suite_folder(spec: str, data: Path) -> Path:
         return folder
     if not folder.exists() and (plugged := plugin("consilience.suites", spec)):
         return Path(plugged())
-    if is_task(spec) and not folder.is_dir():
-        todo = f"Ask its pairs with `consilience probe --suite {spec}`; train on them with "
-        todo += f"`consilience finetune --task {spec}`."
-        raise _of_another_kind(spec, "task of sentence pairs", todo)
     if not folder.exists():
         raise _no_suite(folder, spec)
     if not folder.is_dir():
@@ -78,26 +83,17 @@ def suite_folder(spec: str, data: Path) -> Path:
     return folder
 
 
-def _of_another_kind(spec: str, kind: str, todo: str) -> ConsilienceError:
-    expected = "a suite of facts: mini, pararel, or a folder"
-    return ConsilienceError(f"'{spec}' is a {kind}", expected=expected, todo=todo)
-
-
 def _no_suite(folder: Path, spec: str) -> ConsilienceError:
     """The error for a suite that is neither a name nor a folder, with similar names."""
     paths = sorted(folder.parent.iterdir()) if folder.parent.is_dir() else []
-    nearby = [path.name for path in paths if path.is_dir() and not path.name.startswith(".")]
-    found, expected = "no such folder", "the name of a suite or a folder"
-    todo = did_you_mean(folder.name, nearby, None if nearby else "Check the path.")
-    todo = todo.replace("Known:", f"Folders in {folder.parent}:")
-    if os.sep not in spec:
-        files = [path.name for path in paths if is_questions(str(path))]
-        known = [*SUITE_NAMES, *TASKS]
-        similar = get_close_matches(shortened(spec, 200), [*known, *nearby, *files], n=1)
-        found = f"no suite '{spec}' and no such file or folder"
-        expected = "the name of a suite, a file of questions, or a folder"
-        spec, todo = "", did_you_mean(spec, similar or known)
-    return ConsilienceError(found, expected=expected, where=spec, todo=todo, option="suite")
+    nearby = [path.name for path in paths if path.is_dir() or is_questions(str(path))]
+    known = [*SUITE_NAMES, *TASKS]
+    return ConsilienceError(
+        f"no suite '{spec}' and no such file or folder",
+        expected="the name of a suite, a file of questions, or a folder",
+        todo=did_you_mean(folder.name, [*known, *nearby], did_you_mean(folder.name, known)),
+        option="suite",
+    )
 
 
 def load_suite(
@@ -141,17 +137,18 @@ def load_facts(spec: str, data_dir: Path | None = None, *, as_shipped: bool = Fa
 
 
 def load_any(
-    spec: str | Path,
+    spec: str | Path | Suite | Questions,
     data: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     *,
     as_shipped: bool = False,
-) -> Suite | Questions | Task:
-    """The suite of facts, the questions or the task of sentence pairs of that name or file."""
-    name = _name_of(spec)
-    if is_questions(name):
-        return load_questions(name, columns)
-    return load_task(name) if is_task(name) else load_suite(spec, data, as_shipped=as_shipped)
+) -> Suite | Questions:
+    """The suite of that name, folder or file; a value stays. A task of sentence pairs raises."""
+    if isinstance(spec, Suite | Questions):
+        return spec
+    if is_questions(_name_of(spec)):
+        return load_questions(spec, columns)
+    return load_suite(spec, data, as_shipped=as_shipped)
 
 
 def check_suite(
@@ -160,16 +157,19 @@ def check_suite(
     columns: Mapping[str, str] | None = None,
 ) -> list[ConsilienceError]:
     """Everything that is wrong with a suite; ``columns``: of questions, what they are called."""
-    name = _name_of(spec)
-    if is_questions(name):
-        return check_questions(name, columns)
-    if is_task(name):
-        try:
+    name, problems = _name_of(spec), Problems()
+    is_of_facts = not (is_questions(name) or is_task(name))
+    folder = suite_folder(name, data_dir(_path_or_none(data))) if is_of_facts else None
+    try:
+        if folder is not None:
+            check_folder(folder, problems)
+        elif is_task(name):
             load_task(name)
-        except ConsilienceError as error:
-            return [error]
-        return []
-    return check_folder(suite_folder(name, data_dir(_path_or_none(data))))
+        else:
+            groups_of_questions(read_questions(name, columns or {}, problems))
+    except ConsilienceError as error:
+        problems.append(error)
+    return problems
 
 
 def _name_of(spec: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections import Counter
@@ -20,13 +19,10 @@ from consilience.core.factors import Edge
 from consilience.core.patterns import ENGLISH
 from consilience.core.text import (
     ENDINGS,
-    LANGUAGE_TAG,
     WITHOUT_SPACES,
-    control_in,
     counted,
-    is_language_tag,
 )
-from consilience.files.read import parse_json, read_text
+from consilience.files.read import FirstFault, parse_json, read_text
 from consilience.files.rows import (
     Problems,
     Row,
@@ -123,36 +119,21 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
 
 def _about(folder: Path) -> tuple[str, str]:
     """The name and the language in ``suite.json``; else that of the folder, and English."""
-    about = folder / "suite.json"
-    if not about.is_file():
-        name = folder.resolve().name
-        if control := control_in(name):
+    about, where = folder / "suite.json", ascii(str(folder))
+    content = {"name": folder.resolve().name}
+    if about.is_file():
+        where = str(about)
+        try:
+            content = dict(parse_json(read_text(about)))
+        except (ValueError, TypeError) as error:
             raise ConsilienceError(
-                f"{control} in the name of the folder, which names the suite",
-                where=ascii(str(folder)),
-                todo="Rename the folder.",
-            )
-        return name, ENGLISH
-    try:
-        content = parse_json(read_text(about))
-        refuse_misspelt(dict(content), ABOUT, str(about), "key")
-        name, language = content["name"], content.get("language") or ENGLISH
-        if not isinstance(name, str) or not name.strip():
-            raise ValueError("no name")
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConsilienceError(
-            "not a JSON object with a 'name'", where=str(about), todo="Correct or remove the file."
-        ) from error
-    if control := control_in(name):
-        raise ConsilienceError(f"{control} in 'name'", where=str(about), todo="Remove it.")
-    if not isinstance(language, str) or not is_language_tag(language):
-        raise ConsilienceError(
-            f"'language' is {json.dumps(language)}",
-            expected=LANGUAGE_TAG,
-            where=str(about),
-            todo="Correct or remove it.",
-        )
-    return name, language
+                "not a JSON object", where=where, todo="Correct or remove the file."
+            ) from error
+        refuse_misspelt(content, ABOUT, where, "key")
+    row = Row(where, content, FirstFault())
+    language = row.optional_text("language")
+    row.is_language(language)
+    return row.text("name"), language or ENGLISH
 
 
 def _draft_of(row: Row, drafts: Drafts) -> Draft | None:

@@ -9,7 +9,7 @@ import json
 import pickle
 import pickletools
 import tempfile
-import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -25,7 +25,14 @@ from consilience.core.factors import Edge
 from consilience.core.patterns import ENGLISH, NameTable
 from consilience.files.read import read_rows
 from consilience.files.rows import Problems, raise_first, suite_rows
-from consilience.files.write import cannot_write, json_lines, path_of, refuse_occupied, write_whole
+from consilience.files.write import (
+    cannot_write,
+    json_lines,
+    make_folder,
+    path_of,
+    refuse_occupied,
+    write_whole,
+)
 from consilience.suites.facts import folder_root, leave_out_objects, read_folder
 from consilience.suites.proposals import check_provenance, read_signoffs
 from consilience.types import Cardinality, Draft, Relation, Suite
@@ -35,20 +42,9 @@ SOURCES: dict[str, str] = {
     "cb5554678457beb5ac163d888f1ce8cf174b3f0b/data",
 }
 
-FAULTS_OF_CONNECTIONS = (
-    urllib.error.URLError,
-    http.client.HTTPException,
-    TimeoutError,
-    ConnectionError,
-)
-
 ATTEMPTS = 4
-CHUNK = 1 << 16
-
 SILENCE = 60.0  # Seconds without a byte after which an attempt ends
-
-SLOWEST = 10_000
-"""Bytes a second: a file may take ``SILENCE`` and its size over this, all attempts together."""
+SLOWEST = 10_000  # Bytes a second: all attempts may take ``SILENCE`` and the file's size over this
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +55,9 @@ class ReleasedFile:
     size: int
     sha256: str
 
-    def is_right(self, path: Path) -> bool:
-        """Whether the file is at a path with the listed size and digest."""
-        if not path.is_file() or path.stat().st_size != self.size:
-            return False
-        with path.open("rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest() == self.sha256
+    def is_at(self, path: Path) -> bool:
+        """Whether the file is at a path with the listed digest."""
+        return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == self.sha256
 
 
 def listing(name: str) -> list[ReleasedFile]:
@@ -83,7 +76,7 @@ def listing(name: str) -> list[ReleasedFile]:
 
 def altered(name: str, folder: Path) -> list[str]:
     """The files of a release that are missing in ``folder`` or differ."""
-    return [file.path for file in listing(name) if not file.is_right(folder / file.path)]
+    return [file.path for file in listing(name) if not file.is_at(folder / file.path)]
 
 
 def fetch(
@@ -95,9 +88,9 @@ def fetch(
 ) -> tuple[Path, int]:
     """Fetch a release into ``data/name``: the folder, and the number of files that were fetched.
 
-    A complete file is kept, a partial one is completed. No more bytes than listed are read, and a
-    file with another digest is never put in place. Each file may take ``SILENCE`` and its size over
-    ``SLOWEST`` seconds. ``progress`` is called with the files that are done since, and all files.
+    A file that is there is kept. One byte more than listed is read at most, and a file with another
+    digest is never put in place. ``progress`` is called with the files that are done since, and all
+    files.
     """
     folder, files, fetched = data / name, listing(name), 0
     try:
@@ -114,107 +107,48 @@ def fetch(
     progress(0, len(files))
     for file in files:
         target = folder / file.path
-        if not file.is_right(target):
-            _fetch_file(f"{base or SOURCES[name]}/{file.path}", target, file)
+        if not file.is_at(target):
+            content = _fetched(f"{base or SOURCES[name]}/{file.path}", file)
+            make_folder(target.parent)
+            write_whole(target, content)
             fetched += 1
         progress(1, len(files))
     return folder, fetched
 
 
-def _fetch_file(url: str, target: Path, file: ReleasedFile) -> None:
-    """Fetch a file, and put it in place when it is right.
-
-    It runs in a thread: with a server that sends a byte a second a socket never times out, not even
-    while it reads headers.
-    """
-    part = target.with_name(target.name + ".part")
-    over, is_right = threading.Event(), threading.Event()
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            if _attempt(url, part, file, over):
-                is_right.set()
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    seconds = SILENCE + file.size / SLOWEST
-    try:
-        thread.join(seconds)
-    finally:
-        over.set()
-    for error in failed:
-        raise error
-    if not is_right.is_set():
-        raise _unreachable(url, f"no {file.size:,} bytes in {seconds:.0f} seconds")
-    part.replace(target)
-
-
-def _attempt(url: str, part: Path, file: ReleasedFile, over: threading.Event) -> bool:
-    """Complete ``part`` in at most ``ATTEMPTS`` attempts; False where the time is over before."""
-    reason = ""
+def _fetched(url: str, file: ReleasedFile) -> bytes:
+    """The content of a released file; one that cannot be had, or is another one, raises."""
+    seconds, reason = SILENCE + file.size / SLOWEST, ""
+    end = time.monotonic() + seconds
     for _ in range(ATTEMPTS):
-        if over.is_set():
-            return False
+        content = b""
         try:
-            part.parent.mkdir(parents=True, exist_ok=True)
-            _download(url, part, file.size, over)
+            request = urllib.request.Request(url, headers={"User-Agent": "consilience"})
+            with urllib.request.urlopen(request, timeout=SILENCE) as response:
+                while chunk := response.read1(file.size + 1 - len(content)):
+                    content += chunk
+                    if time.monotonic() > end:
+                        raise TimeoutError(f"no {file.size:,} bytes in {seconds:.0f} seconds")
         except urllib.error.HTTPError as error:
+            reason = f"the server says {error.code} {error.reason}"
             if error.code < 500:
-                raise _unreachable(url, f"the server says {error.code} {error.reason}") from error
-            reason = str(error.reason) or str(error.code)
-            continue
-        except FAULTS_OF_CONNECTIONS as error:
+                break
+        except (OSError, ValueError, http.client.HTTPException) as error:
             reason = str(getattr(error, "reason", None) or error)
-            continue
-        except ValueError as error:
-            raise _unreachable(url, str(error)) from error
-        except OSError as error:
-            raise ConsilienceError(
-                f"cannot be written: {error.strerror}",
-                where=str(part),
-                todo="Make room or choose another --data-dir; existing files are kept.",
-            ) from error
-        if over.is_set():
-            return False
-        if file.is_right(part):
-            return True
-        reason, size = "the connection ended early", part.stat().st_size
-        if size >= file.size:
-            part.unlink()
-            is_longer = size > file.size
-            raise ConsilienceError(
-                "not the released file: "
-                + (f"longer than its {file.size:,} bytes" if is_longer else "its digest differs"),
-                expected=f"SHA-256 {file.sha256}",
-                where=url,
-                todo="Try again; if it stays so, the source has been changed.",
-            )
-    raise _unreachable(url, reason)
-
-
-def _download(url: str, part: Path, size: int, over: threading.Event) -> None:
-    """Complete ``part``, and read one byte beyond ``size`` to see that nothing follows."""
-    have = part.stat().st_size if part.exists() else 0
-    if have >= size:
-        part.unlink()
-        have = 0
-    headers = {"User-Agent": "consilience"} | ({"Range": f"bytes={have}-"} if have else {})
-    request = urllib.request.Request(url, headers=headers)
-    with urllib.request.urlopen(request, timeout=SILENCE) as response:
-        if not have or response.status != 206:
-            have = 0
-        with part.open("ab" if have else "wb") as file:
-            while have <= size and (chunk := response.read1(min(CHUNK, size + 1 - have))):
-                if over.is_set():
-                    return
-                have += file.write(chunk)
-
-
-def _unreachable(url: str, reason: str) -> ConsilienceError:
-    return ConsilienceError(
+            if time.monotonic() > end:
+                break
+        else:
+            if hashlib.sha256(content).hexdigest() == file.sha256:
+                return content
+            if len(content) >= file.size:
+                raise ConsilienceError(
+                    "not the released file",
+                    expected=f"SHA-256 {file.sha256}",
+                    where=url,
+                    todo="Try again; if it stays so, the source has been changed.",
+                )
+            reason = "the connection ended early"
+    raise ConsilienceError(
         f"cannot be fetched: {reason}",
         where=url,
         todo="Check the network and rerun the command, or name a copy of the release: --from URL, "
@@ -223,14 +157,13 @@ def _unreachable(url: str, reason: str) -> ConsilienceError:
 
 
 class _Record:
-    """An object of the file: takes whatever attributes the pickle gives it, and does nothing."""
+    """An object of the file: takes whatever attributes the pickle gives it, and does nothing.
+
+    It is equal and hashed by identity: the file refers to each node by reference.
+    """
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-
-
-class _Node(_Record):
-    """A pattern node, equal and hashed by identity: the file refers to each node by reference."""
 
 
 MAX_BYTES = 1 << 20
@@ -246,20 +179,16 @@ _OPCODES = frozenset({
 _STAND_INS: dict[tuple[str, str], type] = {
     ("networkx.classes.digraph", "DiGraph"): _Record,
     ("builtins", "dict"): dict,
-    ("pararel.patterns.graph_types", "PatternNode"): _Node,
+    ("pararel.patterns.graph_types", "PatternNode"): _Record,
     ("pararel.patterns.graph_types", "EdgeType"): _Record,
 }
 
 
 class _GraphUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> type:
-        try:
-            return _STAND_INS[module, name]
-        except KeyError:
-            raise pickle.UnpicklingError(f"it names '{module}.{name}'") from None
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise pickle.UnpicklingError("it refers to objects outside the file")
+        if (module, name) not in _STAND_INS:
+            raise pickle.UnpicklingError(f"it names '{module}.{name}'")
+        return _STAND_INS[module, name]
 
 
 def _scan(content: bytes) -> None:
@@ -297,10 +226,8 @@ def read_graph(path: Path) -> tuple[list[str], dict[tuple[int, int], Edge]]:
         flags = [getattr(edge, name) for edge in directed.values() for name in Edge.__slots__]
         if wrong := [flag for flag in flags if not isinstance(flag, bool)]:
             raise ValueError(f"edge flags {wrong[:3]} are not booleans")
-    except OSError as error:
-        raise ConsilienceError(
-            f"cannot be read: {error.strerror}", where=str(path), todo="Check the path."
-        ) from error
+        if any(a == b or directed.get((b, a)) != edge for (a, b), edge in directed.items()):
+            raise ValueError("an edge has one direction only")
     except Exception as error:
         raise ConsilienceError(
             f"refused as a pattern graph: {error or type(error).__name__}",
@@ -308,13 +235,6 @@ def read_graph(path: Path) -> tuple[list[str], dict[tuple[int, int], Edge]]:
             where=str(path),
             todo="Fetch the release again with `consilience suite fetch pararel`.",
         ) from error
-    for (a, b), edge in directed.items():
-        if a == b or directed.get((b, a)) != edge:
-            raise ConsilienceError(
-                f"the edge between '{patterns[a]}' and '{patterns[b]}' has one direction only",
-                expected="a symmetric graph without loops",
-                where=str(path),
-            )
     return patterns, {pair: edge for pair, edge in directed.items() if pair[0] < pair[1]}
 
 
@@ -463,22 +383,17 @@ def load_folder(folder: Path, *, as_shipped: bool = False) -> Suite:
     return replace(suite, left_out={}) if as_shipped else leave_out_objects(suite)
 
 
-def check_folder(folder: Path) -> Problems:
-    """Everything that is wrong with the suite in a folder, in the order of its files."""
-    problems: Problems = []
-    try:
-        layout, root = layout_of(folder)
-        if layout.release:
-            problems += [
-                ConsilienceError("missing, or not what was released", where=str(root / path))
-                for path in altered(layout.release, root)
-            ]
-        suite = layout.read(root, problems)
-        check_provenance(root, suite, problems)
-        read_signoffs(root, suite, problems)
-    except ConsilienceError as error:
-        problems.append(error)
-    return problems
+def check_folder(folder: Path, problems: Problems) -> None:
+    """Report everything that is wrong with the suite in a folder, in the order of its files."""
+    layout, root = layout_of(folder)
+    if layout.release:
+        problems += [
+            ConsilienceError("missing, or not what was released", where=str(root / path))
+            for path in altered(layout.release, root)
+        ]
+    suite = layout.read(root, problems)
+    check_provenance(root, suite, problems)
+    read_signoffs(root, suite, problems)
 
 
 TABLES = (

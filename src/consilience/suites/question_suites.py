@@ -149,7 +149,7 @@ def load_questions(
 ) -> Questions:
     """The questions of a file, a folder, the Hub or a name; ``columns``: names of its columns."""
     problems: Problems = []
-    questions = _read(str(path_of(spec, "a file of questions")), columns or {}, problems)
+    questions = read_questions(str(path_of(spec, "a file of questions")), columns or {}, problems)
     raise_first(problems)
     path = Path(spec)
     if str(spec) in QUESTION_SUITES or not path.exists():
@@ -170,17 +170,8 @@ def columns_of(columns: Sequence[str] | None) -> dict[str, str]:
     return mapping
 
 
-def check_questions(spec: str, columns: Mapping[str, str] | None = None) -> Problems:
-    """Everything that is wrong with the files of a suite of questions, in their order."""
-    problems: Problems = []
-    try:
-        groups_of_questions(_read(spec, columns or {}, problems))
-    except ConsilienceError as error:
-        problems.append(error)
-    return problems
-
-
-def _read(spec: str, columns: Mapping[str, str], problems: Problems) -> Questions:
+def read_questions(spec: str, columns: Mapping[str, str], problems: Problems) -> Questions:
+    """The questions of a file, a folder, the Hub or a name; errors go to ``problems``."""
     if spec in QUESTION_SUITES:
         return mini_questions(spec)
     if spec.startswith(HUB):

@@ -14,7 +14,7 @@ from datetime import date
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install
 from consilience.core.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
@@ -53,10 +53,6 @@ OPTION_NAMES = ("option", "choice", "candidate", "alternative", "answer", "endin
 
 SIMILAR = 0.88  # From this similarity (``difflib``) a column is taken for a misspelt one
 
-SIMILAR_PHRASING = 0.8
-"""From this similarity a name before its number is a phrasing; a swap of letters has 0.875."""
-
-
 MAKE_A_SUITE = (
     "Make a suite of the facts with patterns: "
     "`consilience suite import PATTERNS --into FOLDER --facts-from TABLE`."
@@ -84,14 +80,6 @@ def recognised(
         if column not in cells
     }
     meant = _meant(cells, columns)
-    for column in unused(cells, columns):
-        if phrasing := _meant_phrasing(column):
-            raise ConsilienceError(
-                f"a column '{column}'",
-                expected=f"'{phrasing}' for a further phrasing of the question",
-                where=where,
-                todo=f"Did you mean '{phrasing}'? Rename it.",
-            )
     if not absent and not meant:
         return
     wrong = dict.fromkeys(absent.values(), "COLUMN")
@@ -144,14 +132,6 @@ def _phrasing_number(column: str) -> int | None:
     """The number in ``question_2``, ``question2`` or ``Question 2``; None of other columns."""
     match = re.fullmatch(r"question[ _-]?(\d+)", column.strip().casefold())
     return int(match[1]) if match else None
-
-
-def _meant_phrasing(column: str) -> str:
-    """The column of a phrasing that a misspelt one such as ``questoin_2`` means; or empty."""
-    match = re.fullmatch(r"(\D+?)[ _-]?(\d+)", column.strip().casefold())
-    if match and get_close_matches(match[1], ["question"], cutoff=SIMILAR_PHRASING):
-        return f"question_{match[2]}"
-    return ""
 
 
 def _meant(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
@@ -245,14 +225,6 @@ def questions_of_rows(
         expected = "a row for each question, with the columns question and answer"
         problems.append(ConsilienceError("no questions", expected=expected, where=source))
     notes = [f"{source}: not used: {', '.join(others)}"] if others else []
-    by_case: dict[str, dict[str, None]] = {}
-    for draft in drafts.values():
-        by_case.setdefault(normal(draft.group), {})[draft.group] = None
-    notes += [
-        f"{source}: these groups differ in case only: {', '.join(names)}"
-        for names in by_case.values()
-        if len(names) > 1
-    ]
     questions = tuple(
         Question(
             item,
@@ -365,13 +337,11 @@ def _gold_position(
     if len(places) > 1:
         row.report(f"the answer '{value}' is several of the options {shown}", expected="one")
     if not places:
-        todo = "Add it to the options, or correct one of them."
-        if str(value).strip().isdecimal():
-            todo += (
-                " A position is a whole number in JSON, counted from 0; in a table write the text "
-                "or the letter."
-            )
-        row.report(f"the answer '{value}' is none of the options {shown}", todo=todo)
+        row.report(
+            f"the answer '{value}' is none of the options {shown}",
+            expected="a text, a letter or, in JSON, a position from 0",
+            todo="Add it to the options, or correct one of them.",
+        )
     return places[0]
 
 
@@ -405,15 +375,9 @@ def _refuse_alike(row: Row, options: tuple[Choice, ...]) -> None:
             first, name = first_with.setdefault(text, option).text, option.text
             if first_with[text] is option:
                 continue
-            if normal(first) == normal(name):
-                row.report(
-                    f"'{name}' and '{first}' are the same option",
-                    expected="options that differ in more than case and space",
-                    todo="Remove one of them.",
-                )
             row.report(
                 f"the options '{first}' and '{name}' both have the text '{text}'",
-                expected="texts and aliases of one option only",
+                expected="texts and aliases of one option only, also without case and space",
                 todo="Remove it from one of them.",
             )
     if len(options) == 1:
@@ -436,6 +400,7 @@ def _shuffled(options: tuple[Choice, ...], item: str) -> tuple[Choice, ...]:
 class Questions:
     """The questions of a suite, in the order of their files."""
 
+    kind: ClassVar = "questions"
     name: str
     items: tuple[Question, ...]
     notes: tuple[str, ...] = ()
@@ -720,8 +685,6 @@ def _with_rules(row: Row, draft: Expectation, questions: list[Question]) -> Expe
         texts = value if isinstance(value, list | tuple) else str(value).split(OR)
         condition = _answers(row, texts, questions[0])
     expectation = replace(draft, rules=rules, condition=condition)
-    if condition and rules and not any(answer in condition for answer, *_ in rules):
-        row.report("'condition' can never hold", expected="an answer that is in the map")
     if expectation.kind == "merges" and not expectation.merges_all:
         row.report("a 'map' that merges not all options", expected="one answer after each option")
     return expectation

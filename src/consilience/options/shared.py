@@ -61,7 +61,8 @@ DesignName = Annotated[str, Option(
     "(one-factor), or N drawn points with each factor changed once (radial:N).", metavar="DESIGN",
     panel="Questions only")]
 ColumnNames = Annotated[Sequence[str] | None, Option(
-    "Read the file's columns under these names, such as question=stem,options=A+B+C+D.",
+    "Read the file's columns under these names, such as "
+    "question=Question+Rephrased,options=A+B+C+D.",
     metavar="OURS=YOURS", panel="Questions only")]
 Shots = Annotated[int, Option(
     "Show this many solved questions of the same group before each question.", min=0,

@@ -90,7 +90,7 @@ TrustRemoteCode = Annotated[bool, Option(
     "Run the Python code that comes with the model. Read that code first.", panel="Model",
     needs_trust=bool)]
 BaseUrl = Annotated[str | None, Option(
-    "Send requests to this API, such as http://127.0.0.1:8000/v1, for --model openai:NAME, "
+    "Send requests to this API, such as http://127.0.0.1:8000/v1, for --model NAME, "
     "decisions:NAME or systemone:NAME.", metavar="URL", panel="Models behind a URL",
     needs_trust=bool)]
 ApiKeyEnv = Annotated[str | None, Option(

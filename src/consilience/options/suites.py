@@ -7,6 +7,7 @@ from typing import Literal
 
 from consilience.core.errors import Connection, ConsilienceError, ExportFormat, Loading
 from consilience.options import FilePath, OptionalPath, Options, Watched, arg, opt, shared
+from consilience.options.probe import at_url
 
 ImportFormat = Literal["proposals", "suite", "lama", "mpararel", "lpaqa", "table", "list"]
 
@@ -155,6 +156,11 @@ class RewriteOptions(Watched):
     base_url: shared.BaseUrl = None
     api_key_env: shared.ApiKeyEnv = None
     max_requests: shared.MaxRequests = None
+
+    def __post_init__(self) -> None:
+        """Check every value, and name a model behind a URL as such."""
+        super().__post_init__()
+        object.__setattr__(self, "model", at_url(self.model, self.base_url))
 
     @property
     def loading(self) -> Loading:

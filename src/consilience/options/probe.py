@@ -63,7 +63,7 @@ class ProbeOptions(Options):
     dtype: shared.Dtype = opt(default="float32", is_rare=True)
     trust_remote_code: shared.TrustRemoteCode = opt(default=False, is_rare=True)
     base_url: shared.BaseUrl = None
-    api_key_env: shared.ApiKeyEnv = None
+    api_key_env: shared.ApiKeyEnv = opt(default=None, is_rare=True)
     max_requests: shared.MaxRequests = None
     max_tokens: shared.MaxTokens = opt(default=None, is_rare=True)
     price: Sequence[float] | None = opt(
@@ -80,7 +80,7 @@ class ProbeOptions(Options):
         "Give up a request after this many seconds without a complete reply.", default=120.0,
         min=1, panel="Models behind a URL", is_rare=True)
     groups: shared.Groups = opt(default=None, panel="Facts and questions only")
-    protocol: shared.ProtocolName = opt(default=None, panel="Facts only")
+    protocol: shared.ProtocolName = opt(default=None, panel="Facts only", is_rare=True)
     candidates: CandidateSet = opt(
         "Choose among the objects of the relation, or among all words of the vocabulary.",
         default="objects", panel="Facts only", is_rare=True)

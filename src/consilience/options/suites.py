@@ -48,7 +48,7 @@ class ExportOptions(Options):
     seed: int = opt("Seed of --limit.", default=0, min=0, panel="Questions")
     groups: shared.Groups = None
     facts_from: shared.FactsFrom = None
-    data_dir: shared.DataDir = opt(default=None, panel="Facts only")
+    data_dir: shared.DataDir = opt(default=None, panel="Facts only", is_rare=True)
     as_shipped: shared.AsShipped = opt(default=False, panel="Facts only")
     data: shared.PairData = None
     indicators: shared.Indicators = None
@@ -148,9 +148,9 @@ class RewriteOptions(Watched):
         "none where the measurement shows no separation].", default=None, panel="Questions")
     max_new_tokens: int = opt(
         "Let the model write at most this many tokens.", default=48, min=1, panel="Questions")
-    revision: shared.Revision = None
+    revision: shared.Revision = opt(default=None, is_rare=True)
     device: shared.Device = "auto"
-    dtype: shared.Dtype = "float32"
+    dtype: shared.Dtype = opt(default="float32", is_rare=True)
     trust_remote_code: shared.TrustRemoteCode = False
     data_dir: shared.DataDir = opt(default=None)
     base_url: shared.BaseUrl = None

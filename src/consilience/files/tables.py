@@ -228,16 +228,21 @@ THE_FRAME = "the frame"
 
 
 def as_polars(frame: object, where: str = THE_FRAME) -> pl.DataFrame:
-    """A polars or pandas frame as a polars frame with nulls; pyarrow is not needed."""
+    """A polars or pandas frame, or a list of mappings, as a polars frame with nulls.
+
+    pyarrow is not needed.
+    """
     if isinstance(frame, pl.DataFrame):
         return frame
+    if isinstance(frame, list) and all(isinstance(row, Mapping) for row in frame):
+        return pl.DataFrame(frame, infer_schema_length=None, strict=False)
     if isinstance(frame, pl.LazyFrame):
         return frame.collect()
     kind = type(frame)
     if kind.__name__ != "DataFrame" or kind.__module__.partition(".")[0] != "pandas":
         raise ConsilienceError(
             f"{where} is of type {kind.__name__}",
-            expected="a polars or pandas DataFrame",
+            expected="a polars or pandas DataFrame, or a list of dictionaries",
             todo="Make one with polars.DataFrame(...), or read a file with read_answers(path).",
         )
     columns: dict[str, list[Any]] = {}

@@ -47,8 +47,8 @@ def test_help_and_usage_errors_import_no_library():
 
 @pytest.mark.parametrize("name", ["probe", "compare", "suite"])
 def test_help_is_plain_text_that_names_defaults_and_examples(name, consilience):
-    (status, out, err), (_, short, _) = consilience(name, "--help"), consilience(name, "-h")
-    assert (status, err, out) == (0, "", short)
+    status, out, err = consilience(name, "--help")
+    assert (status, err) == (0, "")
     assert out.startswith(f"Usage: consilience {name} ")
     assert not re.search(r"<\w+>|list\[", out)
     assert "{" not in out.splitlines()[0]
@@ -56,13 +56,23 @@ def test_help_is_plain_text_that_names_defaults_and_examples(name, consilience):
     if name == "probe":
         assert re.findall(r"^(\w[\w ]+):$", out, re.MULTILINE) == [
             "Model", "Models behind a URL", "Questions", "Facts only", "Facts and questions only",
-            "Facts and sentence pairs only", "Sentence pairs only",
-            "Sentence pairs and questions only", "Counting", "Output", "General", "Examples",
+            "Facts and sentence pairs only", "Questions only", "Sentence pairs only",
+            "Sentence pairs and questions only", "Counting", "Output", "Advanced", "General",
+            "Examples",
         ]  # fmt: skip
-        assert "37 more options: consilience probe --help --all" in out
-        every = consilience(name, "--help", "--all")[1]
-        assert "--samples" in every and "--samples" not in out and "more options" not in every
+        assert "--samples" in out
         assert "[default: packaged:smollm2]" in " ".join(out.split())
+
+
+def test_the_short_help_of_every_command_fits_on_a_screen(consilience, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in ((), ("suite",), ("study",), *(words for words, _ in leaves(program()))):
+        status, out, err = consilience(*words, "-h")
+        lines = out.splitlines()
+        assert (status, err, len(lines) <= 24, max(map(len, lines)) <= 80) == (0, "", True, True)
+        assert lines[-1] == f"Everything: {' '.join(('consilience', *words))} --help"
+    assert "  -o, --out DIR " in consilience("probe", "-h")[1]
+    assert "--samples" not in consilience("probe", "-h")[1]
 
 
 def leaves(group, words=()):

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import click
 import pytest
-import yaml
 
 import consilience as package
 from checks import output
 from consilience.cli import program
-from consilience.gating.rules import parse_rules
 from pair_builders import save_classifier
 
 ROOT = Path(__file__).parents[1]
@@ -106,29 +104,6 @@ def test_commands_of_all_guides_have_known_names_and_options():
             assert left.exit_code == 0
         except Exception as error:
             pytest.fail(f"{page}: consilience {shlex.join(line)}: {error}")
-
-
-def test_the_pipelines_of_the_guide_to_gates_are_yaml_whose_commands_are_known():
-    """GitHub Actions and GitLab: what their jobs run, and the file that they keep."""
-    page = (ROOT / "docs" / "gate.md").read_text(encoding="utf-8")
-    github, gitlab = map(yaml.safe_load, blocks(page, "yaml"))
-    steps = github["jobs"]["gate"]["steps"]
-    kept = {step["with"]["name"] for step in steps if "path" in step.get("with", {})}
-    assert kept == {"consistency-baseline", "gate"}
-    assert github[True].keys() == {"pull_request", "push"}  # YAML 1.1 reads `on` as true
-    job = gitlab["consistency"]
-    assert job["artifacts"]["reports"]["junit"] == "gate.xml"
-    scripts = [[step.get("run", "") for step in steps], job["script"]]
-    for script in scripts:
-        lines = [line.strip() for text in script for line in text.splitlines()]
-        lines = (line.partition(" >> ")[0] for line in lines if "consilience " in line)
-        called = map(shlex.split, lines)
-        called = [words[1:] for words in called if words[0] == "consilience"]
-        assert [words[0] for words in called] == ["probe", "gate"]
-        for words in called:
-            parse(words)
-    (table,) = blocks(page, "toml")
-    assert len(parse_rules(tomllib.loads(table)["gate"]["rule"])) == 2
 
 
 def anchor(heading):

@@ -311,7 +311,7 @@ def test_a_run_without_a_single_answer_is_not_complete(consilience, tmp_path, li
     with replay(answer) as server:
         server.is_wrong = True
         command = ["probe", "--suite", "mini-questions", "--groups", "capital", "--limit", limit]
-        command += ["--vary", "paraphrase=2", "--model", "openai:x", "--base-url", server.url]
+        command += ["--vary", "paraphrase=2", "--model", "x", "--base-url", server.url]
         command += ["--generate", "--template", "chat", "--out", tmp_path / "run"]
         status, _, err = consilience(*command)
         assert status == 3

@@ -1,5 +1,7 @@
 """Questions from Python: a value, a frame or a file; runs that are kept; what a result shows."""
 
+import asyncio
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -27,6 +29,22 @@ def choose_a(prompts):
     return ["A"] * len(prompts)
 
 
+async def choose_a_later(prompts):
+    await asyncio.sleep(0)
+    return choose_a(prompts)
+
+
+def test_an_async_function_and_factors_by_name_give_the_same_result(questions):
+    """Also where a loop runs in this thread, as in a notebook."""
+
+    async def in_a_notebook():
+        vary = {"order": "rotations", "paraphrase": [1, 2]}
+        return cs.evaluate(questions, choose_a_later, vary=vary)
+
+    expected = cs.evaluate(questions, choose_a, vary=["order=rotations", "paraphrase=1,2"])
+    assert_frame_equal(asyncio.run(in_a_notebook()).answers, expected.answers)
+
+
 def choose_yes(prompts):
     return ["yes" if "Kyoto" in prompt else "B" for prompt in prompts]
 
@@ -42,7 +60,11 @@ def result(questions):
     return cs.evaluate(questions, choose_a)
 
 
-@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def rows_of(frame):
+    return pl.DataFrame(frame).to_dicts()
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, rows_of])
 def test_a_frame_of_either_library_is_a_suite(kind):
     frame = kind(FRAME)
     questions = cs.Questions.from_frame(frame, columns=COLUMNS, name="quiz")
@@ -163,7 +185,7 @@ WRONG = [
     (lambda: of_frame([1]), "the frame is of type list"),
     (lambda: of_frame(pl.DataFrame(BEES)[:0]), "^the frame: no questions; expected a row for each question"),
     (lambda: cs.evaluate(FACTS, choose_a), r"a frame of facts; .* cs\.Suite\.from_frame"),
-    (lambda: cs.evaluate([1, 2], choose_a), "a suite of type list; .* or a frame of questions"),
+    (lambda: cs.evaluate([1, 2], choose_a), "the suite is of type list; .* or a list of dictionaries"),
     (lambda: cs.evaluate(VALUE, choose_a, columns=COLUMNS), "^columns with Questions"),
     (lambda: cs.evaluate("mini", choose_a, columns=COLUMNS), "^columns with 'mini'; expected a"),
     (lambda: cs.evaluate(cs.Questions("none", ()), choose_a), "'none': no question in the suite"),

@@ -1,5 +1,6 @@
 """Answers that were given elsewhere: what is checked, in which order facts count, what is said."""
 
+import gzip
 import re
 import unicodedata
 from dataclasses import replace
@@ -8,11 +9,14 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from checks import refusal, refused
+from checks import refused
 from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
+from consilience.files.read import read_rows
+from consilience.files.tables import read_answer_file
 from consilience.kinds.answers import with_facts
 from consilience.metrics.counts import prepare, unknown_answers
 from consilience.metrics.measure import notes_on
+from consilience.suites.question_suites import load_questions
 
 PATTERNS = ("[X] is in [Y].", "[X] belongs to [Y].")
 FACTS = [
@@ -153,14 +157,35 @@ def test_answers_of_a_run_are_not_held_against_the_objects(consilience, model_fo
     assert "not among its objects" not in err
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    (b"group;item;subject\nR;1;a\n", "a table of one column; expected commas.*by semicolons"),
-    (b"group;item;subject\nR;1;a,b,c\n", "separated by semicolons. Save it with commas"),
-    (b"group\titem\nR\t1\n", "separated by tabs. Save it with commas"),
-    ("group,item\nR,Café\n".encode("latin-1"), "Save it as UTF-8. From Latin-1: iconv"),
-])  # fmt: skip
-def test_another_csv_file_is_refused_with_a_remedy(content, message, consilience, tmp_path):
-    path = tmp_path / "answers.csv"
-    path.write_bytes(content)
-    err = refusal(consilience, "score", path, "--suite", "mini")
-    assert re.search(message, " ".join(err.split()))
+FORMS = {  # How spreadsheets save a table: separator, encoding, ending, what the note says
+    "semicolons": (";", "utf-8-sig", ".csv", "semicolons between the columns"),
+    "tabs": ("\t", "utf-8", ".csv", "tabs between the columns"),
+    "latin-1": (",", "latin-1", ".csv", "text in Windows-1252"),
+    "excel-unicode": ("\t", "utf-16", ".csv", "tabs between the columns and text in UTF-16"),
+    "tsv": ("\t", "latin-1", ".tsv", "text in Windows-1252"),
+    "gzip": (";", "latin-1", ".csv.gz", "semicolons between the columns and text in Windows-1252"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_table_is_read_as_a_spreadsheet_saved_it(form, consilience, tmp_path):
+    """The same numbers as from commas and UTF-8; a note says what was recognised."""
+    separator, encoding, ending, said = FORMS[form]
+    rows = [("item", "variant", "question", "choices", "answer")]
+    rows += [(f"q{n}", "base", f"Où est {n}, à côté?", "café|thé", "café") for n in range(4)]
+    text = "".join(separator.join(f'"{cell}"' for cell in row) + "\n" for row in rows)
+    written = text.replace("|", ";").encode(encoding)
+    path = tmp_path / f"table{ending}"
+    path.write_bytes(gzip.compress(written) if ending.endswith(".gz") else written)
+    notes = []
+    table = read_answer_file(path, notes)
+    assert table.rows() == [tuple(cell.replace("|", ";") for cell in row) for row in rows[1:]]
+    assert notes == [f"{path}: read with {said}"]
+    if ending != ".csv.gz":
+        suite = load_questions(path, {"options": "choices"})
+        assert [item.gold.text for item in suite.items] == ["café"] * 4
+        assert suite.notes[0] == notes[0]
+        err = consilience("score", path, "--suite", path, "--columns", "options=choices")[2]
+        assert notes[0] in err
+    if encoding == "latin-1" and ending != ".csv.gz":  # a suite of facts is not guessed
+        refused("not UTF-8 at byte", lambda: [*read_rows(path)])

@@ -170,7 +170,7 @@ def _numbers(table: pl.DataFrame, file: Path) -> pl.DataFrame:
             missing = None if kind == pl.Int64 else NAN
             table = table.with_columns(pl.lit(missing, kind).alias(name))
             continue
-        parsed = table[name].replace("", None).cast(kind, strict=False)
+        parsed = table[name].replace("", None).str.replace(",", ".").cast(kind, strict=False)
         bad = table.filter(parsed.is_null() & (table[name].fill_null("") != ""))
         if not bad.is_empty():
             raise ConsilienceError(

@@ -26,6 +26,8 @@ METAVARS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH"}
 WIDTH = 100  # Characters of the longest line of a help text
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
 
+LONG_NAMES = 22  # From there on, the help after ``-h`` leaves the placeholder of a value out
+
 GENERALS = ("config", "quiet")
 """Options of the output that every command has, and that may be before its name."""
 
@@ -192,13 +194,9 @@ class FieldOption(click.Option):
         )
         self.field, self.panel = field, field.option.panel or "Options"
 
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Its names and its value, and what it does; a rare one only with ``--all``."""
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Its names and its value, and what it does."""
         field, option = self.field, self.field.option
-        if option.is_rare and not getattr(ctx.command, "shows_all", True):
-            return None
-        names = f"{option.short}, {field.flag}" if option.short else f"    {field.flag}"
-        metavar = option.metavar or "|".join(field.choices) or METAVARS.get(field.type.__name__, "")
         from_file = ctx.default_map or {}
         default = from_file.get(field.name, field.default)
         facts = ["required"] if field.default is MISSING else []
@@ -210,7 +208,15 @@ class FieldOption(click.Option):
         is_telling = option.max is not None or (option.min or 0) > 1
         facts += [field.range] if is_telling else []
         text = f"{help_text}  [{'; '.join(facts)}]" if facts else help_text
-        return f"{names} {metavar}".rstrip(), text
+        return self.names, text
+
+    @property
+    def names(self) -> str:
+        """Its names and what stands for its value."""
+        field, option = self.field, self.field.option
+        names = f"{option.short}, {field.flag}" if option.short else f"    {field.flag}"
+        metavar = option.metavar or "|".join(field.choices) or METAVARS.get(field.type.__name__, "")
+        return f"{names} {metavar}".rstrip()
 
 
 class FieldArgument(click.Argument):
@@ -224,7 +230,7 @@ class FieldArgument(click.Argument):
             required=field.default is MISSING,
         )
         self.field, self.panel = field, "Arguments"
-        self.shown = field.option.metavar or field.name.upper()
+        self.names = self.shown = field.option.metavar or field.name.upper()
 
     def make_metavar(self, ctx: click.Context) -> str:
         shown = f"{self.shown}..." if self.field.is_list else self.shown
@@ -238,12 +244,47 @@ class Entry(click.Command):
     """A command or a group, with options under the headings of their panels and with examples."""
 
     entry: Command | Group
+    is_short = False  # Whether ``-h`` asks for what fits on a screen
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        self.is_short = "-h" in args and "--help" not in args
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write all of the help; a line for each command or common option after ``-h``."""
+        if not self.is_short:
+            super().format_help(ctx, formatter)
+            return
+        rows = self.common(ctx)
+        self.format_usage(ctx, formatter)
+        formatter.write(f"\n{_begin(self.entry.help, formatter.width)}\n\n")
+        column = max(len(name) for name, _ in rows) + 4
+        for name, about in rows:
+            text = _begin(about, formatter.width - column)
+            formatter.write(f"  {name:{column - 2}}{text}\n")
+        formatter.write(f"\nEverything: {ctx.command_path} --help\n")
+
+    def common(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """What the help after ``-h`` names, and what each does: parameters that are not rare."""
+        fields = [
+            param
+            for param in self.params
+            if isinstance(param, FieldOption | FieldArgument)
+            and not (param.field.option.is_rare or param.name in GENERALS)
+        ]
+        panels: Sequence[str] = get_args(Panel)
+        fields.sort(key=lambda param: panels.index(param.panel))
+        rows = []
+        for param in fields:
+            names = param.names.strip()
+            names = names if len(names) < LONG_NAMES else ", ".join(param.opts)
+            rows.append((names, param.field.option.help))
+        return rows
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record is not None:
+            if record := param.get_help_record(ctx):
                 panels.setdefault(getattr(param, "panel", "General"), []).append(record)
         for panel in filter(panels.get, get_args(Panel)):
             with formatter.section(panel):
@@ -279,14 +320,11 @@ class ClickCommand(Entry):
         name = entry.path.split()[-1]
         super().__init__(name, params=params, help=entry.help, context_settings=dict(SETTINGS))
         self.entry, self.defaults, self.used = entry, Defaults(), list[OptionField]()
-        self.is_help = self.shows_all = False
+        self.is_help = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments; options that are not given have the defaults of the file."""
         self.is_help = bool({"-h", "--help"} & {*args}) or ctx.resilient_parsing
-        if self.is_help:
-            self.shows_all = "--all" in args or ctx.resilient_parsing
-            args = [one for one in args if one != "--all"]
         fields = {
             param.field.key: param.field
             for param in self.params
@@ -351,13 +389,6 @@ class ClickCommand(Entry):
             arguments += ["--data-dir", folder]
         return arguments
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_options(ctx, formatter)
-        shown = [one for one in self.params if isinstance(one, FieldOption)]
-        hidden = sum(one.field.option.is_rare for one in shown)
-        if hidden and not self.shows_all:
-            formatter.write(f"\n{hidden} more options: {ctx.command_path} --help --all\n")
-
 
 class ClickGroup(Entry, click.Group):
     """A group of commands.
@@ -403,13 +434,17 @@ class ClickGroup(Entry, click.Group):
             raise ConsilienceError(f"no command '{name}'", where=where, todo=todo, kind="usage")
         return super().resolve_command(ctx, args)
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def common(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """What ``-h`` names: the commands."""
         self.load("")
-        panels: dict[str, list[tuple[str, str]]] = {}
         known = within(self.entry.path)
-        for name in self.list_commands(ctx):
-            about = known[name].help.partition("\n")[0]
-            panels.setdefault(known[name].panel, []).append((name, about))
+        return [(name, known[name].help) for name in self.list_commands(ctx)]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name, about in self.common(ctx):
+            panel = within(self.entry.path)[name].panel
+            panels.setdefault(panel, []).append((name, about.partition("\n")[0]))
         for panel, rows in panels.items():
             with formatter.section(panel):
                 formatter.write_dl(rows)
@@ -446,7 +481,6 @@ def _usage_error(error: click.ClickException) -> ConsilienceError:
     if isinstance(error, click.NoSuchOption):
         params = ctx.command.get_params(ctx) if ctx else []
         known = [name for param in params for name in param.opts if name.startswith("-")]
-        known += ["--all"] if getattr(ctx and ctx.command, "is_help", False) else []
         message = f"no option '{error.option_name}'"
         todo = did_you_mean(error.option_name, known, f"See `{where} --help`.")
         if where == "consilience reproduce" and error.option_name in ("--limit", "-n"):
@@ -478,6 +512,13 @@ def _named_configuration(arguments: Sequence[str]) -> str | None:
         if name == "--config":
             return value if equals else next(iter(arguments[at + 1 :]), None)
     return None
+
+
+def _begin(text: str, width: int) -> str:
+    """The first sentence of a help text, as far as it fits."""
+    sentence = re.split(r"(?<=[.])\s| \[", " ".join(text.split()))[0]
+    fits = len(sentence) <= width
+    return sentence if fits else f"{sentence[: width - 3].rpartition(' ')[0]}..."
 
 
 def _shown(default: Any) -> str:

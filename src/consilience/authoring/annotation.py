@@ -28,7 +28,7 @@ from consilience.core.items import Task
 from consilience.core.patterns import Pattern
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.core.text import counted, names_a_file
-from consilience.files.read import parse_json, read_cells, read_text
+from consilience.files.read import parse_json, read_cells
 from consilience.files.write import csv_cell, make_folder, refuse_occupied, write_whole
 from consilience.metrics.registry import quotient
 from consilience.metrics.statistics import NAN, REPLICATES, Floats, bootstrap_interval, resamples
@@ -239,8 +239,7 @@ def read_sheet(path: Path, key: SheetKey, annotator: str) -> LabelIndices:
     texts, variants, items = key.texts(annotator), key.variants, list(key.items)
     labels = {"": -1} | {label.casefold(): at for at, label in enumerate(key.labels)}
     answers = np.full((len(variants), len(items)), -1)
-    header = read_text(path).partition("\n")[0]
-    sheet = [cells for _, cells in read_cells(path, max(",;\t", key=header.count), quoted=True)]
+    sheet = [cells for _, cells in read_cells(path, quoted=True)]
     names = [name.strip().casefold() for name in (sheet or [[]])[0]]
     if missing := [name for name in COLUMNS if name not in names]:
         raise ConsilienceError(

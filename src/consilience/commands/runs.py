@@ -13,6 +13,7 @@ from consilience.options.training import FinetuneOptions, ImproveOptions
 
 if TYPE_CHECKING:
     from consilience.gating import gate as gating
+    from consilience.gating import pipelines
     from consilience.kinds import probing
     from consilience.publish import publication
     from consilience.report import export
@@ -33,6 +34,7 @@ else:
     export = Lazy("report.export")
     gating = Lazy("gating.gate")
     improvement = Lazy("train.improvement")
+    pipelines = Lazy("gating.pipelines")
     probing = Lazy("kinds.probing")
     publication = Lazy("publish.publication")
     reporting = Lazy("results.reporting")
@@ -134,6 +136,17 @@ def gate_command(options: GateCommand) -> gating.Gate | gating.GatePlan:
     of consilience.toml. docs/gate.md has examples for GitHub Actions and GitLab.
     """
     return gating.plan_gate(options) if options.plan else gating.gate(options)
+
+
+@command(runs.InitOptions, "init", panel="Measure", examples=(
+    "init", "init --suite questions.csv --model gpt-4.1-mini --base-url https://api.openai.com/v1"))
+def init(options: runs.InitOptions) -> export.Lines:
+    """Write consilience.toml and a pipeline that asks a model and gates it, for GitHub or GitLab.
+
+    What no option says is asked: suite, model, provider and rule. A model behind a URL gets a
+    secret for its key and a budget of requests.
+    """
+    return pipelines.init(options)
 
 
 @takes(runs.GateOptions)

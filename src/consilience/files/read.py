@@ -6,6 +6,7 @@ polars is the one fault that ends the process (``docs/reliability.md``).
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -16,6 +17,7 @@ import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -40,14 +42,30 @@ ROWS_A_BYTE = 16  # Beyond that, rows for each byte of a Parquet file
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, without a byte order mark; line ends as they are."""
+    """The text of a file, without a byte order mark; line ends as they are."""
+    return _decoded(path, guess=False)[0]
+
+
+def _decoded(path: Path, *, guess: bool) -> tuple[str, str]:
+    """The text of a file, gzipped or not, and its encoding if that is not UTF-8.
+
+    UTF-16 has a byte order mark. ``guess``: whether other bytes are read as Windows-1252, which
+    has the letters of Latin-1.
+    """
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read()
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return content.decode("utf-16"), "UTF-16"
+        return content.decode("utf-8-sig"), ""
     except OSError as error:
         raise ConsilienceError(
             f"cannot be read: {error.strerror or error}", where=str(path), todo="Check the path."
         ) from error
     except UnicodeDecodeError as error:
+        with suppress(UnicodeDecodeError):
+            if guess and error.encoding == "utf-8":
+                return content.decode("cp1252"), "Windows-1252"
         raise ConsilienceError(
             f"not UTF-8 at byte {error.start}", where=str(path), todo="Save the file as UTF-8."
         ) from error
@@ -219,24 +237,26 @@ class FirstFault(Faults):
 
 
 def read_rows(
-    path: Path, *, quoted: bool | None = None, faults: Faults | None = None
+    path: Path,
+    *,
+    quoted: bool | None = None,
+    faults: Faults | None = None,
+    notes: list[str] | None = None,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each row of a JSONL, TSV or CSV file with its place ``file:line``.
 
     JSONL has one object a line, TSV and CSV a header line. Blank lines are skipped. Faults of rows
-    go to ``faults``; without it the first one raises. A file that is no table raises. ``quoted``:
-    as for ``read_cells``.
+    go to ``faults``; without it the first one raises. A file that is no table raises. ``quoted``
+    and ``notes``: as for ``read_cells``.
     """
     faults = FirstFault() if faults is None else faults
     if path.suffix == ".jsonl":
         yield from _json_rows(path, faults)
         return
     header: list[str] = []
-    for where, row in read_cells(path, "\t" if path.suffix == ".tsv" else ",", quoted=quoted):
+    for where, row in read_cells(path, quoted=quoted, notes=notes):
         if not header:
             header = row
-            if len(header) == 1 and path.suffix != ".tsv":
-                _refuse_other_separator(header[0], where)
             for at, name in enumerate(header):
                 if name.strip() and name in header[:at]:
                     raise ConsilienceError(
@@ -278,14 +298,19 @@ def _not_json(error: json.JSONDecodeError, where: str, todo: str = "") -> Consil
 
 
 def read_cells(
-    path: Path, separator: str, *, quoted: bool | None = None
+    path: Path, *, quoted: bool | None = None, notes: list[str] | None = None
 ) -> Iterator[tuple[str, list[str]]]:
     """The cells of each row of a table, with the row's place ``file:line``.
 
-    ``quoted``: whether cells are quoted as in CSV. None: with tabs as separators only where every
-    cell that begins with a quotation mark is. GLUE's files hold such marks as text.
+    A .tsv file has tabs between them. Every other one has commas, or semicolons or tabs if its
+    first line has more of them. ``quoted``: whether cells are quoted as in CSV. None: with tabs as
+    separators only where every cell that begins with a quotation mark is. GLUE's files hold such
+    marks as text. ``notes`` gets what is unusual; without it a text in Windows-1252 is refused.
     """
-    text = read_text(path)
+    text, encoding = _decoded(path, guess=notes is not None)
+    separator = "\t" if path.suffix == ".tsv" else separator_of(text.partition("\n")[0])
+    if notes is not None:
+        notes += _form(path, separator, encoding)
     if quoted is None and separator == "\t":
         cells = [cell for cell in re.split(r"[\t\n]", text) if cell.startswith('"')]
         quoted = bool(cells) and all(QUOTED.fullmatch(cell.removesuffix("\r")) for cell in cells)
@@ -341,43 +366,47 @@ def read_parquet(path: Path) -> pl.DataFrame:
     )
 
 
-def read_csv(path: Path, **options: Any) -> pl.DataFrame:
-    """A CSV file by ``polars.read_csv``, gzipped or not; one that unpacks to too much raises."""
+def read_csv(path: Path, notes: list[str] | None = None, **options: Any) -> pl.DataFrame:
+    """A CSV file by ``polars.read_csv``, gzipped or not; one that unpacks to too much raises.
+
+    Separators and ``notes``: as for ``read_cells``.
+    """
+    encoding = ""
     try:
         _refuse_bomb(path)
-        table = pl.read_csv(path, glob=False, **options)
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            head = file.readline(1 << 16)
+        separator = separator_of(head.replace(b"\0", b"").decode(errors="replace"))
+        options |= {"glob": False, "separator": separator}
+        try:
+            table = pl.read_csv(path, **options)
+        except pl.exceptions.PolarsError as error:
+            if "utf-8" not in str(error).lower():
+                raise
+            text, encoding = _decoded(path, guess=notes is not None)
+            table = pl.read_csv(text.encode(), **options)
     except (*POLARS_FAULTS, EOFError, zlib.error) as error:
-        encoded = "utf-8" in str(error).lower()
-        todo = LATIN_1 if encoded else _other_separator(_first_line(path))
-        raise _no_table(path, error, todo) from error
-    if table.width == 1:
-        _refuse_other_separator(table.columns[0], str(path))
+        raise _no_table(path, error) from error
+    if notes is not None:
+        notes += _form(path, separator, encoding)
     return table
 
 
-LATIN_1 = "Save it as UTF-8. From Latin-1: iconv -f LATIN1 -t UTF-8 OLD.csv > NEW.csv."
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
-def _first_line(path: Path) -> str:
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return file.readline(10_000).decode(errors="replace")
-    except (OSError, EOFError, zlib.error):
-        return ""
+def separator_of(header: str) -> str:
+    """What stands between the columns of a table, from its first line."""
+    plain = QUOTED.sub("", header)
+    return max(SEPARATORS, key=plain.count)
 
 
-def _other_separator(header: str) -> str:
-    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
-        if header.count(separator) > header.count(","):
-            return f"Its columns are separated by {name}. Save it with commas."
-    return ""
-
-
-def _refuse_other_separator(header: str, where: str) -> None:
-    if todo := _other_separator(header):
-        raise ConsilienceError(
-            "a table of one column", expected="commas between columns", where=where, todo=todo
-        )
+def _form(path: Path, separator: str, encoding: str) -> list[str]:
+    """A note of how a table is written, unless it is as most are."""
+    usual = "\t" if path.suffix == ".tsv" else ","
+    named = [f"{SEPARATORS[separator]} between the columns"] if separator != usual else []
+    named += [f"text in {encoding}"] if encoding else []
+    return [f"{path}: read with {' and '.join(named)}"] if named else []
 
 
 def _refuse_bomb(path: Path) -> None:

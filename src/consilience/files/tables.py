@@ -136,21 +136,23 @@ def model_of_log(path: Path) -> str:
 ENDINGS = (".jsonl", ".csv", ".csv.gz", ".tsv", ".parquet", ".xlsx")
 
 
-def read_answer_file(path: Path) -> pl.DataFrame:
+def read_answer_file(path: Path, notes: list[str] | None = None) -> pl.DataFrame:
     """The table in a file of answers; the columns of Parquet keep their types, others are text.
 
     In a CSV file an empty answer is no answer; every other cell is text, unchanged. Lists of JSONL
     are JSON, and logs of lm-evaluation-harness and inspect_ai (.eval) become rows. Of a workbook
-    the first sheet is read.
+    the first sheet is read. ``notes``: as for ``read_cells``.
     """
     if not path.is_file():
         raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
     if path.suffix == ".parquet":
         return read_parquet(path)
     if path.name.endswith((".csv", ".csv.gz")):
-        return texts_of(read_csv(path, infer_schema=False))
+        return texts_of(read_csv(path, notes, infer_schema=False))
     if path.suffix in (".tsv", ".jsonl", INSPECT):
-        rows = [{name: text_of(value) for name, value in row.items()} for row in _rows_of(path)]
+        rows = [
+            {name: text_of(value) for name, value in row.items()} for row in _rows_of(path, notes)
+        ]
         names = dict.fromkeys(name for row in rows for name in row)
         return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String))
     if path.suffix == ".xlsx":
@@ -164,10 +166,10 @@ def read_answer_file(path: Path) -> pl.DataFrame:
     )
 
 
-def _rows_of(path: Path) -> Iterator[Mapping[str, Any]]:
+def _rows_of(path: Path, notes: list[str] | None) -> Iterator[Mapping[str, Any]]:
     if path.suffix == INSPECT:
         return inspect_rows(path)
-    rows = read_rows(path)
+    rows = read_rows(path, notes=notes)
     first = next(rows, None)
     if first is None:
         return iter(())
@@ -226,16 +228,21 @@ THE_FRAME = "the frame"
 
 
 def as_polars(frame: object, where: str = THE_FRAME) -> pl.DataFrame:
-    """A polars or pandas frame as a polars frame with nulls; pyarrow is not needed."""
+    """A polars or pandas frame, or a list of mappings, as a polars frame with nulls.
+
+    pyarrow is not needed.
+    """
     if isinstance(frame, pl.DataFrame):
         return frame
+    if isinstance(frame, list) and all(isinstance(row, Mapping) for row in frame):
+        return pl.DataFrame(frame, infer_schema_length=None, strict=False)
     if isinstance(frame, pl.LazyFrame):
         return frame.collect()
     kind = type(frame)
     if kind.__name__ != "DataFrame" or kind.__module__.partition(".")[0] != "pandas":
         raise ConsilienceError(
             f"{where} is of type {kind.__name__}",
-            expected="a polars or pandas DataFrame",
+            expected="a polars or pandas DataFrame, or a list of dictionaries",
             todo="Make one with polars.DataFrame(...), or read a file with read_answers(path).",
         )
     columns: dict[str, list[Any]] = {}

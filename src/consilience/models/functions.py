@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import random
 import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -298,6 +301,9 @@ def call(function: Callable[[list[Any]], Any], inputs: list[Any], kind: type) ->
     """What a function makes of the inputs: as many values of that type, or an error."""
     try:
         values = function(inputs)
+        if inspect.isawaitable(values):
+            with ThreadPoolExecutor(1) as beside:  # a notebook's own loop runs in this thread
+                values = beside.submit(asyncio.run, _awaited(values)).result()
     except ConsilienceError:
         raise
     except Exception as error:
@@ -322,6 +328,10 @@ def call(function: Callable[[list[Any]], Any], inputs: list[Any], kind: type) ->
             expected=f"a list with one {'text' if kind is str else 'number'} for each",
         )
     return list(values)
+
+
+async def _awaited(values: Any) -> Any:
+    return await values
 
 
 Rules = Mapping[str, Callable[[Any, Candidates | None], int]]

@@ -191,6 +191,11 @@ class OptionField:
             return self._checked(value)
         if isinstance(value, os.PathLike):
             value = [value]
+        if isinstance(value, Mapping) and self.is_repeated:
+            value = [
+                f"{name}={of if isinstance(of, str) else ','.join(map(str, of))}"
+                for name, of in value.items()
+            ]
         if isinstance(value, str) and self.is_repeated:
             value = [value]
         elif isinstance(value, str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
+from pathlib import Path
 from typing import Any
 
 from consilience.core.errors import (
@@ -23,6 +24,15 @@ BEHIND_A_URL = ("openai", "decisions", "systemone")
 
 SERVED = (*BEHIND_A_URL, "llamacpp")
 """Prefixes of models that answer requests, there or in this process."""
+
+
+HERE = ("baseline", "llamacpp", "packaged", "none")
+
+
+def at_url(model: str, url: str | None) -> str:
+    """The model; with a URL ``openai:NAME`` for the name of a model that the server has."""
+    is_named = model.partition(":")[0] in (*BEHIND_A_URL, *HERE)
+    return model if url is None or is_named or Path(model).exists() else f"openai:{model}"
 
 
 # fmt: off
@@ -53,7 +63,7 @@ class ProbeOptions(Options):
     dtype: shared.Dtype = opt(default="float32", is_rare=True)
     trust_remote_code: shared.TrustRemoteCode = opt(default=False, is_rare=True)
     base_url: shared.BaseUrl = None
-    api_key_env: shared.ApiKeyEnv = None
+    api_key_env: shared.ApiKeyEnv = opt(default=None, is_rare=True)
     max_requests: shared.MaxRequests = None
     max_tokens: shared.MaxTokens = opt(default=None, is_rare=True)
     price: Sequence[float] | None = opt(
@@ -70,7 +80,7 @@ class ProbeOptions(Options):
         "Give up a request after this many seconds without a complete reply.", default=120.0,
         min=1, panel="Models behind a URL", is_rare=True)
     groups: shared.Groups = opt(default=None, panel="Facts and questions only")
-    protocol: shared.ProtocolName = opt(default=None, panel="Facts only")
+    protocol: shared.ProtocolName = opt(default=None, panel="Facts only", is_rare=True)
     candidates: CandidateSet = opt(
         "Choose among the objects of the relation, or among all words of the vocabulary.",
         default="objects", panel="Facts only", is_rare=True)
@@ -137,6 +147,11 @@ class ProbeOptions(Options):
         "embedding:MODEL[:THRESHOLD] such as embedding:packaged:minilm.", default=None,
         metavar="JUDGE", panel="Questions only", is_rare=True)
 
+    def __post_init__(self) -> None:
+        """Check every value, and name a model behind a URL as such."""
+        super().__post_init__()
+        object.__setattr__(self, "model", at_url(self.model, self.base_url))
+
     @property
     def loading(self) -> Loading:
         return Loading(self.device, self.dtype, self.revision, self.trust_remote_code)
@@ -181,21 +196,16 @@ class ProbeOptions(Options):
 
     def _refuse_connection(self) -> None:
         """Raise for an option of models behind a URL; one of llama.cpp has ``scoring``, too."""
-        scheme, _, name = self.model.partition(":")
+        scheme = self.model.partition(":")[0]
         for field in option_fields(ProbeOptions):
             is_of_url = field.option.panel == "Models behind a URL"
             is_known = scheme == "llamacpp" and field.name == "scoring"
             if is_known or not is_of_url or getattr(self, field.name) == field.default:
                 continue
-            todo = f"Leave {field.flag} out."
-            if field.name == "base_url" and not name:
-                todo = f"Write --model openai:{self.model}."
-            elif field.name == "base_url" and scheme not in ("baseline", "llamacpp", "packaged"):
-                todo = "Write --model openai:NAME, with the name that the server gives the model."
             raise ConsilienceError(
                 f"{field.flag} with --model {self.model}",
                 expected="a model behind a URL: openai:NAME, decisions:NAME or systemone:NAME",
-                todo=todo,
+                todo=f"Leave {field.flag} out.",
                 option=field.name,
             )
 

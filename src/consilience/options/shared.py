@@ -61,7 +61,8 @@ DesignName = Annotated[str, Option(
     "(one-factor), or N drawn points with each factor changed once (radial:N).", metavar="DESIGN",
     panel="Questions only")]
 ColumnNames = Annotated[Sequence[str] | None, Option(
-    "Read the file's columns under these names, such as question=stem,options=A+B+C+D.",
+    "Read the file's columns under these names, such as "
+    "question=Question+Rephrased,options=A+B+C+D.",
     metavar="OURS=YOURS", panel="Questions only")]
 Shots = Annotated[int, Option(
     "Show this many solved questions of the same group before each question.", min=0,
@@ -89,7 +90,7 @@ TrustRemoteCode = Annotated[bool, Option(
     "Run the Python code that comes with the model. Read that code first.", panel="Model",
     needs_trust=bool)]
 BaseUrl = Annotated[str | None, Option(
-    "Send requests to this API, such as http://127.0.0.1:8000/v1, for --model openai:NAME, "
+    "Send requests to this API, such as http://127.0.0.1:8000/v1, for --model NAME, "
     "decisions:NAME or systemone:NAME.", metavar="URL", panel="Models behind a URL",
     needs_trust=bool)]
 ApiKeyEnv = Annotated[str | None, Option(

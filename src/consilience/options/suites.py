@@ -7,6 +7,7 @@ from typing import Literal
 
 from consilience.core.errors import Connection, ConsilienceError, ExportFormat, Loading
 from consilience.options import FilePath, OptionalPath, Options, Watched, arg, opt, shared
+from consilience.options.probe import at_url
 
 ImportFormat = Literal["proposals", "suite", "lama", "mpararel", "lpaqa", "table", "list"]
 
@@ -47,7 +48,7 @@ class ExportOptions(Options):
     seed: int = opt("Seed of --limit.", default=0, min=0, panel="Questions")
     groups: shared.Groups = None
     facts_from: shared.FactsFrom = None
-    data_dir: shared.DataDir = opt(default=None, panel="Facts only")
+    data_dir: shared.DataDir = opt(default=None, panel="Facts only", is_rare=True)
     as_shipped: shared.AsShipped = opt(default=False, panel="Facts only")
     data: shared.PairData = None
     indicators: shared.Indicators = None
@@ -147,14 +148,19 @@ class RewriteOptions(Watched):
         "none where the measurement shows no separation].", default=None, panel="Questions")
     max_new_tokens: int = opt(
         "Let the model write at most this many tokens.", default=48, min=1, panel="Questions")
-    revision: shared.Revision = None
+    revision: shared.Revision = opt(default=None, is_rare=True)
     device: shared.Device = "auto"
-    dtype: shared.Dtype = "float32"
+    dtype: shared.Dtype = opt(default="float32", is_rare=True)
     trust_remote_code: shared.TrustRemoteCode = False
     data_dir: shared.DataDir = opt(default=None)
     base_url: shared.BaseUrl = None
     api_key_env: shared.ApiKeyEnv = None
     max_requests: shared.MaxRequests = None
+
+    def __post_init__(self) -> None:
+        """Check every value, and name a model behind a URL as such."""
+        super().__post_init__()
+        object.__setattr__(self, "model", at_url(self.model, self.base_url))
 
     @property
     def loading(self) -> Loading:

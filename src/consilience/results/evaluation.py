@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         suite: Taken[str | Path | Suite | Questions | Frame, str] = "mini"  # type: ignore[assignment]
         model: Taken[str | Path | LanguageModel | Texts, str] = "packaged:smollm2"  # type: ignore[assignment]
         _: KW_ONLY
+        vary: Any = None
         columns: Any = None
         watch: Watch = SILENT
 else:
@@ -76,13 +77,13 @@ def evaluate(
     """Ask a model every item of a suite in every variant, and measure its answers.
 
     - ``suite``: a name, a folder, a file of questions, a ``Suite``, ``Questions``, or a pandas or
-      polars frame of questions (``Questions.from_frame``).
+      polars frame or a list of dictionaries of questions (``Questions.from_frame``).
     - ``model``: what the command line takes, a loaded ``LanguageModel``, or a function from a list
       of prompts to a list of texts (``TextFunction``); for a task of sentence pairs, from a list of
       two texts to a list of labels (``LabelFunction``), and for questions from a list of
-      prompts to a list of labels or texts of options (``PromptFunction``).
+      prompts to a list of labels or texts of options (``PromptFunction``). It may be async.
     - ``options``: those of ``consilience probe``, such as ``limit=8``, ``groups=["capital"]`` and
-      ``vary=["order=rotations"]``. ``columns`` may be a dictionary.
+      ``vary={"order": "rotations"}``. ``columns`` may be a dictionary.
     - ``out``: keeps the run in this folder. The same call resumes it, and ``open_run`` reads it.
       Without one the run is in a temporary folder, which lives as long as the result.
     - ``watch``: shows progress; by default nothing is shown.
@@ -266,6 +267,8 @@ def _chosen(suite: object, columns: Mapping[str, str]) -> Suite | Questions | No
         return suite
     if isinstance(suite, str | PathLike):
         return None
+    if isinstance(suite, list):
+        suite = as_polars(suite, "the suite")
     if not hasattr(suite, "columns"):
         raise ConsilienceError(
             f"a suite of type {type(suite).__name__}",

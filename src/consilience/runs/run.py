@@ -29,7 +29,7 @@ EXPECTATIONS, TEXTS = "expectations", "texts"
 text of each question by item."""
 
 
-def read_answers(path: str | Path) -> pl.DataFrame:
+def read_answers(path: str | Path, notes: list[str] | None = None) -> pl.DataFrame:
     """The answers table in a file of somebody (``read_answer_file``), or in the folder of a run."""
     path = path_of(path, "the answers table")
     if path.is_dir():
@@ -62,7 +62,7 @@ def read_answers(path: str | Path) -> pl.DataFrame:
             raise ConsilienceError(
                 f"its tables do not fit together: {str(error).splitlines()[0]}", where=str(path)
             ) from error
-    return read_answer_file(path)
+    return read_answer_file(path, notes)
 
 
 ALWAYS = ("group", "item", "variant", "gold", "answer")
@@ -129,6 +129,8 @@ class Run:
     """``run.json``, of several seeds that of the first; empty for a table made elsewhere."""
     parts: tuple[Run, ...] = field(default=(), repr=False)
     """The runs of several seeds; empty for a single run."""
+    notes: list[str] = field(default_factory=list, repr=False, compare=False)
+    """How the file of ``answers`` is written, if that is unusual; known once they are read."""
 
     def __fspath__(self) -> str:
         """The path, so that a run can be passed where a path is expected."""
@@ -189,7 +191,7 @@ class Run:
 
     @cached_property
     def answers(self) -> pl.DataFrame:
-        return read_answers(self.path)
+        return read_answers(self.path, self.notes)
 
     @property
     def prompts(self) -> pl.DataFrame:

@@ -259,7 +259,7 @@ UNLABELLED = ("-1", "-", "", "nan")
 """Values that mean "no label": test sets of GLUE, and pairs without a majority in SNLI and MNLI."""
 
 IDS = ("guid", "idx", "index", "pairID", "id")
-SUFFIXES = (".tsv", ".csv", ".json", ".jsonl", ".parquet")
+SUFFIXES = (".tsv", ".csv", ".xlsx", ".json", ".jsonl", ".parquet")
 Row = Mapping[str, Any]
 
 

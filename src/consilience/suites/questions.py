@@ -20,7 +20,7 @@ from consilience.core.errors import ConsilienceError, did_you_mean, how_to_insta
 from consilience.core.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
 from consilience.core.items import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.text import counted, fold_case, names_a_group
-from consilience.files.read import FirstFault, parse_json, read_document, read_parquet, read_rows
+from consilience.files.read import FirstFault, parse_json, read_document, read_rows
 from consilience.files.rows import (
     GROUP_NAME,
     Problems,
@@ -30,7 +30,7 @@ from consilience.files.rows import (
     plain_name,
     raise_first,
 )
-from consilience.files.tables import THE_FRAME, as_polars
+from consilience.files.tables import THE_FRAME, as_polars, read_answer_file
 
 COLUMNS: Mapping[str, str] = {
     "question": "the question, or a list of its phrasings",
@@ -128,6 +128,17 @@ def renamed(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, A
     return ours
 
 
+def _our_columns(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
+    """The names of columns: also those in other case, and ``question_2`` as a further phrasing."""
+    plain = {str(key).strip().casefold(): str(key) for key in cells}
+    ours = {name: plain[name] for name in COLUMNS if name in plain and name not in cells}
+    ours |= {name: source for name, source in columns.items() if name in COLUMNS}
+    further = [source for name, source in columns.items() if name not in COLUMNS]
+    if further:
+        ours["question"] = COLUMN_JOIN.join([ours.get("question", "question"), *further])
+    return ours
+
+
 def _phrasing_number(column: str) -> int | None:
     """The number in ``question_2``, ``question2`` or ``Question 2``; None of other columns."""
     match = re.fullmatch(r"question[ _-]?(\d+)", column.strip().casefold())
@@ -204,7 +215,7 @@ def questions_of_rows(
     are. ``in_python``: whether messages name columns as Python does, or as the command line.
     """
     for column in columns:
-        if column not in COLUMNS:
+        if column not in COLUMNS and _phrasing_number(column) is None:
             raise ConsilienceError(
                 _mapping({column: "..."}, in_python=in_python),
                 expected=", ".join(COLUMNS),
@@ -215,6 +226,7 @@ def questions_of_rows(
     counts: Counter[str] = Counter()
     for number, (where, cells) in enumerate(rows):
         if number == 0:
+            columns = _our_columns(cells, columns)
             recognised(cells, columns, where, in_python=in_python)
         others |= dict.fromkeys(unused(cells, columns))
         try:
@@ -474,14 +486,15 @@ class Questions:
         return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
 
 
-SUFFIXES = (".jsonl", ".csv", ".tsv", ".json", ".yaml", ".yml", ".toml", ".parquet")
+SUFFIXES = (".jsonl", ".csv", ".tsv", ".xlsx", ".json", ".yaml", ".yml", ".toml", ".parquet")
 
 
 def read_question_file(path: Path, columns: Mapping[str, str], problems: Problems) -> Questions:
     """The questions of a file, with its names of ``COLUMNS``; errors go to ``problems``."""
-    rows = file_rows(path, problems)
+    form: list[str] = []
+    rows = file_rows(path, problems, notes=form)
     items, notes = questions_of_rows(rows, path.stem, columns, problems, source=str(path))
-    return Questions(path.stem, items, notes)
+    return Questions(path.stem, items, (*form, *notes))
 
 
 def file_rows(
@@ -489,16 +502,20 @@ def file_rows(
     problems: Problems | None,
     name: str = "questions",
     suffixes: Sequence[str] = SUFFIXES,
+    notes: list[str] | None = None,
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """The rows of a file, or of its list ``name``; without ``problems`` the first one raises."""
+    """The rows of a file, or of its list ``name``; without ``problems`` the first one raises.
+
+    ``notes``: as for ``read_cells``.
+    """
     if path.suffix not in suffixes:
         raise ConsilienceError(
             f"a file in '{path.suffix}'", expected=", ".join(suffixes), where=str(path)
         )
     if path.suffix in (".jsonl", ".csv", ".tsv"):
-        return read_rows(path, faults=problems)
-    if path.suffix == ".parquet":
-        rows: Any = read_parquet(path).rows(named=True)
+        return read_rows(path, faults=problems, notes=notes)
+    if path.suffix in (".parquet", ".xlsx"):
+        rows: Any = read_answer_file(path).rows(named=True)
     else:
         rows = read_document(path)
     if isinstance(rows, Mapping):

@@ -1,0 +1,108 @@
+"""init: the files that it writes, and their commands with a server on this machine."""
+
+import io
+import json
+import shlex
+import shutil
+import tomllib
+
+import pytest
+import yaml
+
+from checks import output, refusal
+from conftest import ROOT
+from replay_server import completion, replay
+
+QUESTIONS = "question,question_2,answer,options\n" + "".join(
+    f"Is ice {n} cold?,Is it cold: ice {n}?,yes,yes;no\n" for n in range(40)
+)
+RULES = ["consistency >= 0.5", "consistency no worse than baseline by 10 points"]
+
+
+def scripts(ci, folder):
+    """The lines with a command of consilience in the pipeline, and what else it says."""
+    name = {"github": ".github/workflows/consistency.yml", "gitlab": ".gitlab-ci.yml"}[ci]
+    text = (folder / name).read_text(encoding="utf-8")
+    assert "@" not in text.replace("actions/", "").replace("@v6", "").replace("@v7", "")
+    lines = [line.strip().removeprefix("- ").removeprefix("run: ") for line in text.splitlines()]
+    called = [line.partition(" >> ")[0] for line in lines if "consilience " in line]
+    called = [shlex.split(line)[1:] for line in called if line.startswith("consilience ")]
+    return called, yaml.safe_load(text)
+
+
+@pytest.mark.parametrize("ci", ["github", "gitlab"])
+def test_a_project_is_gated_against_the_run_of_its_main_branch(
+    ci, consilience, tmp_path, monkeypatch
+):
+    """The main branch is asked and kept, an equal model passes, one that changed is stopped."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "questions.csv").write_text(QUESTIONS)
+
+    def answer(path, body, headers):
+        if not path.endswith("/chat/completions"):
+            return 404, {}, {}
+        asked = body["messages"][-1]["content"]
+        text = "no" if server.is_changed and "Is it cold" in asked else "yes"
+        return completion(body, choices=[{"message": {"content": text}}])
+
+    with replay(answer) as server:
+        server.is_changed = False
+        rules = [word for rule in RULES for word in ("--rule", rule)]
+        named = ["--suite", "questions.csv", "--model", "small", "--base-url", server.url]
+        files = json.loads(output(consilience, "init", *named, *rules, "--ci", ci, "--json"))
+        assert len(files["files"]) == 2
+        (probe, gate), pipeline = scripts(ci, tmp_path)
+        assert consilience(*probe)[0] == 0
+        shutil.move("runs/new", gate[gate.index("--baseline") + 1])
+        assert consilience(*probe)[0] == 0
+        status, out, _ = consilience(*gate)
+        assert (status, out.count("undecided")) == (0, 0)
+        server.is_changed = True
+        shutil.rmtree("runs/new")
+        assert consilience(*probe)[0] == 0
+        assert consilience(*gate)[0] == 3
+        assert (tmp_path / "gate.xml").read_text().count("<failure") == 2
+        budget = 2 * 160 + 50  # prompts: 2 orders of 2 phrasings of 40 questions
+        assert f"max-requests = {budget}" in (tmp_path / "consilience.toml").read_text()
+        assert len(server.received) < 3 * budget
+    jobs = pipeline["jobs"]["gate"]["steps"] if ci == "github" else pipeline["consistency"]
+    kept = [step["with"]["path"] for step in jobs if "upload" in step.get("uses", "")] if (
+        ci == "github"
+    ) else [*jobs["artifacts"]["paths"], jobs["artifacts"]["reports"]["junit"]]  # fmt: skip
+    assert kept == ["runs/new", "gate.xml"]
+
+
+def test_the_page_on_gates_shows_what_is_written(consilience, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "gate.md").read_text(encoding="utf-8")
+    called = next(line for line in page.splitlines() if line.startswith("$ consilience init"))
+    (tmp_path / "questions.csv").write_text("question,answer,options\nIs ice cold?,yes,yes;no\n")
+    printed = output(consilience, *shlex.split(called)[2:])
+    assert printed in page
+    written = (tmp_path / "consilience.toml").read_text().partition("[probe]")[2]
+    assert written.partition("[gate]")[0] in page
+    workflow = (tmp_path / ".github/workflows/consistency.yml").read_text()
+    assert "OPENAI_API_KEY: ${{ secrets.OPENAI_API_KEY }}" in workflow
+    again = refusal(consilience, *shlex.split(called)[2:])
+    assert "consilience.toml: a file. Choose another folder, or remove it." in again
+    assert "no --suite" in refusal(consilience, "init", "--into", "other")
+    wrong = ["--rule", "consistncy >= 1", "--into", "other"]
+    wrong = refusal(consilience, "init", "--suite", "questions.csv", "--model", "m", *wrong)
+    assert "Did you mean 'consistency'?" in wrong
+    assert not (tmp_path / "other").exists()
+
+
+class Terminal(io.StringIO):
+    """What somebody types."""
+
+    def isatty(self):
+        return True
+
+
+def test_what_no_option_says_is_asked(consilience, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", Terminal("mini\nmy-model\n\naccuracy >= 0.7\n"))
+    assert "Written: consilience.toml" in output(consilience, "init")
+    asked, rules = tomllib.loads((tmp_path / "consilience.toml").read_text()).values()
+    assert asked == {"suite": "mini", "model": "my-model"}
+    assert rules == {"rule": ["accuracy >= 0.7"]}

@@ -332,7 +332,8 @@ FUNCTIONS = {
 
 def test_every_command_is_a_function_that_the_guide_names():
     cli.load()
-    assert {name for name, entry in KNOWN.items() if isinstance(entry, Command)} == set(FUNCTIONS)
+    known = {name for name, entry in KNOWN.items() if isinstance(entry, Command)}
+    assert known == {*FUNCTIONS, "init"}  # which writes files of a repository
     guide = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     for name in " ".join(FUNCTIONS.values()).split():
         assert callable(getattr(cs, name))

@@ -346,7 +346,7 @@ CONNECT, LARGEST_REPLY, LONGEST_NAME = 15.0, 64 << 20, 200
 """Seconds to connect in, bytes of an unpacked reply, and characters of a model's name, at most."""
 
 ENCODINGS = ("", "identity", "gzip")  # Content encodings of replies that are read
-RESUME = "Run the same command again to resume; replies are kept."
+RESUME = "Run the same command again; a run resumes."
 
 
 @dataclass(slots=True)

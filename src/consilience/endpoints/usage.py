@@ -174,8 +174,8 @@ class Allowance:
         sent = counted(self.usage.requests, "request")
         return ConsilienceError(
             f"{option} {limit:,} is reached: {sent} sent, {self.spent:,} tokens used{more}",
-            todo="All replies are kept. Run the same command again to resume with the same limit "
-            f"for what is left, or with a larger {option}.",
+            todo="Run the same command again; a run resumes with the same limit for what is left. "
+            f"Or give a larger {option}.",
         )
 
 

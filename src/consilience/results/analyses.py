@@ -80,12 +80,6 @@ class Analysis(Shown):
         return f"Analysis({', '.join(sizes)}; rows and columns)"
 
 
-class FactorAnalysis(Analysis):
-    """What each factor changes in the answers of runs."""
-
-    __repr__ = Shown.__repr__
-
-
 def _open(
     options: runs.PatternsOptions | runs.EditsOptions,
 ) -> tuple[Run, Suite, Protocol, list[str]]:
@@ -290,24 +284,20 @@ def _notes(metrics: pl.DataFrame, effects: pl.DataFrame) -> list[str]:
     """Why there are fewer tests than a reader may expect."""
     present = metrics["task"].unique(maintain_order=True).to_list()
     notes = []
-    unknown = [task for task in present if task not in TASKS]
-    if unknown:
+    if unknown := [task for task in present if task not in TASKS]:
         notes.append(f"not known to be STS or NLI, so in neither: {', '.join(unknown)}")
-    if "STS" not in set(effects["first"]):
-        notes.append(f"no test of STS against NLI: the tasks are {', '.join(present)}")
-    if set(effects["first"]) <= {"STS"}:
-        notes.append(f"no test of small training sets: the tasks are {', '.join(present)}")
-    needed = "it needs two models with tasks of both sides"
-    paired = effects.filter(pl.col("test") == "paired")
-    if not paired.is_empty() and paired["p"].is_nan().all():
-        return [*notes, f"no paired test: {needed}"]
-    contrasts = effects.select("first", "second").unique(maintain_order=True)
-    untested = contrasts.join(with_tests(effects), on=["first", "second"], how="anti")
-    notes += [f"no test of {first} against {second}: {needed}" for first, second in untested.rows()]
+    sides = {*with_tests(effects)["first"]}
+    lacking = ["STS against NLI"] if "STS" not in sides else []
+    lacking += ["small training sets"] if sides <= {"STS"} else []
+    if lacking:
+        notes.append(
+            f"no test of {', '.join(lacking)}: it needs two models with tasks of both sides; the "
+            f"tasks are {', '.join(present)}"
+        )
     return notes
 
 
-def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:
+def analyze_factors(options: runs.FactorsOptions) -> Analysis:
     """Consistency by factor, variance components and sensitivity indices of each run.
 
     The tables ``consistency, components, indices, levels, noise`` have the column ``run``.
@@ -339,7 +329,7 @@ def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:
         )
         for name, of_views in frames.items()
     }
-    return FactorAnalysis(tables, shown, _numbers(tables), view_notes(views))
+    return Analysis(tables, shown, _numbers(tables), view_notes(views))
 
 
 def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -417,16 +407,12 @@ def _refuse_without_factors(run: Run) -> None:
     """Raise for anything but a run of questions, with the command that shows what it varies."""
     if "cells" in run.settings:
         return
-    words = (kind := kind_of_run(run)).words
-    problem = f"a run of {words.item}s, whose variants differ in one factor: the {words.variant}"
-    todo = f"`consilience report` shows what each {words.variant} changes."
-    if kind is Facts:
-        todo = "`consilience analyze patterns` and `consilience analyze edits` show its effect."
-    if not run.settings:
-        problem = "not the folder of a run, which says what its variants differ in"
-        todo = "Name the folder of a run of `consilience probe`."
+    words = kind_of_run(run).words
     raise ConsilienceError(
-        problem, expected="a run of questions in several variants", where=str(run.path), todo=todo
+        f"a run of {words.item}s, whose variants differ in one factor: the {words.variant}",
+        expected="a run of questions in several variants",
+        where=str(run.path),
+        todo=f"`consilience report` shows what each {words.variant} changes.",
     )
 
 

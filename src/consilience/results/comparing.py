@@ -150,16 +150,12 @@ def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame
         other_pairs = _pairs_in(answers[other.label][0])
         both = pairs.join(other_pairs, on=ITEM, maintain_order="left")
         same = pl.all_horizontal(pl.col(name) == pl.col(f"{name}_right") for name in TEXTS)
-        items, is_other = both.filter(~same)["item"], ""
+        items = both.filter(~same)["item"].to_list()
         has_digests = digests == {str(seed.settings.get("pairs")) for seed in other.seeds}
-        if len(items):
-            is_other = f"another first sentence or gold in {len(items)} of {both.height} items"
-            is_other += f", the first is '{items[0]}'"
-        elif not has_digests and pairs.equals(other_pairs):
-            is_other = "other second sentences"
-        if is_other:
+        if items or (not has_digests and pairs.equals(other_pairs)):
+            which = f"first sentences or golds: {listed(items, 3)}" if items else "second sentences"
             raise ConsilienceError(
-                f"runs over different texts: {other.label} has {is_other}",
+                f"runs over different texts: {other.label} has other {which}",
                 expected=f"the pairs of {first}, whose SHA-256 is 'pairs' in run.json",
                 where=str(other.path),
                 todo="Ask both models of the same --data.",
@@ -169,11 +165,9 @@ def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame
             for run in (one, other)
         ]
         if not has_digests and (sources[0][0] is None or sources[0] != sources[1]):
-            is_order = both.height == pairs.height == other_pairs.height
-            differs = "the items in another order than" if is_order else "other items than"
             notes.append(
-                f"{other.label} has {differs} {first}; whether their second sentences are the same "
-                "is not known"
+                f"{other.label} has other items than {first}, or another order; whether their "
+                "second sentences are the same is not known"
             )
         of_other = _forms_of(other)
         for name, own, known in ((first, forms, of_other), (other.label, of_other, forms)):
@@ -218,11 +212,9 @@ def paired_by_text(runs: Sequence[Run]) -> tuple[dict[str, list[pl.DataFrame]], 
                 todo="Probe both with the same --suite.",
             )
         if changed:
-            more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
-            differ = "differs" if len(changed) == 1 else "differ"
             notes.append(
-                f"{counted(len(changed), 'question')} {differ} {PARTS} {runs[0].label} and "
-                f"{run.label}, so not compared: {', '.join(changed[:SHOWN])}{more}"
+                f"{counted(len(changed), 'question')} changed {PARTS} {runs[0].label} and "
+                f"{run.label}, so not compared: {listed(changed, SHOWN)}"
             )
         left_out += changed
     if left_out:
@@ -384,16 +376,12 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
             ours, theirs = first.settings.get(name), run.settings.get(name)
             if not (first.settings and run.settings) or ours == theirs:
                 continue
-            if name != "suite_digest":
+            if name != "suite_digest" or not (first.texts and run.texts):  # which are compared
+                if name == "suite_digest":
+                    ours, theirs = (str(digest)[:DIGITS] for digest in (ours, theirs))
                 notes.append(
                     f"{run.label} was asked with another {name}: {theirs}, {first.label} with "
                     f"{ours}"
-                )
-            elif not (first.texts and run.texts):  # which are compared
-                digests = " and ".join(str(digest)[:DIGITS] for digest in (theirs, ours))
-                notes.append(
-                    f"{run.label} was asked other items or variants than {first.label} "
-                    f"(SHA-256 of the suites: {digests})"
                 )
         if not {"task", "cells"} & first.settings.keys():
             answers = {one.label: one.seeds[0].answers for one in (first, run)}

@@ -39,7 +39,7 @@ from consilience.results.reporting import Result, distinct_runs
 from consilience.runs.run import Run, model_name
 from consilience.suites.layouts import save_suite
 from consilience.suites.pairs import is_task, load_task
-from consilience.suites.question_suites import columns_of, is_questions, is_suite, load_questions
+from consilience.suites.question_suites import columns_of, is_questions, load_questions
 from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
 
@@ -87,7 +87,6 @@ def evaluate(
       Without one the run is in a temporary folder, which lives as long as the result.
     - ``watch``: shows progress; by default nothing is shown.
     """
-    refuse_swapped(suite, model, "evaluate(suite, model)")
     fields, chosen, loaded = _values_of(suite, model, options)
     temporary = None
     function = getattr(loaded, "function", None)
@@ -115,24 +114,8 @@ def plan_probe(
 
     It takes the arguments of ``evaluate``. The model is asked a small sample.
     """
-    refuse_swapped(suite, model, "plan_probe(suite, model)")
     fields, chosen, loaded = _values_of(suite, model, options)
     return probing.plan_probe(options_of(ProbeOptions, fields), watch, suite=chosen, model=loaded)
-
-
-def refuse_swapped(suite: object, model: object, call: str) -> None:
-    """Raise for a model instead of a suite, or a suite instead of a model.
-
-    ``call``: how both are given.
-    """
-    is_name = isinstance(suite, str) and suite.startswith(("packaged:", "baseline:"))
-    if is_name or callable(suite) or hasattr(suite, "identity"):
-        name = suite if is_name else getattr(suite, "__name__", type(suite).__name__)
-        raise ConsilienceError(f"the model {name} instead of a suite", expected=call)
-    is_name = isinstance(model, str | PathLike) and is_suite(os.fspath(model))
-    if is_name or isinstance(model, Suite | Questions) or hasattr(model, "columns"):
-        name = model if is_name else getattr(model, "name", type(model).__name__)
-        raise ConsilienceError(f"the suite {name} instead of a model", expected=call)
 
 
 def suite_to_ask(suite: str | Path | Suite | Questions | Frame, **options: Any) -> Suite:

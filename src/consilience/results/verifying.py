@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,8 +137,7 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
     )
     inquiries, seed = inquiries_of(probe, watch), run.path.resolve().name
     inquiry = next((one for one in inquiries if one.seed == seed), inquiries[0])
-    with _nothing_kept():
-        inquiry.load()
+    inquiry.load()
     now = json.loads(json.dumps({"format": FORMAT, **inquiry.settings}))
     try:
         refuse_other_run({**run.settings, "model": now.get("model")}, now, run.path)
@@ -156,15 +153,10 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
     size = sum(rows.height for rows in sampled.values())
     client: Client | None = None if probe.connection is None else inquiry.model.client
     if client is not None:
-        _announce(client, inquiry, sampled, options, watch)
-    with watch.steps("asking again", size, inquiry.unit) as advance, _nothing_kept():
+        _announce(client, inquiry, sampled, watch)
+    with watch.steps("asking again", size, inquiry.unit) as advance:
         tables = [_compared(inquiry, group, rows, advance) for group, rows in sampled.items()]
-    try:
-        rows = pl.concat(tables, how="diagonal")
-    except pl.exceptions.PolarsError as error:
-        raise ConsilienceError(
-            f"its tables do not fit together: {str(error).splitlines()[0]}", where=str(run.path)
-        ) from error
+    rows = pl.concat(tables, how="diagonal")
     largest, is_exact = _score_differences(rows)
     floors = noise_floor_of(run.path)
     flips = None if floors is None else floors.filter(metric=FLIPS)["value"].max()
@@ -214,43 +206,17 @@ def _trusted(recorded: ProbeOptions, options: VerifyOptions, run: Run) -> dict[s
 
 
 def _announce(
-    client: Client,
-    inquiry: Inquiry,
-    sampled: Mapping[str, pl.DataFrame],
-    options: VerifyOptions,
-    watch: Watch,
+    client: Client, inquiry: Inquiry, sampled: Mapping[str, pl.DataFrame], watch: Watch
 ) -> None:
-    """Say how many requests will be sent; more than may be sent raises, and none is sent."""
+    """Say how many requests will be sent."""
     client.plan = PlannedUsage()
-    try:
-        for group, rows in sampled.items():
-            _compared(inquiry, group, rows, lambda steps: None)
-        planned = client.plan
-    finally:
-        client.plan = None
+    for group, rows in sampled.items():
+        _compared(inquiry, group, rows, lambda steps: None)
+    planned, client.plan = client.plan, None
     requests = spread([planned.requests, planned.most.requests])
     tests = f"{client.usage.requests:,} that test what the server can do"
     where = client.connection.base_url
     watch.inform(f"sending about {requests} requests to {where}, after {tests}")
-    left = (options.max_requests or math.inf) - client.usage.requests
-    if planned.requests > left:
-        raise ConsilienceError(
-            f"about {requests} requests to send, after {tests}",
-            expected=f"no more than {options.max_requests:,} in all (--max-requests)",
-            todo="Use a smaller --sample or a larger --max-requests.",
-        )
-
-
-@contextmanager
-def _nothing_kept() -> Iterator[None]:
-    """Replace what errors of servers say on replies: those of a sample are not kept."""
-    try:
-        yield
-    except ConsilienceError as error:
-        if "replies are kept" not in error.todo.lower():
-            raise
-        todo = "No reply is kept. Run the same command again; if a limit is reached, with a larger "
-        raise error.replaced(todo=f"{todo}one or a smaller --sample.") from error
 
 
 def _changed_files(run: Run) -> dict[str, str]:
@@ -315,11 +281,10 @@ def _score_differences(rows: pl.DataFrame) -> tuple[float, bool]:
 
 def _differences(run: Run, now: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """What is not as it was when the run was asked: the model, libraries and the processor."""
-    pairs = [
+    for kind, then, today in (
         ("model: ", run.settings.get("model", {}), now.get("model", {})),
         ("", run.record.get("versions", {}), versions()),
-    ]
-    for kind, then, today in pairs:
+    ):
         for name in dict.fromkeys([*then, *today] if kind else today):
             if then.get(name) != today.get(name):
                 yield f"{kind}{name}", (then.get(name), today.get(name))

@@ -49,8 +49,8 @@ PARAREL = [
 
 
 def make(name, folder, **request):
-    result, numbers = carry_out(RECIPES[name], Work(Request(folder, **request)))
-    return cells(numbers), result.notes
+    work = Work(Request(folder, **request))
+    return cells(carry_out(RECIPES[name], work)), work.notes
 
 
 COUNTED = {"calum-claims": CALUM, "pararel-claims": PARAREL}

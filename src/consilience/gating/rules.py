@@ -245,13 +245,9 @@ def _parsed(text: str) -> GateRule:
     if absolute:
         limit = Threshold(number / (100 if match["percent"] else 1), way in (">=", "≥"))
         if not least < limit.value < greatest:
-            is_percent = greatest < number < 100 and not match["percent"]
             raise ConsilienceError(
                 f"the rule '{text}' with the limit {limit.value:g}",
                 expected=f"a limit above {least:g} and below {greatest:g}, such as 0.95 or 95 %",
-                todo=f"Write '{match['name']} {way} {match['number']} %'."
-                if is_percent
-                else "No sample can show that a number has its least or greatest value.",
             )
     else:
         better, margin = DESCRIPTIONS[metric].better, number / 100

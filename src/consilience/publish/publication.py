@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 
 import polars as pl
 from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import control_in, counted, listed
 from consilience.files.read import parse_json, read_text
-from consilience.files.write import cannot_write, write_whole
+from consilience.files.write import make_folder, write_whole
 from consilience.kinds import kind_of_run, suite_notes, suite_of
 from consilience.kinds.counting import count_run
 from consilience.options import Output, option_fields
@@ -117,14 +117,6 @@ def plan_push(options: PublishOptions, files: Files) -> Push:
     return Push(repository, type_, visibility, options.create_pr, files, replaced)
 
 
-def existing_text(push: Push, name: str) -> str:
-    """The text of a file in a repository; empty where there is none."""
-    if name not in push.replaced:
-        return ""
-    with _errors_of(push.repository):
-        return read_text(Path(HfApi().hf_hub_download(push.repository, name, repo_type=push.type)))
-
-
 def send(push: Push, message: str) -> str:
     """Send the files in one commit; the address of the commit or of the pull request."""
     api = HfApi()
@@ -150,21 +142,16 @@ def _errors_of(repository: str) -> Iterator[None]:
         yield
     except ConsilienceError:
         raise
-    except HFValidationError as error:
-        raise ConsilienceError(
-            f"'{repository}' cannot name a repository", expected="ORGANISATION/NAME"
-        ) from error
-    except ValueError as error:  # the Hub's check of the metadata of a card
+    except ValueError as error:  # the Hub's checks of a name and of the metadata of a card
         raise ConsilienceError(
             " ".join(str(error).split()).rstrip("."),
+            expected="ORGANISATION/NAME, and a card with a licence that the Hub knows",
             where=where,
-            todo="Correct the card that is there, or choose another licence.",
         ) from error
     except HfHubHTTPError as error:
         status = error.response.status_code
         reason = f": {error.server_message}" if error.server_message else ""
-        later = "Give the command again later." if status >= 500 else "Correct it and try again."
-        todo = REFUSED.get(status, later)
+        todo = REFUSED.get(status, "Give the command again later.")
         raise ConsilienceError(f"the Hub says {status}{reason}", where=where, todo=todo) from error
     except Exception as error:
         is_of_network = type(error).__module__.startswith(("httpx", "hf_xet", "huggingface_hub"))
@@ -421,19 +408,17 @@ def publish(options: PublishOptions, watch: Watch = SILENT) -> Publication:
     folder = options.out or options.run / "published" / options.format
     for name, content in _with_card(_existing_card(folder, options), files, runs).items():
         path = folder / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise cannot_write(path.parent, error) from error
+        make_folder(path.parent)
         write_whole(path, content)
     record = record_of(run=str(options.run), format=options.format)
     made = Publication(runs, folder, files, notes, record=record)
     if options.push is None:
         return made
     planned = plan_push(options, files)
-    if options.format == "model-card":
-        card = existing_text(planned, CARD)
-        planned = replace(planned, files=_with_card(card, files, runs))
+    if options.format == "model-card" and CARD in planned.replaced:
+        with _errors_of(planned.repository):
+            card = HfApi().hf_hub_download(planned.repository, CARD, repo_type=planned.type)
+        planned = replace(planned, files=_with_card(read_text(Path(card)), files, runs))
     made = replace(made, push=planned)
     return send_publication(made) if options.yes else made
 
@@ -579,10 +564,7 @@ def _existing_card(folder: Path, options: PublishOptions) -> str:
     card = folder / CARD
     if options.format not in ("model-card", "dataset") or not card.exists():
         return ""
-    try:
-        text = read_text(card)
-    except OSError as error:
-        raise cannot_write(card, error) from error
+    text = read_text(card)
     if options.format == "dataset" and MARK not in text:
         raise ConsilienceError(
             "a README.md that consilience did not write",

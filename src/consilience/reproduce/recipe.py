@@ -97,6 +97,8 @@ class Work:
         """Why a part of a row has no numbers; the row "" is for all rows without a reason."""
         self.faults: dict[str, str] = {}
         """Why a data set or a model cannot be read, so that each is tried once."""
+        self.told: list[str] = []  # Notes of the recipe, before those of its commands
+        self.files: list[Path] = []  # What commands drew
         self._remarks: dict[tuple[str, str], list[str]] = {}
         """Rows by part and remark."""
 
@@ -198,7 +200,7 @@ class Work:
 
     @property
     def notes(self) -> list[str]:
-        notes = []
+        notes = list(self.told)
         for (part, text), rows in self._remarks.items():
             subject = ", ".join(name for name in (part, *rows) if name)
             notes.append(f"{subject}: {text}" if subject else text)
@@ -236,17 +238,9 @@ def _call(command: Sequence[str]) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr or ""
 
 
+Numbers = dict[Key, Measured]  # Our numbers, by block, row and column of the paper's table
 ADDED, KOREAN = "added", ("kornli", "klue-nli", "klue-sts")
 SPLITS = ("train", "validation", "test")
-
-
-@dataclass(frozen=True, slots=True)
-class RecipeResult:
-    """The result of a recipe."""
-
-    numbers: Mapping[Key, Measured]  # Our numbers, by block, row and column of the paper's table
-    notes: Sequence[str] = ()
-    files: Sequence[Path] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +250,7 @@ class Recipe:
     name: str
     title: str
     needs: str
-    make: Callable[[Recipe, Work], RecipeResult]
+    make: Callable[[Recipe, Work], Numbers]
     table: str
     models: Mapping[str, str] = field(default_factory=dict)
     """The paper's models, by the paper's names."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,8 +17,7 @@ from consilience import suites
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.process import SILENT, Watch
 from consilience.files.write import csv_of, write_whole
-from consilience.options import Output, option_fields
-from consilience.options.probe import ProbeOptions
+from consilience.options import Output
 from consilience.options.runs import ReproduceOptions
 from consilience.report.export import TABLE_FORMATS, Lines, Shown, as_markdown, record_of, rows_of
 from consilience.report.papers import (
@@ -41,7 +39,6 @@ from consilience.reproduce.recipe import (
     SPLITS,
     UNAVAILABLE,
     Recipe,
-    RecipeResult,
     Request,
     Work,
 )
@@ -77,8 +74,8 @@ def _load_recipes() -> dict[str, Recipe]:
 RECIPES = _load_recipes()
 
 
-def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
-    """The result of a recipe, and its numbers next to the paper's (``BESIDE_SCHEMA``).
+def carry_out(recipe: Recipe, work: Work) -> pl.DataFrame:
+    """Our numbers next to the paper's (``BESIDE_SCHEMA``); ``work`` collects notes.
 
     Where ``only`` names blocks, rows or columns, only numbers in one of each are made. A model, a
     file or an option that the recipe does not use raises an error.
@@ -107,12 +104,9 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
             f"{recipe.name} has no number in {' and '.join(request.only)} at once",
             expected="rows, and blocks or columns that they are in",
         )
-    made = work.attempt("", lambda: recipe.make(recipe, work))
-    result = made or RecipeResult({})
-    result = replace(result, notes=[*recipe.notes, *result.notes, *work.notes])
-    ours: dict[Key, Measured | None] = {
-        key: number for key, number in result.numbers.items() if is_selected(key)
-    }
+    work.told += recipe.notes
+    made = work.attempt("", lambda: recipe.make(recipe, work)) or {}
+    ours: dict[Key, Measured | None] = {key: made[key] for key in filter(is_selected, made)}
     absent = work.absent
     for name in set(request.added).intersection(absent):
         absent = dict.fromkeys(recipe.rows_of([name]), absent[name]) | absent
@@ -127,7 +121,7 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
         verdict = pl.when(in_both).then(pl.lit("not comparable")).otherwise("verdict")
         numbers = numbers.with_columns(verdict=verdict)
     verdict = pl.when(selected).then("verdict").otherwise(pl.lit(NOT_SELECTED))
-    return result, numbers.with_columns(verdict=verdict)
+    return numbers.with_columns(verdict=verdict)
 
 
 def asks_fewer(arguments: Sequence[str]) -> bool:
@@ -188,8 +182,6 @@ def _refuse(unknown: Collection[str], message: str, known: Collection[str]) -> N
 
 
 PARAREL = "pararel"
-UNCOUNTED = ("--facts-from", "--single-token", "--perturbations", "--as-shipped")
-"""Options of ``probe`` that change the number of queries in a way that is not counted here."""
 
 
 def plan_lines(commands: Sequence[str], request: Request) -> Iterator[str]:
@@ -211,22 +203,15 @@ def _on_pararel(typed: Sequence[Sequence[str]], request: Request) -> Iterator[st
         yield f"Data: missing: {error}"
         return
     yield f"Data: {suites.suite_folder(PARAREL, suites.data_dir(request.data_dir))}"
-    probes = [
-        [part for word in words for part in re.split(r"=|(?<=^-n)(?=\d)", word, maxsplit=1)]  # -n5
-        for words in typed
-        if words[1] == "probe" and PARAREL in words
-    ]
-    if uncounted := [flag for flag in UNCOUNTED if any(flag in words for words in probes)]:
-        yield f"Queries: not counted with {', '.join(uncounted)}."
+    probes = [words for words in typed if words[1] == "probe" and PARAREL in words]
+    if more := request.options.get("probe"):
+        yield f"Queries: not counted with {shlex.join(more)}."
         return
-    total, fields_of_probe = 0, {field.name: field for field in option_fields(ProbeOptions)}
+    total = 0
     for words in probes:
-        given = dict(pairwise(words))
-        limit = given.get("--limit", given.get("-n"))
-        most = fields_of_probe["limit"].parse(limit) if limit else None
-        names = fields_of_probe["groups"].parse(groups) if (groups := given.get("--groups")) else ()
-        chosen = select_relations(suite, names) if names else suite
-        total += sum(len(one.facts[:most]) * len(one.patterns) for one in chosen.relations)
+        groups = dict(pairwise(words)).get("--groups")
+        chosen = select_relations(suite, groups.split(",")) if groups else suite
+        total += sum(len(one.facts) * len(one.patterns) for one in chosen.relations)
     if probes:
         several = f" in {len(probes)} runs" if len(probes) > 1 else ""
         yield f"Queries: {total:,}{several}. Answers of existing runs are reused."
@@ -335,26 +320,26 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
 
             locate(spec)  # a file or folder that does not exist raises; the Hub is not asked
     work = Work(request, watch.inform)
-    result, numbers = carry_out(recipe, work)
+    numbers = carry_out(recipe, work)
     warnings = _warnings(recipe, work)
     files: list[Path] = []
     if not request.dry:
         is_warned = pl.col("verdict").str.starts_with(UNAVAILABLE)
         without = numbers.filter(pl.col("ours").is_nan() & ~is_warned)
         by_verdict = without.group_by(["verdict"], maintain_order=True)
-        notes = [*result.notes, *warnings]
+        notes = [*work.notes, *warnings]
         notes += [
             f"{verdict}: {', '.join(rows['row'].unique(maintain_order=True))}"
             for (verdict,), rows in by_verdict
         ]
-        files = [*result.files, *_write(recipe, numbers, notes, request)]
+        files = [*work.files, *_write(recipe, numbers, notes, request)]
     record = record_of(
         recipe=recipe.name, models=models, added=added, tolerance=request.tolerance,
         only=request.only, data=data, **{"with": arguments},
     )  # fmt: skip
     plan = [*plan_lines(work.commands, request)] if request.dry else ()
     return Reproduction(
-        recipe, numbers, result.notes, warnings, work.commands, files, record, plan,
+        recipe, numbers, work.notes, warnings, work.commands, files, record, plan,
         bool({*work.absent.values()} - {NOT_RUN, NOT_SELECTED, BY_HAND}),
         is_strict=options.strict, is_dry=request.dry,
     )  # fmt: skip

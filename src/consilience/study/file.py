@@ -130,10 +130,6 @@ def read_study(path: str | Path) -> Study:
     Paths in the file are relative to the working folder, as on the command line.
     """
     file = path_of(path, "the study file")
-    if file.suffix != ".toml":
-        raise ConsilienceError(
-            f"a study in a file '{file.suffix}'", expected="a TOML file, .toml", where=str(file)
-        )
     document = read_document(file)
     try:
         return _study(file, document)
@@ -439,8 +435,7 @@ class RunState:
     finished: str | None = None
     message: str = ""
     queries: int | None = None  # All queries; None where they were not counted
-    plan: ProbePlan | None = None
-    """What a model behind a URL would be sent; None where that was not planned."""
+    plan: ProbePlan | None = None  # Of a model behind a URL
 
     def to_dict(self) -> dict[str, Any]:
         run = {
@@ -458,8 +453,7 @@ class StudyState(Shown):
 
     study: Study
     runs: Sequence[RunState]
-    was_run: bool = False
-    """Whether the study was just asked, so that a failure is one of the command."""
+    was_run: bool = False  # Whether it was just asked, so that a failure is one of the command
 
     @property
     def unfinished(self) -> list[RunState]:
@@ -500,8 +494,7 @@ class StudyState(Shown):
         """Requests, tokens and known cost of all models behind a URL; empty if not planned."""
         from consilience.kinds.probing import together
 
-        plans = [state.plan for state in self.runs if state.plan]
-        if not plans:
+        if not (plans := [state.plan for state in self.runs if state.plan]):
             return {}
         rows = together(plans).requests_in_words("the servers")
         unpriced = [one.run.model for one in self.runs if one.plan and one.plan.cost is None]
@@ -597,10 +590,7 @@ def refuse_changes(study: Study) -> None:
 
 
 def changed_option(run: StudyRun, record: Mapping[str, Any]) -> ConsilienceError | None:
-    """The first option of a run that the study file has changed since it was asked; None without.
-
-    ``record``: that of the run. Options of ``NOT_COMPARED`` do not count.
-    """
+    """The first option that the study file has changed since ``record``, that of the run."""
     before, now = record.get("options", {}), options_record(run.options, {})
     for name, option in FIELDS.items():
         values = [options.get(name, option.default) for options in (before, now)]
@@ -616,10 +606,7 @@ def changed_option(run: StudyRun, record: Mapping[str, Any]) -> ConsilienceError
 
 
 def kept(run: StudyRun) -> Iterator[tuple[str, dict[str, Any], dict[str, Path]]]:
-    """The record of a run, and the answers files that it knows, by group.
-
-    Of a classifier that ``finetune`` trained those of each seed, by name; else the name is empty.
-    """
+    """Of each seed of a classifier, or of "": its record, and the answers files that it knows."""
     seeds = [folder.name for folder in seed_folders(Path(run.options.model))]
     for seed in [""] if (run.folder / RECORD).exists() else seeds or [""]:
         record = record_of(run.folder / seed)

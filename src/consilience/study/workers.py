@@ -140,10 +140,11 @@ class LocalWorkers:
 
 
 class Doer:
-    """Does units one after another. Its work is made at the first; what raises is ``UnitFailure``."""
+    """Does units one after another; its work is made at the first."""
 
     def __init__(self, factory: Factory, key: Hashable) -> None:
-        self._factory, self._key, self._work = factory, key, None
+        self._factory, self._key = factory, key
+        self._work: Any = None
 
     def do(self, payload: Any, show: Advance) -> Any:
         work = self._work = self._work or attempted(self._factory, self._key)
@@ -489,7 +490,8 @@ class _Dispatcher:
 
     def _handle(self, worker: _Hired, kind: str, value: Any) -> Iterator[UnitOutcome]:
         """Count steps, keep what is done, and try a unit again until its third worker has died."""
-        assert (unit := worker.unit) is not None
+        unit = worker.unit
+        assert unit is not None
         if kind == "advanced":
             self._progress(unit, value)
             return

@@ -157,8 +157,7 @@ class Chats:
     ) -> Iterator[tuple[int, Any]]:
         """The position of each chat with options, and what a strategy reads; or why nothing.
 
-        ``chat-top-k``: values and bounds of the options, which are labels (``values_of``).
-        ``answers-only``: the position of the answer.
+        ``chat-top-k``: values and bounds of labels (``values_of``). ``answers-only``: a position.
         """
         _, ask, read = STRATEGIES[name]
         bodies = (self.body(messages, *ask(options)) for messages, options in chats)

@@ -257,8 +257,8 @@ class Refused:
 class Trouble:
     """A failure that may pass.
 
-    ``status``: that of HTTP; 0 where there was no reply. ``wait``: seconds that the server asks to
-    wait, if any. ``error``: what ends the run if the next reply is of this kind, too.
+    ``status``: 0 where there was no reply. ``wait``: seconds that the server asks to wait, if any.
+    ``error``: what ends the run if the next reply is of this kind, too.
     """
 
     status: int
@@ -391,10 +391,9 @@ def _until_stop(loop: asyncio.AbstractEventLoop) -> None:
 class Client:
     """Sends requests to one server and yields its replies.
 
-    What is sent goes to this server only: redirects are not followed, cookies are not kept. Nothing
-    that is yielded, raised or kept has the key in it. ``journal`` keeps replies, and gives those
-    that an interrupted run kept. ``plan``: where it is not None, requests are counted there and not
-    sent; each is ``Refused``. ``is_free``: whether requests cost nothing.
+    What is sent goes to this server only, and nothing that is yielded, raised or kept has the key.
+    ``journal`` keeps replies, and gives those that an interrupted run kept. Where there is a
+    ``plan``, requests are counted in it and not sent; each is ``Refused``.
     """
 
     is_free = False

@@ -339,10 +339,7 @@ class Continuations:
 
 
 class Totals:
-    """The log-probabilities of the continuations of a prefix, as far as they are known.
-
-    ``values`` (continuation,) in nats, and which of them are upper bounds (``is_bound``).
-    """
+    """The log-probabilities of continuations in nats, as far as known, and which are bounds."""
 
     def __init__(self, parts: Continuations) -> None:
         size = len(parts.targets)

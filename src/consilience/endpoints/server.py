@@ -259,10 +259,7 @@ class LlamaCppClient(Client):
 
 
 def _library() -> Any:
-    """The package of llama.cpp, whose threads wait without spinning (docs/log.md).
-
-    OpenMP reads how from the environment when it is loaded.
-    """
+    """The package of llama.cpp; as it is loaded OpenMP reads that threads wait without spinning."""
     before = os.environ.get(WAITING)
     os.environ.setdefault(WAITING, "passive")
     try:

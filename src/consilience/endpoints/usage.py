@@ -279,10 +279,7 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file, which no other process may have open: both would pay for the same replies.
-
-        One that this thread had open, as an interrupted call in a notebook, is closed.
-        """
+        """Open the file, which no other process may have open; one of this thread is closed."""
         thread = path.absolute(), threading.get_ident()
         if (earlier := _OPENED.get(thread)) is not None:
             earlier.close()

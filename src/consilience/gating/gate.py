@@ -114,8 +114,7 @@ def as_junit(suite: str, checks: Sequence[GateCheck], *, undecided_fails: bool) 
     """A ``testsuite`` with a ``testcase`` for each check; ``suite`` names the runs.
 
     A check that fails has a ``failure``. One that is undecided has a ``failure`` of the type
-    ``undecided``, or is ``skipped`` where it does not fail the gate. Control characters, which XML
-    cannot hold, become U+FFFD.
+    ``undecided``, or is ``skipped`` where it does not fail the gate.
     """
     failing = ("fail", "undecided") if undecided_fails else ("fail",)
     failures = sum(check.verdict in failing for check in checks)
@@ -204,10 +203,7 @@ def is_its_own_baseline(options: GateOptions) -> bool:
 
 
 def open_gate_runs(options: GateOptions) -> GateRuns:
-    """Open the runs and the baseline; runs of other models or other questions raise.
-
-    A run that is the baseline itself has none.
-    """
+    """Open the runs and the baseline, unless it is one of them; other models or questions raise."""
     given = [] if is_its_own_baseline(options) or not options.baseline else [options.baseline]
     opened = open_runs([*options.runs, *given])
     runs, baseline = opened[: len(options.runs)], next(iter(opened[len(options.runs) :]), None)
@@ -337,10 +333,7 @@ class Gate(Shown):
 
 
 def gate(options: GateOptions) -> Gate:
-    """Check the rules on the numbers of a run, or of several of the same model.
-
-    The numbers, their standard errors and their clusters are those of ``score`` and ``compare``.
-    """
+    """Check the rules on the numbers of a run, or of several of the same model."""
     rules, many = parse_rules(options.rule), len(options.runs)
     relative = [rule for rule in rules if rule.is_relative]
     if relative and not options.baseline:
@@ -380,10 +373,7 @@ def gate(options: GateOptions) -> Gate:
 
 
 def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) -> Iterator[str]:
-    """Notes on items without an answer, and where bounds are wide or not right (docs/gate.md).
-
-    Also where answers that hardly depend on the question make the model consistent.
-    """
+    """Notes on items without an answer, and where bounds are wide or not right (docs/gate.md)."""
     suite, answers = of.suite, of.whole[of.labels[0]][0].answers
     yield from position_notes(answers)
     if any(rule.metric == "consistency" for rule in rules):
@@ -404,11 +394,7 @@ def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) ->
 
 
 def few_groups_notes(rules: Sequence[GateRule], table: pl.DataFrame, suite: Suite) -> Iterator[str]:
-    """Notes on rules over all groups whose number got worse in few groups (docs/gate.md).
-
-    At most a fifth of the groups have ``MOST`` of all that groups got worse. ``table``:
-    ``COMPARISON_SCHEMA``.
-    """
+    """Notes where at most a fifth of the groups have ``MOST`` of all that groups got worse."""
     for rule in rules:
         pool = rule.group or suite.words.pool
         if not rule.is_relative or pool not in ("MACRO", "MICRO") or pool not in table["group"]:
@@ -435,10 +421,9 @@ def few_groups_notes(rules: Sequence[GateRule], table: pl.DataFrame, suite: Suit
 
 
 def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict[str, Any]]:
-    """The rows of a table that a rule is about, by group.
+    """The rows of a table that a rule is about, by group; a rule without a row raises.
 
-    Without a group these are the headline numbers: the mean over relations, all questions together,
-    or each task of sentence pairs. A rule without a row raises.
+    Without a group these are the headline numbers (``SuiteWords.pool``).
     """
     compared = " of both runs" if rule.is_relative else ""
     for column, name, missing in (
@@ -581,8 +566,7 @@ class GatePlan(Shown):
 def plan_gate(options: GateOptions) -> GatePlan:
     """The power of each rule at the size of the run, and the sizes at which it is 80 %.
 
-    True values: for a limit the value of the run, for a margin no difference from the baseline. The
-    variances of items, groups and repeats are those of the runs. Nothing is passed or failed.
+    True values: for a limit the value of the run, for a margin no difference from the baseline.
     """
     if options.passes is not None:
         expected = "runs that are averaged"
@@ -653,10 +637,7 @@ def _designs(rule: str, of: str, limit: Threshold, numbers: Sequence[Precise]) -
 
 
 def _repeated(number: Precise, alone: Sequence[Precise]) -> Callable[[int], Precise]:
-    """The number of so many repeats.
-
-    The variance of R averaged runs is ``item + noise / R``, that of one run ``item + noise``.
-    """
+    """The number of R repeats: the variance of their average is ``item + noise / R``."""
 
     def within(number: Precise) -> float:
         return (number.within_error if number.is_over_groups else number.error) ** 2

@@ -118,10 +118,7 @@ class Precise:
         return "fail" if max(off) < 0 else "undecided"
 
     def needed(self, threshold: Threshold) -> int | None:
-        """How many clusters decide, if value and variation stay as they are.
-
-        Of a constant number as many subjects. None for a value on the threshold.
-        """
+        """How many clusters, or subjects of a constant number, decide; None on the threshold."""
         distance = abs(threshold.distance(self.value))
         if not distance > TIE or math.isnan(self.error):
             return None
@@ -165,10 +162,7 @@ class Precise:
         )  # fmt: skip
 
     def with_within(self, factor: float) -> Precise:
-        """The same groups, the variance over their items multiplied by ``factor``.
-
-        1/2 is that of twice as many items in each group. The skewness is kept.
-        """
+        """The same groups, the variance over items times ``factor`` (1/2: twice as many)."""
         if not self.is_over_groups:
             return replace(self, error=self.error * math.sqrt(factor))
         between = max(0.0, self.error**2 - self.within_error**2)

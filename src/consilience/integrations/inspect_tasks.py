@@ -176,9 +176,7 @@ def _suite_of(metadata: Mapping[str, Any]) -> str | Questions:
 def agreement() -> Metric:
     """Accuracy and consistency over the variants, as ``consilience score`` counts them.
 
-    ``NAME_low`` and ``NAME_high`` are the bounds of the 95 % interval over items. Several epochs
-    are levels of the factor ``sample``. All are NaN as long as no sentence pair has an answer to
-    its original form.
+    ``NAME_low`` and ``NAME_high``: the 95 % interval over items. Epochs are levels of ``sample``.
     """
 
     def numbers(scores: list[SampleScore]) -> dict[str, float]:

@@ -58,8 +58,7 @@ PREFIX = (
 def written_task(options: ExportOptions) -> Lines:
     """Write the suite of the options as a task into ``options.out``; how it is run and read back.
 
-    Sentence pairs, open questions and chats raise: lm-evaluation-harness cannot score them as
-    ``probe`` does. Existing files of the same task are replaced.
+    Sentence pairs, open questions and chats raise: the harness cannot score them as ``probe`` does.
     """
     folder = options.out
     if folder is None:
@@ -104,10 +103,7 @@ def written_task(options: ExportOptions) -> Lines:
 
 
 def fact_documents(inquiry: Inquiry) -> Iterator[Document]:
-    """Every fact in every pattern: after an empty context whole sentences, one for each candidate.
-
-    A fact whose object is no candidate has no document: ``probe`` counts no answer to it either.
-    """
+    """Every fact with a known object, in every pattern: whole sentences, one a candidate."""
     suite = inquiry.suite
     for relation in suite.relations:
         size, words = len(relation.patterns), relation.candidates.words
@@ -136,10 +132,7 @@ def fact_documents(inquiry: Inquiry) -> Iterator[Document]:
 
 
 def question_documents(inquiry: Inquiry) -> Iterator[Document]:
-    """Every question in every variant: the prompt, and the labels or texts of the options.
-
-    Open questions and chats raise at once.
-    """
+    """Every question in every variant; open questions and chats raise at once."""
     assert isinstance(inquiry, OwnQuestions)
     questions = inquiry.questions
     presenters = {group: inquiry.presenter(group) for group in inquiry.by_group}

@@ -39,10 +39,7 @@ Licences that forbid changes (``ND``) are not among them.
 
 
 def may_be_shared(licence: str) -> bool:
-    """Whether an SPDX expression lets anybody share what it covers: every licence that it joins.
-
-    A URL, ``LicenseRef-NAME`` and anything unknown do not.
-    """
+    """Whether all licences of an SPDX expression let anybody share what they cover."""
     ids = re.split(r"\s+(?:AND|OR|WITH\s+\S+)\s*|[()\s]+", licence.strip())
     known = [name for name in ids if name]
     return bool(known) and all(FREE.match(name) for name in known)
@@ -197,10 +194,9 @@ DIGITS = 4
 
 
 def with_results(card: str, runs: Sequence[PublicRun]) -> str:
-    """A model card with the numbers of runs of its model.
+    """A model card, or an empty text, with the numbers of runs of its model.
 
-    Of an existing card the results of the same suite, protocol and metric are replaced, and the
-    section of the same suite; everything else stays. An empty text becomes a card.
+    Results of the same suite, protocol and metric, and the section of the same suite, are replaced.
     """
     new = {_number(result): result for run in runs for result in results_of(run)}
     name = runs[0].model.split("/")[1]
@@ -324,8 +320,7 @@ def _tables(run: PublicRun) -> Iterator[tuple[str, pl.DataFrame]]:
 def _card(run: PublicRun, tables: Mapping[str, pl.DataFrame], files: Files) -> str:
     """The data card: metadata of the Hub, the numbers, and what is in the tables.
 
-    ``datasets`` takes what it read before from its cache if name and metadata are the same, so that
-    the metadata have to differ where the tables differ: they have the bytes of each file.
+    ``datasets`` has a cache by name and metadata, so these have the bytes of each file.
     """
     title = f"Answers of {run.model} to {run.suite.name}"
     configs, sizes, listed = [], [], ""
@@ -373,8 +368,7 @@ EeeRecord = dict[str, Any]  # A record of Every Eval Ever, or a part of one
 def eee_files(run: PublicRun, organization: str) -> Files:
     """The record of a run, in JSON; its answers, in JSON Lines, if its texts may be published.
 
-    ``organization``: who publishes. The paths are those of the EEE data store,
-    ``data/COLLECTION/DEVELOPER/MODEL/UUID.json``; the same run has the same path.
+    The paths are those of the EEE data store; the same run has the same path.
     """
     name = uuid.UUID(bytes=bytes.fromhex(run.fingerprint)[:16], version=4)
     stem = f"data/consilience__{run.suite.slug}/{run.model}/{name}"

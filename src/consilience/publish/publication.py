@@ -86,10 +86,7 @@ class Push:
 
 
 def plan_push(options: PublishOptions, files: Files) -> Push:
-    """What sending files would do. The repository is only read.
-
-    A data set that does not exist is created by ``send``; a model that does not exist raises.
-    """
+    """What sending files would do; the repository is only read. A missing model raises."""
     repository = str(options.push)
     type_: Literal["model", "dataset"] = "dataset" if options.format in OF_ANSWERS else "model"
     if constants.HF_HUB_OFFLINE:
@@ -180,10 +177,7 @@ TEXTS = (".md", ".json", ".yaml")
 
 
 def refuse_private(files: Files, runs: Sequence[Run]) -> None:
-    """Raise where a file has a key of this machine, or a text of ours a folder or an address of it.
-
-    ``PublicRun`` has no field for any of them. This finds what a suite, a model or an option holds.
-    """
+    """Raise where a file has a key of this machine, or a text of ours a folder or an address."""
     secrets = {
         value: f"the value of {name}"
         for name, value in os.environ.items()
@@ -308,10 +302,7 @@ def public_suite(run: Run, suite: Suite, licence: str | None) -> PublicSuite:
 
 
 def public_command(options: Mapping[str, Any] | None, model: str, suite: str) -> str:
-    """The command of a run under public names; empty where the record has no options.
-
-    Files are named without their folders.
-    """
+    """The command of a run under public names, without folders; empty without recorded options."""
     if options is None:
         return ""
     words = ["consilience", "probe", "--model", model, "--suite", suite]
@@ -392,7 +383,7 @@ class Publication(Shown):
 def publish(options: PublishOptions, watch: Watch = SILENT) -> Publication:
     """Write the files of a format and, with ``push`` and ``yes``, upload them.
 
-    With ``push`` alone the upload is planned and not made: ``send_publication`` makes it.
+    With ``push`` alone the upload is planned; ``send_publication`` makes it.
     """
     _check(options)
     opened = runs_in(options.run)
@@ -424,10 +415,7 @@ def publish(options: PublishOptions, watch: Watch = SILENT) -> Publication:
 
 
 def _agrees(push: Push, *, can_ask: bool) -> bool:
-    """Whether the user wants the files sent; raises where there is nobody to ask.
-
-    The end of the input is a no.
-    """
+    """Whether the user wants the files sent; raises where there is nobody to ask."""
     if can_ask and sys.stdin.isatty():
         if hasattr(signal, "siginterrupt"):
             signal.siginterrupt(signal.SIGINT, True)  # polars has reads go on after Ctrl-C

@@ -80,10 +80,7 @@ VARIANTS: Mapping[str, Sequence[str]] = {"Single": (), "Para": ("qqp", "mrpc"), 
 
 
 def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> Path:
-    """The run of a row's model on a task; the model is trained first unless it writes labels.
-
-    The checkpoint is chosen on the pairs that are then asked, as in the paper.
-    """
+    """The run of a row's model on a task; the model is trained first unless it writes labels."""
     request, (model, variant) = work.request, parts_of(row)
     spec = request.models.get(model, recipe.models[model])
     if spec in work.faults:
@@ -330,10 +327,7 @@ def paper_rows(table: str) -> pl.DataFrame:
 
 
 def our_rows(work: Work, rows: Sequence[str], tasks: Sequence[str]) -> pl.DataFrame:
-    """Our numbers (``VALUES``) of the runs that are here, whose notes are kept.
-
-    A run of another data file raises an error.
-    """
+    """Our numbers (``VALUES``) of the runs that are here; a run of another data file raises."""
     tables = [pl.DataFrame(schema=VALUES)]
     for row, task in product(rows, tasks):
         run = pairs_folder(work.request, row, task) / "run"

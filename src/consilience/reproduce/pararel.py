@@ -179,10 +179,7 @@ def clusters(recipe: Recipe, work: Work) -> Numbers:
 
 
 def vector_correlations(recipe: Recipe, work: Work) -> Numbers:
-    """Spearman's coefficient over relations, times 100, and what vectors cluster by, in means.
-
-    p is adjusted over the models with Holm's method.
-    """
+    """Spearman's coefficient over relations, times 100; p adjusted over models (Holm); clusters."""
     blocks = recipe.blocks()
     numbers: Numbers = {}
     tested: dict[tuple[str, str], float] = {}
@@ -260,10 +257,7 @@ def improvement_tests(recipe: Recipe, work: Work) -> Numbers:
 
 
 def _improve(recipe: Recipe, work: Work, name: str = "") -> dict[str, Any]:
-    """The document of ``improve`` as the paper trained, or empty in a dry run.
-
-    ``name``: a user's model; empty for that of the paper, which is trained with ablations.
-    """
+    """The document of ``improve``; ``name``: a user's model, which has no ablations."""
     request, row = work.request, name or "BERT-base"
     return work.run(
         name, "improve", "--model", request.models.get(row, recipe.models[row]),

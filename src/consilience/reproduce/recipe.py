@@ -105,10 +105,7 @@ class Work:
     def attempt(
         self, row: str, make: Callable[[], T], part: str = "", parts: Collection[str] = ()
     ) -> T | None:
-        """The result of ``make`` for a part of a row; None if it fails or is not selected.
-
-        ``parts``: all parts of a row, of which ``only`` may name some.
-        """
+        """The result of ``make`` for one of the parts of a row; None if it has none."""
         if not self.is_selected(row, part, parts):
             return None
         try:
@@ -129,10 +126,9 @@ class Work:
     def run(
         self, row: str, *arguments: str | Path, part: str = "", is_script: bool = False
     ) -> dict[str, Any]:
-        """The JSON document that ``consilience``, or a script, prints with these arguments.
+        """The JSON document that ``consilience``, or a script, prints; empty in a dry run.
 
-        Empty in a dry run. A command reads its run if it exists. A missing model or data set raises
-        ``MissingError``; a wrong argument and a bug of ours raise other errors.
+        A missing model or data set raises ``MissingError``.
         """
         words = list(map(str, arguments))
         depth = 3 if "annotate" in words[:2] else 2 if words[0] in ("analyze", "suite") else 1
@@ -179,10 +175,7 @@ class Work:
     def probe(
         self, row: str, spec: str, *more: str, part: str = "pararel", is_read: bool = False
     ) -> Path:
-        """The run of ``probe`` on ParaRel of a model of the paper.
-
-        ``is_read``: its numbers are read at once, which a dry run has none of.
-        """
+        """The run of ``probe`` on ParaRel of a model; ``is_read``: its numbers are needed."""
         folder, spec = self.request.folder_of(row, part), self.request.models.get(row, spec)
         device = () if spec.startswith("baseline:") else ("--device", self.request.device)
         self.run(

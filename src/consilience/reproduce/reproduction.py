@@ -77,8 +77,7 @@ RECIPES = _load_recipes()
 def carry_out(recipe: Recipe, work: Work) -> pl.DataFrame:
     """Our numbers next to the paper's (``BESIDE_SCHEMA``); ``work`` collects notes.
 
-    Where ``only`` names blocks, rows or columns, only numbers in one of each are made. A model, a
-    file or an option that the recipe does not use raises an error.
+    Where ``only`` names blocks, rows or columns, only numbers in one of each are made.
     """
     request = work.request
     recipe = _with_added_models(recipe, request.added)
@@ -131,10 +130,7 @@ def asks_fewer(arguments: Sequence[str]) -> bool:
 
 
 def _missing_keys(recipe: Recipe, work: Work, measured: Collection[str]) -> list[Key]:
-    """The numbers of a user's models that could not be made, in the columns of the paper's models.
-
-    ``measured``: the rows that have numbers.
-    """
+    """The numbers of a user's models that could not be made; ``measured``: rows with numbers."""
     paper = paper_numbers(recipe.table)
     of_models = paper.filter(pl.col("row").is_in(list(recipe.models)))
     columns = (paper if of_models.is_empty() else of_models)["column"].unique(maintain_order=True)
@@ -399,10 +395,7 @@ def _warnings(recipe: Recipe, work: Work) -> list[str]:
 def _write(
     recipe: Recipe, numbers: pl.DataFrame, notes: Sequence[str], request: Request
 ) -> list[Path]:
-    """Write the paper's layout with notes, and a CSV with every column and the options.
-
-    A recipe without numbers writes its notes as Markdown.
-    """
+    """Write the layout with notes, and a CSV with every column; without numbers only the notes."""
     layout = beside_layout(numbers, f"{recipe.name}: {recipe.title}", notes)
     texts = {".md": as_markdown(layout)}
     if numbers.height:

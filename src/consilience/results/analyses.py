@@ -168,10 +168,7 @@ def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
 
 
 def analyze_expectations(options: runs.ExpectationsOptions) -> Analysis:
-    """How often each kind of expectation is violated, and examples: ``violations, examples``.
-
-    The examples are those of the first seed.
-    """
+    """How often each kind of expectation is violated, and examples of the first seed."""
     run = Run.open(options.run)
     if not run.expectations:
         raise ConsilienceError(
@@ -298,10 +295,7 @@ def _notes(metrics: pl.DataFrame, effects: pl.DataFrame) -> list[str]:
 
 
 def analyze_factors(options: runs.FactorsOptions) -> Analysis:
-    """Consistency by factor, variance components and sensitivity indices of each run.
-
-    The tables ``consistency, components, indices, levels, noise`` have the column ``run``.
-    """
+    """Consistency by factor, variance components and sensitivity indices of each run."""
     views: list[FactorView] = []
     for run in open_runs(options.runs):
         first, *others = factor_views(run, options.groups, options.seed)
@@ -356,10 +350,7 @@ def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 
 def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -> list[FactorView]:
-    """What is shown of the factors of a run of questions; a run of anything else raises.
-
-    Groups with the same factors are counted together: open questions have no options that vary.
-    """
+    """The factors of a run of questions; groups with the same factors are counted together."""
     _refuse_without_factors(run)
     suite, _ = suite_of(run)
     if groups is not None:
@@ -493,10 +484,7 @@ def _clusters(
 
 
 def correlations_of(metrics: pl.DataFrame, clusters: pl.DataFrame) -> pl.DataFrame:
-    """Spearman's correlation of consistency with V-measure over relations, as in Section 7.2.
-
-    Relations without one of them, or with NaN, are left out.
-    """
+    """Spearman's correlation of consistency with V-measure over relations, as in Section 7.2."""
     of_all = metrics.filter(metric="consistency", subset="all")
     consistency = of_all.select("value", relation="group")
     rows = []

@@ -58,8 +58,7 @@ def comparable(
 ) -> tuple[Mapping[str, Sequence[Prepared]], list[str]]:
     """The answers to what all runs were asked in the same variants, by run and seed, and notes.
 
-    ``prepared``: all answers, where they are prepared already. Runs in other variants, and those
-    that have no item in common, raise.
+    ``prepared``: all answers, where they are prepared already. Nothing in common raises.
     """
     refuse_other_variants(runs)
     tables, notes = paired_by_text(runs)
@@ -139,8 +138,7 @@ def _choice(option: str, value: Any) -> str:
 def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame]]) -> list[str]:
     """Raise where a later run was asked about other pairs than the first; notes on other forms.
 
-    The answers have the first sentence of each item. The digest of a run's pairs is of both
-    sentences and of the order of the items.
+    The digest of a run's pairs is of both sentences and of the order of the items.
     """
     one, *others = runs
     first, notes = one.label, list[str]()
@@ -190,9 +188,7 @@ def _forms_of(run: Run) -> list[str]:
 def paired_by_text(runs: Sequence[Run]) -> tuple[dict[str, list[pl.DataFrame]], list[str]]:
     """The answers of each run by its label, in which equal items have equal texts, and notes.
 
-    Questions are named as in the first run. Those of which a later run has another text are left
-    out of all runs. Runs that do not know their texts are as they are: tables, earlier versions,
-    facts and sentence pairs.
+    Questions are named as in the first run; those with another text are left out of all runs.
     """
     first, notes = runs[0].seeds[0].texts, []
     left_out: list[str] = []
@@ -228,8 +224,7 @@ def paired_by_text(runs: Sequence[Run]) -> tuple[dict[str, list[pl.DataFrame]], 
 def _names(first: Mapping[str, str], texts: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """What items of a run are called in the first run, and those with another text.
 
-    An item that the first run has with another text is renamed if both texts are in only one of
-    the runs under that name, such as after a row of a file without ids was removed.
+    An item is renamed if both texts are in only one of the runs under that name.
     """
     if not first or not texts:
         return {}, []
@@ -262,10 +257,7 @@ def absent_tables(suite: Suite) -> set[str]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Shown):
-    """Later runs against the first, or the languages of one run.
-
-    In a notebook it is shown as the headline differences.
-    """
+    """Later runs against the first, or the languages of one run."""
 
     runs: Sequence[Run]
     suite: Suite
@@ -309,9 +301,7 @@ class Comparison(Shown):
 def compare_runs(options: CompareOptions) -> Comparison:
     """Later runs against the first, by the suite and the protocol of the first unless given.
 
-    Of one run, every two languages of its suite are compared. Several seeds of a run are averaged.
-    Of sentence pairs, groups that only some of the runs have, such as what a model wrote freely,
-    are in no difference.
+    Of one run, every two languages of its suite are compared. Seeds of a run are averaged.
     """
     runs = open_runs(options.runs)
     suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)

@@ -119,10 +119,7 @@ def plan_probe(
 
 
 def suite_to_ask(suite: str | Path | Suite | Questions | Frame, **options: Any) -> Suite:
-    """The groups, items and variants that ``evaluate`` would ask with these options.
-
-    No model is loaded. A task of sentence pairs has its forms, and no items.
-    """
+    """The groups, items and variants that ``evaluate`` would ask; no model is loaded."""
     fields, chosen, _ = _values_of(suite, options.pop("model", "baseline:majority"), options)
     return inquiries_of(options_of(ProbeOptions, fields), suite=chosen)[0].suite
 
@@ -357,10 +354,7 @@ class PrintedRun(Shown):
 
 
 def printed_run(run: CountedRun, options: ScoreOptions | None = None) -> PrintedRun:
-    """The numbers of a run, or of the answers of ``score``, and how they are reported.
-
-    A table whose answers are matched with a suite becomes a run before it is reported.
-    """
+    """The numbers of a run, or of the answers of ``score``, and how they are reported."""
     if options is None or run.record.get("path"):
         named = shlex.quote(str(run.record["path"]))
         return PrintedRun(run, named, f"consilience report {named}")

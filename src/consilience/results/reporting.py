@@ -120,9 +120,8 @@ def layouts_of(
 ) -> dict[str, Table]:
     """The tables of runs for files, from metrics tables by run; ``notes``: below each table.
 
-    Of facts Tables 2, 3 and 5 of ParaRel and one row a relation; the paper's rows come first where
-    the runs are of all of ParaRel. Of questions all together, each factor, kind of expectations and
-    group, without tables and columns that have no number.
+    Of facts Tables 2, 3 and 5 of ParaRel and one row a relation, with the paper's rows for all of
+    ParaRel. Of questions what has a number of all together, each factor, expectation and group.
     """
     if not words.pool:
         return pair_layouts(runs, notes)
@@ -177,10 +176,7 @@ def _groups_layout(runs: Mapping[str, pl.DataFrame], notes: Sequence[str], word:
 
 
 def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
-    """Table 2 of CALUM, a row a run, blocks by task, and every other form, as ``layouts_of``.
-
-    The paper's rows of a task come first.
-    """
+    """Table 2 of CALUM, a row a run after the paper's, blocks by task, and every other form."""
     blocks: dict[str, dict[str, Values]] = {}
     for run, metrics in runs.items():
         for (group,), numbers in metrics.group_by(["group"], maintain_order=True):
@@ -283,10 +279,7 @@ def _groups_of_runs(suite: Suite, runs: Sequence[Run]) -> Suite:
 def _measured(
     runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int, advance: Advance
 ) -> tuple[list[RunView], pl.DataFrame | None, list[str]]:
-    """The runs, later ones against the first (``COMPARISON_SCHEMA``) if any, and notes on that.
-
-    Seeds are averaged. A run that ``compare`` refuses to compare with the first has a note instead.
-    """
+    """The runs, later ones against the first (``COMPARISON_SCHEMA``) if any, and notes on that."""
     first, chosen, cache = runs[0], _groups_of_runs(suite, runs), ResampleCache()
     reference: list[Prepared] = []
     views: list[RunView] = []
@@ -316,10 +309,7 @@ def _measured(
 def view_of(
     run: Run, chosen: Suite, protocol: Protocol, seed: int, whole: Suite, cache: ResampleCache
 ) -> tuple[RunView, list[Prepared]]:
-    """What the page shows of a run, and its answers; those of sentence pairs are in its own forms.
-
-    Numbers of several seeds are averaged. ``chosen``: the groups of all runs, of ``whole``.
-    """
+    """What the page shows of a run, and its answers; ``chosen``: the groups of all runs."""
     suite = chosen if chosen.words.pool else suite_of(run)[0]
     seeds = [Prepared(part.answers, suite, cache) for part in run.seeds]
     known = count_run(run, suite, protocol, seed, seeds)
@@ -351,10 +341,7 @@ def view_of(
 def _items_of(
     run: Run, seeds: Sequence[Prepared], protocol: Protocol, seed: int, metrics: pl.DataFrame
 ) -> dict[str, Any]:
-    """More on a run of facts or questions; the examples are those of the first seed.
-
-    The spread over facts counts the facts of all seeds.
-    """
+    """More on a run of facts or questions; the examples are those of the first seed."""
     table, suite, kind = seeds[0], seeds[0].suite, kind_of_run(run)
     by_other = pl.DataFrame()
     for other in suite.words.protocols:
@@ -403,10 +390,7 @@ def _vectors(run: Run, metrics: pl.DataFrame, seed: int) -> tuple[pl.DataFrame |
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Result(Shown):
-    """What a model answered, and how consistent that is.
-
-    In a notebook it is shown as its summary. ``metrics`` has all numbers, ``answers`` all answers.
-    """
+    """What a model answered, and how consistent that is: ``metrics``, ``answers``, ``summary``."""
 
     run: Run
     suite: Suite
@@ -460,10 +444,7 @@ class Result(Shown):
         return compare_opened(runs, self.suite, self.protocol, 0)
 
     def report(self, page: str | Path) -> Path:
-        """Write the run as one HTML page that needs no network; the path of the page.
-
-        ``write_report`` does so with the options of the command ``report``.
-        """
+        """Write the run as one HTML page that needs no network; the path of the page."""
         path = path_of(page, "the page")
         keywords = {"runs": [f"{self.label}={self.run.path}"], "out": path}
         with TemporaryDirectory(prefix="consilience-") as folder:

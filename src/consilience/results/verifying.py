@@ -116,8 +116,7 @@ class Verification(Shown):
 def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
     """Check the files of a run, and ask whole items of each group again in all their variants.
 
-    A run that cannot be repeated raises: without its options, of another suite than now, or of
-    several seeds, each of which is verified by its own folder. Nothing is written.
+    A run that cannot be repeated raises. Nothing is written.
     """
     run = Run.open(options.run)
     if run.parts:

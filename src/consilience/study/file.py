@@ -125,10 +125,7 @@ class Study:
 
 
 def read_study(path: str | Path) -> Study:
-    """The study in a TOML file; whatever is wrong with it raises, with its position.
-
-    Paths in the file are relative to the working folder, as on the command line.
-    """
+    """A study in TOML, with paths relative to the working folder; a wrong one raises."""
     file = path_of(path, "the study file")
     document = read_document(file)
     try:
@@ -350,8 +347,7 @@ RECORD = "run.json"
 def copy_run(study: Study, run: StudyRun, *, is_fetched: bool = False) -> None:
     """Copy a finished run to the address of the study, or from there; without an address nothing.
 
-    What is finished here is stored, and not fetched. Records are copied last, after older ones were
-    removed from the address: where all records are, one of each seed, the run is whole.
+    Records are removed first and copied last: where one of each seed is, the run is whole.
     """
     if not study.address:
         return

@@ -102,10 +102,7 @@ def _meanings(rows: Sequence[StudyRow], metrics: Sequence[str]) -> Iterator[str]
 
 
 def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
-    """All headline comparisons (``COMPARISON_SCHEMA`` with ``cell``), p adjusted over all of them.
-
-    A block for each two models in each cell.
-    """
+    """All headline comparisons (``COMPARISON_SCHEMA`` with ``cell``), with p over all of them."""
     records = [
         {"name": label_of(row["metric"]), **row} for row in differences.iter_rows(named=True)
     ]

@@ -183,10 +183,7 @@ def _groups_of_all(options: ProbeOptions) -> Mapping[GroupOfSeed, int]:
 
 
 def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyState:
-    """Ask all runs that are not complete, or the part of a shard; how far the study is then.
-
-    Failures are kept in the folder of the study, and tried again by the next call.
-    """
+    """Ask all runs that are not complete, or the part of a shard; how far the study is then."""
     planned = _planned(options, watch, is_fetched=True)
     study = planned.state.study
     left = {one.run.name: one.run for one in planned.state.unfinished}
@@ -207,8 +204,7 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyS
 def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyState:
     """What ``run_study`` would ask; no model is loaded here, and nothing is written.
 
-    With a shard, the runs of which it asks some groups, with the queries of these groups. Servers
-    get the requests that test what they can do; all others are counted and not sent.
+    Servers get the requests that test what they can do; all others are counted and not sent.
     """
     from consilience.kinds.probing import plan_probe
 
@@ -242,11 +238,7 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.Study
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How far a study is, and the units of the runs that are not complete.
-
-    With a shard, the units are those of all runs, so that shards do not depend on what is complete;
-    ``part`` is what it asks. ``faults``: why a run has no units.
-    """
+    """How far a study is, the units of its runs, those of a shard, and why runs have none."""
 
     state: studies.StudyState
     units: Sequence[Unit]

@@ -116,8 +116,7 @@ PATIENCE = 5.0  # Seconds that a process has to end before it is killed
 class LocalWorkers:
     """Processes on this machine, started afresh and not forked.
 
-    ``count``: how many at once, without those that wait on the network. ``logs``: the folder for
-    what they print; None to print on this process's streams.
+    ``count``: at once, but for those that wait on the network. ``logs``: a folder for output.
     """
 
     def __init__(self, count: int = 1, logs: Path | None = None) -> None:
@@ -400,12 +399,10 @@ def run_units(
 ) -> Generator[UnitOutcome, None, None]:
     """What becomes of each unit, in the order in which they end; the workers are closed at the end.
 
-    A worker has one unit at a time, and a caller that is slow to take outcomes slows the workers,
-    so that at most one value for each worker is in memory. A unit whose worker dies is tried
-    again by another one, three times in all; a unit that raises is not. After an error that no
-    input should cause the worker is replaced, because an accelerator may be unusable then.
-    ``units``: as a ``Backlog`` the caller may change them after each outcome. ``network``: where
-    workers are that wait on the network, if not with the others.
+    A worker has one unit at a time, and waits until its value is taken. A unit whose worker dies is
+    tried again by another one, three times in all. After an error that no input should cause the
+    worker is replaced, because an accelerator may be unusable then.
+    ``network``: where workers are that wait on the network, if not with the others.
     """
     backlog = units if isinstance(units, Backlog) else Backlog(units)
     dispatcher = _Dispatcher(backlog, factory, workers, network or workers, advance, inform)

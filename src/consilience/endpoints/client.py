@@ -342,8 +342,7 @@ FIRST_WAIT, LONGEST_WAIT, LONGEST_REQUESTED_WAIT = 0.5, 30.0, 600.0
 """Seconds before the second try, and at most; each wait is about twice as long as the last one. A
 server that asks to wait longer than the last of these ends the run, which can be resumed."""
 
-CONNECT, LARGEST_REPLY, LONGEST_NAME = 15.0, 64 << 20, 200
-"""Seconds to connect in, bytes of an unpacked reply, and characters of a model's name, at most."""
+CONNECT, LARGEST_REPLY, LONGEST_NAME = 15.0, 64 << 20, 200  # Seconds, bytes and characters
 
 ENCODINGS = ("", "identity", "gzip")  # Content encodings of replies that are read
 RESUME = "Run the same command again; a run resumes."

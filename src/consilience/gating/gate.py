@@ -71,8 +71,7 @@ class GateCheck:
     limit: float
     verdict: Verdict
     reason: str  # Why, as a sentence without a full stop
-    needed: int | None = None
-    """How many items or groups would decide an undecided rule; None where that is not known."""
+    needed: int | None = None  # How many items or groups would decide, if known
     unit: str = ""
     runs: tuple[GateCheck, ...] = ()  # The checks of single runs, where each was judged alone
 
@@ -106,8 +105,7 @@ class PlanRow:
     groups: int | None  # None where the number is not a mean over groups, or none are enough
     items: int | None  # How many items, of each group if there are groups; None if none are enough
     repeats: int | None  # How many runs are averaged; None if none are enough
-    power: float
-    """The probability of a pass if the true value is the assumed one; NaN if it is never 80 %."""
+    power: float  # Of a pass if the assumed value is true; NaN if it is never 80 %
 
 
 def as_junit(suite: str, checks: Sequence[GateCheck], *, undecided_fails: bool) -> bytes:
@@ -154,8 +152,7 @@ class GateRuns:
     suite: Suite
     protocol: Protocol
     whole: Tables
-    common: Tables
-    """Those to items that the baseline has too, with those of the baseline; empty without one."""
+    common: Tables  # Those to items of the baseline too, with its own; or empty
     seed: int
     notes: Sequence[str]
 

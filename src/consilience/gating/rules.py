@@ -24,8 +24,7 @@ from consilience.metrics.statistics import (
 
 Verdict = Literal["pass", "fail", "undecided"]
 
-ERROR_RATE = 0.05
-"""The probability with which each one-sided bound is on the wrong side of the true value."""
+ERROR_RATE = 0.05  # Of each one-sided bound
 
 FAR = 30.0  # A noncentrality beyond which the power is 0 or 1
 
@@ -53,8 +52,7 @@ class Precise:
     error: float  # The standard error; 0 where nothing varies, NaN where it is not known
     clusters: int  # How many groups the value is the mean over; else how many subjects were counted
     units: int  # How many subjects were counted, in all groups
-    within_error: float = NAN
-    """The standard error over the items of the same groups; NaN but for a mean over groups."""
+    within_error: float = NAN  # Over the items of the same groups; NaN but for a mean
     is_difference: bool = False
     skewness: float = 0.0  # Of a mean over groups: the skewness of their values
 

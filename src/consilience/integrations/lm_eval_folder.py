@@ -25,8 +25,7 @@ from consilience.options.suites import ExportOptions
 from consilience.report.export import Lines
 from consilience.suites.questions import Questions
 
-Document = dict[str, Any]
-"""An item in a variant: what lm-evaluation-harness scores, and what counts its answer."""
+Document = dict[str, Any]  # What the harness scores of an item in a variant
 
 FUNCTIONS = "consilience_task"
 

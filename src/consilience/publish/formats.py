@@ -45,8 +45,7 @@ def may_be_shared(licence: str) -> bool:
     return bool(known) and all(FREE.match(name) for name in known)
 
 
-Files = Mapping[str, bytes]
-"""Files to publish: their content by their path in the folder or repository, with ``/``."""
+Files = Mapping[str, bytes]  # Content by path in the folder or repository, with ``/``
 
 MODEL_FIELDS = ("kind", "architecture", "parameters", "revision", "digest", "dtype")
 """What is published of the identity of a model; its address and its folder are not."""
@@ -74,8 +73,7 @@ class PublicSuite:
     suite: Suite
     licence: str  # An SPDX expression; empty where none is stated
     url: str = ""  # Where it is published, as it states; empty where it states nothing
-    dataset: str = ""
-    """Its data set on the Hub, with its configuration and split; empty for one elsewhere."""
+    dataset: str = ""  # On the Hub, with configuration and split; or empty
     config: str = ""
     split: str = ""
 
@@ -93,12 +91,10 @@ class PublicRun:
     """All that may be published of a run."""
 
     model: str  # The model's id on the Hub, or one of the same form: ``ORGANISATION/NAME``
-    model_facts: Mapping[str, str]
-    """What is known of it: ``MODEL_FIELDS``, and ``source``: Hub, local files or server."""
+    model_facts: Mapping[str, str]  # ``MODEL_FIELDS``; ``source``: Hub, local files or server
     suite: PublicSuite
     protocol: Protocol
-    command: str
-    """The command of the run, without folders and addresses; empty where it is not known."""
+    command: str  # Without folders and addresses; empty where it is not known
     versions: Mapping[str, str]
     finished: str
     fingerprint: str
@@ -107,8 +103,7 @@ class PublicRun:
     notes: Sequence[str]
     changes: Sequence[str]  # Notes on a suite that is not as it was when it was asked
     answers: pl.DataFrame  # All answers; of several seeds with a column ``seed``
-    prompts: pl.DataFrame | None
-    """The prompts: ``group, item, variant, prompt``; None where they may not be published."""
+    prompts: pl.DataFrame | None  # Or None where they may not be published
 
     @property
     def version(self) -> str:
@@ -359,8 +354,7 @@ EEE_SCHEMAS = resources.files("consilience.publish").joinpath("every_eval_ever_0
 
 EEE_AGGREGATE, EEE_INSTANCE = "eval.schema.json", "instance_level_eval.schema.json"
 
-CANONICAL = ("accuracy", "f1")
-"""Metrics that others have under this id; ours have the prefix ``consilience.``."""
+CANONICAL = ("accuracy", "f1")  # Without our prefix ``consilience.``
 
 EeeRecord = dict[str, Any]  # A record of Every Eval Ever, or a part of one
 

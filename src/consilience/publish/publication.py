@@ -172,8 +172,7 @@ SECRET_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 
 SHORTEST = 12
 
-TEXTS = (".md", ".json", ".yaml")
-"""Files that consilience words itself; others hold the texts of a suite and of a model."""
+TEXTS = (".md", ".json", ".yaml")  # Files of our words; others hold those of a suite and of a model
 
 
 def refuse_private(files: Files, runs: Sequence[Run]) -> None:
@@ -329,8 +328,7 @@ def _public_text(value: object) -> str:
     return path.name if is_place or (path.suffix and " " not in value) else value
 
 
-OF_ANSWERS = ("eee", "dataset")
-"""Formats with the answers, which belong to data sets; the others belong to models."""
+OF_ANSWERS = ("eee", "dataset")  # Formats that belong to data sets, others to models
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -70,8 +70,7 @@ COLUMNS = {
     "C_S": ("consistency", "signal"),
 }  # fmt: skip
 
-WRITERS = ("T5-base", "T5-large")
-"""Models that write the label and are not trained here: T5 was trained on all five tasks."""
+WRITERS = ("T5-base", "T5-large")  # Not trained here: T5 was trained on all five tasks
 
 GENERATED = "-generated"  # Follows a task's name in the group of freely written answers
 
@@ -445,8 +444,7 @@ class Number:
 
     value: float
     std: float = NAN
-    relations: Mapping[str, float] = field(default_factory=dict)
-    """The number of each relation; empty where it is not known."""
+    relations: Mapping[str, float] = field(default_factory=dict)  # By relation; or empty
 
 
 Place = tuple[str, str, str, str]

@@ -41,8 +41,7 @@ IMPROVED = {
 
 COEFFICIENTS = {"pearson": "Correlation Accuracy/Consistency", "spearman": "the same, Spearman's"}
 
-SQUAD = Path(__file__).parents[3] / "examples" / "squad.py"
-"""The example that fine-tunes on SQuAD; it is part of the source repository only."""
+SQUAD = Path(__file__).parents[3] / "examples" / "squad.py"  # Of the source repository only
 
 
 def model_means(recipe: Recipe, work: Work) -> Numbers:

@@ -41,17 +41,14 @@ class Request:
     folder: Path  # The folder of runs and tables, for all recipes. Existing runs are reused.
     models: Mapping[str, str] = field(default_factory=dict)
     """Models that replace the paper's, by the paper's names."""
-    added: Mapping[str, str] = field(default_factory=dict)
-    """A user's models as further rows, by name."""
+    added: Mapping[str, str] = field(default_factory=dict)  # A user's models, by name
     only: Sequence[str] = ()
     data: Mapping[str, str] = field(default_factory=dict)
     """Files of data sets, by task and split, such as ``rte:train``."""
-    options: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """More arguments, by the name of the command."""
+    options: Mapping[str, Sequence[str]] = field(default_factory=dict)  # More arguments
     data_dir: Path | None = None
     device: str = "auto"  # The device of models that are probed; trainings run on cpu or auto
-    tolerance: float | None = None
-    """Points within which a percentage counts as equal to the paper's; None for no judgement."""
+    tolerance: float | None = None  # Points within which a percentage is equal, if any
     dry: bool = False
 
     @property
@@ -91,16 +88,12 @@ class Work:
         self.request, self.say = request, say
         self.rows: Collection[str] | None = request.only or None  # all where None
         self.commands: list[str] = []
-        self.options_of: dict[str, set[str]] = {}
-        """The options that the recipe gives each command."""
-        self.reasons: dict[tuple[str, str], str] = {}
-        """Why a part of a row has no numbers; the row "" is for all rows without a reason."""
-        self.faults: dict[str, str] = {}
-        """Why a data set or a model cannot be read, so that each is tried once."""
+        self.options_of: dict[str, set[str]] = {}  # Of the recipe, by command
+        self.reasons: dict[tuple[str, str], str] = {}  # By row and part; "": for all
+        self.faults: dict[str, str] = {}  # Data sets and models, tried once
         self.told: list[str] = []  # Notes of the recipe, before those of its commands
         self.files: list[Path] = []  # What commands drew
-        self._remarks: dict[tuple[str, str], list[str]] = {}
-        """Rows by part and remark."""
+        self._remarks: dict[tuple[str, str], list[str]] = {}  # Rows by part and remark
 
     def attempt(
         self, row: str, make: Callable[[], T], part: str = "", parts: Collection[str] = ()
@@ -247,13 +240,11 @@ class Recipe:
     table: str
     models: Mapping[str, str] = field(default_factory=dict)
     """The paper's models, by the paper's names."""
-    added_rows: Sequence[str] = ()
-    """What follows the name of a user's model in each of its rows; empty if it can have none."""
+    added_rows: Sequence[str] = ()  # What follows the name of a user's model; or empty
     user_rows: Sequence[str] = ()
     files: Sequence[str] = ()
     notes: Sequence[str] = ()
-    is_wide: bool = False
-    """Whether a screen shows the layout of the paper instead of a line for each number."""
+    is_wide: bool = False  # Whether a screen shows the layout of the paper
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property

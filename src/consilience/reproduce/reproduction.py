@@ -223,8 +223,7 @@ class Reproduction(Shown):
     recipe: Recipe
     numbers: pl.DataFrame
     notes: Sequence[str]
-    warnings: Sequence[str]
-    """Differences from the paper's settings, and reasons for missing numbers."""
+    warnings: Sequence[str]  # Other settings than the paper's, and why numbers are missing
     commands: Sequence[str]
     files: Sequence[Path]
     record: Mapping[str, Any]

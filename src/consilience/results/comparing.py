@@ -46,8 +46,7 @@ QUESTION_OPTIONS = {
 """Settings of a run that choose its questions, and their options."""
 
 DIGITS = 8  # digits of a SHA-256 in a note
-TRUNCATED = "items were too long for"
-"""Part of a run's note on truncated forms (``asking.pairs.present_pairs``)."""
+TRUNCATED = "items were too long for"  # In a note of ``asking.pairs.present_pairs``
 
 SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")
 """Headline numbers that answers which flip change by about their share."""

@@ -210,8 +210,7 @@ class Report:
 
     runs: Sequence[Run]
     page: Page
-    tables: Mapping[str, Table]
-    """Tables by the names of their files: the papers' layouts, or those of questions."""
+    tables: Mapping[str, Table]  # By the names of their files
     notes: Sequence[str]
     """Differences between the settings of the runs, and the warnings of each run."""
 
@@ -397,8 +396,7 @@ class Result(Shown):
     protocol: Protocol
     metrics: pl.DataFrame  # The metrics table: one row a number (``METRICS_SCHEMA``)
     summary: Summary  # The headline numbers, with those of the majority baseline
-    baseline: Mapping[Key, float] = field(repr=False)
-    """Every metric of the majority baseline, by group, metric and subset."""
+    baseline: Mapping[Key, float] = field(repr=False)  # Of the majority
     notes: Sequence[str]
     temporary: TemporaryDirectory[str] | None = field(default=None)
     """The folder of a run that is not kept: it lives as long as this value."""

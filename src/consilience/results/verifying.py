@@ -43,20 +43,14 @@ SHOWN_ROWS = 5  # queries with another answer that are printed; --json has all
 class Verification(Shown):
     """A sample of a run, then and now."""
 
-    files: Mapping[str, str]
-    """Answers files that are not as the run wrote them: missing, changed or unknown, by group."""
-    settings: Mapping[str, tuple[Any, Any]]
-    """What differs in model, versions and processor: then and now, by name."""
-    rows: pl.DataFrame
-    """``group, item, variant, answer, now, margin``: a row for each query, with both answers."""
+    files: Mapping[str, str]  # Files that are missing, changed or unknown, by group
+    settings: Mapping[str, tuple[Any, Any]]  # What differs, then and now
+    rows: pl.DataFrame  # A row for each query: ``*KEYS, answer, now, margin``
     largest: float  # The largest difference of a score, in nats; NaN where the run has no scores
     is_exact: bool  # Whether all scores are the same to the last bit
-    noise_floor: float | None
-    """The largest share of answers that flipped when the run repeated them; None if unknown."""
-    cost: Mapping[str, Any]
-    """What was sent to a server, and its cost; empty for a model that runs here."""
-    temperature: float
-    """The temperature at which a server sampled its answers; 0 where they were not sampled."""
+    noise_floor: float | None  # The largest share of flipped answers; None if unknown
+    cost: Mapping[str, Any]  # Empty for a model that runs here
+    temperature: float  # Of a server; 0 where answers were not sampled
     record: Mapping[str, Any] = field(repr=False)
 
     @property

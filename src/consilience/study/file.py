@@ -127,6 +127,8 @@ class Study:
 def read_study(path: str | Path) -> Study:
     """A study in TOML, with paths relative to the working folder; a wrong one raises."""
     file = path_of(path, "the study file")
+    if file.suffix != ".toml":
+        raise ConsilienceError(str(file), expected="a TOML file, .toml")
     document = read_document(file)
     try:
         return _study(file, document)

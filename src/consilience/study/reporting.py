@@ -178,11 +178,8 @@ class StudyReport(export.Shown):
     """The runs of a study together."""
 
     state: StudyState
-    rows: Sequence[StudyRow]
-    """The numbers of all models by cell; missing runs have a row without numbers."""
-    differences: pl.DataFrame
-    """The headline comparisons (``COMPARISON_SCHEMA`` with ``cell``): ``p_holm`` and ``q_value``
-    are adjusted over all rows."""
+    rows: Sequence[StudyRow]  # By cell; missing runs have a row without numbers
+    differences: pl.DataFrame  # ``COMPARISON_SCHEMA`` with ``cell``; p over all rows
     notes: Sequence[str]
     files: Sequence[Path] = ()
 

@@ -61,8 +61,7 @@ class StudyTask:
 
     run: str
     options: ProbeOptions
-    groups: Mapping[GroupOfSeed, int] = field(default_factory=dict)
-    """The queries of the groups: of one, or of all of a run; none for a run that is counted."""
+    groups: Mapping[GroupOfSeed, int] = field(default_factory=dict)  # None where it is counted
 
     @property
     def is_whole(self) -> bool:
@@ -70,8 +69,7 @@ class StudyTask:
         return not self.groups or self.options.connection is not None
 
 
-Written = dict[str, bytes]
-"""The files of a worker that asked a group, by their paths in the folder of the run or its seed."""
+Written = dict[str, bytes]  # Files of a group by their paths in the folder of the run
 
 
 class StudyWorker:

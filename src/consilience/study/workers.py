@@ -42,11 +42,8 @@ class Needs:
 
     cpus: float = 1
     gpus: float = 0  # GPUs; a fraction shares one
-    resources: tuple[tuple[str, float], ...] = ()
-    """Names that the nodes of a cluster were started with, and amounts."""
-    is_network: bool = False
-    """Whether it waits on the network and not on a processor. Its key has one worker at a time, a
-    process of the driver's machine that does not count."""
+    resources: tuple[tuple[str, float], ...] = ()  # Of nodes of a cluster, and amounts
+    is_network: bool = False  # Of these each key has one worker, which does not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +63,7 @@ class UnitFailure:
 
     message: str
     traceback: str = ""  # Where it was raised; empty for wrong input and for a worker that died
-    is_expected: bool = False
-    """Whether it was raised as wrong input (``ConsilienceError``, ``OSError``)."""
+    is_expected: bool = False  # Whether it was raised as wrong input
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,15 +313,8 @@ CHAT_TOP_K, ANSWERS_ONLY = "chat-top-k", "answers-only"  # Of chats
 
 def strategy_named(name: str) -> Strategy:
     """The strategy of that name; an unknown one raises, and one of chats."""
-    if name in (CHAT_TOP_K, ANSWERS_ONLY):
-        raise ConsilienceError(
-            f"--scoring {name}, which asks questions with options in chats",
-            expected=", ".join(STRATEGIES),
-            todo="Ask facts as questions: add --as-questions 3.",
-        )
     if name not in STRATEGIES:
-        known = [*STRATEGIES, CHAT_TOP_K, ANSWERS_ONLY]
-        raise unknown_name(f"no scoring strategy '{name}'", name, known)
+        raise unknown_name(f"no strategy '{name}' that scores given texts", name, STRATEGIES)
     return STRATEGIES[name]
 
 

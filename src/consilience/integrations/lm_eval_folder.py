@@ -16,7 +16,7 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.items import Question
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted
-from consilience.files.write import write_whole
+from consilience.files.write import make_folder, write_whole
 from consilience.kinds import kind_of, to_export
 from consilience.kinds.base import Inquiry
 from consilience.kinds.facts import Facts
@@ -62,20 +62,17 @@ def written_task(options: ExportOptions) -> Lines:
     folder = options.out
     if folder is None:
         raise ConsilienceError("--format lm-eval without a folder", todo="Add --out DIR.")
-    if folder.is_file():
-        raise ConsilienceError("a file", expected="a folder", where=str(folder))
     kind = kind_of(options.suite)
     if kind not in DOCUMENTS:
         raise ConsilienceError(
             f"the sentence pairs of {options.suite} as a task of lm-evaluation-harness",
             expected="facts, or questions with options",
-            todo="Their labels come from a classifier, or are written. Use `consilience probe`, or "
-            "--format jsonl.",
+            todo="Use `consilience probe`, or --format jsonl.",
         )
     inquiry = to_export(options)
     documents = DOCUMENTS[kind](inquiry)
     name = "consilience_" + re.sub(r"\W+", "_", inquiry.suite.name)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     counts: Counter[str] = Counter()
 
     def lines() -> Iterator[bytes]:

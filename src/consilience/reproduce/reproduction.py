@@ -181,25 +181,17 @@ PARAREL = "pararel"
 
 
 def plan_lines(commands: Sequence[str], request: Request) -> Iterator[str]:
-    """Lines on the data, the number of queries and how to estimate the time."""
-    typed = [shlex.split(command) for command in commands]
-    if any("--data" in words or "--train" in words for words in typed):
-        yield "Data: not checked; sentence pairs are read from the Hub or from --data."
-    if any(PARAREL in words for words in typed):
-        yield from _on_pararel(typed, request)
-    estimated = ("probe", "improve", "finetune")  # their ``--dry-run`` estimates the time
-    if names := [name for name in estimated if any(name == words[1] for words in typed)]:
-        yield f"Time: add --dry-run to a command ({', '.join(names)}) to estimate it."
-
-
-def _on_pararel(typed: Sequence[Sequence[str]], request: Request) -> Iterator[str]:
+    """Where the data of ParaRel are, and the number of queries."""
+    typed = [words for words in map(shlex.split, commands) if PARAREL in words]
+    if not typed:
+        return
     try:
         suite = suites.load_suite(PARAREL, request.data_dir)
     except ConsilienceError as error:
         yield f"Data: missing: {error}"
         return
     yield f"Data: {suites.suite_folder(PARAREL, suites.data_dir(request.data_dir))}"
-    probes = [words for words in typed if words[1] == "probe" and PARAREL in words]
+    probes = [words for words in typed if words[1] == "probe"]
     if more := request.options.get("probe"):
         yield f"Queries: not counted with {shlex.join(more)}."
         return

@@ -74,11 +74,6 @@ class Analysis(Shown):
     def frame(self) -> pl.DataFrame:
         return next(iter(self.tables.values())) if self.numbers is None else self.numbers
 
-    def __repr__(self) -> str:
-        tables = self.tables or {"table": self.frame()}
-        sizes = [f"{name} {table.shape}" for name, table in tables.items()]
-        return f"Analysis({', '.join(sizes)}; rows and columns)"
-
 
 def _open(
     options: runs.PatternsOptions | runs.EditsOptions,
@@ -356,8 +351,10 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
     if groups is not None:
         suite = select_relations(suite, groups)
     designs: dict[FactorialDesign, list[str]] = {}
+    whole = design_of_run(run)
     for relation in suite.relations:
-        designs.setdefault(_design_of(run, relation), []).append(relation.id)
+        is_whole = whole.names == relation.design.variants
+        designs.setdefault(whole if is_whole else whole.without(OF_OPTIONS), []).append(relation.id)
     noise = noise_floor_of(run.path)
     noise = pl.DataFrame(schema=METRICS_SCHEMA) if noise is None else noise.filter(metric=FLIPS)
     views = []
@@ -366,11 +363,6 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
         label = run.label if len(designs) == 1 else f"{run.label}, {', '.join(names)}"
         views.append(FactorView(label, factor_tables(seeds, design, seed), noise))
     return views
-
-
-def _design_of(run: Run, group: Relation) -> FactorialDesign:
-    whole = design_of_run(run)
-    return whole if whole.names == group.design.variants else whole.without(OF_OPTIONS)
 
 
 def _answers_of(run: Run, suite: Suite, design: FactorialDesign) -> list[CellAnswers]:

@@ -33,16 +33,10 @@ QUERY = [*ITEM, "variant", "subject", "gold"]  # what identifies a query in an a
 TEXTS = ("subject", "gold")  # of an item of sentence pairs: the first sentence and the label
 
 QUESTION_OPTIONS = {
-    "suite": "--suite",
-    "data": "--data",
-    "limit": "--limit",
-    "groups": "--groups",
-    "facts": "--facts-from",
-    "vocabulary": "--single-token",
-    "as_shipped": "--as-shipped",
-    "perturbations": "--perturbations",
-    "seed": "--seed",
-}
+    "suite": "--suite", "data": "--data", "limit": "--limit", "groups": "--groups",
+    "facts": "--facts-from", "vocabulary": "--single-token", "as_shipped": "--as-shipped",
+    "perturbations": "--perturbations", "seed": "--seed",
+}  # fmt: skip
 """Settings of a run that choose its questions, and their options."""
 
 DIGITS = 8  # digits of a SHA-256 in a note

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -186,13 +186,13 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyS
     study = planned.state.study
     left = {one.run.name: one.run for one in planned.state.unfinished}
     if options.engine == "local" and any(
-        unit.needs.gpus or unit.needs.resources for unit in planned.units
+        unit.needs.gpus or unit.needs.resources for of in planned.units.values() for unit in of
     ):
         watch.inform("num_gpus and resources are for --engine ray; processes here ignore them")
     for name, text in planned.faults.items():
         if name in left:
             _fail(study, left[name], UnitFailure(text), watch)
-    if {unit.payload.run for unit in planned.part} & left.keys():
+    if planned.part.keys() & left.keys():
         _Asking(options, planned, watch).ask()
     for run in study.runs:
         studies.copy_run(study, run)  # what could not be copied when it was finished
@@ -210,12 +210,12 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.Study
     states = {one.run.name: replace(one, queries=one.answers) for one in planned.state.runs}
     for name, text in planned.faults.items():
         states[name] = replace(states[name], state="failed", queries=None, message=text)
-    for name, units in _by_run(planned.part).items():
+    for name, units in planned.part.items():
         groups = sum(len(unit.payload.groups) for unit in units)
         queries = sum(unit.size for unit in units)
         states[name] = replace(states[name], groups=groups, queries=queries)
     if options.shard is not None:
-        states = {name: states[name] for name in _by_run(planned.part)}
+        states = {name: states[name] for name in planned.part}
     served = [
         name
         for name, one in states.items()
@@ -239,8 +239,8 @@ class _Plan:
     """How far a study is, the units of its runs, those of a shard, and why runs have none."""
 
     state: studies.StudyState
-    units: Sequence[Unit]
-    part: Sequence[Unit]
+    units: Mapping[str, Sequence[Unit]]  # By run
+    part: Mapping[str, Sequence[Unit]]
     faults: Mapping[str, str]
 
 
@@ -280,10 +280,10 @@ def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False
     part = range(len(units))
     if options.shard is not None:
         part = Shard.parse(options.shard).part([unit.size for unit in units])
-    return _Plan(state, units, [units[at] for at in part], faults)
+    return _Plan(state, _by_run(units), _by_run(units[at] for at in part), faults)
 
 
-def _by_run(units: Sequence[Unit]) -> dict[str, list[Unit]]:
+def _by_run(units: Iterable[Unit]) -> dict[str, list[Unit]]:
     by_run: dict[str, list[Unit]] = {}
     for unit in units:
         by_run.setdefault(unit.payload.run, []).append(unit)
@@ -295,9 +295,9 @@ class _Asking:
 
     def __init__(self, options: StudyRunOptions, plan: _Plan, watch: Watch) -> None:
         self._study, self._options, self._watch = plan.state.study, options, watch
-        self._units, self._part = _by_run(plan.units), _by_run(plan.part)
+        self._plan = plan
         left = {one.run.name: one.run for one in plan.state.unfinished}
-        self._runs = {name: left[name] for name in self._part if name in left}
+        self._runs = {name: left[name] for name in plan.part if name in left}
         self._backlog = Backlog()
         self._advance: Advance = lambda steps: None
         self._folders: dict[tuple[str, str], RunFolder] = {}
@@ -309,7 +309,7 @@ class _Asking:
             done = answered(run)
             units = [
                 unit
-                for unit in self._part[name]
+                for unit in self._plan.part[name]
                 if unit.payload.is_whole or not unit.payload.groups.keys() <= done
             ]
             self._left[name] = len(units)
@@ -380,7 +380,7 @@ class _Asking:
 
     def _count_if_complete(self, run: studies.StudyRun) -> None:
         """Have the run counted if all its groups have answers, also those of other shards."""
-        units = self._units[run.name]
+        units = self._plan.units[run.name]
         if {group for unit in units for group in unit.payload.groups} <= answered(run):
             key = units[0].key
             if self._options.engine == "ray":  # whose nodes may not have the folder

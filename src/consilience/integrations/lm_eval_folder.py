@@ -11,7 +11,7 @@ from importlib.resources import files
 from itertools import combinations, pairwise, product
 from typing import Any
 
-from consilience.asking.questions import Presenter, prompts_of
+from consilience.asking.questions import prompts_of
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Question
 from consilience.core.presentation import Prompt
@@ -23,7 +23,6 @@ from consilience.kinds.facts import Facts
 from consilience.kinds.questions import OwnQuestions
 from consilience.options.suites import ExportOptions
 from consilience.report.export import Lines
-from consilience.suites.questions import Questions
 
 Document = dict[str, Any]  # What the harness scores of an item in a variant
 
@@ -132,7 +131,14 @@ def question_documents(inquiry: Inquiry) -> Iterator[Document]:
     assert isinstance(inquiry, OwnQuestions)
     questions = inquiry.questions
     presenters = {group: inquiry.presenter(group) for group in inquiry.by_group}
-    _refuse_questions(questions, presenters)
+    for group, items in questions.groups.items():
+        is_chat = any(template.is_chat for template in presenters[group].templates.values())
+        if is_chat or not all(item.options for item in items):
+            raise ConsilienceError(
+                f"open questions, or a chat, in the group '{group}'",
+                expected="questions with options in a text, such as --template plain",
+                todo="Choose other groups with --groups, or use --format jsonl.",
+            )
 
     def documents() -> Iterator[Document]:
         for group, of_group in questions.groups.items():
@@ -180,20 +186,3 @@ def _shown(question: Question, prompt: Prompt) -> Document:
         "positions": list(prompt.options),
         "options": [question.options[at].text for at in prompt.options],
     }
-
-
-def _refuse_questions(questions: Questions, presenters: dict[str, Presenter]) -> None:
-    for group, items in questions.groups.items():
-        if open_one := next((item for item in items if not item.options), None):
-            raise ConsilienceError(
-                f"the open question '{open_one.item}' in the group '{group}'",
-                expected="questions with options, whose answers lm-evaluation-harness scores",
-                todo="Choose other groups with --groups, or use --format jsonl.",
-            )
-    templates = {name: t for of in presenters.values() for name, t in of.templates.items()}
-    if chats := [name for name, template in templates.items() if template.is_chat]:
-        raise ConsilienceError(
-            f"the template '{chats[0]}', which is a chat",
-            expected="a text that a model continues, such as --template plain",
-            todo="lm-evaluation-harness builds chats itself, and its answers have other tokens.",
-        )

@@ -247,8 +247,13 @@ TITLE = "Accuracy, and consistency when reversed (C_R) and with other punctuatio
 
 def analyze_tasks(options: runs.TaskEffectsOptions) -> Analysis:
     """The numbers of all runs, and tests of tasks against tasks: ``metrics, effects``."""
-    names, paths = _labelled(options.runs)
-    metrics = read_runs(paths, names, tasks=TASKS, perturbations=PERTURBATIONS)
+    labels, paths = zip(*map(split_label, options.runs), strict=True)
+    files = list(map(Path, paths))
+    folders = [file.parent if file.name == "metrics.csv" else file for file in files]
+    unnamed = [folder for folder, label in zip(folders, labels, strict=True) if not label]
+    short = iter(short_names(unnamed))
+    names = [label or next(short) for label in labels]
+    metrics = read_runs(files, names, tasks=TASKS, perturbations=PERTURBATIONS)
     tested = without_models(metrics, options.leave_out) if options.leave_out else metrics
     kinds = {name: task.kind for name, task in TASKS.items()}
     effects = task_effects(tested, kinds, options.small)
@@ -260,16 +265,6 @@ def analyze_tasks(options: runs.TaskEffectsOptions) -> Analysis:
 def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
     """The comparisons of tasks in which some test has a p; runs of one model have none."""
     return effects.filter(pl.col("p").is_not_nan().any().over("first", "second"))
-
-
-def _labelled(specs: Sequence[str]) -> tuple[list[str], list[Path]]:
-    """The model and the path of each run; a run without a model is named by its folder."""
-    models, paths = zip(*map(split_label, specs), strict=True)
-    files = [Path(path) for path in paths]
-    folders = [file.parent if file.name == "metrics.csv" else file for file in files]
-    unnamed = [folder for folder, model in zip(folders, models, strict=True) if not model]
-    short = iter(short_names(unnamed))
-    return [model or next(short) for model in models], files
 
 
 def _notes(metrics: pl.DataFrame, effects: pl.DataFrame) -> list[str]:
@@ -346,7 +341,14 @@ def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -> list[FactorView]:
     """The factors of a run of questions; groups with the same factors are counted together."""
-    _refuse_without_factors(run)
+    if "cells" not in run.settings:
+        words = kind_of_run(run).words
+        raise ConsilienceError(
+            f"a run of {words.item}s, whose variants differ in one factor: the {words.variant}",
+            expected="a run of questions in several variants",
+            where=str(run.path),
+            todo=f"`consilience report` shows what each {words.variant} changes.",
+        )
     suite, _ = suite_of(run)
     if groups is not None:
         suite = select_relations(suite, groups)
@@ -384,19 +386,6 @@ def _answers_of(run: Run, suite: Suite, design: FactorialDesign) -> list[CellAns
         }
         answers.append(CellAnswers(grids, scores if len(scores) == len(grids) else None))
     return answers
-
-
-def _refuse_without_factors(run: Run) -> None:
-    """Raise for anything but a run of questions, with the command that shows what it varies."""
-    if "cells" in run.settings:
-        return
-    words = kind_of_run(run).words
-    raise ConsilienceError(
-        f"a run of {words.item}s, whose variants differ in one factor: the {words.variant}",
-        expected="a run of questions in several variants",
-        where=str(run.path),
-        todo=f"`consilience report` shows what each {words.variant} changes.",
-    )
 
 
 SETTINGS = ("suite", "suite_digest", "groups", "limit", "seed", "protocol", "model")

@@ -116,16 +116,11 @@ def different_choices(runs: Sequence[Run]) -> str:
         for name, option in QUESTION_OPTIONS.items() if first.settings and other.settings else ():
             values = first.settings.get(name), other.settings.get(name)
             if values[0] != values[1]:
-                both = zip((first, other), values, strict=True)
-                return "; ".join(f"{run.path} used {_choice(option, of)}" for run, of in both)
+                shown = (listed([*of], 3) if isinstance(of, list | dict) else of for of in values)
+                both = zip((first, other), shown, strict=True)
+                used = ((run.path, f"{option} {of}" if of else f"no {option}") for run, of in both)
+                return "; ".join(f"{path} used {choice}" for path, choice in used)
     return ""
-
-
-def _choice(option: str, value: Any) -> str:
-    if not value:
-        return f"no {option}"
-    shown = listed([*map(str, value)], 3) if isinstance(value, list | dict) else value
-    return f"{option} {shown}"
 
 
 def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame]]) -> list[str]:

@@ -314,16 +314,16 @@ class PrintedRun(Shown):
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         """The summary and what to do next, or the table of ``--by``; then examples."""
-        if output.by is not None:
-            yield _table_by(output.by, self.run)
-        else:
-            yield self.run.summary.table()
-        if output.by is None and output.format == "table":
+        is_whole = output.by is None
+        yield self.run.summary.table() if output.by is None else _table_by(output.by, self.run)
+        if is_whole and output.format == "table":
             if cost := self.run.record.get("cost"):
                 yield f"Cost:    {cost_in_words(cost)}"
             if self.report:
                 yield f"Report:  {self.report}"
-            yield self._details()
+            absent = {"group", *absent_tables(self.run.suite)}
+            choices = ", ".join(by for by in self.run.suite.words.tables if by not in absent)
+            yield f"Details: consilience score {self.named} --by group  (or {choices})"
         changed = self.run.changed_answers
         if output.examples and changed is not None and changed.height:
             yield metric_tables.changed_answers_table(changed, output.examples)
@@ -346,11 +346,6 @@ class PrintedRun(Shown):
         if output.by is not None:
             return self.run.notes
         return brief_notes(self.run.summary, self.run.notes, "--by group prints all")
-
-    def _details(self) -> str:
-        absent = {"group", *absent_tables(self.run.suite)}
-        choices = ", ".join(by for by in self.run.suite.words.tables if by not in absent)
-        return f"Details: consilience score {self.named} --by group  (or {choices})"
 
 
 def printed_run(run: CountedRun, options: ScoreOptions | None = None) -> PrintedRun:

@@ -320,6 +320,9 @@ def view_of(
         pairs, forms = patterns.form_tables(run.tables, suite)
         more = {"pairs": pairs, "patterns": forms, "changes": known.changes}
         more |= {"task": task_of_run(run), "changed": changed_answers_of(run.path)}
+    answers = pl.concat([one.answers for one in seeds])
+    reason = pl.col("excluded") if "excluded" in answers.columns else pl.lit(None, pl.String)
+    blank = answers.filter(is_blank()).with_columns(excluded=reason.fill_null("no answer"))
     view = RunView(
         name=run.label,
         records=[part.record for part in run.seeds if part.record],
@@ -327,7 +330,7 @@ def view_of(
         metrics=known.metrics,
         summary=known.summary,
         baseline=known.baseline,
-        excluded=_without_answer(pl.concat([one.answers for one in seeds])),
+        excluded=blank.group_by("group", "excluded", maintain_order=True).len(),
         warnings=list(dict.fromkeys(chain.from_iterable(notes))),
         factors=factor_views(run, seed=seed)
         if len(run.settings.get("cells", ())) > 1 and suite.words.pool
@@ -352,7 +355,12 @@ def _items_of(
     chosen = kind.with_texts(run, examples(table, suite, list(KINDS), EXAMPLES))
     items = {(one.group, one.item) for of_kind in chosen.values() for one in of_kind}
     sent = {(item, variant): text for _, item, variant, text in run.prompts.iter_rows()}
-    vectors, drawing = _vectors(run, metrics, seed)
+    vectors: dict[str, Any] = {}
+    if (run.path / "clusters.csv").is_file():  # of `analyze representations`
+        clusters = texts_of(read_csv(run.path / "clusters.csv"))
+        drawn = str(clusters["relation"][0])
+        drawing = drawing_of(run.path, drawn, DRAWN, "subject", f"{run.label}: {drawn}", seed)
+        vectors = {"vectors": correlations_of(metrics, clusters), "drawing": drawing}
     kinds = patterns.annotated_kinds(suite)
     return {
         "protocol": protocol,
@@ -364,27 +372,8 @@ def _items_of(
         "examples": {about(kind): of_kind for kind, of_kind in chosen.items()},
         "prompts": kind.shown_texts(run, suite, items),
         "violations": violated_examples(table.instances, sent, EXAMPLES),
-        "vectors": vectors,
-        "drawing": drawing,
+        **vectors,
     }
-
-
-def _without_answer(answers: pl.DataFrame) -> pl.DataFrame:
-    """How many queries have no answer, by relation and reason: ``group, excluded, len``."""
-    is_known = "excluded" in answers.columns
-    reason = pl.col("excluded") if is_known else pl.lit(None, pl.String)
-    blank = answers.filter(is_blank()).with_columns(excluded=reason.fill_null("no answer"))
-    return blank.group_by("group", "excluded", maintain_order=True).len()
-
-
-def _vectors(run: Run, metrics: pl.DataFrame, seed: int) -> tuple[pl.DataFrame | None, Any]:
-    """The clusters of a run of `analyze representations`, and the vectors of one relation drawn."""
-    if not (run.path / "clusters.csv").is_file():
-        return None, None
-    clusters = texts_of(read_csv(run.path / "clusters.csv"))
-    drawn = str(clusters["relation"][0])
-    drawing = drawing_of(run.path, drawn, DRAWN, "subject", f"{run.label}: {drawn}", seed)
-    return correlations_of(metrics, clusters), drawing
 
 
 @dataclass(frozen=True, repr=False, eq=False)

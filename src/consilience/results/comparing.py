@@ -116,7 +116,10 @@ def different_choices(runs: Sequence[Run]) -> str:
         for name, option in QUESTION_OPTIONS.items() if first.settings and other.settings else ():
             values = first.settings.get(name), other.settings.get(name)
             if values[0] != values[1]:
-                shown = (listed([*of], 3) if isinstance(of, list | dict) else of for of in values)
+                shown = (
+                    listed([*map(str, of)], 3) if isinstance(of, list | dict) else of
+                    for of in values
+                )
                 both = zip((first, other), shown, strict=True)
                 used = ((run.path, f"{option} {of}" if of else f"no {option}") for run, of in both)
                 return "; ".join(f"{path} used {choice}" for path, choice in used)

@@ -635,7 +635,6 @@ class Client:
             ) from error
 
     def _unconnected(self, error: Exception, request: _Request) -> Trouble:
-        """A connection that was not made; before any reply it raises."""
         found = f"cannot connect: {self._shown(error)}"
         if self._successes:
             return Trouble(0, found)

@@ -200,7 +200,6 @@ def _read_most_likely(reply: Any, wanted: Ids, piece: Piece) -> Known:
 
 
 def _among(values: Mapping[Any, float], wanted: Ids, bound: float) -> Known:
-    """What is known of wanted tokens; ``bound`` of the others."""
     known = {token: values[token] for token in wanted if token in values}
     return Known(known, None if len(known) == len(set(wanted)) else bound)
 
@@ -564,7 +563,6 @@ class Scorer:
 
     @cached_property
     def _local_piece(self) -> Callable[[int], str]:
-        """The text of a token; empty where each would be a request to the server."""
         is_local = not isinstance(self.server.tokenizer, ServerTokenizer)
         return cache(self._piece) if is_local else lambda token: ""
 

@@ -591,7 +591,6 @@ def plan_gate(options: GateOptions) -> GatePlan:
 
 
 def _of_rule(rule: GateRule, row: dict[str, Any], *, is_paired: bool) -> Precise:
-    """The number of a rule with its assumed true value."""
     if not rule.is_relative:
         return precise(row, is_relative=False)
     if is_paired:

@@ -256,7 +256,6 @@ def _parsed(text: str) -> GateRule:
 
 
 def _metric(written: str, text: str) -> str:
-    """The metric that a rule names by its name or its label."""
     key = re.sub(r"\W+", "_", written.lower()).strip("_")
     labels = {re.sub(r"\W+", "_", one.label.lower()): name for name, one in DESCRIPTIONS.items()}
     if key in METRICS or key == "determinism":

@@ -105,7 +105,6 @@ def suite(
 
 
 def _text(value: Any) -> Any:
-    """The text that inspect_ai split at its commas; another value as it is."""
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 

@@ -133,7 +133,6 @@ def send(push: Push, message: str) -> str:
 
 @contextmanager
 def _errors_of(repository: str) -> Iterator[None]:
-    """Turn what the Hub and the network raise into one message."""
     where = f"{constants.ENDPOINT}, {repository}"
     try:
         yield
@@ -319,7 +318,6 @@ def public_command(options: Mapping[str, Any] | None, model: str, suite: str) ->
 
 
 def _public_text(value: object) -> str:
-    """A value of an option; a path without its folders."""
     if not isinstance(value, str):
         return f"{value:g}" if isinstance(value, float) else json.dumps(value)
     is_windows = bool(re.match(r"[A-Za-z]:[\\/]|\\\\", value))
@@ -499,7 +497,6 @@ def _runs_of(
 
 
 def _refuse_several(options: PublishOptions, runs: Sequence[PublicRun]) -> None:
-    """Refuse several models in a card, several runs in a data set, and a suite twice."""
     models, is_one = len({run.model for run in runs}), options.format == "dataset"
     if models > 1 or (is_one and len(runs) > 1):
         fault = f"{len(runs)} runs of {counted(models, 'model')}"
@@ -531,12 +528,10 @@ def _files_of(options: PublishOptions, runs: Sequence[PublicRun]) -> Files:
 
 
 def _with_card(card: str, files: Files, runs: Sequence[PublicRun]) -> Files:
-    """The files, with results added to a model card that exists; no text for none."""
     return {CARD: with_results(card, runs).encode()} if card else files
 
 
 def _left_out(run: PublicRun) -> list[str]:
-    """A note where texts of the suite are not published."""
     suite, reason = run.suite, "the run does not keep them"
     if not suite.may_be_shared:
         stated = f"its licence is '{suite.licence}'" if suite.licence else "no licence is stated"

@@ -256,7 +256,6 @@ def sizes(recipe: Recipe, work: Work) -> Numbers:
 
 
 def _count_pairs(work: Work, task: str, split: str) -> int:
-    """How many pairs a set has: those with a label, or all where none has one."""
     is_half = is_halved(work.request, task) and split != "train"
     source = source_of(work.request, task, "validation" if is_half else split)
     work.stop_if_dry()
@@ -431,7 +430,6 @@ def _score_people(work: Work, task: str) -> Path:
 
 
 def _people_asked(work: Work, task: str) -> Path:
-    """The metrics of the people who answered a task; sheets drawn here from other pairs raise."""
     has_sheets = (sheets_of(work.request, task) / "key.json").is_file()
     if has_sheets and f"{task}:validation" in work.request.data:
         _draw_sheets(work, task)

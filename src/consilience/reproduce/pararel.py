@@ -200,7 +200,6 @@ def vector_correlations(recipe: Recipe, work: Work) -> Numbers:
 
 
 def _vectors(work: Work, row: str, spec: str, part: str, *more: str) -> dict[str, Any]:
-    """The document of ``analyze representations`` of a row's model; empty without one."""
     request = work.request
     run = partial(
         work.read, row, "analyze", "representations", "--model", request.models.get(row, spec),

@@ -78,7 +78,6 @@ class Analysis(Shown):
 def _open(
     options: runs.PatternsOptions | runs.EditsOptions,
 ) -> tuple[Run, Suite, Protocol, list[str]]:
-    """The run, the suite and the protocol that options name, and notes on them."""
     run = Run.open(options.run)
     suite, protocol = facts_of(run, options.suite, options.protocol, options.data_dir)
     notes = suite_notes(run, suite)
@@ -368,7 +367,6 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
 
 
 def _answers_of(run: Run, suite: Suite, design: FactorialDesign) -> list[CellAnswers]:
-    """The answers of each seed to the groups of a suite, in the cells of their design."""
     is_chosen = pl.col("group").is_in([relation.id for relation in suite.relations])
     tables = [table.filter(is_chosen) for table in run.tables]
     rule = str(run.settings.get("option_score", "label"))
@@ -443,7 +441,6 @@ def _clusters(
     options: runs.VectorOptions,
     protocol: Protocol,
 ) -> pl.DataFrame:
-    """Clusters of one relation's vectors; an earlier run's vectors are read."""
     from consilience.analysis.representations import (
         RelationVectors,
         cluster,

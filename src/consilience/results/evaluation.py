@@ -236,7 +236,6 @@ def _values_of(
 
 
 def _chosen(suite: object, columns: Mapping[str, str]) -> Suite | Questions | None:
-    """The suite as a value; None for a name or a folder."""
     if columns and isinstance(suite, Questions | Suite | str | PathLike):
         _refuse_columns(suite)
     if isinstance(suite, Questions | Suite):

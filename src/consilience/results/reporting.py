@@ -149,7 +149,6 @@ def _layout(
     keys: Mapping[tuple[str, str], str],
     notes: Sequence[str],
 ) -> Table:
-    """A row a model in blocks."""
     columns = [Column(""), *(Column(label, "share") for label in keys.values())]
     rows = [
         [model, *(values.get(key) for key in keys)]
@@ -161,7 +160,6 @@ def _layout(
 
 
 def _groups_layout(runs: Mapping[str, pl.DataFrame], notes: Sequence[str], word: str) -> Table:
-    """A row a group in a block for each run; ``word``: what a group is called."""
     metrics = headline_metrics(aliases=True)
     rows: list[list[Value]] = []
     blocks = []
@@ -511,7 +509,6 @@ class Plots:
         return RunView(of.label, [], of.suite, of.metrics, of.summary, of.baseline)
 
     def _facts(self) -> tuple[Suite, list[pl.DataFrame]]:
-        """The suite and the answers of each seed of a run of facts or questions."""
         if not self.result.suite.words.pool:
             raise ConsilienceError(
                 "a figure of patterns for a run of sentence pairs",
@@ -522,7 +519,6 @@ class Plots:
 
 
 def _still(chart: Spec, title: str) -> altair.Chart:
-    """A chart for a notebook: on white, with a title."""
     import altair
 
     still: altair.Chart = altair.Chart.from_dict(in_black(for_paper(chart, title)))

@@ -201,7 +201,6 @@ def _trusted(recorded: ProbeOptions, options: VerifyOptions, run: Run) -> dict[s
 def _announce(
     client: Client, inquiry: Inquiry, sampled: Mapping[str, pl.DataFrame], watch: Watch
 ) -> None:
-    """Say how many requests will be sent."""
     client.plan = PlannedUsage()
     for group, rows in sampled.items():
         _compared(inquiry, group, rows, lambda steps: None)
@@ -213,7 +212,6 @@ def _announce(
 
 
 def _changed_files(run: Run) -> dict[str, str]:
-    """The answers files that are not those of the record, by group."""
     files = {file.stem: file for file in (run.path / "answers").glob("*.parquet")}
     digests: Mapping[str, str] = run.record.get("answers", {})
     both = sorted(digests.keys() & files.keys())
@@ -251,7 +249,6 @@ def _sample(tables: Mapping[str, pl.DataFrame], size: int, seed: int) -> dict[st
 
 
 def _compared(inquiry: Inquiry, group: str, rows: pl.DataFrame, advance: Any) -> pl.DataFrame:
-    """Rows of a group with the answers and scores of now."""
     again = inquiry.ask(group, rows["item"].unique(maintain_order=True).to_list(), progress=advance)
     scores = [name for name in SCORED if name in rows.columns and name in again.columns]
     renamed = again.select(*KEYS, now="answer", **{f"{name}_now": name for name in scores})

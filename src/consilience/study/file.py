@@ -73,13 +73,6 @@ KEYS: Mapping[str, Any] = {
 """The keys of a study file, as schemas; ``description`` is what is expected."""
 # fmt: on
 
-OWN_FOLDER = "A study makes a folder for each run; its own is `folder` at the top of the file."
-ELSEWHERE = {
-    "model": "Write it in a [[models]] table.", "suite": "Write it in a [[suites]] table.",
-    "out": OWN_FOLDER, "folder": OWN_FOLDER,
-}  # fmt: skip
-"""Options of ``probe`` that have a table of their own in a study file."""
-
 FIELDS = {option.name: option for option in option_fields(ProbeOptions)}
 TomlTable = Mapping[str, Any]
 
@@ -193,7 +186,6 @@ def _check(document: TomlTable) -> None:
 
 @contextmanager
 def _at(where: str) -> Iterator[None]:
-    """Add the position in the file to an error."""
     try:
         yield
     except ConsilienceError as error:
@@ -217,13 +209,10 @@ def _named(tables: Sequence[TomlTable], spec: str, keys: Mapping[str, Any]) -> l
     for at, table in enumerate(tables, start=1):
         where, value = f"[[{spec}s]] {at}", table[spec].strip()
         with _at(where):
-            if ("seeds" in table) != (SEED in value and spec == "model"):
-                raise ConsilienceError(
-                    f"model '{value}' {'with' if 'seeds' in table else 'without'} seeds",
-                    expected=f"seeds = [0, 1], and {SEED} in the model",
-                )
-            if "seeds" in table and "name" not in table:
-                raise ConsilienceError("seeds without a name", todo='Name the model: name = "...".')
+            is_several = SEED in value and spec == "model"
+            if ("seeds" in table) != is_several or (is_several and "name" not in table):
+                expected = f"seeds = [0, 1] and a name if {SEED} is in the model, and only then"
+                raise ConsilienceError(f"{spec} '{value}'", expected=expected)
             name = table.get("name", model_name(value) or value).strip()
             with _at("name"):
                 slug = _slug(name)
@@ -247,8 +236,9 @@ def _slug(name: str) -> str:
 
 def _options(table: TomlTable) -> dict[str, Any]:
     keywords = {key.replace("-", "_"): value for key, value in table.items()}
-    for key in keywords.keys() & ELSEWHERE.keys():
-        raise ConsilienceError(f"'{key}' as an option", todo=ELSEWHERE[key])
+    for key in keywords.keys() & {"model", "suite", "out", "folder"}:
+        todo = "Models and suites have tables; a study makes a folder for each run in its `folder`."
+        raise ConsilienceError(f"'{key}' as an option", todo=todo)
     refuse_unknown(ProbeOptions, keywords)
     return {name: FIELDS[name].check(value) for name, value in keywords.items()}
 
@@ -395,7 +385,6 @@ def _is_record(path: str | Path) -> bool:
 
 
 def _is_finished(records: Iterable[bytes]) -> bool:
-    """Whether there are records, and all say that their run is finished."""
     with suppress(ValueError, AttributeError):  # AttributeError: it is no object
         finished = [parse_json(record).get("finished") for record in records]
         return bool(finished) and all(finished)

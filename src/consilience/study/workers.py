@@ -266,7 +266,6 @@ class RayWorkers:
         self._ray.shutdown()
 
     def _note_unmet(self, needs: Needs) -> None:
-        """Say that a worker has to wait for a node that there is not."""
         wanted = {"CPU": needs.cpus, "GPU": needs.gpus, **dict(needs.resources)}
         for node in self._ray.nodes():
             has = node["Resources"]
@@ -412,8 +411,6 @@ def run_units(
 
 @dataclass(slots=True, eq=False)
 class _Hired:
-    """A worker that was started, and its unit."""
-
     worker: LocalWorker | RayWorker
     key: Hashable
     is_network: bool
@@ -422,8 +419,6 @@ class _Hired:
 
 @dataclass(slots=True)
 class _Dispatcher:
-    """The units that wait, and the workers that there are."""
-
     backlog: Backlog
     factory: Factory
     site: Workers
@@ -468,7 +463,6 @@ class _Dispatcher:
             self._occupy(worker)
 
     def _occupy(self, worker: _Hired) -> None:
-        """Have a worker do the next unit of its key."""
         unit = worker.unit = self.backlog.take(worker.key)
 
         def call() -> None:

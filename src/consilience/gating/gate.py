@@ -27,16 +27,10 @@ from consilience.gating.rules import (
     parse_rules,
 )
 from consilience.kinds import suite_notes, suite_of
+from consilience.metrics import measure
 from consilience.metrics.components import position_notes
 from consilience.metrics.counts import Prepared, is_averaged, refuse_other_questions
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import (
-    NEARLY_CONSTANT,
-    constant_answers,
-    facts_left_out,
-    measure,
-    of_few_questions,
-)
 from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.statistics import FEW, NAN, POWER, difference_bounds, wilson_interval
 from consilience.options import Output
@@ -44,13 +38,7 @@ from consilience.options.runs import GateOptions
 from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Shown, record_of
 from consilience.report.table import Column, Table, number_text
-from consilience.results.comparing import (
-    comparable,
-    noise_notes,
-    refuse_mixed,
-    refuse_other_variants,
-    settings_notes,
-)
+from consilience.results import comparing
 from consilience.runs.run import Run, open_runs, split_label
 from consilience.types import Suite
 
@@ -174,7 +162,7 @@ class GateRuns:
 
     def numbers(self, labels: Sequence[str]) -> pl.DataFrame:
         tables = [table for label in labels for table in self.whole[label]]
-        return measure(tables, self.suite, self.protocol, self.seed, precision=True)
+        return measure.measure(tables, self.suite, self.protocol, self.seed, precision=True)
 
     def differences(self, labels: Sequence[str]) -> pl.DataFrame:
         """Runs minus the baseline (``COMPARISON_SCHEMA`` and ``PRECISION_SCHEMA``)."""
@@ -204,8 +192,8 @@ def open_gate_runs(options: GateOptions) -> GateRuns:
     given = [] if is_its_own_baseline(options) or not options.baseline else [options.baseline]
     opened = open_runs([*options.runs, *given])
     runs, baseline = opened[: len(options.runs)], next(iter(opened[len(options.runs) :]), None)
-    refuse_mixed(opened)
-    refuse_other_variants(opened)
+    comparing.refuse_mixed(opened)
+    comparing.refuse_other_variants(opened)
     models = {run.label: run.settings.get("model", {}).get("model") for run in runs}
     if len({model for model in models.values() if model}) > 1:
         raise ConsilienceError(
@@ -226,8 +214,8 @@ def open_gate_runs(options: GateOptions) -> GateRuns:
         refuse_other_questions(first, other)
     common: Tables = {}
     if baseline is not None:
-        common, more = comparable([*runs, baseline], suite)
-        notes += [*settings_notes([baseline, *runs]), *more]
+        common, more = comparing.comparable([*runs, baseline], suite)
+        notes += [*comparing.settings_notes([baseline, *runs]), *more]
     return GateRuns(runs, baseline, suite, protocol, whole, common, options.seed, notes)
 
 
@@ -364,7 +352,7 @@ def gate(options: GateOptions) -> Gate:
     notes = [*of.notes, *_cautions(rules, numbers[0], of)]
     if of.baseline is not None and relative and options.passes is None:
         table = differences[0].with_columns(second=pl.lit(of.labels[0]))
-        notes += noise_notes([of.baseline, of.runs[0]], table)
+        notes += comparing.noise_notes([of.baseline, of.runs[0]], table)
         notes += few_groups_notes(rules, table, of.suite)
     return Gate(of, checks, options.undecided, list(dict.fromkeys(notes)))
 
@@ -375,11 +363,15 @@ def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) ->
     yield from position_notes(answers)
     if any(rule.metric == "consistency" for rule in rules):
         top = numbers.filter(metric="top_answer", group="MACRO")["value"]
-        yield from constant_answers(numbers, suite) if (top > NEARLY_CONSTANT).any() else ()
-    if left_out := facts_left_out(answers, numbers, suite):
+        yield from (
+            measure.constant_answers(numbers, suite)
+            if (top > measure.NEARLY_CONSTANT).any()
+            else ()
+        )
+    if left_out := measure.facts_left_out(answers, numbers, suite):
         yield left_out
     if any(rule.metric == "corrected_consistency" for rule in rules):
-        yield from of_few_questions(numbers, suite)
+        yield from measure.of_few_questions(numbers, suite)
     means = numbers.filter(group="MACRO", subset="all") if suite.words.has_means else numbers[:0]
     few = means.filter(pl.col("metric").is_in([rule.metric for rule in rules if not rule.group]))
     fewest = few.filter(pl.col("n") > 1)["n"].min()

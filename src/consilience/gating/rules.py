@@ -12,15 +12,9 @@ from typing import Literal
 from scipy.special import logit, nctdtr
 
 from consilience.core.errors import ConsilienceError, unknown_name
+from consilience.metrics import statistics
 from consilience.metrics.registry import DESCRIPTIONS, METRICS
-from consilience.metrics.statistics import (
-    NAN,
-    POWER,
-    TIE,
-    logit_interval,
-    skewed_reach,
-    unseen_share,
-)
+from consilience.metrics.statistics import NAN, POWER, TIE
 
 Verdict = Literal["pass", "fail", "undecided"]
 
@@ -76,14 +70,16 @@ class Precise:
         """
         level = 1 - 2 * ERROR_RATE
         if self.is_constant and not math.isnan(self.value):
-            off = unseen_share(self.units, level) * self.reach
+            off = statistics.unseen_share(self.units, level) * self.reach
             return max(self.bounds[0], self.value - off), min(self.bounds[1], self.value + off)
         low, high = (
-            logit_interval(number.value, number.error, number.clusters, self.bounds, level)[at]
+            statistics.logit_interval(
+                number.value, number.error, number.clusters, self.bounds, level
+            )[at]
             for at, number in enumerate((self.with_one_more(-1), self.with_one_more(1)))
         )
         if self.is_over_groups and self.skewness:
-            reach = self.error * skewed_reach(self.clusters, -abs(self.skewness), level)
+            reach = self.error * statistics.skewed_reach(self.clusters, -abs(self.skewness), level)
             if self.skewness < 0:
                 low = min(low, max(self.bounds[0], self.value - reach))
             else:
@@ -147,7 +143,7 @@ class Precise:
         sign = 1 if threshold.at_least else -1
         distance = float(logit(share) - logit(limit)) * sign
         skewness = min(0.0, sign * number.skewness) if number.is_over_groups else 0.0
-        critical = skewed_reach(number.clusters, skewness, 1 - 2 * ERROR_RATE)
+        critical = statistics.skewed_reach(number.clusters, skewness, 1 - 2 * ERROR_RATE)
         away = max(-FAR, min(FAR, distance / error))
         return 1 - float(nctdtr(number.clusters - 1, away, critical))
 

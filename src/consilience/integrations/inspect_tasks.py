@@ -14,27 +14,10 @@ from functools import lru_cache
 from typing import Any
 
 import polars as pl
-from inspect_ai import Task, task
+from inspect_ai import Task, model, task
+from inspect_ai import scorer as scoring
 from inspect_ai._util.error import PrerequisiteError  # the only error without a traceback
 from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.model import (
-    ChatMessage,
-    ChatMessageAssistant,
-    ChatMessageSystem,
-    ChatMessageUser,
-    GenerateConfig,
-)
-from inspect_ai.scorer import (
-    CORRECT,
-    INCORRECT,
-    Metric,
-    SampleScore,
-    Score,
-    Scorer,
-    Target,
-    metric,
-    scorer,
-)
 from inspect_ai.solver import TaskState, generate
 from rich.markup import escape
 
@@ -60,8 +43,10 @@ REPORTED = ("accuracy", "consistency", "corrected_consistency", "consistent_accu
 """The numbers of a task (``metrics.definitions``), each with the bounds of its 95 % interval."""
 
 MESSAGES = {
-    "system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant,
-}  # fmt: skip
+    "system": model.ChatMessageSystem,
+    "user": model.ChatMessageUser,
+    "assistant": model.ChatMessageAssistant,
+}
 
 DISTRACTORS = 3  # Wrong options of a fact that is asked as a question
 
@@ -99,7 +84,7 @@ def suite(
         dataset=MemoryDataset(samples, name=chosen["suite"]),
         solver=generate(),
         scorer=option(),
-        config=GenerateConfig(temperature=0.0),
+        config=model.GenerateConfig(temperature=0.0),
         version=1,
     )
 
@@ -140,7 +125,7 @@ def _rows(options: dict[str, Any]) -> Iterator[ExportedRow]:
 
 def _sample(row: ExportedRow, source: dict[str, Any]) -> Sample:
     """A prompt; its metadata name the item, the variant, what may be answered, and ``source``."""
-    messages: list[ChatMessage] = [
+    messages: list[model.ChatMessage] = [
         MESSAGES[message["role"]](content=message["content"])
         for message in row.get("messages") or ()
     ]
@@ -171,14 +156,14 @@ def _suite_of(metadata: Mapping[str, Any]) -> str | Questions:
     return _questions_of(source, metadata) if "options" in metadata else str(source)
 
 
-@metric(scores="unreduced")
-def agreement() -> Metric:
+@scoring.metric(scores="unreduced")
+def agreement() -> scoring.Metric:
     """Accuracy and consistency over the variants, as ``consilience score`` counts them.
 
     ``NAME_low`` and ``NAME_high``: the 95 % interval over items. Epochs are levels of ``sample``.
     """
 
-    def numbers(scores: list[SampleScore]) -> dict[str, float]:
+    def numbers(scores: list[scoring.SampleScore]) -> dict[str, float]:
         samples = [
             (one.sample_metadata or {}, (one.score.metadata or {})["epoch"], one.score.explanation)
             for one in scores
@@ -199,11 +184,11 @@ def agreement() -> Metric:
     return numbers
 
 
-@scorer(metrics=[agreement()])
-def option() -> Scorer:
+@scoring.scorer(metrics=[agreement()])
+def option() -> scoring.Scorer:
     """Which option, label, or text of an open question the model wrote: right or wrong."""
 
-    async def mark(state: TaskState, target: Target) -> Score:
+    async def mark(state: TaskState, target: scoring.Target) -> scoring.Score:
         text, metadata = state.output.completion, state.metadata
         rule = rule_of(metadata["match"]) if metadata["match"] else None
         (row,) = sample_rows([(metadata, 1, text)])
@@ -214,7 +199,9 @@ def option() -> Scorer:
             labels = metadata["candidates"]
             matched = match_text(text, list(map(Choice, labels)), rule or rule_of(DEFAULT_RULE))
             answer = text if matched.position is None else labels[matched.position]
-        value = CORRECT if answer == metadata["gold"] else INCORRECT
-        return Score(value=value, answer=answer, explanation=text, metadata={"epoch": state.epoch})
+        value = scoring.CORRECT if answer == metadata["gold"] else scoring.INCORRECT
+        return scoring.Score(
+            value=value, answer=answer, explanation=text, metadata={"epoch": state.epoch}
+        )
 
     return mark

@@ -29,18 +29,8 @@ from consilience.kinds.counting import count_run
 from consilience.options import Output, option_fields
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
-from consilience.publish.formats import (
-    CARD,
-    MARK,
-    MODEL_FIELDS,
-    Files,
-    PublicRun,
-    PublicSuite,
-    dataset_files,
-    eee_files,
-    eval_results_files,
-    with_results,
-)
+from consilience.publish import formats
+from consilience.publish.formats import CARD, Files, PublicRun
 from consilience.report.export import Lines, Shown, record_of
 from consilience.report.table import Column, Table, Value
 from consilience.runs.folder import fingerprint
@@ -269,7 +259,7 @@ def public_model(run: Run, model_id: str | None) -> tuple[str, dict[str, str]]:
         )
     is_loaded = "architecture" in identity
     identities = [part.settings.get("model", {}) for part in run.seeds if is_loaded]
-    known = {name: {one.get(name) for one in identities} for name in MODEL_FIELDS}
+    known = {name: {one.get(name) for one in identities} for name in formats.MODEL_FIELDS}
     shared = {name: values.pop() for name, values in known.items() if len(values) == 1}
     facts = {name: str(value) for name, value in shared.items() if value is not None}
     if "server" in identity:
@@ -279,7 +269,7 @@ def public_model(run: Run, model_id: str | None) -> tuple[str, dict[str, str]]:
     return id_, facts
 
 
-def public_suite(run: Run, suite: Suite, licence: str | None) -> PublicSuite:
+def public_suite(run: Run, suite: Suite, licence: str | None) -> formats.PublicSuite:
     """The suite of a run with its licence: the one that is given, or that the suite states."""
     settings, kind = run.settings, kind_of_run(run)
     name = str(settings.get("task", {}).get("name") or settings["suite"])
@@ -292,7 +282,7 @@ def public_suite(run: Run, suite: Suite, licence: str | None) -> PublicSuite:
     if control_in(stated):
         raise ConsilienceError(f"the licence {stated!r}", expected="an SPDX id, such as CC-BY-4.0")
     dataset, config, split = kind.on_the_hub(run)
-    return PublicSuite(
+    return formats.PublicSuite(
         PurePosixPath(name).name if not dataset else name, f"{kind.words.item}s",
         str(settings.get("pairs") or settings["suite_digest"]), suite, stated,
         url if url.startswith(("https://", "http://")) else "", dataset, config, split,
@@ -515,20 +505,20 @@ def _several(options: PublishOptions, fault: str, expected: str) -> ConsilienceE
 
 def _files_of(options: PublishOptions, runs: Sequence[PublicRun]) -> Files:
     if options.format == "model-card":
-        return {CARD: with_results("", runs).encode()}
+        return {CARD: formats.with_results("", runs).encode()}
     files: dict[str, bytes] = {}
     for run in runs:
         if options.format == "eee":
-            files |= eee_files(run, options.organization)
+            files |= formats.eee_files(run, options.organization)
         elif options.format == "dataset":
-            files |= dataset_files(run)
+            files |= formats.dataset_files(run)
         else:
-            files |= eval_results_files(run, str(options.benchmark))
+            files |= formats.eval_results_files(run, str(options.benchmark))
     return files
 
 
 def _with_card(card: str, files: Files, runs: Sequence[PublicRun]) -> Files:
-    return {CARD: with_results(card, runs).encode()} if card else files
+    return {CARD: formats.with_results(card, runs).encode()} if card else files
 
 
 def _left_out(run: PublicRun) -> list[str]:
@@ -546,7 +536,7 @@ def _existing_card(folder: Path, options: PublishOptions) -> str:
     if options.format not in ("model-card", "dataset") or not card.exists():
         return ""
     text = read_text(card)
-    if options.format == "dataset" and MARK not in text:
+    if options.format == "dataset" and formats.MARK not in text:
         raise ConsilienceError(
             "a README.md that consilience did not write",
             where=str(folder),

@@ -32,15 +32,8 @@ from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, read_runs,
 from consilience.core.errors import OTHER_OUT, ConsilienceError
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.files.write import texts_of
-from consilience.metrics.statistics import (
-    LEVEL,
-    NAN,
-    TIE,
-    TTest,
-    holm,
-    paired_permutation,
-    paired_t,
-)
+from consilience.metrics import statistics
+from consilience.metrics.statistics import LEVEL, NAN, TIE, TTest
 from consilience.report.papers import PAPER_KEYS, Measured, paper_numbers
 from consilience.reproduce.recipe import (
     KOREAN,
@@ -498,7 +491,7 @@ def claims(recipe: Recipe, work: Work) -> Numbers:
             counted = _counted(compared, claim.get("relations", 0))
             numbers |= {(*key, column): number for column, number in counted.items()}
             tested[key] = counted["p (t)"].value
-        for key, p in zip(tested, holm(list(tested.values())), strict=True):
+        for key, p in zip(tested, statistics.holm(list(tested.values())), strict=True):
             numbers[*key, "p (Holm)"] = Measured(p, unit="p")
     numbers = {key: number for key, number in numbers.items() if not math.isnan(number.value)}
     rows = dict.fromkeys(row for _, _, row, _ in ours)
@@ -562,7 +555,7 @@ def _counted(compared: Sequence[Comparison], relations: int) -> dict[str, Measur
         "Difference": Measured(float(means.mean()), NAN, test.low, test.high, "points"),
         "Units": Measured(len(means), unit="count"),
         "p (t)": Measured(test.p, unit="p"),
-        "p (flips)": Measured(paired_permutation(means.tolist()), unit="p"),
+        "p (flips)": Measured(statistics.paired_permutation(means.tolist()), unit="p"),
     }
     if relations and needed and not np.isnan(needed).any():
         counted["needed r"] = Measured(max(needed), unit="mean")
@@ -576,7 +569,7 @@ def _t(differences: Sequence[float] | np.ndarray[Any, Any]) -> TTest:
     """The paired t-test of differences; NaN with fewer than two, or without variation."""
     if len(differences) < 2 or np.ptp(differences) < TIE:
         return TTest(*[NAN] * 6)
-    return paired_t(list(differences), [0.0] * len(differences))
+    return statistics.paired_t(list(differences), [0.0] * len(differences))
 
 
 def _printed(tables: Mapping[str, pl.DataFrame]) -> dict[Place, Number]:

@@ -19,15 +19,9 @@ from consilience.core.process import SILENT, Watch
 from consilience.files.write import csv_of, write_whole
 from consilience.options import Output
 from consilience.options.runs import ReproduceOptions
+from consilience.report import papers
 from consilience.report.export import TABLE_FORMATS, Lines, Shown, as_markdown, record_of, rows_of
-from consilience.report.papers import (
-    Key,
-    Measured,
-    beside,
-    beside_layout,
-    beside_table,
-    paper_numbers,
-)
+from consilience.report.papers import Key, Measured
 from consilience.report.table import Column, Table
 from consilience.reproduce import calum, pararel
 from consilience.reproduce.recipe import (
@@ -81,7 +75,7 @@ def carry_out(recipe: Recipe, work: Work) -> pl.DataFrame:
     """
     request = work.request
     recipe = _with_added_models(recipe, request.added)
-    paper = paper_numbers(recipe.table)
+    paper = papers.paper_numbers(recipe.table)
     parts = (paper["group"], recipe.rows, paper["column"])
     named = [{*part} & {*request.only} for part in parts]
     known = list(dict.fromkeys(name for part in parts for name in part if name))
@@ -112,7 +106,7 @@ def carry_out(recipe: Recipe, work: Work) -> pl.DataFrame:
     missing = _missing_keys(recipe, work, {row for _, row, _ in ours})
     ours |= dict.fromkeys(filter(is_selected, missing))
     settings = "; ".join(f"{name} {shlex.join(more)}" for name, more in request.options.items())
-    numbers = beside(recipe.table, ours, absent, request.tolerance, settings)
+    numbers = papers.beside(recipe.table, ours, absent, request.tolerance, settings)
     keys = numbers.select("group", "row", "column").iter_rows()
     selected = pl.Series([is_selected(key) for key in keys], dtype=pl.Boolean)
     if any(map(asks_fewer, request.options.values())):
@@ -131,7 +125,7 @@ def asks_fewer(arguments: Sequence[str]) -> bool:
 
 def _missing_keys(recipe: Recipe, work: Work, measured: Collection[str]) -> list[Key]:
     """The numbers of a user's models that could not be made; ``measured``: rows with numbers."""
-    paper = paper_numbers(recipe.table)
+    paper = papers.paper_numbers(recipe.table)
     of_models = paper.filter(pl.col("row").is_in(list(recipe.models)))
     columns = (paper if of_models.is_empty() else of_models)["column"].unique(maintain_order=True)
     keys: list[Key] = []
@@ -150,7 +144,7 @@ def _missing_keys(recipe: Recipe, work: Work, measured: Collection[str]) -> list
 
 def _with_added_models(recipe: Recipe, added: Mapping[str, str]) -> Recipe:
     rows = recipe.rows_of(added)
-    paper = paper_numbers(recipe.table)
+    paper = papers.paper_numbers(recipe.table)
     taken = {*recipe.models, *paper["row"], *paper["group"], *paper["column"]}
     for name in [name for name in (*added, *rows) if name in taken]:
         todo = f"--replace {name}=M replaces the paper's model." if name in recipe.models else ""
@@ -235,11 +229,11 @@ class Reproduction(Shown):
         title = f"{self.recipe.name}: {self.recipe.title}"
         selected = self.numbers.remove(verdict=NOT_SELECTED)
         if self.recipe.is_wide:
-            yield beside_layout(selected, title)
+            yield papers.beside_layout(selected, title)
         elif selected.height:
-            yield beside_table(selected, title)
+            yield papers.beside_table(selected, title)
         if self.record["settings"]["added"]:
-            yield beside_layout(self.numbers, "All rows, in the layout of the paper")
+            yield papers.beside_layout(self.numbers, "All rows, in the layout of the paper")
         yield from (f"* {note}" for note in self.notes)
         yield f"Written: {', '.join(map(str, self.files))}"
 
@@ -387,7 +381,7 @@ def _write(
     recipe: Recipe, numbers: pl.DataFrame, notes: Sequence[str], request: Request
 ) -> list[Path]:
     """Write the layout with notes, and a CSV with every column; without numbers only the notes."""
-    layout = beside_layout(numbers, f"{recipe.name}: {recipe.title}", notes)
+    layout = papers.beside_layout(numbers, f"{recipe.name}: {recipe.title}", notes)
     texts = {".md": as_markdown(layout)}
     if numbers.height:
         texts = {suffix: make(layout) for suffix, make in TABLE_FORMATS.items()}

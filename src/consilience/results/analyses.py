@@ -11,14 +11,7 @@ import numpy as np
 import polars as pl
 
 from consilience import suites
-from consilience.analysis import patterns
-from consilience.analysis.examples import (
-    about,
-    examples,
-    reply_table,
-    violated_examples,
-    violation_table,
-)
+from consilience.analysis import examples, patterns
 from consilience.analysis.factor_effects import CellAnswers, factor_tables, option_scores
 from consilience.analysis.task_types import read_runs, task_effects, without_models
 from consilience.asking.facts import ask_suite
@@ -111,9 +104,9 @@ def analyze_edits(options: runs.EditsOptions) -> Analysis:
     run, suite, protocol, notes = _open(options)
     kinds: patterns.Kinds = patterns.annotated_kinds(suite)
     if options.derive:
-        from consilience.analysis.syntax import derived_kinds, load_parser
+        from consilience.analysis import syntax
 
-        kinds = derived_kinds(suite, load_parser())
+        kinds = syntax.derived_kinds(suite, syntax.load_parser())
     table = patterns.edit_table(run.tables, suite, protocol, kinds, options.seed)
     if table.is_empty():
         raise ConsilienceError(
@@ -145,20 +138,22 @@ def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
         notes.append(f"the examples are those of {first.label}")
     if writing := run.settings.get("writing"):
         notes.append(f"written answers are matched by the rule: {writing['match']}")
-    found = kind_of_suite.with_texts(run, examples(first.answers, suite, kinds, options.examples))
+    found = kind_of_suite.with_texts(
+        run, examples.examples(first.answers, suite, kinds, options.examples)
+    )
     replies = [reply for items in found.values() for one in items for reply in one.replies]
     has_prompts = any(reply.prompt is not None for reply in replies)
     table_of = layouts.question_example_table if has_prompts else layouts.example_table
     shown: list[Table | str] = []
     for kind, items in found.items():
-        title = about(kind)
+        title = examples.about(kind)
         if has_prompts:
             title = title.partition(" (example")[0].replace("pattern", "variant")
         shown.append(table_of(items, title) if items else f"{title}: none")
     rows = [asdict(example) for items in found.values() for example in items]
     for row in rows:
         row["other_golds"] = sorted(row["other_golds"])
-    return Analysis({}, shown, reply_table(found), notes, suite, more={"examples": rows})
+    return Analysis({}, shown, examples.reply_table(found), notes, suite, more={"examples": rows})
 
 
 def analyze_expectations(options: runs.ExpectationsOptions) -> Analysis:
@@ -178,8 +173,8 @@ def analyze_expectations(options: runs.ExpectationsOptions) -> Analysis:
     if len(run.seeds) > 1:
         notes.append(f"rates are means over {len(seeds)} seeds, the examples are of the first")
     sent = {(item, variant): text for _, item, variant, text in run.seeds[0].prompts.iter_rows()}
-    violations = violation_table(metrics, by_group)
-    found = violated_examples(by_group, sent, options.examples)
+    violations = examples.violation_table(metrics, by_group)
+    found = examples.violated_examples(by_group, sent, options.examples)
     notes += unchecked_note(suite, by_group)
     tables = {"violations": violations, "examples": found}
     shown = [*layouts.violation_tables(violations, found, suite.name)]
@@ -220,18 +215,13 @@ def analyze_knowledge(options: runs.KnowledgeOptions) -> Analysis:
 
 def analyze_syntax(options: runs.SyntaxOptions) -> Analysis:
     """Derived edges against those of the suite, and paraphrase types: ``edges, types``."""
-    from consilience.analysis.syntax import (
-        agreement_with_released,
-        base_types,
-        derive_edges,
-        load_parser,
-    )
+    from consilience.analysis import syntax
 
-    parser = load_parser()
+    parser = syntax.load_parser()
     suite = suites.load_suite(options.suite, options.data_dir)
-    derived = {relation.id: derive_edges(relation, parser) for relation in suite.relations}
-    edges = agreement_with_released(suite, derived)
-    types = base_types(suite, parser)
+    derived = {relation.id: syntax.derive_edges(relation, parser) for relation in suite.relations}
+    edges = syntax.agreement_with_released(suite, derived)
+    types = syntax.base_types(suite, parser)
     overall = edges.filter(pl.col("group") == "MICRO")
     pairs = sum(len(relation.patterns) - 1 for relation in suite.relations)
     shown = [
@@ -441,24 +431,20 @@ def _clusters(
     options: runs.VectorOptions,
     protocol: Protocol,
 ) -> pl.DataFrame:
-    from consilience.analysis.representations import (
-        RelationVectors,
-        cluster,
-        questions,
-        read_vectors,
-        write_vectors,
-    )
+    from consilience.analysis import representations
     from consilience.models.judges import vector_array
 
     folder = run / "vectors"
     if (folder / f"{relation.id}.parquet").is_file():
-        return cluster(read_vectors(folder, relation.id), seed=options.seed)
-    queries, index = questions(relation)
+        return representations.cluster(
+            representations.read_vectors(folder, relation.id), seed=options.seed
+        )
+    queries, index = representations.questions(relation)
     layers, has_special_tokens = list(options.layers), protocol != "published"
     array = vector_array(model, queries, layers, special_tokens=has_special_tokens)
-    vectors = RelationVectors(relation.id, tuple(layers), array, index)
-    write_vectors(folder, vectors)
-    return cluster(vectors, seed=options.seed)
+    vectors = representations.RelationVectors(relation.id, tuple(layers), array, index)
+    representations.write_vectors(folder, vectors)
+    return representations.cluster(vectors, seed=options.seed)
 
 
 def correlations_of(metrics: pl.DataFrame, clusters: pl.DataFrame) -> pl.DataFrame:
@@ -479,11 +465,11 @@ def drawing_of(
     folder: Path, relation: str, facts: int, colour: Colour, title: str, seed: int
 ) -> Any:
     """The t-SNE of a relation's first facts, at the last layer that a run has vectors of."""
-    from consilience.analysis.representations import read_vectors, tsne
+    from consilience.analysis import representations
 
-    vectors = read_vectors(folder / "vectors", relation).first(facts)
+    vectors = representations.read_vectors(folder / "vectors", relation).first(facts)
     last = vectors.array[:, -1]
     readable = ~np.isnan(last).any(axis=1)
-    x, y = tsne(last[readable], seed).T
+    x, y = representations.tsne(last[readable], seed).T
     table = vectors.index.filter(pl.Series(readable)).with_columns(x=pl.Series(x), y=pl.Series(y))
     return tsne_figure(table, colour, title)

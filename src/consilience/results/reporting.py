@@ -29,25 +29,9 @@ from consilience.metrics.measure import few_relations, measure
 from consilience.metrics.registry import MANY_VARIANTS, headline_metrics, label_of
 from consilience.options import Output, options_of
 from consilience.options.runs import ReportOptions
+from consilience.report import charts, export
 from consilience.report.analysis_tables import symbol_of
-from consilience.report.charts import (
-    accuracy_and_consistency,
-    against_figure,
-    form_rows,
-    interval_figure,
-    matrix_figure,
-    relation_rows,
-)
-from consilience.report.export import (
-    Page,
-    Shown,
-    Spec,
-    for_paper,
-    in_black,
-    render,
-    save_figure,
-    save_table,
-)
+from consilience.report.export import Shown
 from consilience.report.metric_tables import SUBSETS
 from consilience.report.overview import by_run
 from consilience.report.papers import Values, is_of_pararel, paper_values
@@ -55,14 +39,9 @@ from consilience.report.report_page import report_page
 from consilience.report.run_view import RunView, group_names
 from consilience.report.summary import FACT_ROWS, VIOLATIONS, Key, Summary, brief_notes
 from consilience.report.table import Cell, Column, Table, Value, without_empty_columns
+from consilience.results import comparing
 from consilience.results.analyses import correlations_of, drawing_of, factor_views
-from consilience.results.comparing import (
-    Comparison,
-    comparable,
-    compare_opened,
-    refuse_mixed,
-    settings_notes,
-)
+from consilience.results.comparing import Comparison
 from consilience.runs.run import Run, open_runs
 from consilience.suites.facts import select_relations
 from consilience.suites.layouts import save_suite
@@ -207,7 +186,7 @@ class Report:
     """A page, tables of the same runs for files, and what a reader should know."""
 
     runs: Sequence[Run]
-    page: Page
+    page: export.Page
     tables: Mapping[str, Table]  # By the names of their files
     notes: Sequence[str]
     """Differences between the settings of the runs, and the warnings of each run."""
@@ -217,7 +196,7 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
     """One page on one run, or on several with the first as the reference."""
     runs = open_runs(options.runs)
     _page_of(runs, options.out)
-    refuse_mixed(runs)
+    comparing.refuse_mixed(runs)
     suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
     if options.group and not suite.words.pool:
         raise ConsilienceError("--group with runs of sentence pairs", todo="Leave it out.")
@@ -239,12 +218,12 @@ def save_report(made: Report, options: ReportOptions) -> list[Path]:
         options.figures.mkdir(parents=True, exist_ok=True)
         for figure in made.page.figures:
             files = [options.figures / f"{figure.id}.{suffix}" for suffix in FIGURE_FORMATS]
-            save_figure(for_paper(figure.chart, figure.title), *files)
+            export.save_figure(export.for_paper(figure.chart, figure.title), *files)
             written += files
     if options.tables:
         for name, table in made.tables.items():
-            written += save_table(table, options.tables, name)
-    write_whole(page, render(made.page).encode())
+            written += export.save_table(table, options.tables, name)
+    write_whole(page, export.render(made.page).encode())
     return written
 
 
@@ -281,7 +260,7 @@ def _measured(
     reference: list[Prepared] = []
     views: list[RunView] = []
     differences: list[pl.DataFrame] = []
-    notes = settings_notes(runs) if suite.words.pool else []
+    notes = comparing.settings_notes(runs) if suite.words.pool else []
     for run in runs:
         view, prepared = view_of(run, chosen, protocol, seed, suite, cache)
         views.append(view)
@@ -291,7 +270,7 @@ def _measured(
             continue
         try:
             tables = {first.label: reference, run.label: prepared}
-            answers, more = comparable([first, run], chosen, tables)
+            answers, more = comparing.comparable([first, run], chosen, tables)
             differences.append(compare(answers, chosen, protocol, seed))
             notes += [note for note in more if note not in notes]
         except ConsilienceError as error:
@@ -426,7 +405,7 @@ class Result(Shown):
     def compare(self, *others: Result | Run | str | Path) -> Comparison:
         """Other runs against this one: paired differences with intervals and tests."""
         runs = distinct_runs([self, *others])
-        return compare_opened(runs, self.suite, self.protocol, 0)
+        return comparing.compare_opened(runs, self.suite, self.protocol, 0)
 
     def report(self, page: str | Path) -> Path:
         """Write the run as one HTML page that needs no network; the path of the page."""
@@ -486,23 +465,23 @@ class Plots:
             table_of(answers, suite, result.protocol).with_columns(run=pl.lit(result.label))
             for table_of in (patterns.pair_table, patterns.pattern_table)
         )
-        figure = matrix_figure(pairs, rows, relation.id, group_names(suite), suite.words)
+        figure = charts.matrix_figure(pairs, rows, relation.id, group_names(suite), suite.words)
         return _still(figure, f"{relation.label}: agreement of {variant}s")
 
     def consistency(self) -> altair.Chart:
         """Consistency with its 95 % interval: of each relation or group, or of each form."""
         view, words = self._view(), self.result.suite.words
-        rows = relation_rows([view]) if words.pool else form_rows([view])
+        rows = charts.relation_rows([view]) if words.pool else charts.form_rows([view])
         rows = rows.filter(pl.col("metric").is_in([label_of(name) for name in CONSISTENCY]))
-        figure = interval_figure(rows, words.group if words.pool else words.variant)
+        figure = charts.interval_figure(rows, words.group if words.pool else words.variant)
         return _still(figure, f"{self.result.label}: consistency")
 
     def accuracy_consistency(self) -> altair.Chart:
         """Accuracy against consistency, a mark for each relation or group of questions."""
         self._facts()
-        table = accuracy_and_consistency([self._view()])
+        table = charts.accuracy_and_consistency([self._view()])
         title = f"{self.result.label}: accuracy and consistency"
-        return _still(against_figure(table, self.result.suite.words.group), title)
+        return _still(charts.against_figure(table, self.result.suite.words.group), title)
 
     def _view(self) -> RunView:
         of = self.result
@@ -518,8 +497,8 @@ class Plots:
         return self.result.suite, self.result.run.tables
 
 
-def _still(chart: Spec, title: str) -> altair.Chart:
+def _still(chart: export.Spec, title: str) -> altair.Chart:
     import altair
 
-    still: altair.Chart = altair.Chart.from_dict(in_black(for_paper(chart, title)))
+    still: altair.Chart = altair.Chart.from_dict(export.in_black(export.for_paper(chart, title)))
     return still

@@ -28,17 +28,8 @@ from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import options_record
 from consilience.study import file as studies
-from consilience.study.workers import (
-    Backlog,
-    LocalWorkers,
-    Needs,
-    RayWorkers,
-    Unit,
-    UnitFailure,
-    UnitOutcome,
-    described,
-    run_units,
-)
+from consilience.study import workers as engine
+from consilience.study.workers import Backlog, LocalWorkers, Needs, RayWorkers, Unit, UnitFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +219,7 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.Study
                 try:
                     states[name] = replace(states[name], plan=plan_probe(run.options))
                 except (ConsilienceError, OSError) as error:  # of the server
-                    message = described(error).message
+                    message = engine.described(error).message
                     states[name] = replace(states[name], state="failed", message=message)
                 advance(1)
     return studies.StudyState(planned.state.study, list(states.values()))
@@ -329,7 +320,7 @@ class _Asking:
             workers, network = RayWorkers(options.ray_address, options.workers, inform), workers
         title = f"asking {counted(len(self._runs), 'run')}"
         with self._watch.steps(title, self._backlog.total, "queries") as self._advance:
-            running = run_units(
+            running = engine.run_units(
                 self._backlog, StudyWorker, workers, network=network, advance=self._advance,
                 inform=inform,
             )  # fmt: skip
@@ -337,14 +328,14 @@ class _Asking:
                 for outcome in outcomes:
                     self._take(outcome)
 
-    def _take(self, outcome: UnitOutcome) -> None:
+    def _take(self, outcome: engine.UnitOutcome) -> None:
         task: StudyTask = outcome.unit.payload
         run, failure = self._runs[task.run], outcome.failure
         if failure is None:
             try:
                 self._keep(run, task, outcome.value)
             except (ConsilienceError, OSError) as error:
-                failure = described(error)
+                failure = engine.described(error)
         if failure is not None and task.run not in self._ended:
             self._ended.add(task.run)
             _fail(self._study, run, failure, self._watch)

@@ -27,10 +27,16 @@ from consilience.gating.rules import (
     parse_rules,
 )
 from consilience.kinds import suite_notes, suite_of
-from consilience.metrics import measure
 from consilience.metrics.components import position_notes
 from consilience.metrics.counts import Prepared, is_averaged, refuse_other_questions
 from consilience.metrics.differences import compare
+from consilience.metrics.measure import (
+    NEARLY_CONSTANT,
+    constant_answers,
+    facts_left_out,
+    measure,
+    of_few_questions,
+)
 from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.statistics import FEW, NAN, POWER, difference_bounds, wilson_interval
 from consilience.options import Output
@@ -162,7 +168,7 @@ class GateRuns:
 
     def numbers(self, labels: Sequence[str]) -> pl.DataFrame:
         tables = [table for label in labels for table in self.whole[label]]
-        return measure.measure(tables, self.suite, self.protocol, self.seed, precision=True)
+        return measure(tables, self.suite, self.protocol, self.seed, precision=True)
 
     def differences(self, labels: Sequence[str]) -> pl.DataFrame:
         """Runs minus the baseline (``COMPARISON_SCHEMA`` and ``PRECISION_SCHEMA``)."""
@@ -363,15 +369,11 @@ def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) ->
     yield from position_notes(answers)
     if any(rule.metric == "consistency" for rule in rules):
         top = numbers.filter(metric="top_answer", group="MACRO")["value"]
-        yield from (
-            measure.constant_answers(numbers, suite)
-            if (top > measure.NEARLY_CONSTANT).any()
-            else ()
-        )
-    if left_out := measure.facts_left_out(answers, numbers, suite):
+        yield from (constant_answers(numbers, suite) if (top > NEARLY_CONSTANT).any() else ())
+    if left_out := facts_left_out(answers, numbers, suite):
         yield left_out
     if any(rule.metric == "corrected_consistency" for rule in rules):
-        yield from measure.of_few_questions(numbers, suite)
+        yield from of_few_questions(numbers, suite)
     means = numbers.filter(group="MACRO", subset="all") if suite.words.has_means else numbers[:0]
     few = means.filter(pl.col("metric").is_in([rule.metric for rule in rules if not rule.group]))
     fewest = few.filter(pl.col("n") > 1)["n"].min()

@@ -35,16 +35,7 @@ from consilience.files.write import texts_of
 from consilience.metrics import statistics
 from consilience.metrics.statistics import LEVEL, NAN, TIE, TTest
 from consilience.report.papers import PAPER_KEYS, Measured, paper_numbers
-from consilience.reproduce.recipe import (
-    KOREAN,
-    SPLITS,
-    UNAVAILABLE,
-    MissingError,
-    Numbers,
-    Recipe,
-    Request,
-    Work,
-)
+from consilience.reproduce.recipe import UNAVAILABLE, MissingError, Numbers, Recipe, Request, Work
 from consilience.runs.folder import record_of
 from consilience.suites.pairs import (
     CALUM,
@@ -56,6 +47,8 @@ from consilience.suites.pairs import (
     read_pairs,
 )
 
+SPLITS = ("train", "validation", "test")
+KOREAN = ("kornli", "klue-nli", "klue-sts")
 GROUPS = {name: "KorNLI" if name == "kornli" else name.upper() for name in (*CALUM, *KOREAN)}
 
 COLUMNS = {

@@ -14,17 +14,12 @@ import polars as pl
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.statistics import holm, wilson_interval
 from consilience.report.papers import NAN, Measured
-from consilience.reproduce.recipe import (
-    ADDED,
-    BY_HAND,
-    UNAVAILABLE,
-    MissingError,
-    Numbers,
-    Recipe,
-    Work,
-)
+from consilience.reproduce.recipe import UNAVAILABLE, MissingError, Numbers, Recipe, Work
 from consilience.runs.run import read_answers
 from consilience.suites.layouts import N_TO_1
+
+ADDED = "added"  # The block of a user's models
+BY_HAND = "counted by hand"  # The reason for a number of ours that only people can find
 
 TRAIN, VALIDATION = ("P364", "P138", "P449"), ("P159", "P176", "P37")
 TEST = [relation for relation in N_TO_1 if relation not in TRAIN + VALIDATION]

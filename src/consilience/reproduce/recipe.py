@@ -27,8 +27,6 @@ TAKE_DATA_DIR = {
 UNAVAILABLE, NOT_SELECTED, NOT_RUN = "unavailable", "not selected", "not run"
 """Beginnings of the reason for a missing number: no model or data, left out, or a dry run."""
 
-BY_HAND = "counted by hand"  # The reason for a number of ours that only people can find
-
 
 class MissingError(Exception):
     """The reason for a missing number."""
@@ -225,8 +223,6 @@ def _call(command: Sequence[str]) -> tuple[int, str, str]:
 
 
 Numbers = dict[Key, Measured]  # Our numbers, by block, row and column of the paper's table
-ADDED, KOREAN = "added", ("kornli", "klue-nli", "klue-sts")
-SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True, slots=True)

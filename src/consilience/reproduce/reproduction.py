@@ -24,22 +24,11 @@ from consilience.report.export import TABLE_FORMATS, Lines, Shown, as_markdown, 
 from consilience.report.papers import Key, Measured
 from consilience.report.table import Column, Table
 from consilience.reproduce import calum, pararel
-from consilience.reproduce.recipe import (
-    ADDED,
-    BY_HAND,
-    KOREAN,
-    NOT_RUN,
-    NOT_SELECTED,
-    SPLITS,
-    UNAVAILABLE,
-    Recipe,
-    Request,
-    Work,
-)
+from consilience.reproduce.recipe import NOT_RUN, NOT_SELECTED, UNAVAILABLE, Recipe, Request, Work
 from consilience.suites.facts import select_relations
-from consilience.suites.pairs import CALUM, HUB
+from consilience.suites.pairs import HUB
 
-PAIR_FILES = [f"{task}:{one}" for task in (*CALUM, *KOREAN) for one in (*SPLITS, "answers")]
+PAIR_FILES = [f"{task}:{one}" for task in calum.GROUPS for one in (*calum.SPLITS, "answers")]
 """Sets of sentence pairs that may be given as files, and what people answered."""
 
 ROW = {field.name for field in fields(Recipe)} - {"name", "models", "details"}
@@ -138,7 +127,7 @@ def _missing_keys(recipe: Recipe, work: Work, measured: Collection[str]) -> list
             ]
             if not parts and row not in measured and ("", "") in work.reasons:
                 parts = [""]
-            keys += [(part or ADDED, row, column) for part in parts for column in columns]
+            keys += [(part or pararel.ADDED, row, column) for part in parts for column in columns]
     return keys
 
 
@@ -199,7 +188,7 @@ def plan_lines(commands: Sequence[str], request: Request) -> Iterator[str]:
         yield f"Queries: {total:,}{several}. Answers of existing runs are reused."
 
 
-PASSING = ("same", "within", "ours only", BY_HAND, NOT_SELECTED, NOT_RUN)
+PASSING = ("same", "within", "ours only", pararel.BY_HAND, NOT_SELECTED, NOT_RUN)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -321,7 +310,7 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
     plan = [*plan_lines(work.commands, request)] if request.dry else ()
     return Reproduction(
         recipe, numbers, work.notes, warnings, work.commands, files, record, plan,
-        bool({*work.absent.values()} - {NOT_RUN, NOT_SELECTED, BY_HAND}),
+        bool({*work.absent.values()} - {NOT_RUN, NOT_SELECTED, pararel.BY_HAND}),
         is_strict=options.strict, is_dry=request.dry,
     )  # fmt: skip
 

@@ -83,7 +83,7 @@ def test_a_store_that_cannot_be_used_is_named_before_anything_is_asked(run):
 
 
 def test_shards_need_a_shared_folder(run):
-    refused("expected a folder that all parts share", run, "memory://bucket", shard="1/2")
+    refused("Use a folder that all parts share", run, "memory://bucket", shard="1/2")
 
 
 def oracle():

@@ -328,12 +328,11 @@ def gate(options: GateOptions) -> Gate:
     rules, many = parse_rules(options.rule), len(options.runs)
     relative = [rule for rule in rules if rule.is_relative]
     if relative and not options.baseline:
-        raise ConsilienceError(
+        found, todo = (
             f"the rule '{relative[0].text}' without a baseline",
-            expected="a run to compare with",
-            todo="Name it: --baseline RUN.",
-            option="baseline",
+            "Name it: --baseline RUN.",
         )
+        raise ConsilienceError(found, todo=todo, option="baseline")
     if relative and is_its_own_baseline(options):
         raise ConsilienceError(
             f"{options.baseline} is the run and the baseline",

@@ -209,11 +209,8 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
     """All that may be published of a run; one that is not complete raises."""
     for part in run.seeds:
         if not part.record.get("finished"):
-            raise ConsilienceError(
-                "the run is not complete",
-                where=str(part.path),
-                todo="Rerun its command, which resumes it.",
-            )
+            todo = "Rerun its command, which resumes it."
+            raise ConsilienceError("the run is not complete", where=str(part.path), todo=todo)
     model, facts_of_model = public_model(run, options.model_id)
     suite, protocol = suite_of(run, None, None, options.data_dir)
     changes = suite_notes(replace(run, label=model), suite)
@@ -407,11 +404,8 @@ def _agrees(push: Push, *, can_ask: bool) -> bool:
             signal.siginterrupt(signal.SIGINT, True)  # polars has reads go on after Ctrl-C
         print("Send them? [y/N]: ", end="", file=sys.stderr, flush=True)
         return sys.stdin.readline().strip().lower() in ("y", "yes")
-    raise ConsilienceError(
-        "nothing was sent: there is nobody to ask",
-        where=push.url,
-        todo="Add --yes to send these files.",
-    )
+    todo = "Add --yes to send these files."
+    raise ConsilienceError("nothing was sent: there is nobody to ask", where=push.url, todo=todo)
 
 
 def send_publication(made: Publication) -> Publication:
@@ -424,11 +418,8 @@ def send_publication(made: Publication) -> Publication:
 
 def _check(options: PublishOptions) -> None:
     if options.format == "eval-results" and options.benchmark is None:
-        raise ConsilienceError(
-            "no --benchmark",
-            expected="the data set on the Hub whose leaderboard takes the results",
-            todo="Name it, such as --benchmark ORG/NAME; docs/publishing.md says what it needs.",
-        )
+        todo = "Name the data set of the leaderboard: --benchmark ORG/NAME (docs/publishing.md)."
+        raise ConsilienceError("no --benchmark", todo=todo)
     for flag, value, format_ in (
         ("--benchmark", options.benchmark, "eval-results"),
         ("--organization", options.organization, "eee"),
@@ -452,12 +443,8 @@ def runs_in(path: Path) -> list[Run]:
     whole = (one.parent if one.name.startswith("seed-") else one for one in folders)
     runs = [Run.open(folder) for folder in dict.fromkeys(whole)]
     if not runs:
-        raise ConsilienceError(
-            "no run",
-            expected="the folder of a run or of a study",
-            where=str(path),
-            todo="Name its folder; `consilience score FILE --out RUN` makes one of a table.",
-        )
+        todo = "`consilience score FILE --out RUN` makes one of a table."
+        raise ConsilienceError("no run", expected="its folder", where=str(path), todo=todo)
     return runs
 
 
@@ -537,9 +524,6 @@ def _existing_card(folder: Path, options: PublishOptions) -> str:
         return ""
     text = read_text(card)
     if options.format == "dataset" and formats.MARK not in text:
-        raise ConsilienceError(
-            "a README.md that consilience did not write",
-            where=str(folder),
-            todo="Choose another folder.",
-        )
+        found = "a README.md that consilience did not write"
+        raise ConsilienceError(found, where=str(folder), todo="Choose another folder.")
     return text if options.format == "model-card" else ""

@@ -323,11 +323,8 @@ def refuse_mixed(runs: Sequence[Run]) -> None:
     suites = {run.label: run.settings["suite"] for run in runs if "suite" in run.settings}
     if len(set(suites.values())) > 1:
         names = ", ".join(f"{label} of {suite}" for label, suite in suites.items())
-        raise ConsilienceError(
-            f"runs of different suites: {names}",
-            expected="runs of one suite",
-            todo="Probe both models with the same --suite.",
-        )
+        todo = "Probe both models with the same --suite."
+        raise ConsilienceError(f"runs of different suites: {names}", todo=todo)
 
 
 def refuse_other_variants(runs: Sequence[Run]) -> None:

@@ -128,11 +128,8 @@ def open_run(path: str | Path, *, protocol: Protocol | None = None, seed: int = 
     """The result of a run that is kept in a folder; its answers are counted again."""
     run = Run.open(path).named_by_model()
     if not run.settings:
-        raise ConsilienceError(
-            "not the folder of a run",
-            where=str(run.path),
-            todo="For a table of answers use score(path, suite).",
-        )
+        todo = "For a table of answers use score(path, suite)."
+        raise ConsilienceError("not the folder of a run", where=str(run.path), todo=todo)
     suite, rules = suite_of(run, None, protocol, None)
     counted = count_run(run, suite, rules, seed)
     notes = [*suite_notes(run, suite), *record_notes(run), *counted.notes]

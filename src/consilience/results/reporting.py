@@ -489,11 +489,8 @@ class Plots:
 
     def _facts(self) -> tuple[Suite, list[pl.DataFrame]]:
         if not self.result.suite.words.pool:
-            raise ConsilienceError(
-                "a figure of patterns for a run of sentence pairs",
-                expected="a run of facts or questions",
-                todo="Use plot.consistency().",
-            )
+            todo = "Use plot.consistency()."
+            raise ConsilienceError("a figure of patterns for a run of sentence pairs", todo=todo)
         return self.result.suite, self.result.run.tables
 
 

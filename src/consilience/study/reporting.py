@@ -231,11 +231,8 @@ def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyRep
     for one in state.runs:
         by_cell.setdefault(one.run.cell, {}).setdefault(one.run.model, []).append(one)
     if len(state.unfinished) == len(state.runs):
-        raise ConsilienceError(
-            "no run is complete",
-            where=str(study.file),
-            todo=f"Ask the models first: `consilience study run {study.file}`.",
-        )
+        todo = f"Ask the models first: `consilience study run {study.file}`."
+        raise ConsilienceError("no run is complete", where=str(study.file), todo=todo)
     rows, tables, notes = list[StudyRow](), [], list[str]()
     with watch.steps("counting", len(by_cell), "tables") as advance:
         for (suite, factors), models in by_cell.items():

@@ -241,12 +241,11 @@ def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False
         raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
     study = studies.read_study(options.file)
     if options.shard is not None and study.address:
-        raise ConsilienceError(
+        found, todo = (
             f"--shard with folder = '{study.address}'",
-            expected="a folder that all parts share",
-            where=str(study.file),
-            todo="Use a shared folder, or one process with --engine ray.",
+            "Use a folder that all parts share.",
         )
+        raise ConsilienceError(found, where=str(study.file), todo=todo)
     if is_fetched:
         for run in study.runs:
             studies.copy_run(study, run, is_fetched=True)

@@ -177,10 +177,8 @@ class GateRuns:
         second = [table for label in labels for table in self.common[label]]
         size = max(len(first), len(second))
         if size % len(first) or size % len(second):
-            raise ConsilienceError(
-                f"{len(second)} runs or seeds against {len(first)} of the baseline",
-                expected="one run of the baseline, or as many",
-            )
+            found = f"{len(second)} runs or seeds against {len(first)} of the baseline"
+            raise ConsilienceError(found, expected="one run of the baseline, or as many")
         both = [[*islice(cycle(tables), size)] for tables in (first, second)]
         models = {self.baseline.label: both[0], " + ".join(labels): both[1]}
         return compare(models, self.suite, self.protocol, self.seed, precision=True)

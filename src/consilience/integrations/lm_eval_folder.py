@@ -63,11 +63,9 @@ def written_task(options: ExportOptions) -> Lines:
         raise ConsilienceError("--format lm-eval without a folder", todo="Add --out DIR.")
     kind = kind_of(options.suite)
     if kind not in DOCUMENTS:
-        raise ConsilienceError(
-            f"the sentence pairs of {options.suite} as a task of lm-evaluation-harness",
-            expected="facts, or questions with options",
-            todo="Use `consilience probe`, or --format jsonl.",
-        )
+        found = f"the sentence pairs of {options.suite} as a task of lm-evaluation-harness"
+        todo = "Use `consilience probe`, or --format jsonl."
+        raise ConsilienceError(found, expected="facts, or questions with options", todo=todo)
     inquiry = to_export(options)
     documents = DOCUMENTS[kind](inquiry)
     name = "consilience_" + re.sub(r"\W+", "_", inquiry.suite.name)

@@ -80,10 +80,8 @@ def plan_push(options: PublishOptions, files: Files) -> Push:
     repository = str(options.push)
     type_: Literal["model", "dataset"] = "dataset" if options.format in OF_ANSWERS else "model"
     if constants.HF_HUB_OFFLINE:
-        raise ConsilienceError(
-            "HF_HUB_OFFLINE is set, so nothing can be sent",
-            todo="The files are written. Unset it, and run it again.",
-        )
+        todo = "The files are written. Unset it, and run it again."
+        raise ConsilienceError("HF_HUB_OFFLINE is set, so nothing can be sent", todo=todo)
     if get_token() is None:
         raise ConsilienceError("no token of the Hub", where=constants.ENDPOINT, todo=LOG_IN)
     visibility, names = f"new, {'public' if options.public else 'private'}", list[str]()
@@ -92,11 +90,9 @@ def plan_push(options: PublishOptions, files: Files) -> Push:
             info = HfApi().repo_info(repository, repo_type=type_)
         except RepositoryNotFoundError as error:
             if type_ == "model" or options.create_pr:
-                raise ConsilienceError(
-                    f"no {type_} repository '{repository}' that you may read",
-                    where=constants.ENDPOINT,
-                    todo=f"Check the name; if it is private: {LOG_IN}",
-                ) from error
+                found = f"no {type_} repository '{repository}' that you may read"
+                todo = f"Check the name; if it is private: {LOG_IN}"
+                raise ConsilienceError(found, where=constants.ENDPOINT, todo=todo) from error
         else:
             visibility = "private" if info.private else "public"
             names = [file.rfilename for file in getattr(info, "siblings", None) or []]

@@ -82,10 +82,8 @@ def carry_out(recipe: Recipe, work: Work) -> pl.DataFrame:
     work.rows = {key[1] for key in keys if is_selected(key)}
     work.rows |= {row for row in others if row in (named[1] or others)}
     if request.only and not work.rows:
-        raise ConsilienceError(
-            f"{recipe.name} has no number in {' and '.join(request.only)} at once",
-            expected="rows, and blocks or columns that they are in",
-        )
+        found = f"{recipe.name} has no number in {' and '.join(request.only)} at once"
+        raise ConsilienceError(found, expected="rows, and blocks or columns that they are in")
     work.told += recipe.notes
     made = work.attempt("", lambda: recipe.make(recipe, work)) or {}
     ours: dict[Key, Measured | None] = {key: made[key] for key in filter(is_selected, made)}

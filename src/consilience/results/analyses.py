@@ -109,10 +109,8 @@ def analyze_edits(options: runs.EditsOptions) -> Analysis:
         kinds = syntax.derived_kinds(suite, syntax.load_parser())
     table = patterns.edit_table(run.tables, suite, protocol, kinds, options.seed)
     if table.is_empty():
-        raise ConsilienceError(
-            f"the suite '{suite.name}' does not say how its patterns differ",
-            todo="Derive it: --derive.",
-        )
+        found = f"the suite '{suite.name}' does not say how its patterns differ"
+        raise ConsilienceError(found, todo="Derive it: --derive.")
     shown = frame_table(table, f"{suite.name}, protocol {protocol}: edits, in percent", EDITS)
     return Analysis({"edits": table}, [shown], None, notes, suite, protocol)
 
@@ -156,12 +154,9 @@ def analyze_expectations(options: runs.ExpectationsOptions) -> Analysis:
     """How often each kind of expectation is violated, and examples of the first seed."""
     run = Run.open(options.run)
     if not run.expectations:
-        raise ConsilienceError(
-            "no expectations",
-            expected="a run of questions whose suite has expectations",
-            where=str(run.path),
-            todo="Write some into expectations.csv of the suite (docs/expectations.md), and probe.",
-        )
+        expected = "a run of questions whose suite has expectations"
+        todo = "Write some into expectations.csv of the suite (docs/expectations.md), and probe."
+        raise ConsilienceError("no expectations", expected=expected, where=str(run.path), todo=todo)
     suite, protocol = suite_of(run)
     seeds = prepared_seeds(run.tables, suite)
     metrics = measure(seeds, suite, protocol, options.seed)

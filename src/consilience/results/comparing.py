@@ -63,10 +63,8 @@ def comparable(
         shared_groups = set.intersection(*groups)
         left_out = sorted(set.union(*groups) - shared_groups)
         if not shared_groups:
-            raise ConsilienceError(
-                f"nothing that all runs were asked: {', '.join(left_out)}",
-                expected="runs of the same task",
-            )
+            found = f"nothing that all runs were asked: {', '.join(left_out)}"
+            raise ConsilienceError(found, expected="runs of the same task")
         is_shared = pl.col("group").is_in(shared_groups)
         tables = {name: [seed.filter(is_shared) for seed in of] for name, of in tables.items()}
         notes += check_texts(runs, tables)
@@ -261,11 +259,9 @@ class Comparison(Shown):
         if len(self.runs) > 1:
             return comparison_table(self.table, self.suite, metrics, by)
         if by not in (None, "group"):
-            raise ConsilienceError(
-                f"--by {by} for one run, whose languages are compared",
-                expected="--by group, or no --by",
-                todo="--show chooses metrics; --csv and --json have all of them.",
-            )
+            found = f"--by {by} for one run, whose languages are compared"
+            todo = "--show chooses metrics; --csv and --json have all of them."
+            raise ConsilienceError(found, expected="--by group, or no --by", todo=todo)
         return language_differences(self.table, self.suite, metrics, by_group=by == "group")
 
     def warnings(self) -> list[str]:
@@ -316,10 +312,8 @@ def compare_opened(runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: 
 def refuse_mixed(runs: Sequence[Run]) -> None:
     """Raise for runs of sentence pairs together with others, and for runs of other suites."""
     if len({kind_of_run(run).words.pool == "" for run in runs}) > 1:
-        raise ConsilienceError(
-            "runs of sentence pairs, and others",
-            expected="runs of one suite, or of the same task and data",
-        )
+        expected = "runs of one suite, or of the same task and data"
+        raise ConsilienceError("runs of sentence pairs, and others", expected=expected)
     suites = {run.label: run.settings["suite"] for run in runs if "suite" in run.settings}
     if len(set(suites.values())) > 1:
         names = ", ".join(f"{label} of {suite}" for label, suite in suites.items())
@@ -338,11 +332,9 @@ def refuse_other_variants(runs: Sequence[Run]) -> None:
         + (" x ".join(f"{name} {len(levels)}" for name, levels in factors.items()) or "no factor")
         for run, (factors, cells) in zip(of_questions, designs, strict=True)
     )
-    raise ConsilienceError(
-        f"runs in different variants: {levels}",
-        expected="runs with the same levels of the same factors",
-        todo="Probe both with the same --suite, --vary and --design.",
-    )
+    expected = "runs with the same levels of the same factors"
+    todo = "Probe both with the same --suite, --vary and --design."
+    raise ConsilienceError(f"runs in different variants: {levels}", expected=expected, todo=todo)
 
 
 def settings_notes(runs: Sequence[Run]) -> list[str]:

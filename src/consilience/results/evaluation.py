@@ -94,10 +94,8 @@ def evaluate(
         temporary = TemporaryDirectory(prefix="consilience-")
         fields["out"] = Path(temporary.name, "run")
     elif function and getattr(function, "__name__", "<lambda>") == "<lambda>":
-        raise ConsilienceError(
-            "a function without a name, and a folder",
-            expected="a function with a name (def), because a kept run is resumed by it",
-        )
+        expected = "a function with a name (def), because a kept run is resumed by it"
+        raise ConsilienceError("a function without a name, and a folder", expected=expected)
     probed = probing.probe(options_of(ProbeOptions, fields), watch, suite=chosen, model=loaded)
     return _result_of(probed, Run.open(probed.record["path"]), temporary)
 
@@ -243,16 +241,12 @@ def _chosen(suite: object, columns: Mapping[str, str]) -> Suite | Questions | No
     if isinstance(suite, str | PathLike):
         return None
     if not hasattr(suite, "columns"):
-        raise ConsilienceError(
-            f"a suite of type {type(suite).__name__}",
-            expected="the name of a suite, a folder, a Suite, Questions, or a frame of questions",
-        )
+        expected = "the name of a suite, a folder, a Suite, Questions, or a frame of questions"
+        raise ConsilienceError(f"a suite of type {type(suite).__name__}", expected=expected)
     if {"subject", "object"} <= set(suite.columns):
-        raise ConsilienceError(
-            "a frame of facts",
-            expected="a frame of questions, with the columns question and answer",
-            todo="Make a suite of it with cs.Suite.from_frame(frame).",
-        )
+        expected = "a frame of questions, with the columns question and answer"
+        todo = "Make a suite of it with cs.Suite.from_frame(frame)."
+        raise ConsilienceError("a frame of facts", expected=expected, todo=todo)
     return Questions.from_frame(suite, columns=columns)
 
 
@@ -273,10 +267,8 @@ def _model_of(
     if hasattr(model, method) and hasattr(model, "identity"):
         return cast(Model, model)
     if hasattr(model, "identity") or hasattr(model, "forward") or not callable(model):
-        raise ConsilienceError(
-            f"a model of type {type(model).__name__} with {asked}",
-            expected=f"a name, a folder, or a function from {takes}",
-        )
+        found = f"a model of type {type(model).__name__} with {asked}"
+        raise ConsilienceError(found, expected=f"a name, a folder, or a function from {takes}")
     if task:
         return LabelFunction(model, load_task(task).labels)
     return PromptFunction(model) if of_questions else TextFunction(model, options.get("template"))
@@ -373,10 +365,8 @@ def _refuse(by: By | None, words: SuiteWords, *, has_forms: bool) -> None:
         expected = f"--by {', '.join(tables[:-1])} or {tables[-1]}"
         raise ConsilienceError(f"--by {by} with {words.item}s", expected=expected)
     if by == "form" and words.pool and not has_forms:
-        raise ConsilienceError(
-            "--by form of facts in one form",
-            todo="Add --perturbations to probe, or use --by pattern.",
-        )
+        todo = "Add --perturbations to probe, or use --by pattern."
+        raise ConsilienceError("--by form of facts in one form", todo=todo)
 
 
 def _table_by(by: By, run: CountedRun) -> Table:

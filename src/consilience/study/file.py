@@ -275,11 +275,9 @@ def _runs(
         options = dict(shared)
         for one, other in combinations([model, suite, *values], 2):
             for name in sorted(one.options.keys() & other.options.keys()):
-                raise ConsilienceError(
-                    f"{one.where} and {other.where}: both set {name}",
-                    expected="an option in one of the two",
-                    todo="A default of all runs belongs to [options].",
-                )
+                found = f"{one.where} and {other.where}: both set {name}"
+                todo = "A default of all runs belongs to [options]."
+                raise ConsilienceError(found, expected="an option in one of the two", todo=todo)
         for choice in (model, suite, *values):
             options |= choice.options
         chosen = tuple((name, value.name) for name, value in zip(factors, values, strict=True))
@@ -309,10 +307,8 @@ def _without_skipped(
                     raise ConsilienceError(f"no key '{key}'", todo=did_you_mean(key, keys))
             matched = [run for run in runs if _matches(run, wanted)]
             if not matched:
-                raise ConsilienceError(
-                    "matches no run",
-                    expected="names of models and suites of this study, and values of its factors",
-                )
+                expected = "names of models and suites of this study, and values of its factors"
+                raise ConsilienceError("matches no run", expected=expected)
         left = [run for run in left if run not in matched]
     if not left:
         raise ConsilienceError("[[skip]]: every run is skipped", todo="Skip fewer runs.")

@@ -381,7 +381,7 @@ def analyze_knowledge(options: runs.KnowledgeOptions) -> analyses.Analysis:
 @command(runs.FactorsOptions, "analyze factors", output=("csv", "format", "json"), examples=(
     "analyze factors runs/questions",
     "analyze factors small=runs/small large=runs/large --format latex"))
-def analyze_factors(options: runs.FactorsOptions) -> analyses.Analysis:
+def analyze_factors(options: runs.FactorsOptions) -> analyses.FactorAnalysis:
     """Show where inconsistency comes from: what each factor of a run of questions changes.
 
     For each factor: the consistency of the variants that differ in it alone, its main effect and

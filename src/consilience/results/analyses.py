@@ -67,6 +67,17 @@ class Analysis(Shown):
     def frame(self) -> pl.DataFrame:
         return next(iter(self.tables.values())) if self.numbers is None else self.numbers
 
+    def __repr__(self) -> str:
+        tables = self.tables or {"table": self.frame()}
+        sizes = [f"{name} {table.shape}" for name, table in tables.items()]
+        return f"Analysis({', '.join(sizes)}; rows and columns)"
+
+
+class FactorAnalysis(Analysis):
+    """What each factor changes in the answers of runs."""
+
+    __repr__ = Shown.__repr__
+
 
 def _open(
     options: runs.PatternsOptions | runs.EditsOptions,
@@ -264,7 +275,7 @@ def _notes(metrics: pl.DataFrame, effects: pl.DataFrame) -> list[str]:
     return notes
 
 
-def analyze_factors(options: runs.FactorsOptions) -> Analysis:
+def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:
     """Consistency by factor, variance components and sensitivity indices of each run."""
     views: list[FactorView] = []
     for run in open_runs(options.runs):
@@ -293,7 +304,7 @@ def analyze_factors(options: runs.FactorsOptions) -> Analysis:
         )
         for name, of_views in frames.items()
     }
-    return Analysis(tables, shown, _numbers(tables), view_notes(views))
+    return FactorAnalysis(tables, shown, _numbers(tables), view_notes(views))
 
 
 def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

@@ -440,7 +440,7 @@ def runs_in(path: Path) -> list[Run]:
     runs = [Run.open(folder) for folder in dict.fromkeys(whole)]
     if not runs:
         todo = "`consilience score FILE --out RUN` makes one of a table."
-        raise ConsilienceError("no run", expected="its folder", where=str(path), todo=todo)
+        raise ConsilienceError("no run", expected="the folder of a run", where=str(path), todo=todo)
     return runs
 
 

@@ -32,7 +32,7 @@ from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, read_runs,
 from consilience.core.errors import OTHER_OUT, ConsilienceError
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.files.write import texts_of
-from consilience.metrics import statistics
+from consilience.metrics import statistics as stats
 from consilience.metrics.statistics import LEVEL, NAN, TIE, TTest
 from consilience.report.papers import PAPER_KEYS, Measured, paper_numbers
 from consilience.reproduce.recipe import UNAVAILABLE, MissingError, Numbers, Recipe, Request, Work
@@ -484,7 +484,7 @@ def claims(recipe: Recipe, work: Work) -> Numbers:
             counted = _counted(compared, claim.get("relations", 0))
             numbers |= {(*key, column): number for column, number in counted.items()}
             tested[key] = counted["p (t)"].value
-        for key, p in zip(tested, statistics.holm(list(tested.values())), strict=True):
+        for key, p in zip(tested, stats.holm(list(tested.values())), strict=True):
             numbers[*key, "p (Holm)"] = Measured(p, unit="p")
     numbers = {key: number for key, number in numbers.items() if not math.isnan(number.value)}
     rows = dict.fromkeys(row for _, _, row, _ in ours)
@@ -548,7 +548,7 @@ def _counted(compared: Sequence[Comparison], relations: int) -> dict[str, Measur
         "Difference": Measured(float(means.mean()), NAN, test.low, test.high, "points"),
         "Units": Measured(len(means), unit="count"),
         "p (t)": Measured(test.p, unit="p"),
-        "p (flips)": Measured(statistics.paired_permutation(means.tolist()), unit="p"),
+        "p (flips)": Measured(stats.paired_permutation(means.tolist()), unit="p"),
     }
     if relations and needed and not np.isnan(needed).any():
         counted["needed r"] = Measured(max(needed), unit="mean")
@@ -562,7 +562,7 @@ def _t(differences: Sequence[float] | np.ndarray[Any, Any]) -> TTest:
     """The paired t-test of differences; NaN with fewer than two, or without variation."""
     if len(differences) < 2 or np.ptp(differences) < TIE:
         return TTest(*[NAN] * 6)
-    return statistics.paired_t(list(differences), [0.0] * len(differences))
+    return stats.paired_t(list(differences), [0.0] * len(differences))
 
 
 def _printed(tables: Mapping[str, pl.DataFrame]) -> dict[Place, Number]:

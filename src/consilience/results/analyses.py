@@ -135,8 +135,8 @@ def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
         refuse_other_kinds(run)
     suite, _ = suite_of(run, options.suite, None, options.data_dir)
     if options.kind is not None and options.kind not in known:
-        found = f"--kind {options.kind} of a run of questions, which have no subject"
-        raise ConsilienceError(found, expected=", ".join(known), where=str(run.path))
+        fault = f"--kind {options.kind} of a run of questions, which have no subject"
+        raise ConsilienceError(fault, expected=", ".join(known), where=str(run.path))
     kinds = known if options.kind is None else [options.kind]
     notes = suite_notes(run, suite)
     if len(run.seeds) > 1:
